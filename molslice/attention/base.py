@@ -1,0 +1,98 @@
+"""The contract that every attention keeps."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+
+
+class Attention(nn.Module, ABC):
+    """Mixes the tokens of each sequence of a batch.
+
+    A subclass states its promises in `traits`, takes its own options keyword-only, and writes `mix`
+    and `reference`. Where an option changes the promises, the instance hands its own `traits` to
+    `super().__init__`. `forward` is final: it checks the input, calls `mix`, and zeroes padding.
+    """
+
+    traits: Traits
+
+    def __init__(self, spec: AttentionSpec, traits: Traits | None = None) -> None:
+        super().__init__()
+        self.spec = spec
+        if traits is not None:
+            self.traits = traits
+        self._refuse_what_is_not_promised()
+
+    @property
+    def name(self) -> str:
+        """The configuration name: the stem of the file."""
+        return type(self).__module__.rsplit(".", 1)[-1]
+
+    def _refuse_what_is_not_promised(self) -> None:
+        spec, traits, reasons = self.spec, self.traits, []
+        if spec.causal and not traits.causal:
+            reasons.append("it has no causal form")
+        if spec.pair_bias not in traits.pair_bias:
+            choices = ", ".join(traits.pair_bias)
+            reasons.append(f"a pair bias cannot enter by {spec.pair_bias!r} (choices: {choices})")
+        if traits.fixed_length and spec.max_tokens is None:
+            reasons.append("its parameters depend on the number of tokens, so max_tokens must be set")
+        if reasons:
+            raise MolsliceError(f"attention {self.name!r} cannot be built: {'; '.join(reasons)}")
+
+    def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """Mix `tokens`; final, a subclass writes `mix`. The result is zero at padding.
+
+        Raises:
+            MolsliceError: shapes that do not fit each other or the spec.
+        """
+        self._check(tokens, context)
+        mask = context.token_mask[..., None]
+        output = self.mix(tokens.masked_fill(~mask, 0.0), context)
+        return output._replace(tokens=output.tokens.masked_fill(~mask, 0.0))
+
+    @abstractmethod
+    def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """The attention itself. `tokens` are zero at padding; what is returned there is zeroed."""
+
+    @abstractmethod
+    def reference(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """The same by the slow, obvious way: loops over sequences and heads, real tokens only.
+
+        Returns what `forward` returns; meant for float64 and short sequences, differentiable.
+        """
+
+    def _check(self, tokens: Tensor, context: TokenContext) -> None:
+        spec = self.spec
+        if tokens.ndim != 3 or tokens.shape[-1] != spec.dim:
+            raise MolsliceError(
+                f"{self.name} takes tokens of shape [B, N, {spec.dim}], got {list(tokens.shape)}"
+            )
+        batch, length, _ = tokens.shape
+        mask, bias = context.token_mask, context.pair_bias
+        if mask.shape != (batch, length) or mask.dtype != torch.bool:
+            raise MolsliceError(
+                f"{self.name} takes a boolean token_mask of shape {[batch, length]}, "
+                f"got {mask.dtype} {list(mask.shape)}"
+            )
+        if spec.max_tokens is not None and length > spec.max_tokens:
+            raise MolsliceError(f"{self.name} was built for {spec.max_tokens} tokens, got {length}")
+        if spec.pair_bias != "none" and bias is None:
+            raise MolsliceError(f"{self.name} was built with a pair bias, and the context has none")
+        if bias is not None and bias.shape != (batch, spec.num_heads, length, length):
+            raise MolsliceError(
+                f"{self.name} takes a pair_bias of shape {[batch, spec.num_heads, length, length]}, "
+                f"got {list(bias.shape)}"
+            )
+
+    def split_heads(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
+        """Head h takes the channels h C to (h + 1) C."""
+        return tokens.unflatten(-1, (self.spec.num_heads, -1)).transpose(1, 2)
+
+    @staticmethod
+    def merge_heads(heads: Float[Tensor, "B H N C"]) -> Float[Tensor, "B N D"]:
+        """The inverse of `split_heads`."""
+        return heads.transpose(1, 2).flatten(-2)

@@ -1,0 +1,73 @@
+"""A package folder read as a registry: file name = configuration name = class stem.
+
+`Registry("molslice.attention", Attention)` knows `slice_sort` because a file `slice_sort.py` stands in the
+folder and holds a class `SliceSort`. Names are listed without importing anything; a class is imported
+when it is asked for. `base` is never a member, nor are the files that the registry is told of as `rooms`.
+"""
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+from molslice.types import MolsliceError
+
+Member = TypeVar("Member")
+
+
+def near_names(name: str, choices: Iterable[str]) -> str:
+    """A hint for a misspelt name: the nearest choices if any are near, then all of them."""
+    listed = sorted(choices)
+    near = difflib.get_close_matches(name, listed, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return f"{hint}choices: {', '.join(listed) or '(none)'}"
+
+
+class Registry(Generic[Member]):
+    """The members of one package folder, all subclasses of one base class."""
+
+    def __init__(self, package: str, base: type[Member], kind: str, rooms: Iterable[str] = ()) -> None:
+        self.package, self.base, self.kind = package, base, kind
+        self.rooms = frozenset(rooms) | {"base"}  # files of the folder that are not members
+
+    def names(self) -> list[str]:
+        """All configuration names, sorted, without importing the members."""
+        paths = importlib.import_module(self.package).__path__
+        found = (module.name for module in pkgutil.iter_modules(paths) if not module.ispkg)
+        return sorted(name for name in found if name not in self.rooms and not name.startswith("_"))
+
+    def find(self, name: str) -> type[Member]:
+        """The class registered under `name`.
+
+        Raises:
+            MolsliceError: no file of that name; the message lists the names.
+        """
+        if name not in self.names():
+            raise MolsliceError(f"unknown {self.kind} {name!r}; {near_names(name, self.names())}")
+        module = importlib.import_module(f"{self.package}.{name}")
+        stem = name.replace("_", "")
+        for label, member in vars(module).items():
+            if label.lower() == stem and isinstance(member, type) and issubclass(member, self.base):
+                return member
+        raise MolsliceError(f"{self.package}.{name} holds no {self.base.__name__} named like its file")
+
+    def options(self, name: str) -> dict[str, inspect.Parameter]:
+        """The member's own options: the keyword-only parameters of its constructor."""
+        parameters = inspect.signature(self.find(name).__init__).parameters
+        return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    def build(self, name: str, *args: Any, options: dict[str, Any] | None = None) -> Member:  # noqa: ANN401
+        """Construct the member `name` with positional arguments and its own options.
+
+        Raises:
+            MolsliceError: unknown name or unknown option; the message names the near ones.
+        """
+        known = self.options(name)
+        for option in options or {}:
+            if option not in known:
+                raise MolsliceError(
+                    f"{self.kind} {name!r} has no option {option!r}; {near_names(option, known)}"
+                )
+        return self.find(name)(*args, **(options or {}))
