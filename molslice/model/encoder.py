@@ -1,0 +1,129 @@
+"""The encoder that molecules, sequences, images and series share: attention and feed-forward, L times."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from molslice.attention import ATTENTIONS, Attention, build_attention
+from molslice.model.spec import AttentionChoice
+from molslice.ops.masked import pair_softmax
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
+
+
+class FeedForward(nn.Module):
+    """W_2 gelu(W_1 x): applied to every token alike."""
+
+    def __init__(self, dim: int, hidden_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(dim, hidden_dim)
+        self.outer = nn.Linear(hidden_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+        """The same shape as the input."""
+        return self.outer(self.dropout(nn.functional.gelu(self.inner(tokens))))
+
+
+class EncoderLayer(nn.Module):
+    """x + attention(norm(x)), then x + feed-forward(norm(x)); with `norm="post"` norm(x + f(x)) instead."""
+
+    def __init__(
+        self, attention: Attention, dim: int, ffn_dim: int, dropout: float, norm: Literal["pre", "post"]
+    ) -> None:
+        super().__init__()
+        self.norm_first = norm == "pre"
+        self.attention_norm = nn.LayerNorm(dim)
+        self.attention = attention
+        self.ffn_norm = nn.LayerNorm(dim)
+        self.ffn = FeedForward(dim, ffn_dim, dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """Tokens of the next layer, with what the attention adds to the loss and hands on."""
+        mixed = self.attention(self.attention_norm(tokens) if self.norm_first else tokens, context)
+        tokens = tokens + self.dropout(mixed.tokens)
+        if not self.norm_first:
+            tokens = self.attention_norm(tokens)
+        change = self.ffn(self.ffn_norm(tokens) if self.norm_first else tokens)
+        tokens = tokens + self.dropout(change)
+        if not self.norm_first:
+            tokens = self.ffn_norm(tokens)
+        return mixed._replace(tokens=tokens)
+
+
+class Encoder(nn.Module):
+    """L layers around one attention, and a last norm. Knows no task and no data set.
+
+    `pair_bias` says whether the caller will give one; the attention chooses how it enters unless the
+    configuration does. Where it enters by `mix`, softmax(S + E) is computed here, once a batch.
+    """
+
+    def __init__(
+        self,
+        attention: AttentionChoice,
+        *,
+        dim: int,
+        num_layers: int,
+        num_heads: int,
+        ffn_dim: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        norm: Literal["pre", "post"] = "pre",
+        pair_bias: bool = False,
+        causal: bool = False,
+        max_tokens: int | None = None,
+        activation_checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        preferred = ATTENTIONS.find(attention.name).traits.preferred_pair_bias
+        self.pair_bias = (attention.pair_bias or preferred) if pair_bias else "none"
+        self.activation_checkpointing = activation_checkpointing
+        self.layers = nn.ModuleList()
+        for layer in range(num_layers):
+            spec = AttentionSpec(
+                dim=dim,
+                num_heads=num_heads,
+                layer=layer,
+                num_layers=num_layers,
+                dropout=attention_dropout,
+                causal=causal,
+                pair_bias=self.pair_bias,
+                max_tokens=max_tokens,
+            )
+            mixer = build_attention(attention.name, spec, attention.options)
+            self.layers.append(EncoderLayer(mixer, dim, ffn_dim, dropout, norm))
+        self.last_norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "B N D"],
+        token_mask: Bool[Tensor, "B N"],
+        pair_bias: Float[Tensor, "B H N N"] | None = None,
+    ) -> AttentionOutput:
+        """Encoded tokens [B, N, D] and the sum of the layers' penalties; values at padding are arbitrary."""
+        weights = pair_softmax(pair_bias, token_mask) if self.pair_bias == "mix" else None
+        context = TokenContext(token_mask, pair_bias, weights)
+        tokens, penalty = self.dropout(tokens), None
+        for layer in self.layers:
+            if self.activation_checkpointing and torch.is_grad_enabled():
+                output = checkpoint(layer, tokens, context, use_reentrant=False)
+            else:
+                output = layer(tokens, context)
+            tokens, context = output.tokens, context.with_carry(output.carry)
+            if output.penalty is not None:
+                penalty = output.penalty if penalty is None else penalty + output.penalty
+        return AttentionOutput(self.last_norm(tokens), penalty)
+
+
+def initialize_linear(module: nn.Module, num_layers: int) -> None:
+    """Graphormer's start: weights of linear maps normal with deviation 0.02 / sqrt(L), biases zero."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.02 / math.sqrt(num_layers))
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)

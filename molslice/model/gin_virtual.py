@@ -1,0 +1,72 @@
+"""GIN with a virtual node: the baseline that OGB publishes beside PCQM4M-LSC, in PyG's layers.
+
+Source: Xu et al. 2019, "How Powerful are Graph Neural Networks?"; Gilmer et al. 2017 for the virtual node; Hu et al.
+2021, "OGB-LSC", for the form and the sizes (5 layers of 600: 6.66 M parameters).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GINEConv, global_add_pool
+
+from molslice.model.embeddings import FeatureEmbedding
+from molslice.model.spec import ModelSpec
+from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
+from molslice.types import ModelOutput, MoleculeBatch
+
+
+def _two_layers(dim: int, *, last_norm: bool) -> nn.Sequential:
+    layers = [nn.Linear(dim, dim), nn.BatchNorm1d(dim), nn.ReLU(), nn.Linear(dim, dim)]
+    return nn.Sequential(*layers, *([nn.BatchNorm1d(dim), nn.ReLU()] if last_norm else []))
+
+
+class GinVirtual(nn.Module):
+    """Message passing h_i <- MLP((1 + eps) h_i + sum over bonds of relu(h_j + e_ij)) with a virtual node.
+
+    The virtual node is added to every atom before a layer and updated between layers from the sum of the
+    atoms; the prediction is a linear map of the sum of the last atom states.
+    """
+
+    def __init__(self, spec: ModelSpec, num_targets: int) -> None:
+        super().__init__()
+        if spec.dim is None or spec.num_layers is None:
+            raise AssertionError("ModelSpec fills its sizes when it is built")
+        dim, depth = spec.dim, spec.num_layers
+        self.spec = spec
+        self.atom_embedding = FeatureEmbedding(ATOM_FEATURE_SIZES, dim)
+        self.bond_embedding = nn.ModuleList(FeatureEmbedding(BOND_FEATURE_SIZES, dim) for _ in range(depth))
+        for table in (self.atom_embedding, *self.bond_embedding):
+            nn.init.xavier_uniform_(table.weight)  # pyright: ignore[reportArgumentType]
+        self.virtual_node = nn.Parameter(torch.zeros(dim))
+        self.layers = nn.ModuleList(
+            GINEConv(_two_layers(dim, last_norm=False), train_eps=True) for _ in range(depth)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm1d(dim) for _ in range(depth))
+        self.virtual_updates = nn.ModuleList(_two_layers(dim, last_norm=True) for _ in range(depth - 1))
+        self.dropout = nn.Dropout(spec.dropout)
+        self.readout = nn.Linear(dim, num_targets)
+
+    def forward(self, batch: MoleculeBatch) -> ModelOutput:
+        """Predict a batch: [B, T], standardized, without unit."""
+        molecules = len(batch)
+        edges, bond_features = self._directed_edges(batch)
+        graph = torch.arange(molecules, device=edges.device)[:, None].expand_as(batch.atom_mask)[batch.atom_mask]
+        atoms = self.atom_embedding(batch.atoms[batch.atom_mask])
+        virtual = self.virtual_node.expand(molecules, -1)
+        for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            atoms = atoms + virtual[graph]
+            state = norm(layer(atoms, edges, self.bond_embedding[index](bond_features)))
+            if index < len(self.virtual_updates):
+                state = torch.relu(state)
+                pooled = global_add_pool(atoms, graph, size=molecules)
+                virtual = self.dropout(self.virtual_updates[index](pooled + virtual))
+            atoms = self.dropout(state)
+        return ModelOutput(self.readout(global_add_pool(atoms, graph, size=molecules)))
+
+    @staticmethod
+    def _directed_edges(batch: MoleculeBatch) -> tuple[Tensor, Tensor]:
+        """Edges [2, 2 M] between the real atoms in one list, each bond in both directions."""
+        sizes = batch.atom_mask.sum(1)
+        first = (sizes.cumsum(0) - sizes)[batch.bond_index[:, 0].long()]
+        begin, end = first + batch.bond_index[:, 1], first + batch.bond_index[:, 2]
+        edges = torch.stack([torch.cat([begin, end]), torch.cat([end, begin])]).long()
+        return edges, batch.bond_features.repeat(2, 1)

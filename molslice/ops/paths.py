@@ -1,0 +1,98 @@
+"""Shortest paths on a batch of small undirected graphs, on whatever device the graphs are.
+
+A path is described by its last step: `distance(i, j)` and the neighbor of j that a shortest path from
+i to j comes through. Of several such neighbors the one of the lowest index is taken, everywhere and always.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+UNREACHABLE = -1
+
+
+class Neighbors(NamedTuple):
+    """The adjacency of a batch of graphs as short lists, K being the highest degree in the batch.
+
+    Neighbors of an atom stand in ascending order; unused places hold -1.
+    """
+
+    atom: Int[Tensor, "B A K"]
+    bond: Int[Tensor, "B A K"]  # row of the bond list
+
+
+class ShortestPaths(NamedTuple):
+    """`distance` in bonds, -1 where there is no path; `last_bond` and `previous` describe the last step.
+
+    `previous(i, j)` is the atom before j on the path from i, `last_bond(i, j)` the row of the bond between
+    them; both are -1 where i = j or where there is no path.
+    """
+
+    distance: Int[Tensor, "B A A"]
+    previous: Int[Tensor, "B A A"]
+    last_bond: Int[Tensor, "B A A"]
+
+
+def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Neighbors:
+    """Turn a bond list (columns molecule, begin atom, end atom) into neighbor lists."""
+    device, bonds = bond_index.device, bond_index.shape[0]
+    molecule, begin, end = bond_index.long().unbind(-1)
+    center = torch.cat([molecule * atoms + begin, molecule * atoms + end])
+    other = torch.cat([end, begin])
+    bond = torch.arange(bonds, device=device).repeat(2)
+    order = torch.argsort(center * atoms + other)
+    center, other, bond = center[order], other[order], bond[order]
+    degree = torch.bincount(center, minlength=batch * atoms)
+    place = torch.arange(2 * bonds, device=device) - (degree.cumsum(0) - degree)[center]
+    width = int(degree.max()) if bonds else 0
+    lists = torch.full((2, batch * atoms, max(width, 1)), -1, dtype=torch.long, device=device)
+    lists[0, center, place] = other
+    lists[1, center, place] = bond
+    return Neighbors(*lists.view(2, batch, atoms, -1))
+
+
+def adjacency_matrix(neighbors: Neighbors) -> Bool[Tensor, "B A A"]:
+    """True where two atoms share a bond."""
+    batch, atoms, _ = neighbors.atom.shape
+    matrix = torch.zeros(batch, atoms, atoms + 1, dtype=torch.bool, device=neighbors.atom.device)
+    return matrix.scatter_(2, neighbors.atom % (atoms + 1), True)[..., :atoms]
+
+
+def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
+    """Lengths of the shortest paths by breadth-first search from all atoms at once; -1 where there is none.
+
+    The atoms reached within k bonds are one batched product of those reached within k - 1.
+    """
+    atoms = adjacency.shape[-1]
+    identity = torch.eye(atoms, dtype=torch.bool, device=adjacency.device)
+    step = (adjacency | identity).float()
+    reached = identity.float().expand_as(step)
+    distance = torch.zeros_like(step)
+    for _ in range(atoms):
+        distance = distance + (1.0 - reached)
+        further = torch.bmm(reached, step).clamp_(max=1.0)
+        if torch.equal(further, reached):
+            break
+        reached = further
+    return torch.where(reached > 0, distance, UNREACHABLE).long()
+
+
+def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
+    """Distances and last steps of the shortest paths between all atoms of every graph."""
+    batch, atoms, width = neighbors.atom.shape
+    distance = bond_distances(adjacency_matrix(neighbors))
+    # distance from i to the k-th neighbor of j, "no path" and unused places being far away
+    far = torch.iinfo(torch.long).max
+    known = torch.where(distance < 0, far, distance)
+    slots = neighbors.atom.clamp(min=0).view(batch, 1, atoms * width).expand(-1, atoms, -1)
+    through = known.gather(2, slots).view(batch, atoms, atoms, width)
+    through = torch.where((neighbors.atom < 0)[:, None], far, through)
+    best = through.argmin(-1, keepdim=True)  # the first of equal minima: the lowest index
+
+    def take(table: Tensor) -> Tensor:
+        steps = table[:, None].expand(-1, atoms, -1, -1).gather(3, best).squeeze(3)
+        return torch.where(distance > 0, steps, -1)
+
+    return ShortestPaths(distance, take(neighbors.atom), take(neighbors.bond))
