@@ -1,0 +1,139 @@
+"""Promises of the whole molecular model, for every attention of the zoo."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from molslice.attention import ATTENTIONS
+from molslice.model.build import build_model
+from molslice.model.spec import AttentionChoice, ModelSpec
+from tests.model.molecules import random_batch
+
+SIZES = [1, 2, 5, 17, 24]
+SPEC = ModelSpec(num_layers=3, dim=24, ffn_dim=32, num_heads=4, dropout=0.0, attention_dropout=0.0)
+
+
+def lively(model):
+    """Larger weights than at the start, so that every part of the model moves the prediction."""
+    torch.manual_seed(5)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.double().eval()
+
+
+def choices():
+    found = []
+    for name in ATTENTIONS.names():
+        for mode in ATTENTIONS.find(name).traits.pair_bias:
+            found.append(AttentionChoice(name, mode))
+    return found
+
+
+@pytest.mark.parametrize("choice", choices(), ids=lambda c: f"{c.name}-{c.pair_bias}")
+def test_padding_and_batch_mates_do_not_matter(choice):
+    model = lively(build_model(SPEC, choice, 2))
+    together = model(random_batch(SIZES, pad_to=30, garbage=True)).prediction
+    tight = model(random_batch(SIZES)).prediction
+    torch.testing.assert_close(together, tight, rtol=0, atol=1e-10)
+    batch = random_batch(SIZES)
+    for molecule, size in enumerate(SIZES):
+        mine = batch.bond_index[:, 0] == molecule
+        alone = replace(
+            batch,
+            atoms=batch.atoms[molecule : molecule + 1, :size],
+            atom_mask=batch.atom_mask[molecule : molecule + 1, :size],
+            bond_index=batch.bond_index[mine] * torch.tensor([0, 1, 1]),
+            bond_features=batch.bond_features[mine],
+        )
+        torch.testing.assert_close(model(alone).prediction[0], tight[molecule], rtol=0, atol=1e-10)
+
+
+def test_gin_does_not_see_padding_or_batch_mates():
+    model = lively(build_model(ModelSpec(name="gin_virtual", num_layers=3, dim=16), AttentionChoice(), 1))
+    model.double().eval()
+    padded = model(random_batch(SIZES, pad_to=30, garbage=True)).prediction
+    torch.testing.assert_close(padded, model(random_batch(SIZES)).prediction, rtol=0, atol=1e-8)
+
+
+def trees(permutations=None):
+    """Graphs with one path a pair, so that no tie between paths depends on the order of the atoms."""
+    batch = random_batch(SIZES, seed=3, permutations=permutations)
+    rng = np.random.default_rng(0)
+    index, features = [], []
+    for molecule, size in enumerate(SIZES):
+        place = np.argsort(np.arange(size) if permutations is None else permutations[molecule])
+        for j in range(1, size):
+            i = int(rng.integers(0, j))
+            index.append([molecule, int(place[i]), int(place[j])])
+            features.append([j % 4, 0, j % 2])
+    return replace(
+        batch,
+        bond_index=torch.tensor(index),
+        bond_features=torch.tensor(features, dtype=torch.uint8),
+    )
+
+
+@pytest.mark.parametrize("choice", choices(), ids=lambda c: f"{c.name}-{c.pair_bias}")
+def test_the_order_of_atoms_matters_exactly_where_the_traits_say(choice):
+    model = lively(build_model(SPEC, choice, 1))
+    rng = np.random.default_rng(1)
+    plain = model(trees()).prediction
+    moved = model(trees([rng.permutation(size) for size in SIZES])).prediction
+    change = (plain - moved).abs()
+    if model.encoder.layers[0].attention.traits.symmetry == "equivariant":
+        assert change.max() < 1e-9
+    else:
+        assert change[3:].max() > 1e-6
+
+
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_every_parameter_is_trained(name):
+    torch.manual_seed(0)
+    model = build_model(SPEC, AttentionChoice(name), 1)
+    output = model(random_batch([24] * 40, seed=4))
+    loss = output.prediction.square().sum() + (0 if output.penalty is None else output.penalty)
+    loss.backward()
+    tables = ("distance_embedding", "features.weight", "bond_embedding", "degree")
+    for label, parameter in model.named_parameters():
+        assert parameter.grad is not None, label
+        if not any(table in label for table in tables):  # tables have rows that no molecule here reaches
+            assert parameter.grad.abs().sum() > 0, label
+
+
+@pytest.mark.parametrize("option", [{"norm": "post"}, {"readout": "mean"}, {"activation_checkpointing": True}])
+def test_options_of_the_spec_work(option):
+    torch.manual_seed(0)
+    model = build_model(replace(SPEC, **option), AttentionChoice(), 1)
+    prediction = model(random_batch(SIZES, garbage=True, pad_to=29)).prediction
+    assert prediction.shape == (len(SIZES), 1)
+    prediction.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_checkpointing_changes_no_gradient():
+    gradients = []
+    for flag in (False, True):
+        torch.manual_seed(0)
+        model = build_model(replace(SPEC, activation_checkpointing=flag), AttentionChoice("singular"), 1)
+        output = model(random_batch(SIZES))
+        (output.prediction.sum() + output.penalty).backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for plain, saved in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, saved)
+
+
+def test_shared_softmax_of_the_bias_is_computed_once(monkeypatch):
+    from molslice.model import encoder
+
+    calls = []
+    plain = encoder.pair_softmax
+    monkeypatch.setattr(encoder, "pair_softmax", lambda *a: calls.append(1) or plain(*a))
+    model = build_model(SPEC, AttentionChoice("slice_sort"), 1)
+    shapes = []
+    softmax = torch.Tensor.softmax
+    monkeypatch.setattr(torch.Tensor, "softmax", lambda t, *a, **k: shapes.append(t.shape) or softmax(t, *a, **k))
+    model(random_batch(SIZES))
+    assert len(calls) == 1
+    assert len(shapes) <= 1
