@@ -1,0 +1,172 @@
+"""Label molecules with their GFN2-xTB HOMO-LUMO gap, in processes that can be timed out and killed.
+
+What a label is (geometry, method, when there is none) and how many are made at once; which
+molecules and what is written stand in make_gap_data.py.
+"""
+
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+from rdkit import Chem, RDLogger
+from rdkit.Chem import AllChem
+from tblite.exceptions import TBLiteRuntimeError, TBLiteValueError
+from tblite.interface import Calculator
+
+SEED = 20240
+MMFF_STEPS = 10_000
+HARTREE_EV = 27.211386245988  # CODATA 2018
+BOHR_ANGSTROM = 0.529177210903  # CODATA 2018
+
+
+def embed(smiles: str) -> tuple[Chem.Mol | None, str | None]:
+    """Give the molecule with hydrogens and one MMFF94 conformer, or say why it has none."""
+    mol = Chem.AddHs(Chem.MolFromSmiles(smiles))
+    params = AllChem.ETKDGv3()
+    params.randomSeed = SEED
+    try:
+        found = AllChem.EmbedMolecule(mol, params)
+        if found < 0:
+            params.useRandomCoords = True
+            found = AllChem.EmbedMolecule(mol, params)
+    except (RuntimeError, ValueError):
+        return None, "embedding_raised"
+    if found < 0:
+        return None, "embedding_failed"
+    if not AllChem.MMFFHasAllMoleculeParams(mol):
+        return None, "mmff_parameters_missing"
+    status = AllChem.MMFFOptimizeMolecule(mol, mmffVariant="MMFF94", maxIters=MMFF_STEPS)
+    return (mol, None) if status == 0 else (None, "mmff_not_converged")
+
+
+def gap_ev(mol: Chem.Mol) -> tuple[float | None, str | None]:
+    """Compute the closed-shell gap in eV at the given conformer, or say why there is none."""
+    numbers = np.array([atom.GetAtomicNum() for atom in mol.GetAtoms()])
+    positions = mol.GetConformer().GetPositions() / BOHR_ANGSTROM
+    charge = float(Chem.GetFormalCharge(mol))
+    try:
+        calculator = Calculator("GFN2-xTB", numbers, positions, charge=charge, uhf=0)
+        calculator.set("verbosity", 0)
+        result = calculator.singlepoint()
+    except (TBLiteRuntimeError, TBLiteValueError):
+        return None, "scf_failed"
+    energies = np.sort(np.asarray(result.get("orbital-energies")).ravel())
+    pairs = round(float(np.sum(result.get("orbital-occupations")))) // 2
+    if not 0 < pairs < len(energies):
+        return None, "no_frontier_orbitals"
+    gap = float(energies[pairs] - energies[pairs - 1]) * HARTREE_EV
+    if not (math.isfinite(gap) and gap > 0):
+        return None, "gap_not_positive"
+    return round(gap, 6), None
+
+
+def label(smiles: str) -> dict[str, Any]:
+    """Label one SMILES: {smiles, gap_ev} or {smiles, reason}."""
+    mol, reason = embed(smiles)
+    gap, reason = (None, reason) if mol is None else gap_ev(mol)
+    return {"smiles": smiles, "gap_ev": gap} if reason is None else failed(smiles, reason)
+
+
+def failed(smiles: str, reason: str) -> dict[str, Any]:
+    """Record a molecule that has no label."""
+    return {"smiles": smiles, "reason": reason}
+
+
+def serve(pipe: Connection) -> None:
+    """Label what comes down the pipe until it closes (runs in a worker process)."""
+    RDLogger.DisableLog("rdApp.*")
+    while True:
+        try:
+            pipe.send(label(pipe.recv()))
+        except (EOFError, KeyboardInterrupt):
+            return
+
+
+class Worker:
+    """A process that labels one molecule at a time and can be killed and replaced."""
+
+    def __init__(self) -> None:
+        """Start the process."""
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.smiles: str | None = None
+        self.since = 0.0
+
+    def give(self, smiles: str) -> None:
+        """Hand over the next molecule."""
+        self.smiles, self.since = smiles, time.monotonic()
+        self.pipe.send(smiles)
+
+    def stop(self) -> None:
+        """End the process now."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def label_all(todo: list[str], jobs: int, seconds: float) -> Iterator[dict[str, Any]]:
+    """Yield a record for each SMILES as they finish; each gets `seconds` at most."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # inherited by the spawned workers
+    queue = iter(todo)
+    workers: list[Worker] = []
+    try:
+        for smiles in queue:
+            workers.append(Worker())
+            workers[-1].give(smiles)
+            if len(workers) == jobs:
+                break
+        while workers:
+            first_due = min(worker.since for worker in workers) + seconds
+            patience = max(0.0, first_due - time.monotonic()) + 0.001
+            ready = wait([worker.pipe for worker in workers], timeout=patience)
+            for place in reversed(range(len(workers))):
+                worker = workers[place]
+                late = time.monotonic() - worker.since > seconds
+                if worker.pipe not in ready and not late:
+                    continue
+                record, alive = collect(worker, worker.pipe in ready)
+                yield record
+                following = next(queue, None)
+                if not alive or following is None:
+                    worker.stop()
+                if following is None:
+                    workers.pop(place)
+                    continue
+                workers[place] = worker if alive else Worker()
+                workers[place].give(following)
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def collect(worker: Worker, answered: bool) -> tuple[dict[str, Any], bool]:
+    """Take a worker's record, or say what became of it; and whether it can be used again."""
+    smiles = worker.smiles or ""
+    if not answered:
+        return failed(smiles, "time_limit"), False
+    try:
+        return worker.pipe.recv(), True
+    except (EOFError, OSError):
+        return failed(smiles, "process_died"), False
+
+
+def settings() -> dict[str, Any]:
+    """Name what a label depends on besides the SMILES."""
+    return {
+        "method": "GFN2-xTB single point, closed shell, gas phase",
+        "geometry": "ETKDGv3, then MMFF94",
+        "seed": SEED,
+        "mmff_steps": MMFF_STEPS,
+        "versions": {name: version(name) for name in ("rdkit", "tblite", "numpy")},
+    }
