@@ -14,7 +14,12 @@ PARTS = {
     "readout": "readout",
 }
 # tables looked up by an integer of the molecule; their size follows the vocabulary, not the model
-EMBEDDINGS = ("atom_embedding", "bond_embedding", "graph_bias.bond_embedding", "graph_bias.distance_embedding")
+EMBEDDINGS = (
+    "atom_embedding",
+    "bond_embedding",
+    "graph_bias.bond_embedding",
+    "graph_bias.distance_embedding",
+)
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:

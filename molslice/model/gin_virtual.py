@@ -49,7 +49,9 @@ class GinVirtual(nn.Module):
         """Predict a batch: [B, T], standardized, without unit."""
         molecules = len(batch)
         edges, bond_features = self._directed_edges(batch)
-        graph = torch.arange(molecules, device=edges.device)[:, None].expand_as(batch.atom_mask)[batch.atom_mask]
+        graph = torch.arange(molecules, device=edges.device)[:, None].expand_as(batch.atom_mask)[
+            batch.atom_mask
+        ]
         atoms = self.atom_embedding(batch.atoms[batch.atom_mask])
         virtual = self.virtual_node.expand(molecules, -1)
         for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):

@@ -6,7 +6,7 @@ the paper is silent (five hops, one H x H weight a hop, division by the number o
 """
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,38 +20,35 @@ MAX_DISTANCE = 50
 LEGACY_DISTANCES, LEGACY_HOPS = 512, 128
 
 
-class PathTable:
-    """The pairs of a batch that bonds connect, sorted by distance; integers only, nothing to differentiate.
+class PathLevels:
+    """The pairs of a batch sorted by distance; integers only, nothing to differentiate.
 
-    `levels[d - 1]` holds the pairs at distance d = 1..5: the position of the pair one step shorter within
-    the level before, and the last bond of the path. `lookup` says for every pair [B, A, A] which row of the
-    concatenated levels holds its first five hops; row 0 is "no path".
+    `order` lists all pairs (flat positions in [B, A, A]): those without a path first, then distance 0, 1, 2, ...;
+    `sizes` says how many there are of each. `steps[d - 1]` holds for the pairs at distance d = 1..5 the place of the
+    pair one step shorter among those of its distance, and the last bond of the path. `beyond` holds for the pairs
+    farther apart the place of their path's first five bonds among the pairs at distance 5.
     """
 
     def __init__(self, paths: ShortestPaths, max_hops: int = MAX_HOPS) -> None:
-        distance = paths.distance.flatten()
-        atoms = paths.distance.shape[-1]
+        distance, atoms = paths.distance.flatten(), paths.distance.shape[-1]
+        everything = torch.arange(len(distance), device=distance.device)
         column = torch.arange(atoms, device=distance.device).expand_as(paths.distance)
-        parent = torch.arange(len(distance), device=distance.device) + (paths.previous - column).flatten()
-        bond = paths.last_bond.flatten()
-        order = torch.argsort(distance.short(), stable=True)
-        ends = torch.bincount(distance + 1).cumsum(0).tolist()  # of the levels -1, 0, 1, 2, ...
-        lookup = torch.zeros_like(distance)
-        self.levels: list[tuple[Tensor, Tensor]] = []
-        first_row = 1
-        for hop in range(1, len(ends) - 1):
-            pairs = order[ends[hop] : ends[hop + 1]]
+        shorter = everything + (paths.previous - column).flatten()
+        last_bond = paths.last_bond.flatten()
+        self.order = torch.argsort(distance.short(), stable=True)
+        self.sizes: list[int] = torch.bincount(distance + 1).tolist()
+        place = torch.empty_like(everything)
+        self.steps: list[tuple[Tensor, Tensor]] = []
+        beyond = [everything[:0]]
+        for hop, pairs in enumerate(self.order.split(self.sizes), start=-1):
             if hop > max_hops:  # bonds beyond the last hop counted add nothing
-                lookup[pairs] = lookup[parent[pairs]]
-                continue
-            shorter = lookup[parent[pairs]] - (first_row - self._rows(hop - 1))
-            self.levels.append((shorter, bond[pairs]))
-            lookup[pairs] = torch.arange(first_row, first_row + len(pairs), device=distance.device)
-            first_row += len(pairs)
-        self.lookup: Int[Tensor, "B A A"] = lookup.view_as(paths.distance)
-
-    def _rows(self, hop: int) -> int:
-        return len(self.levels[hop - 1][1]) if hop else 0
+                place[pairs] = place[shorter[pairs]]
+                beyond.append(place[pairs])
+            elif hop >= 0:
+                if hop > 0:
+                    self.steps.append((place[shorter[pairs]], last_bond[pairs]))
+                place[pairs] = everything[: len(pairs)]
+        self.beyond = torch.cat(beyond)
 
 
 class GraphBias(nn.Module):
@@ -60,7 +57,8 @@ class GraphBias(nn.Module):
     S(i, j) = b[distance(i, j)], a slot of its own for pairs without a path, and one learned scalar t a head
     for every pair with the graph token.
     E(i, j) = 1 / n sum over h = 1..n of W_h e(bond h of the path), n = min(distance, 5), e the mean of the
-    embeddings of the bond's three features. Computed hop by hop along E(i, j) = E(i, previous) + W_n e(last bond).
+    embeddings of the bond's three features. Computed hop by hop along E(i, j) = E(i, previous) + W_n e(last bond),
+    for all pairs of the batch at that distance together.
     """
 
     def __init__(self, num_heads: int, *, legacy_vocab: bool = False) -> None:
@@ -75,28 +73,37 @@ class GraphBias(nn.Module):
         for weight in (self.hop_weight, self.distance_embedding.weight, self.graph_token_distance):
             nn.init.normal_(weight, std=0.02)
 
-    def forward(
-        self, paths: ShortestPaths, bond_features: UInt8[Tensor, "M 3"]
-    ) -> Float[Tensor, "B H N N"]:
+    def forward(self, paths: ShortestPaths, bond_features: UInt8[Tensor, "M 3"]) -> Float[Tensor, "B H N N"]:
         """The pair bias [B, H, N, N], N = 1 + A. Finite everywhere; at padding it holds the slot of
         pairs without a path, which no attention reads.
         """
-        bias = self._spatial(paths.distance) + self._edges(PathTable(paths), bond_features)
-        bias = F.pad(bias.permute(0, 3, 1, 2), (1, 0, 1, 0))
-        with_token = torch.zeros_like(bias[0, 0])
-        with_token[0, :], with_token[:, 0] = 1.0, 1.0
-        return bias + with_token * self.graph_token_distance[:, None, None]
+        levels = PathLevels(paths)
+        values = self._spatial(levels) + self._edges(levels, bond_features)
+        batch, atoms, _ = paths.distance.shape
+        place = torch.arange(batch * (atoms + 1) ** 2, device=levels.order.device)
+        place = place.view(batch, atoms + 1, atoms + 1)[:, 1:, 1:].flatten()[levels.order]
+        # everything that is no pair of atoms is a pair with the graph token
+        bias = self.graph_token_distance.to(values.dtype).expand(batch * (atoms + 1) ** 2, -1)
+        bias = bias.index_copy(0, place, values)
+        return bias.view(batch, atoms + 1, atoms + 1, self.num_heads).permute(0, 3, 1, 2)
 
-    def _spatial(self, distance: Int[Tensor, "B A A"]) -> Float[Tensor, "B A A H"]:
-        slot = distance.clamp(max=self.num_distances - 2)
-        return self.distance_embedding(torch.where(distance < 0, self.num_distances - 1, slot))
+    def _spatial(self, levels: PathLevels) -> Float[Tensor, "P H"]:
+        """S in the order of `levels`: runs of one row each, so that its gradient is a few sums."""
+        table, last = self.distance_embedding.weight, self.num_distances - 1
+        slots = [
+            last if distance < 0 else min(distance, last - 1) for distance in range(-1, len(levels.sizes) - 1)
+        ]
+        return torch.cat(
+            [table[slot].expand(size, -1) for slot, size in zip(slots, levels.sizes, strict=True)]
+        )
 
-    def _edges(self, table: PathTable, bond_features: Tensor) -> Float[Tensor, "B A A H"]:
+    def _edges(self, levels: PathLevels, bond_features: Tensor) -> Float[Tensor, "P H"]:
+        """E in the order of `levels`; zero where no path or no bond is."""
         bonds = self.bond_embedding(bond_features) / len(BOND_FEATURE_SIZES)
-        rows = [bonds.new_zeros(1, self.num_heads)]
-        total = bonds.new_zeros(0, self.num_heads)
-        for hop, (shorter, bond) in enumerate(table.levels, start=1):
+        means = [bonds.new_zeros(sum(levels.sizes[:2]), self.num_heads)]
+        total = means[0]
+        for hop, (shorter, bond) in enumerate(levels.steps, start=1):
             last = F.embedding(bond, bonds @ self.hop_weight[hop - 1])
             total = last if hop == 1 else F.embedding(shorter, total) + last
-            rows.append(total / hop)
-        return F.embedding(table.lookup, torch.cat(rows))
+            means.append(total / hop)
+        return torch.cat([*means, F.embedding(levels.beyond, means[-1])])

@@ -55,7 +55,7 @@ class Graphormer(nn.Module):
         token_mask = F.pad(batch.atom_mask, (1, 0), value=True)
         encoded = self.encoder(tokens, token_mask, bias)
         if self.spec.readout == "mean":
-            state = masked_mean(encoded.tokens[:, 1:], batch.atom_mask)
+            state = masked_mean(encoded.tokens[:, 1:], batch.atom_mask[..., None], 1)
         else:
             state = encoded.tokens[:, 0]
         prediction: torch.Tensor = self.readout(state)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from molslice.model.graph_bias import MAX_DISTANCE, MAX_HOPS, GraphBias, PathTable
+from molslice.model.graph_bias import MAX_DISTANCE, MAX_HOPS, GraphBias, PathLevels
 from molslice.ops.paths import list_neighbors, shortest_paths
 from tests.model.molecules import random_batch
 
@@ -68,7 +68,7 @@ def test_a_chain_longer_than_the_table():
 
 def test_no_tensor_of_five_hops_a_pair():
     batch = random_batch([30] * 4, seed=2)
-    table = PathTable(shortest_paths(list_neighbors(batch.bond_index, 4, 30)))
-    pairs = sum(len(bond) for _, bond in table.levels)
-    assert len(table.levels) == MAX_HOPS
+    levels = PathLevels(shortest_paths(list_neighbors(batch.bond_index, 4, 30)))
+    pairs = sum(len(bond) for _, bond in levels.steps)
+    assert len(levels.steps) == MAX_HOPS
     assert pairs <= 4 * 30 * 30
