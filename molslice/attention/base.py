@@ -5,7 +5,9 @@ from abc import ABC, abstractmethod
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
+from molslice.ops.masked import pair_softmax
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
 
 
@@ -13,7 +15,7 @@ class Attention(nn.Module, ABC):
     """Mixes the tokens of each sequence of a batch.
 
     A subclass states its promises in `traits`, takes its own options keyword-only, and writes `mix`
-    and `reference`. Where an option changes the promises, the instance hands its own `traits` to
+    and `reference_sequence`. Where an option changes the promises, the instance hands its own `traits` to
     `super().__init__`. `forward` is final: it checks the input, calls `mix`, and zeroes padding.
     """
 
@@ -59,11 +61,44 @@ class Attention(nn.Module, ABC):
         """The attention itself. `tokens` are zero at padding; what is returned there is zeroed."""
 
     @abstractmethod
-    def reference(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """The same by the slow, obvious way: loops over sequences and heads, real tokens only.
+    def reference_sequence(
+        self, tokens: Float[Tensor, "n D"], pair_bias: Float[Tensor, "H n n"] | None, carry: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """One sequence without padding by the slow, obvious way: tokens, penalty and carry of that sequence."""
 
-        Returns what `forward` returns; meant for float64 and short sequences, differentiable.
+    def reference(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """What `forward` returns, sequence by sequence, from the real tokens only.
+
+        Meant for float64, evaluation and short sequences; differentiable.
         """
+        rows: list[Tensor] = []
+        penalties: list[Tensor] = []
+        carries: list[Tensor] = []
+        for b, mask in enumerate(context.token_mask):
+            real = mask.nonzero()[:, 0]
+            row = torch.zeros_like(tokens[b])
+            if len(real):
+                bias = None if context.pair_bias is None else context.pair_bias[b][:, real][:, :, real]
+                below = None if context.carry is None else context.carry[b]
+                mixed, penalty, carry = self.reference_sequence(tokens[b, real], bias, below)
+                row = row.index_copy(0, real, mixed)
+                penalties += [] if penalty is None else [penalty]
+                carries += [] if carry is None else [carry]
+            rows.append(row)
+        return AttentionOutput(
+            torch.stack(rows),
+            torch.stack(penalties).mean() if penalties else None,
+            torch.stack(carries) if len(carries) == len(rows) else None,
+        )
+
+    def mix_pairs(self, value: Float[Tensor, "B H N C"], context: TokenContext) -> Float[Tensor, "B H N C"]:
+        """U = softmax(S + E) V, what `pair_bias: mix` puts in the place of V; dropout falls on the weights."""
+        weights = context.pair_weights
+        if weights is None or self.spec.causal:  # the weights of the batch look into the future
+            assert context.pair_bias is not None  # noqa: S101 - `forward` has checked it
+            weights = pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
+        weights = functional.dropout(weights, self.spec.dropout, self.training)
+        return weights.to(value.dtype) @ value
 
     def _check(self, tokens: Tensor, context: TokenContext) -> None:
         spec = self.spec
@@ -80,6 +115,7 @@ class Attention(nn.Module, ABC):
             )
         if spec.max_tokens is not None and length > spec.max_tokens:
             raise MolsliceError(f"{self.name} was built for {spec.max_tokens} tokens, got {length}")
+        # Weights alone would do for `mix`, but a context always carries the bias that they come from.
         if spec.pair_bias != "none" and bias is None:
             raise MolsliceError(f"{self.name} was built with a pair bias, and the context has none")
         if bias is not None and bias.shape != (batch, spec.num_heads, length, length):

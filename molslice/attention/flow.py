@@ -1,0 +1,198 @@
+"""Flow attention: softmax replaced by the conservation of flow, in linear time."""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from molslice.attention.base import Attention
+from molslice.ops.masked import masked_softmax, masked_sum, pair_mask
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+
+EPS = 1e-6
+_CHUNK = 64  # tokens a causal product handles as one small square
+
+
+class _Flow(NamedTuple):
+    """Queries and keys after phi, the incoming flow, the competition of sources and the allocation to sinks."""
+
+    query: Float[Tensor, "B H N C"]
+    key: Float[Tensor, "B H N C"]
+    incoming: Float[Tensor, "B H N 1"]
+    competition: Float[Tensor, "B H N 1"]
+    allocation: Float[Tensor, "B H N 1"]
+
+
+class Flow(Attention):
+    """With phi = sigmoid, sums over the n real tokens, and eps in every division:
+
+    I = phi(Q) sum phi(K), O = phi(K) sum phi(Q), I' = phi(Q) sum(phi(K) / O), O' = phi(K) sum(phi(Q) / I),
+    V' = V * softmax_over_tokens(O') * n, out = (phi(Q) / I) (phi(K)^T V') * sigmoid(I') W_O, per head.
+    The causal form sums up to the token itself: with t the count of tokens so far, I_t = phi(Q_t) sum_{j<=t} phi(K_j),
+    O_t = phi(K_t) sum_{i<=t} phi(Q_i), I'_t = phi(Q_t) sum_{j<=t} (phi(K_j) j / O_j) / t, O'_t the same for keys,
+    V'_t = V_t * exp(O'_t) / sum_{j<=t} exp(O'_j) * t.
+    `clamp` bounds O' to [-clamp, clamp] before the competition; None leaves it free.
+    `pair_bias: logits`, ours: the capacities phi(Q) phi(K)^T become (phi(Q) phi(K)^T) * exp(S + E), and every
+    sum above runs over them; a bias of zero is the plain flow. `mix`, ours: softmax(S + E) V stands in for V.
+
+    Source: Wu et al. 2022 (Flowformer), equations 4 to 8 and algorithms 1 and 2.
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        source="Flowformer, arXiv 2202.06258",
+        cost="linear",
+        symmetry="equivariant",
+        pair_bias=("none", "logits", "mix"),
+        causal=True,
+    )
+
+    def __init__(self, spec: AttentionSpec, *, clamp: float | None = None) -> None:
+        if clamp is not None and clamp <= 0:
+            raise MolsliceError(f"flow takes a positive clamp or none, got {clamp}")
+        super().__init__(spec)
+        self.clamp = clamp
+        self.query = nn.Linear(spec.dim, spec.dim)
+        self.key = nn.Linear(spec.dim, spec.dim)
+        self.value = nn.Linear(spec.dim, spec.dim)
+        self.output = nn.Linear(spec.dim, spec.dim)
+        self.dropout = nn.Dropout(spec.dropout)  # there are no weights to drop: on the output, as the authors
+
+    def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """Linear in N, but for `logits`, where the capacities are an N x N matrix."""
+        query, key, value = (self.split_heads(f(tokens)) for f in (self.query, self.key, self.value))
+        if self.spec.pair_bias == "mix":
+            value = self.mix_pairs(value, context)
+        mask = context.token_mask[:, None, :, None]
+        # Sums of thousands of positive terms: in float32 also where the model computes in half precision.
+        query, key = (x.float() if x.dtype != torch.float64 else x for x in (query, key))
+        query = query.sigmoid().masked_fill(~mask, 0.0)
+        key = key.sigmoid().masked_fill(~mask, 0.0)
+        if self.spec.pair_bias == "logits":
+            heads = self._capacities(query, key, value, mask, context)
+        elif self.spec.causal:
+            flow = self._causal_flow(query, key, mask)
+            heads = (
+                _causal_product(flow.query / flow.incoming, key, value * flow.competition) * flow.allocation
+            )
+        else:
+            flow = self._flow(query, key, mask)
+            sources = key.transpose(2, 3).to(value.dtype) @ (value * flow.competition).to(value.dtype)
+            heads = (query / flow.incoming).to(value.dtype) @ sources * flow.allocation
+        return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
+
+    def _flow(self, query: Tensor, key: Tensor, mask: Bool[Tensor, "B 1 N 1"]) -> _Flow:
+        def total(x: Tensor) -> Tensor:
+            return masked_sum(x, mask, 2)[:, :, None]
+
+        incoming = (query * total(key)).sum(-1, keepdim=True) + EPS
+        outgoing = (key * total(query)).sum(-1, keepdim=True) + EPS
+        conserved_sink = (query * total(key / outgoing)).sum(-1, keepdim=True)
+        conserved_source = (key * total(query / incoming)).sum(-1, keepdim=True)
+        # The factor n is in the authors' code, not in algorithm 1; without it the output shrinks as 1 / n.
+        competition = masked_softmax(self._clamped(conserved_source), mask, 2) * mask.sum(2, keepdim=True)
+        return _Flow(query, key, incoming, competition, conserved_sink.sigmoid())
+
+    def _causal_flow(self, query: Tensor, key: Tensor, mask: Bool[Tensor, "B 1 N 1"]) -> _Flow:
+        count = mask.cumsum(2).clamp(min=1)
+        incoming = (query * key.cumsum(2)).sum(-1, keepdim=True) + EPS
+        outgoing = (key * query.cumsum(2)).sum(-1, keepdim=True) + EPS
+        sink = (query * (key * (count / outgoing)).cumsum(2)).sum(-1, keepdim=True) / count
+        source = (key * (query * (count / incoming)).cumsum(2)).sum(-1, keepdim=True) / count
+        return _Flow(query, key, incoming, self._causal_competition(source, mask, count), sink.sigmoid())
+
+    def _causal_competition(self, source: Tensor, mask: Bool[Tensor, "B 1 N 1"], count: Tensor) -> Tensor:
+        floor = torch.finfo(source.dtype).min / 2
+        source = self._clamped(source).masked_fill(~mask, floor)
+        return (source - source.logcumsumexp(2)).exp().masked_fill(~mask, 0.0) * count
+
+    def _clamped(self, conserved_source: Tensor) -> Tensor:
+        return conserved_source if self.clamp is None else conserved_source.clamp(-self.clamp, self.clamp)
+
+    def _capacities(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Bool[Tensor, "B 1 N 1"], context: TokenContext
+    ) -> Tensor:
+        assert context.pair_bias is not None  # noqa: S101 - `forward` has checked it
+        seen = pair_mask(context.token_mask)
+        bias = context.pair_bias.to(query.dtype).masked_fill(~seen, 0.0)
+        if not self.spec.causal:
+            # All capacities of a head times one number is the same flow: the largest becomes 1, none overflows.
+            # The causal form cannot, the largest may lie in the future.
+            bias = bias - bias.detach().masked_fill(~seen, -torch.inf).amax((2, 3), keepdim=True).nan_to_num(
+                0, 0, 0
+            )
+        capacity = (query @ key.transpose(2, 3)) * bias.exp()
+        into, out_of = capacity, capacity
+        count = torch.ones_like(mask, dtype=query.dtype)
+        if self.spec.causal:
+            into, out_of = capacity.tril(), capacity.triu()
+            count = mask.cumsum(2).clamp(min=1).to(query.dtype)
+        incoming = into.sum(3, keepdim=True) + EPS
+        outgoing = out_of.sum(2)[..., None] + EPS
+        sink = into @ (count / outgoing).masked_fill(~mask, 0.0) / count
+        source = out_of.transpose(2, 3) @ (count / incoming).masked_fill(~mask, 0.0) / count
+        if self.spec.causal:
+            competition = self._causal_competition(source, mask, count)
+        else:
+            competition = masked_softmax(self._clamped(source), mask, 2) * mask.sum(2, keepdim=True)
+        return ((into / incoming).to(value.dtype) @ (value * competition).to(value.dtype)) * sink.sigmoid()
+
+    def reference_sequence(
+        self, tokens: Float[Tensor, "n D"], pair_bias: Float[Tensor, "H n n"] | None, carry: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Head by head on the full matrix of capacities, also where the fast form has none."""
+        size, causal, n = self.spec.head_dim, self.spec.causal, len(tokens)
+        queries, keys, values = self.query(tokens), self.key(tokens), self.value(tokens)
+        heads = []
+        for h in range(self.spec.num_heads):
+            part = slice(h * size, (h + 1) * size)
+            capacity = queries[:, part].sigmoid() @ keys[:, part].sigmoid().T
+            value = values[:, part]
+            if self.spec.pair_bias != "none" and pair_bias is not None:
+                shift = 0.0 if causal else pair_bias[h].max().item()
+                scale = (pair_bias[h] - shift).exp()
+                if self.spec.pair_bias == "logits":
+                    capacity = capacity * scale
+                else:
+                    scale = scale.tril() if causal else scale
+                    value = scale @ value / scale.sum(1, keepdim=True)
+            heads.append(self._reference_head(capacity, value, n))
+        return self.output(torch.cat(heads, -1)), None, None
+
+    def _reference_head(self, capacity: Tensor, value: Tensor, n: int) -> Tensor:
+        causal = self.spec.causal
+        # What token t may count: everything, or in the causal form the tokens up to itself.
+        past = [range(t + 1) if causal else range(n) for t in range(n)]
+        count = [t + 1.0 if causal else 1.0 for t in range(n)]
+        incoming = [sum(capacity[t, j] for j in past[t]) + EPS for t in range(n)]
+        outgoing = [sum(capacity[i, t] for i in past[t]) + EPS for t in range(n)]
+        sink = [sum(capacity[t, j] / outgoing[j] * count[j] for j in past[t]) / count[t] for t in range(n)]
+        source = [sum(capacity[i, t] / incoming[i] * count[i] for i in past[t]) / count[t] for t in range(n)]
+        weight = [
+            (s if self.clamp is None else s.clamp(-self.clamp, self.clamp)).exp()
+            for s in map(torch.as_tensor, source)
+        ]
+        won = [weight[t] / sum(weight[j] for j in past[t]) * len(past[t]) for t in range(n)]
+        rows = []
+        for t in range(n):
+            row = sum(capacity[t, j] / incoming[t] * won[j] * value[j] for j in past[t])
+            rows.append(row * torch.as_tensor(sink[t]).sigmoid())
+        return torch.stack([torch.as_tensor(row) for row in rows])
+
+
+def _causal_product(
+    query: Float[Tensor, "B H N C"], key: Float[Tensor, "B H N C"], value: Float[Tensor, "B H N C"]
+) -> Float[Tensor, "B H N C"]:
+    """sum over j <= i of (query_i key_j) value_j, in chunks: memory N C instead of the N C^2 of a running sum."""
+    length = query.shape[2]
+    chunk = min(_CHUNK, length)
+    missing = -length % chunk
+    query, key, value = (
+        functional.pad(x, (0, 0, 0, missing)).unflatten(2, (-1, chunk))
+        for x in (query, key, value.to(query.dtype))
+    )
+    inside = (query @ key.transpose(-1, -2)).tril() @ value
+    chunks = key.transpose(-1, -2) @ value
+    before = chunks.cumsum(2) - chunks
+    return (inside + query @ before).flatten(2, 3)[:, :, :length]
