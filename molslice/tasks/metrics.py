@@ -1,0 +1,46 @@
+"""Errors in the targets' units, exact in float64, missing targets left out."""
+
+import numpy as np
+
+from molslice.tasks.targets import TargetInfo
+
+METRIC_NAMES = {"regression": "mae", "classification": "roc_auc"}
+
+
+def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:
+    """Over the rows where both are finite; NaN where there is none. Both [rows]."""
+    error = np.abs(np.asarray(prediction, dtype=np.float64) - np.asarray(truth, dtype=np.float64))
+    error = error[np.isfinite(error)]
+    return float(error.mean()) if len(error) else float("nan")
+
+
+def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
+    """Area under the ROC curve, ties counted half; NaN unless both classes are there. Both [rows].
+
+    The share of pairs (positive, negative) in the right order, from the mean rank of the positives.
+    """
+    known = np.isfinite(prediction) & np.isfinite(truth)
+    prediction, positive = prediction[known], truth[known] > 0.5
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    if not positives or not negatives:
+        return float("nan")
+    _, place, counts = np.unique(prediction, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1, ties share their mean
+    return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def metric_per_target(targets: TargetInfo, prediction: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """MAE in the unit of each target, or ROC-AUC of each class; both arrays [rows, T]."""
+    metric = mean_absolute_error if targets.kind == "regression" else roc_auc
+    return {name: metric(prediction[:, i], truth[:, i]) for i, name in enumerate(targets.names)}
+
+
+def selection_score(targets: TargetInfo, metrics: dict[str, float]) -> float:
+    """One number to choose a model by, lower is better; NaN where no target could be judged.
+
+    Regression: the mean over targets of MAE over the spread of the training targets, so that units do not
+    decide; with one target that orders as its MAE does. Classification: 1 - mean ROC-AUC.
+    """
+    values = np.array([metrics[name] for name in targets.names])
+    values = values / np.array(targets.std) if targets.kind == "regression" else 1.0 - values
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")

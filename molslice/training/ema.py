@@ -1,0 +1,32 @@
+"""The exponential moving average of the weights."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+
+class WeightAverage:
+    """A second model whose weights follow those in training: average += (1 - decay) (weights - average).
+
+    The decay grows as (1 + t) / (10 + t) until it reaches its value, so that the random weights of the start
+    are soon forgotten. Buffers (statistics of a batch norm) are not averaged but taken over.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.source, self.decay = model, decay
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self._own: list[Tensor] = list(self.model.parameters())
+        self._other: list[Tensor] = list(model.parameters())
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """After the optimizer's step number `step`, counted from 1."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(self._own, self._other, 1.0 - decay)  # pyright: ignore[reportPrivateImportUsage]
+
+    @torch.no_grad()
+    def take_buffers(self) -> None:
+        """Before the average is used."""
+        for own, other in zip(self.model.buffers(), self.source.buffers(), strict=True):
+            own.copy_(other)
