@@ -64,7 +64,7 @@ class Attention(nn.Module, ABC):
     def reference_sequence(
         self, tokens: Float[Tensor, "n D"], pair_bias: Float[Tensor, "H n n"] | None, carry: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One sequence without padding by the slow, obvious way: tokens, penalty and carry of that sequence."""
+        """One sequence without padding, the slow and obvious way: its tokens, its penalty, its carry."""
 
     def reference(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """What `forward` returns, sequence by sequence, from the real tokens only.
@@ -92,7 +92,7 @@ class Attention(nn.Module, ABC):
         )
 
     def mix_pairs(self, value: Float[Tensor, "B H N C"], context: TokenContext) -> Float[Tensor, "B H N C"]:
-        """U = softmax(S + E) V, what `pair_bias: mix` puts in the place of V; dropout falls on the weights."""
+        """U = softmax(S + E) V, what `pair_bias: mix` puts in the place of V; dropout is on the weights."""
         weights = context.pair_weights
         if weights is None or self.spec.causal:  # the weights of the batch look into the future
             assert context.pair_bias is not None  # noqa: S101 - `forward` has checked it

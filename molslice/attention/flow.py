@@ -16,7 +16,7 @@ _CHUNK = 64  # tokens a causal product handles as one small square
 
 
 class _Flow(NamedTuple):
-    """Queries and keys after phi, the incoming flow, the competition of sources and the allocation to sinks."""
+    """Queries and keys after phi, incoming flow, competition of the sources, allocation to the sinks."""
 
     query: Float[Tensor, "B H N C"]
     key: Float[Tensor, "B H N C"]
@@ -26,13 +26,15 @@ class _Flow(NamedTuple):
 
 
 class Flow(Attention):
-    """With phi = sigmoid, sums over the n real tokens, and eps in every division:
+    """out = (phi(Q) / I) (phi(K)^T V') * sigmoid(I') W_O, per head, with phi = sigmoid.
 
-    I = phi(Q) sum phi(K), O = phi(K) sum phi(Q), I' = phi(Q) sum(phi(K) / O), O' = phi(K) sum(phi(Q) / I),
-    V' = V * softmax_over_tokens(O') * n, out = (phi(Q) / I) (phi(K)^T V') * sigmoid(I') W_O, per head.
-    The causal form sums up to the token itself: with t the count of tokens so far, I_t = phi(Q_t) sum_{j<=t} phi(K_j),
-    O_t = phi(K_t) sum_{i<=t} phi(Q_i), I'_t = phi(Q_t) sum_{j<=t} (phi(K_j) j / O_j) / t, O'_t the same for keys,
-    V'_t = V_t * exp(O'_t) / sum_{j<=t} exp(O'_j) * t.
+    Sums run over the n real tokens, and eps stands in every division:
+      I = phi(Q) sum phi(K), O = phi(K) sum phi(Q), I' = phi(Q) sum(phi(K) / O), O' = phi(K) sum(phi(Q) / I),
+      V' = V * softmax_over_tokens(O') * n.
+    The causal form sums up to the token itself, its number t counted from 1:
+      I_t = phi(Q_t) sum_{j<=t} phi(K_j), O_t = phi(K_t) sum_{i<=t} phi(Q_i),
+      I'_t = phi(Q_t) sum_{j<=t} (j phi(K_j) / O_j) / t, O'_t = phi(K_t) sum_{i<=t} (i phi(Q_i) / I_i) / t,
+      V'_t = V_t * t exp(O'_t) / sum_{j<=t} exp(O'_j).
     `clamp` bounds O' to [-clamp, clamp] before the competition; None leaves it free.
     `pair_bias: logits`, ours: the capacities phi(Q) phi(K)^T become (phi(Q) phi(K)^T) * exp(S + E), and every
     sum above runs over them; a bias of zero is the plain flow. `mix`, ours: softmax(S + E) V stands in for V.
@@ -117,8 +119,8 @@ class Flow(Attention):
         seen = pair_mask(context.token_mask)
         bias = context.pair_bias.to(query.dtype).masked_fill(~seen, 0.0)
         if not self.spec.causal:
-            # All capacities of a head times one number is the same flow: the largest becomes 1, none overflows.
-            # The causal form cannot, the largest may lie in the future.
+            # All capacities of a head times one number are the same flow: exp(bias) is at most 1, none
+            # overflows. The causal form cannot do so, the largest may lie in the future.
             bias = bias - bias.detach().masked_fill(~seen, -torch.inf).amax((2, 3), keepdim=True).nan_to_num(
                 0, 0, 0
             )
@@ -184,7 +186,7 @@ class Flow(Attention):
 def _causal_product(
     query: Float[Tensor, "B H N C"], key: Float[Tensor, "B H N C"], value: Float[Tensor, "B H N C"]
 ) -> Float[Tensor, "B H N C"]:
-    """sum over j <= i of (query_i key_j) value_j, in chunks: memory N C instead of the N C^2 of a running sum."""
+    """Sum over j <= i of (query_i key_j) value_j, by chunks: a running sum would take N C^2 memory."""
     length = query.shape[2]
     chunk = min(_CHUNK, length)
     missing = -length % chunk

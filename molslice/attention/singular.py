@@ -14,9 +14,9 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Singular(Attention):
     """out = alpha softmax((alphahat Q)(alphahat K)^T / sqrt(C) + carry) (alphahat V) W_O, softmax per head.
 
-    One map W_a: D -> r, shared by all heads, r = `rank` (C by default). alpha = softmax over r of X W_a unfolds r
-    pseudo-tokens to n tokens; alphahat = softmax over the real tokens of (X W_a)^T folds n tokens to r. The scores
-    before the softmax, [r, r] per head, are handed to the next layer as `carry`.
+    One map W_a: D -> r, shared by all heads, r = `rank` (C by default). alpha = softmax over r of X W_a
+    unfolds r pseudo-tokens to n tokens; alphahat = softmax over the real tokens of (X W_a)^T folds n tokens
+    to r. The scores before the softmax, [r, r] per head, are handed to the next layer as `carry`.
     penalty = orthogonal_weight / r^2 (|off(alpha^T alpha)|^2 + |off(alphahat alphahat^T)|^2)
     + diagonal_weight / r^2 |off(A')|^2, with off the off-diagonal entries, | | the Frobenius norm and A' the
     softmax of the scores; the mean over heads and over the sequences of a batch.
@@ -60,7 +60,7 @@ class Singular(Attention):
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Folds before it projects: the weights of a fold sum to one, so a bias passes, and N meets D only once."""
+        """Folds before it projects: the weights of a fold sum to one, so the biases pass through it."""
         mask = context.token_mask
         shares = self.fold(tokens)
         unfolding = zero_padding(shares.softmax(-1), mask)
@@ -95,7 +95,8 @@ class Singular(Attention):
     def _checked(self, carry: Tensor, scores: Tensor) -> Tensor:
         if carry.shape != scores.shape:
             raise MolsliceError(
-                f"{self.name} takes a carry of shape {list(scores.shape)} from the layer below, got {list(carry.shape)}"
+                f"{self.name} takes a carry of shape {list(scores.shape)} from the layer below, "
+                f"got {list(carry.shape)}"
             )
         return carry
 

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from molslice.attention.base import Attention
@@ -30,21 +30,24 @@ TIE_TOLERANCE = 1e-5  # of the largest lead key; float32 noise between symmetric
 class SliceSort(Attention):
     """out = Sort_col(U) W_O with U = softmax(S + E) V, or U = V without a pair bias; no query and no key.
 
-    `order` says how a column (channel) is arranged along the tokens. Layer n of L and column i of D count from 1:
+    `order` arranges each column (channel) along the tokens; layer n of L and column i of D count from 1:
       ascending, descending; half: the second half of the columns descending;
       interleave: descending exactly where floor((i - 1) 2^(L - n) / D) is odd;
       max_exchange: the largest value and the first token's change places;
-      multi_permutation: sum over k = 1..K of alpha_k P^k u, P sorting u ascending, alpha = softmax(permutation_logits);
+      multi_permutation: sum over k = 1..K of alpha_k P^k u, where P sorts u ascending and
+      alpha = softmax(permutation_logits), K = `num_permutations`; `learned_weights: false` keeps them equal;
       shuffle: one fixed random permutation for all columns, the ablation that must fail.
     `form`: sort_of_mix = Sort(U); mix_plus_sort = U + Sort(V).
-    `placement`: `index` gives rank r to token r. `aligned` does the same after the tokens were sorted by the lead
-    channel, the first channel of each head, and then puts every token back: rank r goes to the token that has
-    rank r in the lead channel, and a permutation of the tokens permutes the result.
+    `placement`: `index` gives rank r to token r. `aligned` does the same on tokens that were put in the order
+    of the lead channel, the first channel of each head, and puts them back: rank r goes to the token that
+    has rank r in the lead channel, and a permutation of the tokens permutes the result.
 
     Source: Yuan and Xu 2023 (Sliceformer), equations 5 to 8; `mix_plus_sort` is what the authors' code
     runs on molecules; the integer rule of `interleave` is their Haar basis without a sine. `aligned` is ours.
     """
 
+    column_sign: Tensor
+    permutation_logits: Tensor
     traits: ClassVar[Traits] = Traits(
         source="Sliceformer, arXiv 2310.17683",
         cost="log_linear",
@@ -112,7 +115,7 @@ class SliceSort(Attention):
         return [self.order == "descending"] * dim
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Columns lie as [B, D, N], so that the sort runs along contiguous memory."""
+        """Columns lie as [B, D, N]: the sort runs along contiguous memory."""
         value = self.value(tokens)
         columns = value.transpose(1, 2).contiguous()
         mixed = columns
@@ -136,8 +139,8 @@ class SliceSort(Attention):
         columns = permute_tokens(columns, self._to_columns(by_lead))
         count = token_mask.sum(-1)
         arranged = self._arrange(columns, torch.arange(length, device=columns.device) < count[:, None])
-        # Ties by index, as the paper would have it, make symmetric atoms depend on their numbers: tokens whose
-        # lead keys are equal up to noise share the mean of what falls to their ranks instead.
+        # Ties broken by index would make symmetric atoms depend on their numbers: tokens whose lead keys are
+        # equal up to noise share the mean of what falls to their ranks instead.
         shared = tied_mean(
             arranged.unflatten(1, (heads, -1)).flatten(0, 1),
             permute_tokens(lead, by_lead).flatten(0, 1),
@@ -146,7 +149,7 @@ class SliceSort(Attention):
         )
         return permute_tokens(shared.reshape(columns.shape), self._to_columns(inverse_order(by_lead)))
 
-    def _to_columns(self, per_head: Int[Tensor, "B H N"]) -> Int[Tensor, "B D N"]:
+    def _to_columns(self, per_head: Integer[Tensor, "B H N"]) -> Integer[Tensor, "B D N"]:
         return per_head[:, :, None].expand(-1, -1, self.spec.head_dim, -1).flatten(1, 2)
 
     def _arrange(

@@ -4,9 +4,11 @@ Columns lie as [B, K, N], so that a sort runs along contiguous memory. An order 
 [B, K, N]: entry r names the token of rank r, the real tokens first, then the padding in place.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 _BLOCK = 1 << 15  # entries that are sorted at a time: their 64-bit keys stay in the second-level cache
@@ -20,12 +22,12 @@ def index_dtype(length: int) -> torch.dtype:
     return torch.int16 if length <= 2**15 else torch.int32
 
 
-def rank_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Int[Tensor, "B K N"]:
+def rank_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
     """The order that sorts each column of `keys` ascending; equal keys keep the order of their tokens."""
     return _order(keys, token_mask, False)
 
 
-def place_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Int[Tensor, "B K N"]:
+def place_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
     """The same with rank r at the r-th real token, wherever padding stands; padding keeps its place."""
     return _order(keys, token_mask, True)
 
@@ -87,30 +89,30 @@ class _Permute(torch.autograd.Function):
         return values.gather(-1, order.long().expand(values.shape))
 
     @staticmethod
-    def setup_context(
-        ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor
-    ) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ANN401
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
         (order,) = ctx.saved_tensors
         # Every token is taken exactly once, so scattering is the exact and deterministic inverse.
         return torch.zeros_like(grad).scatter(-1, order.long().expand(grad.shape), grad), None
 
 
-def permute_tokens(values: Float[Tensor, "B K N"], order: Int[Tensor, "B #K N"]) -> Float[Tensor, "B K N"]:
-    """`values[order]` along the tokens; `order` must be a permutation in every column, or one for all columns."""
+def permute_tokens(
+    values: Float[Tensor, "B K N"], order: Integer[Tensor, "B #K N"]
+) -> Float[Tensor, "B K N"]:
+    """`values[order]` along the tokens; `order` is a permutation in every column, or one for all columns."""
     return _Permute.apply(values, order)
 
 
-def inverse_order(order: Int[Tensor, "B K N"]) -> Int[Tensor, "B K N"]:
+def inverse_order(order: Integer[Tensor, "B K N"]) -> Integer[Tensor, "B K N"]:
     """The rank of each token under `order`."""
     ranks = torch.arange(order.shape[-1], device=order.device, dtype=order.dtype)
     return torch.zeros_like(order).scatter(-1, order.long(), ranks.expand_as(order))
 
 
-def front_order(token_mask: Bool[Tensor, "B N"]) -> Int[Tensor, "B 1 N"]:
+def front_order(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B 1 N"]:
     """The order that moves the real tokens to the front and keeps their sequence."""
     real_before = token_mask.cumsum(-1) - 1
     padding_before = (~token_mask).cumsum(-1) - 1 + token_mask.sum(-1, keepdim=True)
@@ -118,8 +120,8 @@ def front_order(token_mask: Bool[Tensor, "B N"]) -> Int[Tensor, "B 1 N"]:
     return inverse_order(rank.to(index_dtype(token_mask.shape[-1]))[:, None])
 
 
-def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Int[Tensor, "B K N"]:
-    """The order that swaps the largest key of each column with its first real token, and moves nothing else."""
+def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
+    """The order that swaps the largest key of each column with its first real token."""
     floor = torch.finfo(keys.dtype).min
     largest = keys.detach().masked_fill(~token_mask[:, None], floor).argmax(-1, keepdim=True)
     first = token_mask.int().argmax(-1)[:, None, None].expand_as(largest)
@@ -128,7 +130,7 @@ def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) ->
     return order.to(index_dtype(keys.shape[-1]))
 
 
-def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Int[Tensor, "B 1 N"]:
+def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Integer[Tensor, "B 1 N"]:
     """A fixed pseudo-random order of the real tokens; padding keeps its place.
 
     It depends on the seed and on the number of real tokens alone, never on a global generator.
@@ -147,7 +149,7 @@ def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Int[Tensor, "B 
 
 
 def tied_mean(
-    values: Float[Tensor, "B K N"], keys: Float[Tensor, "B N"], count: Int[Tensor, "B"], tolerance: float
+    values: Float[Tensor, "B K N"], keys: Float[Tensor, "B N"], count: Integer[Tensor, "B"], tolerance: float
 ) -> Float[Tensor, "B K N"]:
     """Mean of `values` over each run of nearly equal `keys`.
 
