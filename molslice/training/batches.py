@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from molslice.config import TrainingConfig
-from molslice.data.base import MoleculeDataset
 from molslice.data.batching import TokenBudgetBatches, collate
 from molslice.data.store import MoleculeStore
 from molslice.tasks.base import Portion
@@ -22,16 +21,6 @@ class StepBatch(NamedTuple):
     last: bool  # of its epoch
     molecules: int  # in the global batch
     portions: list[Portion]
-
-
-def usable_rows(dataset: MoleculeDataset, split: str) -> np.ndarray:
-    """Rows of a split that have atoms and at least one finite target."""
-    rows = np.asarray(dataset.splits.get(split, ()), dtype=np.int64)
-    if not len(rows):
-        return rows
-    store = dataset.store
-    known = np.asarray(store.num_atoms)[rows] > 0
-    return rows[known & np.isfinite(np.asarray(store.targets)[rows]).any(axis=1)]
 
 
 class TrainingBatches:

@@ -29,7 +29,7 @@ from molslice.model.build import build_model
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.metrics import METRIC_NAMES
-from molslice.training.batches import TrainingBatches, usable_rows
+from molslice.training.batches import TrainingBatches
 from molslice.training.budget import measure_max_steps
 from molslice.training.fabric import build_fabric, quiet_lightning
 from molslice.training.loop import Loop, Run
@@ -99,10 +99,8 @@ def _train_here(
 ) -> dict[str, Any]:
     """On one of the processes; all return the same."""
     start = time.perf_counter()
-    rows = {split: usable_rows(dataset, split) for split in ("train", "valid", "test")}
-    for split in ("train", "valid"):
-        if not len(rows[split]):
-            raise MolsliceError(f"split {split!r} of data set {config.data.name!r} has no usable row")
+    rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
+    rows["test"] = _test_rows(dataset)
     known = np.asarray(dataset.store.targets)[rows["train"]]
     targets = TargetInfo.of_training(dataset.target_names, dataset.target_units, dataset.kind, known)
     torch.manual_seed(config.seed)
@@ -129,6 +127,14 @@ def _train_here(
         write_atomically(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
     fabric.barrier()
     return summary
+
+
+def _test_rows(dataset: MoleculeDataset) -> np.ndarray:
+    """Those whose targets are known: none for a data set that keeps the targets of its test split."""
+    try:
+        return dataset.labeled_rows("test")
+    except MolsliceError:
+        return np.empty(0, np.int64)
 
 
 def _claim(folder: Path, resume: bool) -> None:

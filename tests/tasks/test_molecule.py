@@ -1,0 +1,87 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from molslice.tasks import TASKS, TargetInfo
+from molslice.tasks.base import Portion
+from molslice.types import MolsliceError, ModelOutput
+
+NAN = float("nan")
+
+
+class Given(nn.Module):
+    """A model that returns what it is given, so that the loss can be computed by hand."""
+
+    def __init__(self, prediction, penalty=None):
+        super().__init__()
+        self.prediction = nn.Parameter(prediction)
+        self.penalty = penalty
+
+    def forward(self, batch):
+        return ModelOutput(self.prediction[batch.rows], self.penalty)
+
+
+class Batch(SimpleNamespace):
+    def __len__(self):
+        return len(self.rows)
+
+
+def portion(targets, rows=None, molecules=None, present=None):
+    rows = torch.arange(len(targets)) if rows is None else torch.tensor(rows)
+    present = int((~targets.isnan()).sum()) if present is None else present
+    return Portion(Batch(targets=targets[rows], rows=rows), molecules or len(targets), present)
+
+
+def build(prediction, kind="regression", mean=(0.0, 0.0), std=(1.0, 1.0), loss="mae", penalty=None):
+    info = TargetInfo(("a", "b"), ("eV", ""), kind, mean, std)
+    return TASKS.build("molecule", Given(prediction, penalty), info, options={"loss": loss})
+
+
+def test_the_loss_is_the_mean_over_targets_that_are_there():
+    targets = torch.tensor([[1.0, NAN], [3.0, 8.0]])
+    task = build(torch.zeros(2, 2), mean=(1.0, 2.0), std=(2.0, 3.0))
+    loss = task.training_step(portion(targets))
+    assert loss.item() == pytest.approx((0.0 + 1.0 + 2.0) / 3)
+    loss.backward()
+    assert task.model.prediction.grad.isfinite().all()
+    assert task.model.prediction.grad[0, 1] == 0.0
+
+
+@pytest.mark.parametrize(("loss", "expected"), [("mse", 4.0), ("huber", 1.5), ("mae", 2.0)])
+def test_losses(loss, expected):
+    task = build(torch.zeros(1, 2), loss=loss)
+    assert task.training_step(portion(torch.tensor([[2.0, NAN]]))).item() == pytest.approx(expected)
+
+
+def test_classes_take_cross_entropy():
+    task = build(torch.tensor([[0.0, 50.0]]), kind="classification")
+    loss = task.training_step(portion(torch.tensor([[1.0, 1.0]])))
+    assert loss.item() == pytest.approx(0.6931472 / 2, abs=1e-6)
+    missing = task.training_step(portion(torch.tensor([[NAN, NAN]])))
+    assert missing.item() == 0.0
+
+
+def test_portions_add_up_to_the_batch_with_penalty_and_missing_targets():
+    targets = torch.tensor([[1.0, NAN], [3.0, 8.0], [NAN, NAN], [0.5, -1.0], [2.0, 2.0]])
+    task = build(torch.randn(5, 2), penalty=torch.tensor(0.3))
+    whole = task.training_step(portion(targets))
+    parts = [task.training_step(portion(targets, rows, 5, 7)) for rows in ([0, 2, 4], [1, 3])]
+    assert sum(parts).item() == pytest.approx(whole.item(), abs=1e-6)
+
+
+def test_an_unknown_loss_is_refused():
+    with pytest.raises(MolsliceError, match="mae, mse, huber"):
+        build(torch.zeros(1, 2), loss="l3")
+
+
+def test_an_unknown_task_lists_the_names():
+    with pytest.raises(MolsliceError, match="choices: molecule"):
+        TASKS.find("molecules")
+
+
+def test_predictions_come_in_the_unit():
+    task = build(torch.tensor([[1.0, -1.0]]), mean=(5.0, 6.0), std=(2.0, 3.0))
+    batch = Batch(rows=torch.tensor([0]))
+    assert task.predict_step(batch).tolist() == [[7.0, 3.0]]

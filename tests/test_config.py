@@ -1,0 +1,155 @@
+from pathlib import Path
+
+import pytest
+
+from molslice.config import (
+    OptimizerConfig,
+    TrainingConfig,
+    config_from_mapping,
+    config_to_yaml,
+    load_config,
+)
+from molslice.types import MolsliceError
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
+SMALL = """
+data: {name: pcqm4m, root: data/gap_xtb}
+model: {num_layers: 2, dim: 16, ffn_dim: 16, num_heads: 2}
+attention: {name: slice_sort, order: interleave, pair_bias: mix}
+training: {max_epochs: 3}
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_configuration_loads_and_comes_back_equal(path, tmp_path):
+    config = load_config(path)
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(config_to_yaml(config))
+    assert load_config(copy) == config
+    assert path.read_text().startswith("#"), "a configuration says first where its settings come from"
+
+
+def test_there_are_configurations():
+    names = {path.stem for path in CONFIGS}
+    assert {"quickstart", "gap_xtb", "pcqm4m_v1", "pcqm4m_v2", "qm9", "tox21"} <= names
+
+
+def test_options_of_attention_and_data_are_taken_apart(small):
+    config = load_config(small)
+    assert config.attention.name == "slice_sort"
+    assert config.attention.pair_bias == "mix"
+    assert config.attention.options == {"order": "interleave"}
+    assert config.data.options == {"root": "data/gap_xtb"}
+
+
+def test_overrides_have_the_types_of_the_fields(small):
+    overrides = [("optimizer.lr", "1e-4"), ("trainer.precision", "16"), ("optimizer.betas", "[0.9, 0.98]")]
+    overrides += [("optimizer.ema_decay", "null"), ("model.dim", "32"), ("seed", "7")]
+    config = load_config(small, overrides)
+    assert config.optimizer.lr == 1e-4  # YAML reads 1e-4 as text
+    assert config.trainer.precision == "16"
+    assert config.optimizer.betas == (0.9, 0.98)
+    assert config.optimizer.ema_decay is None
+    assert (config.model.dim, config.seed) == (32, 7)
+
+
+def test_another_length_takes_the_place_of_the_former(small):
+    training = load_config(small, [("training.max_minutes", "2")]).training
+    assert (training.max_minutes, training.max_epochs, training.max_steps) == (2.0, None, None)
+
+
+@pytest.mark.parametrize("overrides", [[("attention.name", "softmax")], [("attention", "softmax")]])
+def test_another_attention_starts_without_the_options_of_the_former(small, overrides):
+    attention = load_config(small, overrides).attention
+    assert (attention.name, attention.pair_bias, attention.options) == ("softmax", None, {})
+
+
+def test_the_same_attention_keeps_its_options(small):
+    assert load_config(small, [("attention.name", "slice_sort")]).attention.options == {"order": "interleave"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("optimizer.learning_rate", "1", ["optimizer.learning_rate", "unknown", "weight_decay"]),
+        ("optimiser.lr", "1", ["optimiser", "did you mean 'optimizer'"]),
+        ("model.dim", "big", ["model.dim", "'big'", "whole number"]),
+        ("model.dim", "1.5", ["model.dim", "1.5", "whole number"]),
+        ("model.dim", "true", ["model.dim", "True"]),
+        ("model.name", "graphformer", ["model.name", "did you mean 'graphormer'"]),
+        ("optimizer.lr", "true", ["optimizer.lr", "a number"]),
+        ("optimizer.lr", "-1", ["optimizer", "lr is -1.0", "positive"]),
+        ("optimizer.betas", "[0.9]", ["optimizer.betas", "[0.9]"]),
+        ("training.loss", "mea", ["training.loss", "choices: huber, mae, mse"]),
+        ("training.compile", "1", ["training.compile", "true or false"]),
+        ("training.token_budget", "0", ["token_budget is 0"]),
+        ("attention.name", "slice_srot", ["slice_srot", "slice_sort"]),
+        ("attention.ordr", "half", ["attention.ordr", "did you mean 'order'"]),
+        ("data.rot", "x", ["data.rot", "did you mean 'root'"]),
+        ("data.name", "pcqm", ["unknown data set", "pcqm4m"]),
+        ("trainer.precision", "64", ["trainer.precision", "bf16"]),
+        ("seed", "[", ["--seed is not YAML"]),
+    ],
+)
+def test_what_is_wrong_is_named(small, key, value, words):
+    with pytest.raises(MolsliceError) as caught:
+        load_config(small, [(key, value)])
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["mapping"]),
+        ("- a", ["mapping"]),
+        ("data: {name: [", ["not YAML"]),
+        ("seed: 1\nseed: 2", ["'seed' twice"]),
+        ("seed: 1", ["'data' is missing"]),
+        ("data: 3\nmodel: {preset: slim}", ["data is 3", "mapping"]),
+        ("data: {root: x}\nmodel: {preset: slim}", ["data.name"]),
+        (
+            "data: {name: pcqm4m, root: x}\nmodel: {preset: slim}\ntraining: {max_steps: 1, max_minutes: 1}",
+            ["exactly one", "max_steps and max_minutes"],
+        ),
+        (
+            "data: {name: pcqm4m, root: x}\nmodel: {preset: slim}\ntraining: {loss: mae}",
+            ["exactly one", "found none"],
+        ),
+    ],
+)
+def test_a_file_that_is_wrong_is_named_with_the_reason(tmp_path, text, words):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    with pytest.raises(MolsliceError) as caught:
+        load_config(path)
+    for word in ["wrong.yaml", *words]:
+        assert word in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(MolsliceError, match="nowhere.yaml"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+def test_configurations_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        OptimizerConfig().lr = 1.0  # type: ignore[misc]
+
+
+def test_a_section_can_be_a_bare_name():
+    mapping = {"data": {"name": "pcqm4m", "root": "x"}, "model": {"preset": "slim"}, "attention": "flow"}
+    assert config_from_mapping(mapping).attention.name == "flow"
+
+
+def test_lengths_must_be_positive():
+    with pytest.raises(MolsliceError, match="max_steps is 0"):
+        TrainingConfig(max_steps=0)
