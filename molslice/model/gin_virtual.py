@@ -1,7 +1,7 @@
 """GIN with a virtual node: the baseline that OGB publishes beside PCQM4M-LSC, in PyG's layers.
 
-Source: Xu et al. 2019, "How Powerful are Graph Neural Networks?"; Gilmer et al. 2017 for the virtual node; Hu et al.
-2021, "OGB-LSC", for the form and the sizes (5 layers of 600: 6.66 M parameters).
+Source: Xu et al. 2019, "How Powerful are Graph Neural Networks?"; Gilmer et al. 2017 for the virtual node;
+Hu et al. 2021, "OGB-LSC", for the form and the sizes (5 layers of 600: 6.66 M parameters).
 """
 
 import torch

@@ -23,10 +23,10 @@ LEGACY_DISTANCES, LEGACY_HOPS = 512, 128
 class PathLevels:
     """The pairs of a batch sorted by distance; integers only, nothing to differentiate.
 
-    `order` lists all pairs (flat positions in [B, A, A]): those without a path first, then distance 0, 1, 2, ...;
-    `sizes` says how many there are of each. `steps[d - 1]` holds for the pairs at distance d = 1..5 the place of the
-    pair one step shorter among those of its distance, and the last bond of the path. `beyond` holds for the pairs
-    farther apart the place of their path's first five bonds among the pairs at distance 5.
+    `order` lists all pairs (flat positions in [B, A, A]): those without a path first, then distance 0, 1, 2,
+    ...; `sizes` says how many there are of each. `steps[d - 1]` holds for the pairs at distance d = 1..5 the
+    place of the pair one step shorter among those of its distance, and the last bond of the path. `beyond`
+    holds for the pairs farther apart the place of their path's first five bonds among those at distance 5.
     """
 
     def __init__(self, paths: ShortestPaths, max_hops: int = MAX_HOPS) -> None:
@@ -57,8 +57,8 @@ class GraphBias(nn.Module):
     S(i, j) = b[distance(i, j)], a slot of its own for pairs without a path, and one learned scalar t a head
     for every pair with the graph token.
     E(i, j) = 1 / n sum over h = 1..n of W_h e(bond h of the path), n = min(distance, 5), e the mean of the
-    embeddings of the bond's three features. Computed hop by hop along E(i, j) = E(i, previous) + W_n e(last bond),
-    for all pairs of the batch at that distance together.
+    embeddings of the bond's three features. Computed hop by hop for all pairs of the batch at that distance
+    together, the sum for (i, j) being that for (i, previous) plus W_n e(last bond).
     """
 
     def __init__(self, num_heads: int, *, legacy_vocab: bool = False) -> None:
@@ -74,8 +74,9 @@ class GraphBias(nn.Module):
             nn.init.normal_(weight, std=0.02)
 
     def forward(self, paths: ShortestPaths, bond_features: UInt8[Tensor, "M 3"]) -> Float[Tensor, "B H N N"]:
-        """The pair bias [B, H, N, N], N = 1 + A. Finite everywhere; at padding it holds the slot of
-        pairs without a path, which no attention reads.
+        """The pair bias [B, H, N, N], N = 1 + A.
+
+        Finite everywhere; at padding it holds the slot of pairs without a path, which no attention reads.
         """
         levels = PathLevels(paths)
         values = self._spatial(levels) + self._edges(levels, bond_features)

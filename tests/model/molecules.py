@@ -16,9 +16,8 @@ def random_batch(sizes, seed=0, pad_to=None, garbage=False, permutations=None, f
     index, features = [], []
     for molecule, size in enumerate(sizes):
         rows = np.stack([rng.integers(0, top, size) for top in ATOM_FEATURE_SIZES], axis=1)
-        pairs = {
-            (int(rng.integers(max(0, j - 3), j)), j) for j in range(1, size) if not (fragments and j == size // 2)
-        }
+        joined = [j for j in range(1, size) if not (fragments and j == size // 2)]
+        pairs = {(int(rng.integers(max(0, j - 3), j)), j) for j in joined}
         for _ in range(size // 4):
             i, j = sorted(rng.choice(size, 2, replace=False).tolist())
             pairs.add((i, j))

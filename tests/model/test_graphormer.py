@@ -102,7 +102,9 @@ def test_every_parameter_is_trained(name):
             assert parameter.grad.abs().sum() > 0, label
 
 
-@pytest.mark.parametrize("option", [{"norm": "post"}, {"readout": "mean"}, {"activation_checkpointing": True}])
+@pytest.mark.parametrize(
+    "option", [{"norm": "post"}, {"readout": "mean"}, {"activation_checkpointing": True}]
+)
 def test_options_of_the_spec_work(option):
     torch.manual_seed(0)
     model = build_model(replace(SPEC, **option), AttentionChoice(), 1)
@@ -133,7 +135,9 @@ def test_shared_softmax_of_the_bias_is_computed_once(monkeypatch):
     model = build_model(SPEC, AttentionChoice("slice_sort"), 1)
     shapes = []
     softmax = torch.Tensor.softmax
-    monkeypatch.setattr(torch.Tensor, "softmax", lambda t, *a, **k: shapes.append(t.shape) or softmax(t, *a, **k))
+    monkeypatch.setattr(
+        torch.Tensor, "softmax", lambda t, *a, **k: shapes.append(t.shape) or softmax(t, *a, **k)
+    )
     model(random_batch(SIZES))
     assert len(calls) == 1
     assert len(shapes) <= 1

@@ -28,9 +28,9 @@ def test_the_layers_of_the_base_preset():
 
 
 def test_exact_vocabularies_drop_only_rows_that_nothing_reaches():
+    specs = {legacy: ModelSpec(preset="slim", legacy_vocab=legacy) for legacy in (False, True)}
     counts = {
-        legacy: parameters_by_part(build_model(ModelSpec(preset="slim", legacy_vocab=legacy), AttentionChoice(), 1))
-        for legacy in (False, True)
+        legacy: parameters_by_part(build_model(spec, AttentionChoice(), 1)) for legacy, spec in specs.items()
     }
     assert counts[False]["layers"] == counts[True]["layers"]
     assert counts[False]["total"] < counts[True]["total"]
