@@ -1,1 +1,46 @@
-"""data."""
+"""Data: one file = one data set or file format = one name in a configuration; the compact store; batching.
+
+What lives here: `base.py`, what a data set offers; `pcqm4m.py` and `csv.py`, the members; and the rooms that
+they share: `store.py` with `packed.py` and `store_writer.py` (molecules as a folder of arrays), `prepare.py`
+(a file of SMILES becomes a store), `table.py` (CSV and its errors), `splits.py`, `batching.py`, and for
+PCQM4M `split_file.py`, `download.py`, `submission.py`.
+May import: `molslice.chem` (where SMILES are read, inside the function: the rest needs no rdkit),
+`molslice.ops`, `molslice.types`, `molslice.registry`, torch, numpy, pandas, tqdm; ogb to evaluate.
+To add one: write `my_set.py` with a class `MySet(MoleculeDataset)` whose keyword-only options are what a
+configuration may say; a file that is no data set is named in `ROOMS`.
+Why so: whoever looks for a data set finds its name among the files.
+"""
+
+from typing import Any
+
+from molslice.data.base import MoleculeDataset
+from molslice.registry import Registry
+from molslice.types import MolsliceError
+
+__all__ = ["DATASETS", "MoleculeDataset", "build_dataset"]
+
+ROOMS = (
+    "batching",
+    "download",
+    "packed",
+    "prepare",
+    "split_file",
+    "splits",
+    "store",
+    "store_writer",
+    "submission",
+    "table",
+)
+DATASETS = Registry("molslice.data", MoleculeDataset, "data set", ROOMS)
+
+
+def build_dataset(name: str, options: dict[str, Any]) -> MoleculeDataset:
+    """Read the data set `name`; the first time its molecules are prepared, later they are found prepared.
+
+    Raises:
+        MolsliceError: unknown name, unknown or missing option, or whatever is wrong with the files.
+    """
+    for option, parameter in DATASETS.options(name).items():
+        if parameter.default is parameter.empty and option not in options:
+            raise MolsliceError(f"data set {name!r} needs the option {option!r}")
+    return DATASETS.build(name, options=options)

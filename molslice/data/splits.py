@@ -1,0 +1,158 @@
+"""Ways to divide the rows of a data set: at random, by scaffold, by a column."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+Splits = dict[str, np.ndarray]
+NAMES = ("train", "valid", "test")
+ALIASES = {"training": "train", "val": "valid", "validation": "valid", "testing": "test"}
+DEFAULT_FRACTIONS = {"train": 0.8, "valid": 0.1, "test": 0.1}
+OPTIONS = {"random": ("fractions", "seed"), "scaffold": ("fractions",), "column": ("column",)}
+
+
+@dataclass(frozen=True, slots=True)
+class SplitChoice:
+    """How to divide rows: random, scaffold, column, or files, where each file is a split."""
+
+    kind: str
+    fractions: dict[str, float] = field(default_factory=dict)
+    seed: int = 0
+    column: str | None = None
+
+
+def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]) -> SplitChoice:
+    """Read what a configuration says of the split; `files` are the splits that have a file of their own.
+
+    Raises:
+        MolsliceError: unknown kind or option, or one that does not go with the files.
+    """
+    if "valid" in files:
+        if split is not None:
+            raise MolsliceError("valid_path divides the rows already: leave out split")
+        return SplitChoice("files")
+    choice = dict(split) if isinstance(split, Mapping) else {"kind": split or "random"}
+    kind = choice.pop("kind", "random")
+    if kind not in OPTIONS:
+        raise MolsliceError(f"unknown split {kind!r}; {near_names(str(kind), OPTIONS)}")
+    for option in choice:
+        if option not in OPTIONS[kind]:
+            raise MolsliceError(
+                f"split {kind!r} has no option {option!r}; {near_names(option, OPTIONS[kind])}"
+            )
+    if kind == "column":
+        return _by_column(choice.get("column"), files)
+    seed = choice.get("seed", 0)
+    if not isinstance(seed, int) or seed < 0:
+        raise MolsliceError(f"split seed must be a whole number from 0 up, got {seed!r}")
+    names = [name for name in NAMES if name not in files or name == "train"]
+    return SplitChoice(kind, _fractions(choice.get("fractions"), names), seed)
+
+
+def _by_column(column: object, files: Collection[str]) -> SplitChoice:
+    if not isinstance(column, str):
+        raise MolsliceError(f"a split by column needs column, the name of the column, got {column!r}")
+    if "test" in files:
+        raise MolsliceError("a split by column and test_path exclude each other")
+    return SplitChoice("column", column=column)
+
+
+def _fractions(given: object, names: Sequence[str]) -> dict[str, float]:
+    if given is None:
+        total = sum(DEFAULT_FRACTIONS[name] for name in names)
+        return {name: DEFAULT_FRACTIONS[name] / total for name in names}
+    if isinstance(given, Mapping) and set(given) <= set(names):
+        return checked_fractions({name: given.get(name, 0.0) for name in names})
+    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(names):
+        return checked_fractions(dict(zip(names, given, strict=True)))
+    raise MolsliceError(f"split fractions must be those of {', '.join(names)}, got {given!r}")
+
+
+def random_split(rows: np.ndarray, fractions: Mapping[str, float], seed: int) -> Splits:
+    """Divide rows at random, the same way for the same seed; each split is sorted.
+
+    Raises:
+        MolsliceError: fractions that are none, or a split that would be empty.
+    """
+    fractions = checked_fractions(fractions)
+    shuffled = np.random.default_rng(seed).permutation(np.asarray(rows, dtype=np.int64))
+    bounds = np.rint(np.cumsum(list(fractions.values())) * len(shuffled)).astype(int)
+    parts = np.split(shuffled, bounds[:-1])
+    return _without_empty(
+        {name: np.sort(part) for name, part in zip(fractions, parts, strict=True)}, fractions
+    )
+
+
+def scaffold_split(rows: np.ndarray, scaffolds: Sequence[str], fractions: Mapping[str, float]) -> Splits:
+    """Divide rows so that molecules of one scaffold stay together.
+
+    The scaffolds go, the most frequent first (ties in the order of their first row), to the first split that
+    they do not fill beyond its share, as in MoleculeNet (Wu et al., Chem. Sci. 9 (2018) 513).
+
+    Args:
+        rows: the rows to divide.
+        scaffolds: the scaffold of each of `rows`.
+        fractions: the share of each split.
+
+    Raises:
+        MolsliceError: fractions that are none, or a split that would be empty.
+    """
+    fractions = checked_fractions(fractions)
+    groups: dict[str, list[int]] = {}
+    for row, scaffold in zip(np.asarray(rows).tolist(), scaffolds, strict=True):
+        groups.setdefault(scaffold, []).append(row)
+    names = list(fractions)
+    parts: dict[str, list[int]] = {name: [] for name in names}
+    for group in sorted(groups.values(), key=len, reverse=True):
+        room = (name for name in names if len(parts[name]) + len(group) <= fractions[name] * len(rows) + 1e-6)
+        parts[next(room, names[-1])] += group
+    arrays = {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
+    return _without_empty(arrays, fractions)
+
+
+def column_split(values: Sequence[str], column: str) -> Splits:
+    """Divide rows by what a column says: train, valid or test (val and validation mean valid).
+
+    Raises:
+        MolsliceError: another word, naming row and word, or no training rows.
+    """
+    words = [str(value).strip().lower() for value in values]
+    words = [ALIASES.get(word, word) for word in words]
+    for row, word in enumerate(words):
+        if word not in NAMES:
+            raise MolsliceError(
+                f"row {row}, column {column!r}: {values[row]!r} is none of {', '.join(NAMES)}"
+            )
+    array = np.array(words)
+    splits = {name: np.flatnonzero(array == name).astype(np.int64) for name in NAMES}
+    if not len(splits["train"]):
+        raise MolsliceError(f"column {column!r} puts no row into train")
+    return {name: rows for name, rows in splits.items() if len(rows)}
+
+
+def checked_fractions(fractions: Mapping[str, float]) -> dict[str, float]:
+    """Fractions by split name: not negative, a sum of one, some for train.
+
+    Raises:
+        MolsliceError: the message gives the fractions.
+    """
+    values = list(fractions.values())
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    if not numbers or any(not 0 <= value <= 1 for value in values) or abs(sum(values) - 1) > 1e-6:
+        raise MolsliceError(f"split fractions must lie in [0, 1] and sum to 1, got {dict(fractions)}")
+    if not fractions.get("train"):
+        raise MolsliceError(f"split fractions leave nothing to train on: {dict(fractions)}")
+    return dict(fractions)
+
+
+def _without_empty(splits: Splits, fractions: Mapping[str, float]) -> Splits:
+    rows = sum(map(len, splits.values()))
+    for name, part in splits.items():
+        if fractions[name] and not len(part):
+            raise MolsliceError(f"{fractions[name]:g} of {rows} rows leaves the split {name!r} empty")
+    return {name: part for name, part in splits.items() if len(part)}
