@@ -15,8 +15,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
-from rdkit import Chem, RDLogger
-from rdkit.Chem import AllChem
+from rdkit import Chem, rdBase
+from rdkit.Chem import rdDistGeom, rdForceFieldHelpers
 from tblite.exceptions import TBLiteRuntimeError, TBLiteValueError
 from tblite.interface import Calculator
 
@@ -29,20 +29,20 @@ BOHR_ANGSTROM = 0.529177210903  # CODATA 2018
 def embed(smiles: str) -> tuple[Chem.Mol | None, str | None]:
     """Give the molecule with hydrogens and one MMFF94 conformer, or say why it has none."""
     mol = Chem.AddHs(Chem.MolFromSmiles(smiles))
-    params = AllChem.ETKDGv3()
+    params = rdDistGeom.ETKDGv3()
     params.randomSeed = SEED
     try:
-        found = AllChem.EmbedMolecule(mol, params)
+        found = rdDistGeom.EmbedMolecule(mol, params)
         if found < 0:
             params.useRandomCoords = True
-            found = AllChem.EmbedMolecule(mol, params)
+            found = rdDistGeom.EmbedMolecule(mol, params)
     except (RuntimeError, ValueError):
         return None, "embedding_raised"
     if found < 0:
         return None, "embedding_failed"
-    if not AllChem.MMFFHasAllMoleculeParams(mol):
+    if not rdForceFieldHelpers.MMFFHasAllMoleculeParams(mol):
         return None, "mmff_parameters_missing"
-    status = AllChem.MMFFOptimizeMolecule(mol, mmffVariant="MMFF94", maxIters=MMFF_STEPS)
+    status = rdForceFieldHelpers.MMFFOptimizeMolecule(mol, mmffVariant="MMFF94", maxIters=MMFF_STEPS)
     return (mol, None) if status == 0 else (None, "mmff_not_converged")
 
 
@@ -81,7 +81,7 @@ def failed(smiles: str, reason: str) -> dict[str, Any]:
 
 def serve(pipe: Connection) -> None:
     """Label what comes down the pipe until it closes (runs in a worker process)."""
-    RDLogger.DisableLog("rdApp.*")
+    rdBase.DisableLog("rdApp.*")
     while True:
         try:
             pipe.send(label(pipe.recv()))

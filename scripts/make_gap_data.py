@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 from gap_label import label_all, settings
-from rdkit import Chem, RDConfig, RDLogger
+from rdkit import Chem, RDConfig, rdBase
 from tqdm import tqdm
 
 MIN_HEAVY, MAX_HEAVY = 2, 30
@@ -257,7 +257,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Make the data set."""
     arguments = parse_arguments(argv)
-    RDLogger.DisableLog("rdApp.*")
+    rdBase.DisableLog("rdApp.*")
     candidates, left_out = select(islice(read_sources(), arguments.limit))
     log = arguments.work / "labels.jsonl"
     try:

@@ -1,0 +1,240 @@
+"""Measure what an attention has to beat: the median, and gradient boosting on fingerprints.
+
+    python benchmarks/baselines.py --data data/gap_xtb
+    python benchmarks/baselines.py --data train.csv.gz --valid valid.csv.gz --target-column gap_ev \
+        --train-rows 10000 --name baselines_qm9
+
+--data is a folder in PCQM4M's raw layout, or a CSV with the training rows. Hyperparameters are
+chosen by the valid MAE of the first seed; early stopping looks at a tenth of the training rows.
+"""
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from joblib import Parallel, delayed
+from rdkit import Chem, rdBase
+from rdkit.Chem import Descriptors
+from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
+from record import ROOT, record
+from sklearn.ensemble import HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+BINS, RADIUS = 2048, 2
+MIN_LEAF = 20
+Models = list[HistGradientBoostingRegressor]
+GRID: tuple[dict[str, Any], ...] = (
+    {"learning_rate": 0.1, "max_leaf_nodes": 31, "max_features": 1.0},
+    {"learning_rate": 0.1, "max_leaf_nodes": 31, "max_features": 0.2},
+    {"learning_rate": 0.06, "max_leaf_nodes": 63, "max_features": 0.2, "l2_regularization": 1.0},
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One split: SMILES and targets [n] in the unit of the file."""
+
+    smiles: list[str]
+    targets: np.ndarray
+
+
+def load_parts(arguments: argparse.Namespace) -> dict[str, Part]:
+    """Read the splits; the training rows are cut to --train-rows by a fixed shuffle."""
+    if arguments.data.is_dir():
+        table = pd.read_csv(arguments.data / "raw" / "data.csv.gz")
+        # The project's own file. Numpy arrays need the full unpickler.
+        split = torch.load(arguments.data / "split_dict.pt", weights_only=False)
+        tables = {part: table.iloc[split[part]] for part in ("train", "valid", "test")}
+    else:
+        paths = {"train": arguments.data, "valid": arguments.valid, "test": arguments.test}
+        tables = {part: pd.read_csv(path) for part, path in paths.items() if path is not None}
+    if "valid" not in tables:
+        raise ValueError("a CSV given as --data needs --valid: the hyperparameters are chosen on it")
+    if arguments.train_rows:
+        order = np.random.default_rng(0).permutation(len(tables["train"]))[: arguments.train_rows]
+        tables["train"] = tables["train"].iloc[np.sort(order)]
+    return {part: read_part(table, arguments) for part, table in tables.items()}
+
+
+def read_part(table: pd.DataFrame, arguments: argparse.Namespace) -> Part:
+    """Take the rows that have a finite target (PCQM4M's test rows have none)."""
+    for column in (arguments.smiles_column, arguments.target_column):
+        if column not in table.columns:
+            raise ValueError(f"no column {column!r}; there are {', '.join(table.columns)}")
+    targets = table[arguments.target_column].to_numpy(float)
+    finite = np.isfinite(targets)
+    return Part(table[arguments.smiles_column][finite].tolist(), targets[finite])
+
+
+def featurize(smiles: list[str], descriptors: bool) -> np.ndarray:
+    """Count Morgan environments [n, 2048], with all RDKit descriptors behind them where asked.
+
+    A descriptor that raises or is not finite is NaN, which the trees treat as missing; huge finite
+    values stay, as trees see only their order.
+    """
+    generator = GetMorganGenerator(radius=RADIUS, fpSize=BINS)
+    rows = []
+    for text in tqdm(smiles, desc="features", unit="mol", disable=None):
+        mol = Chem.MolFromSmiles(text)
+        if mol is None:
+            raise ValueError(f"SMILES does not parse: {text!r}")
+        row = generator.GetCountFingerprintAsNumPy(mol).astype(float)
+        if descriptors:
+            values = Descriptors.CalcMolDescriptors(mol, missingVal=np.nan, silent=True)
+            row = np.concatenate([row, np.array(list(values.values()), dtype=float)])
+        rows.append(row)
+    table = np.stack(rows)
+    return np.where(np.isfinite(table), table, np.nan)
+
+
+def fit(
+    features: np.ndarray, targets: np.ndarray, options: dict[str, Any], seed: int
+) -> HistGradientBoostingRegressor:
+    """Fit boosted trees on absolute error, stopped early on a tenth of these rows."""
+    model = HistGradientBoostingRegressor(
+        loss="absolute_error",
+        max_iter=3000,
+        early_stopping=True,  # pyright: ignore[reportArgumentType]  (declared as str)
+        validation_fraction=0.1,
+        n_iter_no_change=30,
+        min_samples_leaf=MIN_LEAF,
+        random_state=seed,
+        **options,
+    )
+    with threadpool_limits(limits=1):  # the fits run side by side
+        return model.fit(features, targets)
+
+
+def find_useful(features: np.ndarray) -> np.ndarray:
+    """Mark the columns [f] that a tree could split on at all.
+
+    Both sides of a split hold MIN_LEAF rows, so a column where fewer rows differ from its most
+    common value changes nothing but the time.
+    """
+    useful = np.zeros(features.shape[1], dtype=bool)
+    for place, column in enumerate(features.T):
+        counts = np.unique(column, return_counts=True)[1]
+        useful[place] = len(column) - counts.max() >= MIN_LEAF
+    return useful
+
+
+def measure_boosting(parts: dict[str, Part], descriptors: bool, seeds: int, threads: int) -> dict[str, Any]:
+    """Choose hyperparameters by valid MAE, fit with each seed, and give the MAE of every split."""
+    start = time.perf_counter()
+    features = {part: featurize(rows.smiles, descriptors) for part, rows in parts.items()}
+    useful = find_useful(features["train"])
+    features = {part: table[:, useful] for part, table in features.items()}
+    featurized = time.perf_counter()
+    pool = Parallel(n_jobs=threads)
+    given = features["train"], parts["train"].targets
+    searched = cast(Models, pool(delayed(fit)(*given, options, 0) for options in GRID))
+    trials = [
+        {
+            "options": options,
+            "valid_mae": round(mae(model.predict(features["valid"]), parts["valid"]), 5),
+            "trees": model.n_iter_,
+        }
+        for options, model in zip(GRID, searched, strict=True)
+    ]
+    best = min(range(len(GRID)), key=lambda place: trials[place]["valid_mae"])
+    chose = time.perf_counter()
+    others = cast(Models, pool(delayed(fit)(*given, GRID[best], seed) for seed in range(1, seeds)))
+    models = [searched[best], *others]
+    errors = {
+        part: [mae(model.predict(features[part]), rows) for model in models] for part, rows in parts.items()
+    }
+    return {
+        "options": GRID[best],
+        "trials": trials,
+        "features": int(useful.sum()),
+        **{part: summarize(values) for part, values in errors.items()},
+        "seconds": {
+            "features": round(featurized - start, 1),
+            "search": round(chose - featurized, 1),
+            "fits": round(time.perf_counter() - chose, 1),
+        },
+    }
+
+
+def mae(predictions: np.ndarray, rows: Part) -> float:
+    """Mean absolute error in the unit of the target."""
+    return float(np.abs(predictions - rows.targets).mean())
+
+
+def summarize(values: list[float]) -> dict[str, Any]:
+    """Mean and sample standard deviation over seeds."""
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {
+        "mae_mean": round(float(np.mean(values)), 5),
+        "mae_sd": round(spread, 5),
+        "mae": [round(value, 5) for value in values],
+    }
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure all three baselines."""
+    parts = load_parts(arguments)
+    median = float(np.median(parts["train"].targets))
+    constant = {
+        part: summarize([mae(np.full(len(rows.smiles), median), rows)]) for part, rows in parts.items()
+    }
+    results: dict[str, Any] = {"median": {"median": median, **constant}}
+    for name, descriptors in (("morgan", False), ("morgan_and_descriptors", True)):
+        sys.stderr.write(f"{name}\n")
+        results[name] = measure_boosting(parts, descriptors, arguments.seeds, arguments.threads)
+    return {
+        "data": arguments.data.name,
+        "target_column": arguments.target_column,
+        "rows": {part: len(rows.smiles) for part, rows in parts.items()},
+        "threads": arguments.threads,
+        "baselines": results,
+    }
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=ROOT / "data" / "gap_xtb")
+    parser.add_argument("--valid", type=Path, help="CSV with the valid rows, when --data is a CSV")
+    parser.add_argument("--test", type=Path, help="CSV with the test rows, when --data is a CSV")
+    parser.add_argument("--smiles-column", default="smiles")
+    parser.add_argument("--target-column", default="homolumogap")
+    parser.add_argument("--train-rows", type=int, help="use this many training rows")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--name", default="baselines_gap_xtb", help="name of the result file")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, print the table and write the JSON."""
+    arguments = parse_arguments(argv)
+    rdBase.DisableLog("rdApp.*")
+    try:
+        payload = measure(arguments)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"baselines: {error}\n")
+        return 1
+    path = record(arguments.name, payload, arguments.out)
+    for name, result in payload["baselines"].items():
+        for part in ("valid", "test"):
+            if part in result:
+                error = result[part]
+                text = f"{error['mae_mean']:.4f} +- {error['mae_sd']:.4f}"
+                sys.stdout.write(f"{name:24s} {part:6s} {text}\n")
+    sys.stderr.write(f"written to {path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Write what a benchmark measured, with what is needed to place the numbers: one JSON a run."""
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("numpy", "torch", "rdkit", "scikit-learn", "lightning", "torch-geometric", "ogb")
+
+
+def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:
+    """Write `payload` under its date, commit, hardware and versions to out_dir/name.json."""
+    path = Path(out_dir) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "name": name,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": find_commit(),
+        "hardware": describe_hardware(),
+        "versions": list_versions(),
+        **payload,
+    }
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    part.replace(path)
+    return path
+
+
+def find_commit() -> str | None:
+    """Name the checked-out commit, or None outside of a git checkout."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def describe_hardware() -> dict[str, Any]:
+    """Describe the processor and, where there are any, the accelerators."""
+    import torch
+
+    hardware: dict[str, Any] = {
+        "cpu_model": find_cpu_model(),
+        "cpu_count": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }
+    if torch.cuda.is_available():
+        devices = range(torch.cuda.device_count())
+        hardware["gpus"] = [torch.cuda.get_device_name(device) for device in devices]
+    return hardware
+
+
+def find_cpu_model() -> str:
+    """Name the processor as the system does."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def list_versions() -> dict[str, str]:
+    """List the versions of Python and of the installed packages that numbers depend on."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
