@@ -50,19 +50,17 @@ class Softmax(Attention):
 
     def _mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
         mask = context.token_mask
+        if self.spec.pair_bias == "logits" and context.pair_bias is not None:
+            # Half of the lowest number: kernels multiply scores by log2(e), which must not reach infinity.
+            floor = torch.finfo(dtype).min / 2
+            return context.pair_bias.to(dtype).masked_fill(~pair_mask(mask, self.spec.causal), floor)
         if self.spec.causal:
-            # A token may always see itself, so that no row is without an entry and none becomes NaN.
-            itself = torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
-            seen = pair_mask(mask, causal=True) | itself
-        else:
-            # A sequence without real tokens sees its padding: finite, and zeroed in the end.
-            seen = (mask | ~mask.any(-1, keepdim=True))[:, None, None]
-        if self.spec.pair_bias != "logits" or context.pair_bias is None:
-            return seen
-        if not self.spec.causal:
-            seen = seen & mask[:, None, :, None]  # whatever the bias holds in the rows of padding goes too
-        # Half of the lowest number: kernels multiply scores by log2(e), which must not reach infinity.
-        return context.pair_bias.to(dtype).masked_fill(~seen, torch.finfo(dtype).min / 2)
+            # Padding may see itself, so that no row is without an entry and none becomes NaN.
+            return pair_mask(mask, causal=True) | torch.eye(
+                mask.shape[1], dtype=torch.bool, device=mask.device
+            )
+        # A sequence without real tokens sees its padding: finite, and zeroed in the end.
+        return (mask | ~mask.any(-1, keepdim=True))[:, None, None]
 
     def reference_sequence(
         self, tokens: Float[Tensor, "n D"], pair_bias: Float[Tensor, "H n n"] | None, carry: Tensor | None

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
+from torch.nn import functional
 
 _BLOCK = 1 << 15  # entries that are sorted at a time: their 64-bit keys stay in the second-level cache
 _LARGEST = np.int32(2**31 - 1)
@@ -162,7 +163,7 @@ def tied_mean(
     tolerance = max(tolerance, torch.finfo(keys.dtype).eps)
     scale = keys.abs().amax(-1, keepdim=True)
     is_tied = (keys.diff(dim=-1) <= tolerance * scale) & is_real[:, 1:]
-    run = torch.cat([torch.zeros_like(is_tied[:, :1]), ~is_tied], -1).cumsum(-1)
+    run = functional.pad(~is_tied, (1, 0)).cumsum(-1)
     size = torch.zeros_like(keys).scatter_add(-1, run, torch.ones_like(keys))
     run = run[:, None].expand_as(values)
     total = torch.zeros_like(values).scatter_add(-1, run, values)
