@@ -1,0 +1,7 @@
+"""`python -m molslice.cli` is `molslice`."""
+
+import sys
+
+from molslice.cli import main
+
+sys.exit(main())

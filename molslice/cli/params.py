@@ -1,0 +1,37 @@
+"""Count the parameters of a configuration's model, part by part, without data and without training."""
+
+import argparse
+from pathlib import Path
+
+from molslice.cli.arguments import add_json
+from molslice.cli.console import text_table, write, write_json
+
+SUMMARY = "count parameters by part"
+EXAMPLE = """\
+  molslice params --config configs/molecule/quickstart.yaml
+  molslice params --config configs/molecule/pcqm4m_v2.yaml --attention.name slice_sort --json"""
+TAKES_OVERRIDES = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `params`."""
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="a YAML file")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Count and print."""
+    from molslice.config import load_config
+    from molslice.model.build import build_model
+    from molslice.model.count import parameters_by_part
+    from molslice.training.entries import attention_label, count_targets
+
+    config = load_config(args.config, args.overrides)
+    counts = parameters_by_part(build_model(config.model, config.attention, count_targets(config)))
+    if args.json:
+        names = {"model": config.model.name, "attention": attention_label(config)}
+        write_json({"config": args.config, **names, "parameters": counts})
+    else:
+        rows = [(part, f"{number:,}") for part, number in counts.items()]
+        write(text_table((f"{config.model.name}, {attention_label(config)}", "parameters"), rows))
+    return 0

@@ -1,0 +1,139 @@
+"""Predict from SMILES: given on the command line, in a CSV file of any length, or as a PCQM4M test split."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from molslice.cli.arguments import add_device, add_json, add_quiet, add_workers
+from molslice.cli.console import say, text_table, write, write_json
+
+if TYPE_CHECKING:
+    from molslice.inference.load import Predictions, Predictor
+
+SUMMARY = "predict from SMILES"
+EXAMPLE = """\
+  molslice predict gap-xtb --smiles "CCO" "c1ccccc1"
+  molslice predict runs/first --input molecules.csv.gz --output predicted.csv --smiles-column smiles
+  molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
+TAKES_OVERRIDES = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `predict`."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="run folder, checkpoint folder, or name of a shipped model"
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--smiles", nargs="+", metavar="SMILES", help="molecules; the values are printed")
+    what.add_argument("--input", type=Path, metavar="FILE", help="a .csv or .csv.gz with a column of SMILES")
+    what.add_argument(
+        "--submission", type=Path, metavar="DIR", help="write OGB's submission files of a PCQM4M test"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="the .csv or .csv.gz to write, with --input"
+    )
+    parser.add_argument(
+        "--smiles-column", default="smiles", metavar="NAME", help="in --input (default: smiles)"
+    )
+    parser.add_argument(
+        "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="of --submission (default: the model's)"
+    )
+    parser.add_argument("--root", metavar="DIR", help="folder of the data of --submission")
+    add_workers(parser)
+    add_device(parser)
+    add_quiet(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict; 1 where not a single molecule could be read."""
+    from molslice.inference.load import load_model
+
+    if (args.input is None) != (args.output is None):
+        args.usage_error("--input and --output belong together")
+    predictor = load_model(args.model, args.device)
+    if args.smiles is not None:
+        return _predict_listed(predictor, args)
+    if args.input is not None:
+        return _predict_table(predictor, args)
+    return _write_submission(predictor, args)
+
+
+def _predict_listed(predictor: "Predictor", args: argparse.Namespace) -> int:
+    predictions = predictor.predict_with_errors(args.smiles, workers=args.workers, progress=not args.quiet)
+    if args.json:
+        write_json(listed_json(predictor, args.smiles, predictions))
+    else:
+        write(listed_text(predictor, args.smiles, predictions))
+    if all(reason is not None for reason in predictions.errors):
+        say(f"error: none of the SMILES can be read; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
+        return 1
+    return 0
+
+
+def listed_json(predictor: "Predictor", smiles: list[str], predictions: "Predictions") -> dict:
+    """Model, targets, and one entry for each SMILES."""
+    targets = zip(predictor.target_names, predictor.target_units, predictor.columns, strict=True)
+    return {
+        "model": predictor.name,
+        "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in targets],
+        "predictions": [
+            {"smiles": text, **dict(zip(predictor.columns, values, strict=True)), "error": reason}
+            for text, values, reason in zip(smiles, predictions.values, predictions.errors, strict=True)
+        ],
+    }
+
+
+def listed_text(predictor: "Predictor", smiles: list[str], predictions: "Predictions") -> str:
+    """A table with one line for each SMILES."""
+    names = zip(predictor.target_names, predictor.target_units, strict=True)
+    header = ["SMILES", *(f"{name} [{unit}]" if unit else name for name, unit in names)]
+    failed = any(reason is not None for reason in predictions.errors)
+    rows = [
+        [text, *(f"{value:.4g}" for value in values), *([reason or ""] if failed else [])]
+        for text, values, reason in zip(smiles, predictions.values, predictions.errors, strict=True)
+    ]
+    return text_table([*header, "error"] if failed else header, rows)
+
+
+def _predict_table(predictor: "Predictor", args: argparse.Namespace) -> int:
+    from molslice.inference.table import predict_table
+
+    report = predict_table(
+        predictor,
+        args.input,
+        args.output,
+        smiles_column=args.smiles_column,
+        workers=args.workers,
+        progress=not args.quiet,
+    )
+    if args.json:
+        fields = {"rows": report.rows, "failed": report.failed, "first_failure": report.first_failure}
+        write_json({"model": predictor.name, "output": args.output, **fields})
+    if report.failed == report.rows:
+        say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}")
+        return 1
+    if report.failed:
+        say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")
+    if not args.quiet:
+        say(f"{report.rows} rows written to {args.output}")
+    return 0
+
+
+def _write_submission(predictor: "Predictor", args: argparse.Namespace) -> int:
+    from molslice.inference.submission import predict_submission
+
+    root, data = args.root, predictor.config.data
+    if root is None:
+        if data.name != "pcqm4m" or args.dataset is not None:
+            args.usage_error("--submission needs --root, the folder of the PCQM4M data")
+        root = data.options["root"]
+    paths = predict_submission(
+        predictor, root, args.submission, dataset=args.dataset, workers=args.workers, progress=not args.quiet
+    )
+    if args.json:
+        write_json({"model": predictor.name, "files": paths})
+    for path in paths:
+        if not args.quiet:
+            say(f"written: {path}")
+    return 0

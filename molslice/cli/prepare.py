@@ -1,0 +1,81 @@
+"""Prepare data once, so that training starts at once: fetch if asked, read the SMILES, write the store."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from molslice.cli.arguments import add_json, positive
+from molslice.cli.console import say, text_table, write, write_json
+
+if TYPE_CHECKING:
+    from molslice.data import MoleculeDataset
+
+SUMMARY = "fetch and prepare data"
+EXAMPLE = """\
+  molslice prepare --config configs/molecule/quickstart.yaml
+  molslice prepare --dataset pcqm4m-v2 --root data/pcqm4m-v2 --download"""
+TAKES_OVERRIDES = True
+DOWNLOADS = ("pcqm4m", "pcqm4m-v2")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `prepare`."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", type=Path, metavar="FILE", help="prepare the data of this YAML file")
+    what.add_argument("--dataset", choices=DOWNLOADS, help="prepare this data set")
+    parser.add_argument("--root", type=Path, metavar="DIR", help="the folder of --dataset")
+    parser.add_argument("--download", action="store_true", help="fetch it from OGB if it is not there")
+    parser.add_argument(
+        "--workers", type=positive, metavar="N", help="processes (default: all cores where it pays)"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prepare, and print what there is."""
+    dataset = _of_config(args) if args.config is not None else _of_name(args)
+    counts = {split: len(rows) for split, rows in dataset.splits.items()}
+    failed = len(dataset.store.errors)
+    if args.json:
+        fields = {"source": dataset.source, "store": dataset.store.path, "rows": len(dataset)}
+        write_json({**fields, "failed": failed, "splits": counts, "targets": dataset.target_names})
+        return 0
+    write(text_table(("split", "rows"), [(split, f"{count:,}") for split, count in counts.items()]))
+    if failed:
+        row, reason = next(iter(dataset.store.errors.items()))
+        say(f"{failed} of {len(dataset)} rows cannot be read; they stay, empty. Row {row}: {reason}")
+    say(f"the store is {dataset.store.path or 'in memory, as no folder can be written'}")
+    return 0
+
+
+def _of_config(args: argparse.Namespace) -> "MoleculeDataset":
+    from molslice.config import load_config
+    from molslice.data import build_dataset
+
+    if args.root is not None or args.download:
+        args.usage_error("--root and --download go with --dataset; a configuration takes --data.root")
+    workers = [("data.workers", str(args.workers))] if args.workers else []
+    data = load_config(args.config, [*args.overrides, *workers]).data
+    return build_dataset(data.name, dict(data.options))
+
+
+def _of_name(args: argparse.Namespace) -> "MoleculeDataset":
+    from molslice.data.download import download
+    from molslice.data.pcqm4m import Pcqm4m
+    from molslice.types import MolsliceError
+
+    if args.root is None:
+        args.usage_error("--dataset needs --root, the folder of the data")
+    given: Path = args.root
+    if args.overrides:
+        args.usage_error("settings go with --config")
+    root = download(args.dataset, given) if args.download else given
+    if not root.exists():
+        raise MolsliceError(f"{root}: no such folder; --download fetches {args.dataset} into it")
+    dataset = Pcqm4m(root=root, workers=args.workers)
+    expected = "v2" if args.dataset == "pcqm4m-v2" else "v1"
+    if dataset.version != expected:
+        raise MolsliceError(
+            f"{dataset.source} has the splits of PCQM4M {dataset.version}, not those of {args.dataset}"
+        )
+    return dataset

@@ -1,0 +1,72 @@
+"""Train a model. Any setting of the configuration can be given as --any.dotted.key VALUE."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from molslice.cli.arguments import add_json, add_quiet
+from molslice.cli.console import say, text_table, write, write_json
+
+SUMMARY = "train a model from a configuration file"
+EXAMPLE = """\
+  molslice train --config configs/molecule/quickstart.yaml --out runs/first --training.max_minutes 1
+  molslice train --config configs/molecule/gap_xtb.yaml --out runs/slices --attention.name slice_sort
+  molslice train --resume --out runs/first        # go on where a stopped run stood"""
+TAKES_OVERRIDES = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `train`."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a YAML file; with --resume that of the run"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder to write")
+    parser.add_argument("--resume", action="store_true", help="continue the run in RUN")
+    parser.add_argument("--seed", metavar="N", help="short for the setting seed")
+    add_quiet(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, and print the errors."""
+    from molslice.config import load_config
+    from molslice.inference.run_folder import CONFIG
+    from molslice.training.run import train
+
+    path = args.config
+    if path is None:
+        if not args.resume:
+            args.usage_error("--config is required, unless --resume continues a run")
+        path = args.out / CONFIG
+    overrides = list(args.overrides)
+    if args.seed is not None:
+        overrides.append(("seed", args.seed))
+    summary = train(load_config(path, overrides), args.out, resume=args.resume, quiet=args.quiet)
+    if args.json:
+        write_json(summary)
+    else:
+        write(summary_text(summary))
+    if not args.quiet:
+        say(f"the run is in {args.out}; next: molslice evaluate {args.out}")
+    return 0
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """Errors of each target on each split, then what it took."""
+    label = {"mae": "MAE", "roc_auc": "ROC-AUC"}[summary["metric"]]
+    splits = [split for split in ("train", "valid", "test") if summary[split][summary["metric"]]]
+    header = ["target", *(f"{split} {label}" for split in splits), "unit"]
+    rows = [
+        [name, *(f"{summary[split][summary['metric']][name]:.4f}" for split in splits), unit or "-"]
+        for name, unit in summary["units"].items()
+    ]
+    return "\n".join(
+        [
+            text_table(header, rows),
+            "",
+            f"parameters  {summary['parameters']:,} "
+            f"({summary['parameters_without_embeddings']:,} without embeddings)",
+            f"training    {summary['steps']:,} steps, {summary['epochs']:.1f} epochs, "
+            f"{summary['seconds']:.0f} s, {summary['molecules_per_second']:,.0f} molecules/s",
+        ]
+    )

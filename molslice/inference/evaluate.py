@@ -1,0 +1,105 @@
+"""The error of a trained model on a split of a data set."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from molslice.data.base import MoleculeDataset
+from molslice.data.pcqm4m import Pcqm4m
+from molslice.data.submission import evaluate_gap
+from molslice.inference.load import Predictor
+from molslice.model.count import parameters_by_part
+from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
+from molslice.types import MolsliceError
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    predictor: Predictor,
+    dataset: MoleculeDataset,
+    split: str = "test",
+    *,
+    atom_permutation: int | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Predict a split and measure the error against its labels.
+
+    A row without a label counts for no target; a row that cannot be read is counted in `failed`.
+
+    Args:
+        predictor: the model.
+        dataset: data with the model's targets.
+        split: the name of one of its splits.
+        atom_permutation: seed of a shuffle of each molecule's atoms, to see what their order is worth.
+        progress: show a bar on standard error.
+
+    Returns:
+        `split`, `molecules`, `failed`, `targets` (for each: `name`, `unit`, `count`, and `mae` or
+        `roc_auc`), `parameters`, `parameters_without_embeddings`, `atoms`, `seconds`.
+
+    Raises:
+        MolsliceError: no such split, other targets than the model's, or no labels.
+    """
+    _check_targets(predictor, dataset)
+    rows = dataset.rows(split)
+    labels = np.asarray(dataset.store.targets)[rows].astype(np.float64)
+    if not np.isfinite(labels).any():
+        raise MolsliceError(
+            f"split {split!r} of {dataset.source} holds no labels, so there is no error to measure"
+        )
+    start = time.perf_counter()
+    predictions = predictor.predict_dataset(
+        dataset, rows, atom_permutation=atom_permutation, progress=progress
+    )
+    seconds = time.perf_counter() - start
+    failed = sum(reason is not None for reason in predictions.errors)
+    if failed == len(rows):
+        raise MolsliceError(
+            f"no molecule of split {split!r} of {dataset.source} can be read; first: {predictions.errors[0]}"
+        )
+    counts = parameters_by_part(predictor.model)
+    return {
+        "split": split,
+        "molecules": len(rows) - failed,
+        "failed": failed,
+        "targets": _errors(dataset, labels, predictions.values.astype(np.float64)),
+        "parameters": counts["total"],
+        "parameters_without_embeddings": counts["without embeddings"],
+        "atoms": predictor.atom_order if atom_permutation is None else f"shuffled, seed {atom_permutation}",
+        "seconds": seconds,
+    }
+
+
+def _check_targets(predictor: Predictor, dataset: MoleculeDataset) -> None:
+    theirs = tuple(zip(dataset.target_names, dataset.target_units, strict=True))
+    ours = tuple(zip(predictor.target_names, predictor.target_units, strict=True))
+    if theirs != ours:
+        raise MolsliceError(
+            f"the model predicts {_listed(ours)}, the data hold {_listed(theirs)}; evaluate on data with the "
+            "model's targets"
+        )
+
+
+def _listed(targets: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} [{unit}]" if unit else name for name, unit in targets)
+
+
+def _errors(dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
+    metric = METRIC_NAMES[dataset.kind]
+    result = []
+    for index, (name, unit) in enumerate(zip(dataset.target_names, dataset.target_units, strict=True)):
+        present = np.isfinite(labels[:, index]) & np.isfinite(values[:, index])
+        truth, guess = labels[present, index], values[present, index]
+        error = _metric(dataset)(guess, truth) if len(truth) else float("nan")
+        result.append({"name": name, "unit": unit, "count": int(present.sum()), metric: error})
+    return result
+
+
+def _metric(dataset: MoleculeDataset) -> Callable[[np.ndarray, np.ndarray], float]:
+    """The metric of one target; for PCQM4M that of OGB's own evaluator."""
+    if isinstance(dataset, Pcqm4m):
+        return lambda guess, truth: evaluate_gap(dataset.version, truth, guess)
+    return mean_absolute_error if dataset.kind == "regression" else roc_auc

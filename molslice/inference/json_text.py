@@ -1,0 +1,26 @@
+"""Results as JSON that every program reads."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+__all__ = ["to_json"]
+
+
+def to_json(value: Any) -> str:  # noqa: ANN401
+    """One document; NaN and infinity become null, which is what JSON can say, and paths become text."""
+    return json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

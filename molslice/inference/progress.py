@@ -1,0 +1,13 @@
+"""The progress bar of everything that takes more than two seconds."""
+
+from typing import Any
+
+from tqdm import tqdm
+
+__all__ = ["progress_bar"]
+
+
+def progress_bar(total: int | None, unit: str, shown: bool = True, **options: Any) -> tqdm:  # noqa: ANN401
+    """A bar on standard error that appears after two seconds; silent when that is not a terminal."""
+    disable = None if shown else True  # None: tqdm looks whether standard error is a terminal
+    return tqdm(total=total, unit=f" {unit}", unit_scale=True, delay=2, disable=disable, **options)

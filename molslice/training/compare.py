@@ -1,0 +1,143 @@
+"""Compare attentions: parameters against error, each trained for the same budget, over seeds."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from molslice.config import RunConfig, config_to_yaml, load_config
+from molslice.inference.run_folder import CONFIG, SUMMARY, write_atomically
+from molslice.training.comparison import Comparison, Result
+from molslice.training.entries import Entry, folder_name, labels_of, parse_entries
+from molslice.training.run import train
+from molslice.types import MolsliceError
+
+__all__ = ["FOUR", "compare_attentions", "compare_runs"]
+
+FOUR = "softmax,slice_sort,flow,singular"
+PLAN = "plan.json"
+
+
+def compare_attentions(
+    config_path: Path | str,
+    attention: str,
+    out: Path | str,
+    *,
+    seeds: int = 1,
+    minutes: float | None = None,
+    overrides: Sequence[tuple[str, str]] = (),
+    quiet: bool = False,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Comparison:
+    """Train each entry with each seed, one after the other, and write the table and the plot into `out`.
+
+    What is finished in `out` is not trained again, what was stopped goes on. An entry that fails is
+    told in the result and does not stop the others.
+
+    Args:
+        config_path: the YAML file that all entries share.
+        attention: what `parse_entries` takes: names with a comma between, options behind colons.
+        out: the folder; runs go to `runs/<entry>/seed<k>` in it.
+        seeds: runs of each entry, seeds counted from the configuration's.
+        minutes: training time of each run; by default what the configuration says.
+        overrides: dotted settings, as `load_config` takes them.
+        quiet: no progress bars.
+        tell: receives a line before each run.
+
+    Raises:
+        MolsliceError: a configuration or entry that cannot be built (before anything is trained), another
+            comparison in `out`, or not one run that could be trained.
+    """
+    folder = Path(out)
+    settings = list(overrides)
+    if minutes is not None:
+        settings.append(("training.max_minutes", str(minutes)))
+    base = load_config(config_path, settings)
+    entries = parse_entries(attention, base)
+    folder.mkdir(parents=True, exist_ok=True)
+    _keep_plan(folder, entries)
+    comparison = Comparison()
+    runs = [(entry, seed) for entry in entries for seed in range(base.seed, base.seed + seeds)]
+    for number, (entry, seed) in enumerate(runs, start=1):
+        run = folder / "runs" / folder_name(entry.label) / f"seed{seed}"
+        tell(f"{number} of {len(runs)}: {entry.label}, seed {seed}")
+        try:
+            summary = _train_or_find(replace(entry.config, seed=seed), run, quiet)
+        except (
+            ValueError,
+            RuntimeError,
+            OSError,
+            ArithmeticError,
+            MemoryError,
+        ) as error:  # the others still run
+            reason = f"seed {seed}: {' '.join(str(error).split()) or type(error).__name__}"
+            comparison.failed[entry.label] = reason
+            tell(f"{entry.label} failed, {reason}")
+            continue
+        comparison.results.append(Result.of_run(entry.label, run, summary))
+    if not comparison.results:
+        label, reason = next(iter(comparison.failed.items()))
+        raise MolsliceError(f"no run of the comparison could be trained; {label}: {reason}")
+    comparison.write(folder)
+    return comparison
+
+
+def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
+    """Write the table and the plot of finished runs; runs that differ in the seed alone share a line.
+
+    Raises:
+        MolsliceError: a run that is not finished, or runs with other targets than the first.
+    """
+    folder = Path(out)
+    found = [_read_finished(Path(run)) for run in runs]
+    labels = labels_of([config for config, _ in found])
+    comparison = Comparison()
+    for run, label, (_, summary) in zip(runs, labels, found, strict=True):
+        comparison.results.append(Result.of_run(label, Path(run), summary))
+    comparison.check()
+    folder.mkdir(parents=True, exist_ok=True)
+    comparison.write(folder)
+    return comparison
+
+
+def _keep_plan(folder: Path, entries: Iterable[Entry]) -> None:
+    """Remember what each label means here; a folder never mixes two meanings of one."""
+    file = folder / PLAN
+    known: dict[str, str] = {}
+    if file.is_file():
+        try:
+            known = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise MolsliceError(f"{file} does not read: {error}") from error
+    for entry in entries:
+        asked = config_to_yaml(entry.config)
+        if known.setdefault(entry.label, asked) != asked:
+            raise MolsliceError(
+                f"{folder} holds a comparison in which {entry.label!r} has another configuration "
+                f"(see {file}); choose another folder"
+            )
+    write_atomically(file, json.dumps(known, indent=2) + "\n")
+
+
+def _train_or_find(config: RunConfig, run: Path, quiet: bool) -> dict[str, Any]:
+    if (run / SUMMARY).is_file():
+        return _read_summary(run)
+    begun = run.is_dir() and any(run.iterdir())
+    return train(config, run, resume=begun, quiet=quiet)
+
+
+def _read_finished(run: Path) -> tuple[RunConfig, dict[str, Any]]:
+    if not run.is_dir():
+        raise MolsliceError(f"{run}: no such run folder")
+    for name in (CONFIG, SUMMARY):
+        if not (run / name).is_file():
+            raise MolsliceError(f"{run} is not a finished run: it holds no {name}")
+    return load_config(run / CONFIG), _read_summary(run)
+
+
+def _read_summary(run: Path) -> dict[str, Any]:
+    try:
+        return json.loads((run / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MolsliceError(f"{run / SUMMARY} does not read: {error}") from error

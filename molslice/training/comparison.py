@@ -1,0 +1,227 @@
+"""The result of a comparison: one line for each entry, as CSV, Markdown, JSON and a plot."""
+
+import csv
+import io
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from molslice.inference.json_text import to_json
+from molslice.inference.run_folder import write_atomically
+from molslice.types import MolsliceError
+
+__all__ = ["Comparison", "Line", "Result"]
+
+METRIC_LABELS = {"mae": "MAE", "roc_auc": "ROC-AUC"}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One finished run. `valid` and `test` are errors by target, in the targets' units."""
+
+    label: str
+    run: str
+    seed: int
+    metric: str
+    units: dict[str, str]
+    parameters: int
+    parameters_without_embeddings: int
+    valid: dict[str, float]
+    test: dict[str, float]
+    seconds: float
+    steps: int
+    molecules_per_second: float
+
+    @classmethod
+    def of_run(cls, label: str, run: Path, summary: dict[str, Any]) -> "Result":
+        """From what `summary.json` holds.
+
+        Raises:
+            MolsliceError: it lacks something.
+        """
+        try:
+            metric = summary["metric"]
+            same = ("parameters", "parameters_without_embeddings", "seconds", "steps", "molecules_per_second")
+            return cls(
+                label=label,
+                run=str(run),
+                seed=summary["seed"],
+                metric=metric,
+                units=dict(summary["units"]),
+                valid=dict(summary["valid"][metric]),
+                test=dict(summary["test"][metric] or {}),  # data may have no labels for the test
+                **{key: summary[key] for key in same},
+            )
+        except (KeyError, TypeError) as error:
+            raise MolsliceError(f"the summary of {run} lacks {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One entry over its seeds: means, and the standard deviation over seeds (None for a single seed)."""
+
+    label: str
+    seeds: int
+    parameters: int
+    parameters_without_embeddings: int
+    valid: dict[str, float]
+    valid_sd: dict[str, float | None]
+    test: dict[str, float]
+    test_sd: dict[str, float | None]
+    seconds: float
+    steps: int
+    molecules_per_second: float
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Finished runs, and the entries that failed with the reason."""
+
+    results: list[Result] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse runs that do not measure the same thing.
+
+        Raises:
+            MolsliceError: another metric or other targets than those of the first run.
+        """
+        first = self.results[0]
+        for result in self.results:
+            if (result.metric, result.units) != (first.metric, first.units):
+                raise MolsliceError(
+                    f"{result.run} measures {result.metric} of {', '.join(result.units)}, {first.run} "
+                    f"measures {first.metric} of {', '.join(first.units)}; only runs with the same targets compare"
+                )
+
+    def lines(self) -> list[Line]:
+        """One line for each label, in the order of the entries."""
+        labels = dict.fromkeys(result.label for result in self.results)
+        return [_line([r for r in self.results if r.label == label]) for label in labels]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """What `comparison.json` holds."""
+        first = self.results[0]
+        return {
+            "metric": first.metric,
+            "units": first.units,
+            "entries": [asdict(line) for line in self.lines()],
+            "runs": [asdict(result) for result in self.results],
+            "failed": self.failed,
+        }
+
+    def write(self, folder: Path) -> None:
+        """`table.csv`, `table.md`, `comparison.json`, `compare.png`, `compare.svg`.
+
+        Raises:
+            MolsliceError: a file cannot be written; what stood there before is left.
+        """
+        from molslice.training.figure import draw_comparison
+
+        self.check()
+        write_atomically(folder / "comparison.json", to_json(self.to_mapping()))
+        write_atomically(folder / "table.csv", self._to_csv())
+        write_atomically(folder / "table.md", self.to_text())
+        for suffix in ("png", "svg"):
+            write_atomically(folder / f"compare.{suffix}", draw_comparison(self, suffix))
+
+    def to_text(self) -> str:
+        """The table in Markdown, its columns aligned."""
+        first = self.results[0]
+        metric = METRIC_LABELS[first.metric]
+        header = ["attention", "parameters", "without embeddings"]
+        for target, unit in first.units.items():
+            name = "" if len(first.units) == 1 else f" {target}"
+            header += [f"{split} {metric}{name}{f' ({unit})' if unit else ''}" for split in ("valid", "test")]
+        header += ["molecules/s", "steps", "seeds"]
+        rows = [_cells(line, list(first.units)) for line in self.lines()]
+        return _markdown(header, rows)
+
+    def _to_csv(self) -> str:
+        first = self.results[0]
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        targets = [
+            (split, target, f"{split}_{first.metric}_{target}" + (f"_{unit}" if unit else ""))
+            for target, unit in first.units.items()
+            for split in ("valid", "test")
+        ]
+        columns = [name for _, _, name in targets for name in (name, f"{name}_sd")]
+        same = [
+            "parameters",
+            "parameters_without_embeddings",
+            "seeds",
+            "seconds",
+            "steps",
+            "molecules_per_second",
+        ]
+        writer.writerow(["attention", *same, *columns])
+        for line in self.lines():
+            values = [
+                getattr(line, f"{split}{kind}").get(target)
+                for split, target, _ in targets
+                for kind in ("", "_sd")
+            ]
+            writer.writerow([line.label, *(getattr(line, name) for name in same), *values])
+        return stream.getvalue()
+
+
+def _line(results: Sequence[Result]) -> Line:
+    first = results[0]
+
+    def over(take: Callable[[Result], float]) -> float:
+        return statistics.fmean(take(result) for result in results)
+
+    def errors(split: str) -> tuple[dict[str, float], dict[str, float | None]]:
+        means, spreads = {}, {}
+        for target in getattr(first, split):
+            values = [getattr(result, split)[target] for result in results]
+            means[target] = statistics.fmean(values)
+            spreads[target] = statistics.stdev(values) if len(values) > 1 else None
+        return means, spreads
+
+    valid, valid_sd = errors("valid")
+    test, test_sd = errors("test")
+    return Line(
+        label=first.label,
+        seeds=len(results),
+        parameters=first.parameters,
+        parameters_without_embeddings=first.parameters_without_embeddings,
+        valid=valid,
+        valid_sd=valid_sd,
+        test=test,
+        test_sd=test_sd,
+        seconds=over(lambda result: result.seconds),
+        steps=round(over(lambda result: result.steps)),
+        molecules_per_second=over(lambda result: result.molecules_per_second),
+    )
+
+
+def _cells(line: Line, targets: Sequence[str]) -> list[str]:
+    cells = [line.label, f"{line.parameters:,}", f"{line.parameters_without_embeddings:,}"]
+    for target in targets:
+        cells.append(_with_spread(line.valid.get(target), line.valid_sd.get(target)))
+        cells.append(_with_spread(line.test.get(target), line.test_sd.get(target)))
+    return [*cells, f"{line.molecules_per_second:,.0f}", f"{line.steps:,}", str(line.seeds)]
+
+
+def _with_spread(mean: float | None, spread: float | None) -> str:
+    if mean is None:
+        return "-"
+    return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        first, *rest = (
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return f"| {' | '.join([first, *rest])} |"
+
+    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join([line(header), line(rule), *(line(row) for row in rows)]) + "\n"

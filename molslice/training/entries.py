@@ -1,0 +1,111 @@
+"""What a comparison trains: entries such as `slice_sort:form=mix_plus_sort`, and the labels of runs."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from molslice.config import RunConfig, config_from_mapping, config_to_mapping, config_to_yaml
+from molslice.model.build import build_model
+from molslice.types import MolsliceError
+
+__all__ = ["Entry", "attention_label", "count_targets", "folder_name", "labels_of", "parse_entries"]
+
+GIN = "gin_virtual"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is trained under one label: the base configuration with another attention or model."""
+
+    label: str
+    config: RunConfig
+
+
+def parse_entries(text: str, base: RunConfig) -> list[Entry]:
+    """Entries with a comma between, each a name, or `name:option=value:option=value`.
+
+    The attention's options are those of the entry alone, not those of `base`. Behind `gin_virtual`
+    stand settings of the model. Each model is built once, so that what cannot be built shows now and not
+    after the runs before it.
+
+    Raises:
+        MolsliceError: no entry, one that stands twice, an unknown name or option, or an unfit value.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise MolsliceError("a comparison needs at least one entry, for instance softmax,slice_sort")
+    for name in names:
+        if names.count(name) > 1:
+            raise MolsliceError(f"entry {name!r} stands twice; use seeds to train it more than once")
+    return [_parse_entry(name, base) for name in names]
+
+
+def _parse_entry(text: str, base: RunConfig) -> Entry:
+    name, *settings = text.split(":")
+    options: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not (key and equals):
+            raise MolsliceError(f"entry {text!r}: {setting!r} is not of the form option=value")
+        options[key] = yaml.safe_load(value)
+    mapping = config_to_mapping(base)
+    if name == GIN:
+        mapping["model"] = {**mapping["model"], **options, "name": GIN}
+    else:
+        mapping["model"] = {**mapping["model"], "name": "graphormer"}
+        mapping["attention"] = {**options, "name": name}
+    config = config_from_mapping(mapping, source=f"entry {text!r}")
+    try:
+        build_model(config.model, config.attention, count_targets(config))
+    except (MolsliceError, TypeError) as error:
+        raise MolsliceError(f"entry {text!r}: {error}") from error
+    return Entry(text, config)
+
+
+def attention_label(config: RunConfig) -> str:
+    """What distinguishes a configuration in a comparison, spelt as an entry."""
+    if config.model.name == GIN:
+        return GIN
+    choice = config.attention
+    options = dict(choice.options)
+    if choice.pair_bias is not None:
+        options["pair_bias"] = choice.pair_bias
+    return ":".join([choice.name, *(f"{key}={_short(value)}" for key, value in options.items())])
+
+
+def count_targets(config: RunConfig) -> int:
+    """How many targets the configuration's data have, without reading the data."""
+    columns = config.data.options.get("target_columns", "")
+    return 1 if isinstance(columns, str) else max(1, len(columns))
+
+
+def folder_name(label: str) -> str:
+    """A label as the name of a folder."""
+    return re.sub(r"[^\w.=]+", "-", label)
+
+
+def labels_of(configs: Sequence[RunConfig]) -> list[str]:
+    """A label for each run, the same for runs that differ in the seed alone.
+
+    Sizes are added where the attention does not tell different runs apart, then a number.
+    """
+    plain = [attention_label(config) for config in configs]
+    identity = [config_to_yaml(replace(config, seed=0)) for config in configs]
+    sized = []
+    for label, config in zip(plain, configs, strict=True):
+        same = {identity[index] for index, other in enumerate(plain) if other == label}
+        size = f" {config.model.num_layers}x{config.model.dim}"
+        sized.append(label + size if len(same) > 1 else label)
+    labels = []
+    for index, label in enumerate(sized):
+        same = list(dict.fromkeys(identity[j] for j, other in enumerate(sized) if other == label))
+        labels.append(label if len(same) == 1 else f"{label} #{same.index(identity[index]) + 1}")
+    return labels
+
+
+def _short(value: object) -> str:
+    return json.dumps(value) if isinstance(value, bool | list | dict) or value is None else str(value)

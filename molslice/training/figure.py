@@ -1,0 +1,72 @@
+"""The plot of a comparison: parameters against error, one mark for each entry, spread over seeds as bars."""
+
+import io
+from typing import TYPE_CHECKING
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from molslice.training.comparison import Comparison, Line
+
+__all__ = ["draw_comparison"]
+
+MOST_PANELS = 6
+MARKERS = "osD^vPX*<>hp"
+CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
+AXIS_LABELS = {"mae": "MAE", "roc_auc": "ROC-AUC"}
+
+
+def draw_comparison(comparison: "Comparison", suffix: str) -> bytes:
+    """The picture as PNG or SVG; the same comparison gives the same bytes.
+
+    One panel for each target, at most six. The error is that of the test split, or of the validation
+    split where the data have no test labels.
+    """
+    first, lines = comparison.results[0], comparison.lines()
+    split = "test" if all(line.test for line in lines) else "valid"
+    targets = list(first.units)[:MOST_PANELS]
+    columns = min(3, len(targets))
+    height = -(-len(targets) // columns)
+    with rc_context({"svg.hashsalt": "molslice", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(6.4 * columns, 4.4 * height), layout="constrained")
+        canvas = CANVASES[suffix](figure)
+        for index, target in enumerate(targets):
+            axes = figure.add_subplot(height, columns, index + 1)
+            unit = first.units[target]
+            _draw_panel(axes, lines, target, split)
+            label = f"{split} {AXIS_LABELS[first.metric]} of {target}"
+            axes.set_ylabel(f"{label} ({unit})" if unit else label)
+        stream = io.BytesIO()
+        metadata = {"Date": None} if suffix == "svg" else {"Software": None}
+        canvas.print_figure(stream, format=suffix, dpi=150, metadata=metadata)
+    return stream.getvalue()
+
+
+def _draw_panel(axes: Axes, lines: "list[Line]", target: str, split: str) -> None:
+    means = [getattr(line, split)[target] for line in lines]
+    for index, (line, mean) in enumerate(zip(lines, means, strict=True)):
+        spread = getattr(line, f"{split}_sd")[target]
+        axes.errorbar(
+            line.parameters,
+            mean,
+            yerr=spread,
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=8,
+            capsize=4,
+            linestyle="none",
+            color=f"C{index % 10}",
+            label=line.label,
+        )
+    counts = [line.parameters for line in lines]
+    if max(counts) > 10 * min(counts):
+        axes.set_xscale("log")
+    else:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlabel("parameters")
+    axes.grid(alpha=0.3)
+    axes.margins(x=0.15, y=0.15)
+    axes.legend(fontsize="small", framealpha=0.8)
