@@ -66,19 +66,21 @@ def write_model(
     model_state: Mapping[str, Tensor],
     info: TargetInfo,
     config: RunConfig,
-    extra: Mapping[str, str] | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `model.safetensors` into the folder `path`, atomically.
 
     Raises:
         MolsliceError: the file could not be written.
     """
-    metadata = {
+    about = {
         **(extra or {}),
         "format": FORMAT,
-        "targets": info.to_json(),
-        "config": json.dumps(config_to_mapping(config)),
+        "targets": info.to_mapping(),
+        "config": config_to_mapping(config),
     }
+    # one entry: safetensors writes several in random order, and equal models should be equal files
+    metadata = {"molslice": json.dumps(about)}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model_state.items()}
     write_atomically(path / MODEL, save(tensors, metadata))
 
@@ -98,13 +100,9 @@ def read_run(path: str | Path) -> LoadedRun:
         hint = "its training has not reached the first validation" if started else f"it holds no {MODEL}"
         raise MolsliceError(f"{given} is not a finished run folder: {hint}")
     state, metadata = _read_safetensors(file)
-    if metadata.get("format") != FORMAT or not {"targets", "config"} <= metadata.keys():
-        raise MolsliceError(f"{file} is a safetensors file, but not one that molslice wrote")
-    try:
-        targets = TargetInfo.from_json(metadata["targets"])
-        config = config_from_mapping(json.loads(metadata["config"]), source=f"configuration in {file}")
-    except (json.JSONDecodeError, MolsliceError) as error:
-        raise MolsliceError(f"{file} does not read: {error}") from error
+    about = _read_about(metadata, file)
+    targets = TargetInfo.from_mapping(about["targets"])
+    config = config_from_mapping(about["config"], source=f"configuration in {file}")
     model = build_model(config.model, config.attention, len(targets.names))
     _load_state(model, state, file)
     return LoadedRun(model.eval(), config, targets, _read_summary(file.parent / SUMMARY))
@@ -117,6 +115,18 @@ def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
     except (SafetensorError, OSError, ValueError) as error:
         raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+
+
+def _read_about(metadata: dict[str, str], file: Path) -> dict[str, Any]:
+    try:
+        about = json.loads(metadata.get("molslice", "null"))
+    except ValueError as error:
+        raise MolsliceError(f"what {file} says about itself does not read: {error}") from error
+    if not isinstance(about, dict) or not {"format", "targets", "config"} <= about.keys():
+        raise MolsliceError(f"{file} is a safetensors file, but not one that molslice wrote")
+    if about["format"] != FORMAT:
+        raise MolsliceError(f"{file} has format {about['format']!r}, this program reads {FORMAT!r}")
+    return about
 
 
 def _load_state(model: nn.Module, state: dict[str, Tensor], file: Path) -> None:

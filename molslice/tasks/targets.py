@@ -1,8 +1,7 @@
 """What is known of the targets: names, units, and the numbers that standardize them."""
 
-import json
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -66,20 +65,19 @@ class TargetInfo:
         wide = prediction.double()  # a mean that is large beside the spread would cost digits
         return (wide * wide.new_tensor(self.std) + wide.new_tensor(self.mean)).float()
 
-    def to_json(self) -> str:
-        """As text; `from_json` gives an equal value back."""
-        return json.dumps(asdict(self))
+    def to_mapping(self) -> dict[str, Any]:
+        """As values that JSON knows; `from_mapping` gives an equal value back."""
+        return asdict(self)
 
     @classmethod
-    def from_json(cls, text: str) -> "TargetInfo":
-        """The inverse of `to_json`.
+    def from_mapping(cls, mapping: Any) -> "TargetInfo":  # noqa: ANN401
+        """The inverse of `to_mapping`, also after a journey through JSON.
 
         Raises:
-            MolsliceError: not what `to_json` wrote.
+            MolsliceError: not what `to_mapping` gave.
         """
         try:
-            fields = json.loads(text)
-            lists = {key: tuple(fields[key]) for key in ("names", "units", "mean", "std")}
-            return cls(**lists, kind=fields["kind"])
-        except (ValueError, KeyError, TypeError) as error:
+            lists = {key: tuple(mapping[key]) for key in ("names", "units", "mean", "std")}
+            return cls(**lists, kind=mapping["kind"])
+        except (KeyError, TypeError) as error:
             raise MolsliceError(f"the description of the targets does not read: {error}") from error

@@ -231,7 +231,7 @@ class Run:
             }
             self.records.add(row, metrics)
             if better:
-                extra = {"step": str(progress.step)}
+                extra = {"step": progress.step}
                 write_model(self.folder, model.state_dict(), task.targets, self.config, extra)
         self._loss_sum.zero_()
         progress.loss_steps = 0

@@ -17,6 +17,7 @@ import molslice
 from molslice.config import LENGTHS, RunConfig, config_to_mapping, config_to_yaml, load_config
 from molslice.data import build_dataset
 from molslice.data.base import MoleculeDataset
+from molslice.inference.json_text import to_json
 from molslice.inference.run_folder import (
     CHECKPOINTS,
     CONFIG,
@@ -124,7 +125,7 @@ def _train_here(
     around = time.perf_counter() - start - run.session_seconds  # measuring and the last evaluation
     summary["total_seconds"] = round(summary["seconds"] + around, 3)
     if fabric.is_global_zero:
-        write_atomically(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        write_atomically(folder / SUMMARY, to_json(summary))
     fabric.barrier()
     return summary
 
@@ -151,6 +152,8 @@ def _claim(folder: Path, resume: bool) -> None:
         raise MolsliceError(f"{folder} is not a run folder (it has no {CONFIG}); nothing to resume there")
     try:
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        for torn in (*folder.glob(".*.tmp"), *(folder / CHECKPOINTS).glob(".*.tmp")):
+            torn.unlink()  # a kill in the middle of writing left it
     except OSError as error:
         raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
 

@@ -1,0 +1,65 @@
+"""Two processes on the CPU do what one does."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+from molslice.inference.run_folder import METRICS, MODEL
+from molslice.training.run import train
+
+SCRIPT = """
+import sys
+from molslice.config import load_config
+from molslice.training.run import train
+train(load_config(sys.argv[1]), sys.argv[2], quiet=True)
+"""
+SECTIONS = {
+    "data": {"target_columns": ["gap", "half"]},  # gaps in the targets: shares of unequal weight
+    "attention": {"name": "singular"},  # with a penalty
+    "model": {"dropout": 0.0, "attention_dropout": 0.0},
+    "training": {"max_steps": 10, "valid_every_steps": 5},
+}
+
+
+def metrics(folder):
+    with (folder / METRICS).open() as file:
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+def test_two_processes_have_the_loss_of_one(build_config, write_config, tmp_path):
+    train(build_config(**SECTIONS), tmp_path / "one", quiet=True)
+    path = write_config(build_config(**SECTIONS, trainer={"devices": 2}), tmp_path / "two.yaml")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "WORLD_SIZE", "RANK")}
+    command = [sys.executable, str(script), str(path), str(tmp_path / "two")]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
+    assert len(one) == len(two) == 2
+    for row, other in zip(one, two, strict=True):
+        for column in row.keys() - {"seconds", "molecules_per_second"}:
+            assert other[column] == pytest.approx(row[column], abs=1e-5), column
+    weights, others = load_file(tmp_path / "one" / MODEL), load_file(tmp_path / "two" / MODEL)
+    for name, tensor in weights.items():
+        assert others[name] == pytest.approx(tensor, abs=1e-4), name
+
+
+def test_portions_computed_one_after_the_other_have_the_loss_of_the_whole(build_config, tmp_path):
+    train(build_config(**SECTIONS), tmp_path / "one", quiet=True)
+    training = {**SECTIONS["training"], "accumulate": 3}
+    train(build_config(**{**SECTIONS, "training": training}), tmp_path / "three", quiet=True)
+    for row, other in zip(metrics(tmp_path / "one"), metrics(tmp_path / "three"), strict=True):
+        for column in row.keys() - {"seconds", "molecules_per_second"}:
+            assert other[column] == pytest.approx(row[column], abs=1e-5), column
