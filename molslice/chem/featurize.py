@@ -62,7 +62,11 @@ def molecule_arrays(
             mol = _parse(smiles, max_atoms)
             if atom_order == "input":
                 return _arrays(mol)
-            return _canonical_arrays(mol, max_atoms)
+            # an atom-map number, in SMILES or CXSMILES, takes a colon
+            if ":" in smiles and _drop_atom_maps(mol):
+                # chirality that only the map numbers told apart goes when the SMILES is read again
+                mol = Chem.MolFromSmiles(Chem.MolToSmiles(mol)) or mol
+            return _canonical_arrays(mol)
         except (RuntimeError, UnicodeError) as error:  # an invariant of RDKit's broken; unpaired surrogates
             raise ChemError(f"RDKit cannot read it: {str(error).strip().splitlines()[0]}") from error
 
@@ -116,10 +120,7 @@ def _why_unreadable(smiles: str) -> str:
     return "; ".join(problems[:3]) or "RDKit cannot sanitize it"
 
 
-def _canonical_arrays(mol: Chem.Mol, max_atoms: int) -> MoleculeArrays:
-    if _drop_atom_maps(mol):
-        # chirality that only the map numbers told apart goes when the SMILES is read again
-        mol = Chem.MolFromSmiles(Chem.MolToSmiles(mol)) or mol
+def _canonical_arrays(mol: Chem.Mol) -> MoleculeArrays:
     canonical = Chem.MolToSmiles(mol)
     again = Chem.MolFromSmiles(canonical)
     if again is None or again.GetNumAtoms() != mol.GetNumAtoms():
