@@ -64,9 +64,9 @@ def _of_name(args: argparse.Namespace) -> "MoleculeDataset":
     from molslice.data.pcqm4m import Pcqm4m
     from molslice.types import MolsliceError
 
-    if args.root is None:
-        args.usage_error("--dataset needs --root, the folder of the data")
-    given: Path = args.root
+    given: Path | None = args.root
+    if given is None:
+        return args.usage_error("--dataset needs --root, the folder of the data")
     if args.overrides:
         args.usage_error("settings go with --config")
     root = download(args.dataset, given) if args.download else given

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class Pcqm4m(MoleculeDataset):
         self._check_splits()
 
     @property
-    def version(self) -> str:
+    def version(self) -> Literal["v1", "v2"]:
         """OGB's version by the names of the splits: v2 has test-dev and test-challenge, v1 has test."""
         return "v2" if "test-dev" in self.splits else "v1"
 

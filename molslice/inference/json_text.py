@@ -19,6 +19,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, np.float32):
+        return _plain(float(str(value)))  # the digits that it has, and not those of its double
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, float):

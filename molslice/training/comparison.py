@@ -89,11 +89,12 @@ class Comparison:
             MolsliceError: another metric or other targets than those of the first run.
         """
         first = self.results[0]
+        names = ", ".join(first.units)
         for result in self.results:
             if (result.metric, result.units) != (first.metric, first.units):
                 raise MolsliceError(
                     f"{result.run} measures {result.metric} of {', '.join(result.units)}, {first.run} "
-                    f"measures {first.metric} of {', '.join(first.units)}; only runs with the same targets compare"
+                    f"measures {first.metric} of {names}; only runs with the same targets compare"
                 )
 
     def lines(self) -> list[Line]:
@@ -164,7 +165,9 @@ class Comparison:
                 for split, target, _ in targets
                 for kind in ("", "_sd")
             ]
-            writer.writerow([line.label, *(getattr(line, name) for name in same), *values])
+            numbers = [*(getattr(line, name) for name in same), *values]
+            cells = (f"{number:.8g}" if isinstance(number, float) else number for number in numbers)
+            writer.writerow([line.label, *cells])
         return stream.getvalue()
 
 

@@ -40,6 +40,8 @@ def draw_comparison(comparison: "Comparison", suffix: str) -> bytes:
             _draw_panel(axes, lines, target, split)
             label = f"{split} {AXIS_LABELS[first.metric]} of {target}"
             axes.set_ylabel(f"{label} ({unit})" if unit else label)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=2, fontsize="small", frameon=False)
         stream = io.BytesIO()
         metadata = {"Date": None} if suffix == "svg" else {"Software": None}
         canvas.print_figure(stream, format=suffix, dpi=150, metadata=metadata)
@@ -69,4 +71,3 @@ def _draw_panel(axes: Axes, lines: "list[Line]", target: str, split: str) -> Non
     axes.set_xlabel("parameters")
     axes.grid(alpha=0.3)
     axes.margins(x=0.15, y=0.15)
-    axes.legend(fontsize="small", framealpha=0.8)

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# All checks: format, lint, types, import layers, tests. The environment is made first if it is missing.
+#
+# usage: bash scripts/test.sh [PYTEST ARGUMENTS]      for instance -m slow, or tests/attention
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+source "$root/scripts/environment.sh"
+cd "$root"
+prepare_environment dev
+bin="$root/.venv/bin"
+
+failed=()
+check() {
+    local title="$1"
+    shift
+    printf '\n== %s\n' "$title"
+    "$@" || failed+=("$title")
+}
+
+check format "$bin/ruff" format --check .
+check lint "$bin/ruff" check .
+check types "$bin/basedpyright"
+check "import layers" "$bin/lint-imports"
+# Two workers of one thread each: torch's own threads would only wait for each other.
+OMP_NUM_THREADS=1 check tests "$python" -m pytest -n "${MOLSLICE_TEST_WORKERS:-2}" "$@"
+
+if [ ${#failed[@]} -gt 0 ]; then
+    printf '\nFailed: %s\n' "$(IFS=,; echo "${failed[*]}")" >&2
+    exit 1
+fi
+printf '\nAll checks passed\n'
