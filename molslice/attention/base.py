@@ -95,7 +95,7 @@ class Attention(nn.Module, ABC):
         """U = softmax(S + E) V, what `pair_bias: mix` puts in the place of V; dropout is on the weights."""
         weights = context.pair_weights
         if weights is None or self.spec.causal:  # the weights of the batch look into the future
-            assert context.pair_bias is not None  # noqa: S101 - `forward` has checked it
+            assert context.pair_bias is not None  # `forward` has checked it
             weights = pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
         weights = functional.dropout(weights, self.spec.dropout, self.training)
         return weights.to(value.dtype) @ value

@@ -115,7 +115,7 @@ class Flow(Attention):
     def _capacities(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Bool[Tensor, "B 1 N 1"], context: TokenContext
     ) -> Tensor:
-        assert context.pair_bias is not None  # noqa: S101 - `forward` has checked it
+        assert context.pair_bias is not None  # `forward` has checked it
         seen = pair_mask(context.token_mask)
         bias = context.pair_bias.to(query.dtype).masked_fill(~seen, 0.0)
         if not self.spec.causal:

@@ -85,7 +85,7 @@ class Singular(Attention):
     def _folded_bias(
         self, folding: Float[Tensor, "B r N"], context: TokenContext
     ) -> Float[Tensor, "B H r r"]:
-        assert context.pair_bias is not None  # noqa: S101 - `forward` has checked it
+        assert context.pair_bias is not None  # `forward` has checked it
         mask = context.token_mask
         seen = mask[:, None, :, None] & mask[:, None, None, :]
         bias = context.pair_bias.masked_fill(~seen, 0.0).to(folding.dtype)

@@ -61,7 +61,7 @@ def _order_cpu(keys: Tensor, token_mask: Tensor, in_place: bool) -> Tensor:
     tokens = np.arange(length)
     for start in range(0, len(rows), step):
         block = slice(start, start + step)
-        bits = rows[block].view(np.int32)
+        bits = (rows[block] + np.float32(0)).view(np.int32)  # makes -0 and 0 one key
         ranked = bits ^ ((bits >> 31) & _LARGEST)
         if padding is not None:
             ranked[padding[block]] = _LARGEST

@@ -178,7 +178,7 @@ def check_symmetry(subject: Subject) -> None:
 
 
 def check_symmetric_tokens(subject: Subject) -> None:
-    """Tokens that are equal up to rounding (symmetric atoms) come out equal, if the attention is equivariant."""
+    """Tokens equal up to rounding (symmetric atoms) come out equal, if the attention is equivariant."""
     attention = subject.attention()
     if attention.traits.symmetry != "equivariant" or subject.spec.causal:
         return
@@ -277,7 +277,7 @@ class _Largest(TorchDispatchMode):
 
 
 def check_cost(subject: Subject) -> None:
-    """The largest intermediate grows with N as promised: fourfold at twice the length if quadratic, else twofold."""
+    """The largest intermediate grows as promised: fourfold at twice the length if quadratic, else twofold."""
     if subject.spec.pair_bias != "none":
         return
     attention, largest = subject.attention(torch.float32), []

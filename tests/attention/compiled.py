@@ -1,0 +1,36 @@
+"""Compiles attentions and compares them with the plain ones.
+
+`python -m tests.attention.compiled BACKEND LABEL...`; a program of its own, since the check of shapes that the tests put around every function cannot be compiled.
+"""
+
+import sys
+
+import torch
+
+from tests.attention.subjects import Inputs, all_subjects
+
+
+def compare(label: str, backend: str) -> None:
+    """One attention, forward and backward, in one graph without a break."""
+    torch._dynamo.reset()
+    subject = next(subject for subject in all_subjects() if subject.label == label)
+    attention = subject.attention(torch.float32)
+    compiled = torch.compile(attention, backend=backend, fullgraph=True)
+    tokens, context, _ = Inputs.draw(9, 5, 1).batch(subject.spec.pair_bias, 10)
+    tokens = tokens.float().requires_grad_()
+    bias = context.pair_bias
+    context = type(context)(context.token_mask, None if bias is None else bias.float())
+    results = []
+    for module in (attention, compiled):
+        output = module(tokens, context)
+        loss = (output.tokens * torch.linspace(-1, 1, tokens.numel()).view_as(tokens)).sum()
+        loss = loss if output.penalty is None else loss + output.penalty
+        results.append([output.tokens, *torch.autograd.grad(loss, [tokens, *attention.parameters()])])
+    for plain, fused in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in sys.argv[2:]:
+        compare(name, sys.argv[1])

@@ -1,0 +1,126 @@
+"""What is particular to flow and singular attention."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from molslice.attention import build_attention
+from molslice.attention.flow import _causal_product
+from molslice.types import AttentionSpec, MolsliceError, TokenContext
+
+SPEC = AttentionSpec(8, 2)
+
+
+def build(name, spec=SPEC, **options):
+    torch.manual_seed(0)
+    return build_attention(name, spec, options).double().eval()
+
+
+def everything(tokens):
+    return TokenContext(torch.ones(tokens.shape[:2], dtype=torch.bool))
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
+def test_causal_product_by_chunks_equals_the_triangle(length):
+    query, key, value = torch.randn(3, 2, 2, length, 4, dtype=torch.float64)
+    expected = (query @ key.transpose(-1, -2)).tril() @ value
+    torch.testing.assert_close(_causal_product(query, key, value), expected)
+
+
+@pytest.mark.parametrize("length", [130, 300])
+def test_causal_flow_in_linear_memory_equals_the_triangle_of_capacities(length):
+    spec = replace(SPEC, causal=True)
+    tokens = torch.randn(2, length, 8, dtype=torch.float64)
+    linear = build("flow", spec)(tokens, everything(tokens)).tokens
+    zero = torch.zeros(2, 2, length, length, dtype=torch.float64)
+    context = replace(everything(tokens), pair_bias=zero)
+    triangle = build("flow", replace(spec, pair_bias="logits"))(tokens, context).tokens
+    torch.testing.assert_close(linear, triangle, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("length", [10, 1000])
+def test_flow_does_not_shrink_with_the_length(length):
+    tokens = torch.randn(1, 10, 8, dtype=torch.float64).repeat(1, length // 10, 1)
+    output = build("flow")(tokens, everything(tokens)).tokens
+    # The same ten tokens over and over flow as the ten do, but for the allocation, sigmoid of about 1.
+    expected = build("flow")(tokens[:, :10], everything(tokens[:, :10])).tokens
+    torch.testing.assert_close(output[:, :10], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_clamp_bounds_the_competition():
+    tokens = 20 * torch.randn(1, 30, 8, dtype=torch.float64)
+    free, tight = build("flow"), build("flow", clamp=1e-6)
+    tight.load_state_dict(free.state_dict())
+    mask = torch.ones(1, 1, 30, 1, dtype=torch.bool)
+    query, key = (tight.split_heads(f(tokens)).sigmoid() for f in (tight.query, tight.key))
+    even = tight._flow(query, key, mask).competition
+    torch.testing.assert_close(even, torch.ones_like(even), rtol=1e-5, atol=1e-5)
+    assert free._flow(query, key, mask).competition.std() > 0.1
+
+
+@pytest.mark.parametrize("scale", [-300.0, 300.0])
+def test_a_large_common_bias_neither_overflows_nor_vanishes(scale):
+    tokens = torch.randn(1, 6, 8, dtype=torch.float64)
+    bias = torch.randn(1, 2, 6, 6, dtype=torch.float64)
+    attention = build("flow", replace(SPEC, pair_bias="logits"))
+    found = [attention(tokens, replace(everything(tokens), pair_bias=b)).tokens for b in (bias, bias + scale)]
+    torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-6)
+
+
+def test_singular_with_one_pseudo_token_averages():
+    tokens = torch.randn(2, 5, 8, dtype=torch.float64)
+    attention = build("singular", rank=1)
+    with torch.no_grad():
+        attention.fold.weight.zero_()
+    found = attention(tokens, everything(tokens)).tokens
+    expected = attention.output(attention.value(tokens.mean(1, keepdim=True))).expand_as(found)
+    torch.testing.assert_close(found, expected)
+
+
+def test_singular_hands_its_scores_on():
+    tokens = torch.randn(2, 5, 8, dtype=torch.float64)
+    attention = build("singular")
+    context = everything(tokens)
+    below = attention(tokens, context).carry
+    assert below.shape == (2, 2, 4, 4)
+    above = attention(tokens, context.with_carry(below)).carry
+    torch.testing.assert_close(above, 2 * below)
+    with pytest.raises(MolsliceError, match=r"carry of shape \[2, 2, 4, 4\].*got \[2, 2, 4, 3\]"):
+        attention(tokens, context.with_carry(below[..., :3]))
+
+
+def test_the_penalty_is_zero_for_orthogonal_folds_and_diagonal_scores():
+    attention = build("singular", AttentionSpec(4, 1), rank=4)
+    with torch.no_grad():
+        attention.fold.weight.copy_(100 * torch.eye(4))
+        attention.fold.bias.zero_()
+    tokens = torch.eye(4, dtype=torch.float64)[None]
+    context = everything(tokens).with_carry(1000 * torch.eye(4, dtype=torch.float64)[None, None])
+    assert attention(tokens, context).penalty < 1e-30
+    assert attention(tokens, context.with_carry(None)).penalty > 1e-5
+
+
+def test_the_weights_scale_their_parts_of_the_penalty():
+    tokens = torch.randn(2, 5, 8, dtype=torch.float64)
+
+    def penalty(orthogonal, diagonal):
+        attention = build("singular", orthogonal_weight=orthogonal, diagonal_weight=diagonal)
+        return attention(tokens, everything(tokens)).penalty
+
+    torch.testing.assert_close(penalty(0.5, 0.0) + penalty(0.0, 0.2), penalty(0.5, 0.2))
+    torch.testing.assert_close(penalty(1.0, 0.0), 2 * penalty(0.5, 0.0))
+    assert penalty(0.0, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("flow", {"clamp": 0.0}, "positive clamp"),
+        ("singular", {"rank": 0}, "rank of at least 1"),
+        ("singular", {"diagonal_weight": -1.0}, "diagonal_weight=-1.0"),
+    ],
+)
+def test_bad_options_are_refused_by_name(name, options, message):
+    with pytest.raises(MolsliceError, match=message):
+        build_attention(name, SPEC, options)

@@ -1,0 +1,269 @@
+"""Each check must catch an attention that breaks its clause: tests of the tests."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from molslice.attention.base import Attention
+from molslice.attention.flow import Flow
+from molslice.attention.singular import Singular
+from molslice.attention.slice_sort import SliceSort
+from molslice.attention.softmax import Softmax
+from molslice.ops.sorting import inverse_order, permute_tokens, rank_order
+from molslice.types import AttentionOutput
+from tests.attention import checks
+from tests.attention.subjects import SPEC, Subject
+
+
+class _Mean(Attention):
+    """A small honest attention to break: every token gets the mean of all, in float64 as in its reference."""
+
+    traits = replace(Softmax.traits, cost="linear", pair_bias=("none",), causal=False)
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.value = nn.Linear(spec.dim, spec.dim)
+
+    def mix(self, tokens, context):
+        mask = context.token_mask[..., None]
+        mean = (self.value(tokens) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+        return AttentionOutput(mean + tokens)
+
+    def reference_sequence(self, tokens, pair_bias, carry):
+        return self.value(tokens).mean(0) + tokens, None, None
+
+
+class _SumsPadding(_Mean):
+    def mix(self, tokens, context):
+        return AttentionOutput(self.value(tokens).mean(1, keepdim=True) + tokens)
+
+
+class _MultipliesByMask(Softmax):
+    """NaN times zero is NaN."""
+
+    def mix_pairs(self, value, context):
+        pairs = context.token_mask[:, None, :, None] & context.token_mask[:, None, None, :]
+        weights = context.pair_bias.exp() * pairs
+        return weights @ value / weights.sum(-1, keepdim=True).clamp(min=1e-9)
+
+
+class _GradientAtPadding(Softmax):
+    def mix(self, tokens, context):
+        bias = context.pair_bias.nan_to_num(0, 0, 0).sum()
+        output = super().mix(tokens, context)
+        return output._replace(tokens=output.tokens + bias - bias.detach())
+
+
+class _CentersTheBatch(_Mean):
+    def mix(self, tokens, context):
+        return AttentionOutput(super().mix(tokens, context).tokens - tokens[context.token_mask].mean())
+
+
+class _PenaltyOverPadding(Singular):
+    def _penalty(self, unfolding, folding, weights, context):
+        return super()._penalty(unfolding, folding, weights, context) / context.token_mask.shape[1]
+
+
+class _PenaltyOfEmpty(Singular):
+    def _penalty(self, unfolding, folding, weights, context):
+        everything = replace(context, token_mask=torch.ones_like(context.token_mask))
+        return super()._penalty(unfolding, folding, weights, everything)
+
+
+class _ConstantPenalty(Singular):
+    def _penalty(self, unfolding, folding, weights, context):
+        return super()._penalty(unfolding, folding, weights, context).detach()
+
+
+class _DeadParameter(_Mean):
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.unused = nn.Parameter(torch.ones(3))
+
+
+class _DeadRow(_Mean):
+    def mix(self, tokens, context):
+        return super().mix(torch.cat([tokens[..., :-1], torch.zeros_like(tokens[..., :1])], -1), context)
+
+
+class _DividesByOneLess(_Mean):
+    def mix(self, tokens, context):
+        count = context.token_mask.sum(1)[:, None, None]
+        return AttentionOutput(super().mix(tokens, context).tokens * (count - 1) / (count - 1))
+
+
+class _DividesByCount(_Mean):
+    def mix(self, tokens, context):
+        count = context.token_mask.sum(1)[:, None, None]
+        mean = (self.value(tokens) * context.token_mask[..., None]).sum(1, keepdim=True) / count
+        return AttentionOutput(mean + tokens)
+
+
+class _KnowsPlaces(_Mean):
+    def mix(self, tokens, context):
+        places = torch.arange(tokens.shape[1], dtype=tokens.dtype)[:, None]
+        return AttentionOutput(super().mix(tokens, context).tokens + places)
+
+
+class _SecretlyEquivariant(_Mean):
+    traits = replace(_Mean.traits, symmetry="ordered")
+
+
+class _TiesByIndex(SliceSort):
+    def __init__(self, spec):
+        super().__init__(spec, placement="aligned")
+
+    def _place(self, columns, token_mask):
+        by_lead = rank_order(columns[:, :: self.spec.head_dim], token_mask)
+        arranged = self._arrange(permute_tokens(columns, self._to_columns(by_lead)), token_mask)
+        return permute_tokens(arranged, self._to_columns(inverse_order(by_lead)))
+
+
+class _SeesTheFuture(Softmax):
+    def _mask(self, context, dtype):
+        return context.token_mask[:, None, None]
+
+
+class _SeesTheFutureOfTheBias(Flow):
+    def _capacities(self, query, key, value, mask, context):
+        bias = context.pair_bias.flip(-1, -2)
+        return super()._capacities(query, key, value, mask, replace(context, pair_bias=bias))
+
+
+class _ForgetsThePast(Softmax):
+    def mix(self, tokens, context):
+        return AttentionOutput(self.output(self.value(tokens)))
+
+
+class _RefusesNothing(_Mean):
+    def _refuse_what_is_not_promised(self):
+        pass
+
+
+class _IgnoresTheBias(Softmax):
+    def _mask(self, context, dtype):
+        return context.token_mask[:, None, None]
+
+
+class _HalvesTheBias(Flow):
+    def _capacities(self, query, key, value, mask, context):
+        return super()._capacities(query * 0.5 + 0.1, key, value, mask, context)
+
+
+class _NeedsNoBias(Softmax):
+    def _check(self, tokens, context):
+        pass
+
+    def _mask(self, context, dtype):
+        return None if context.pair_bias is None else super()._mask(context, dtype)
+
+
+class _IgnoresGivenWeights(Softmax):
+    def mix_pairs(self, value, context):
+        if context.pair_weights is not None:
+            context = replace(context, pair_weights=context.pair_weights.flip(1))
+        return super().mix_pairs(value, context)
+
+
+class _SecretlyQuadratic(Flow):
+    def mix(self, tokens, context):
+        return AttentionOutput((tokens @ tokens.transpose(1, 2)).sigmoid() @ tokens)
+
+
+class _SecretlyLinear(_Mean):
+    traits = replace(_Mean.traits, cost="quadratic")
+
+
+class _OffByALittle(_Mean):
+    def mix(self, tokens, context):
+        return AttentionOutput(super().mix(tokens, context).tokens * (1 + 1e-7))
+
+
+class _WrongGradient(_Mean):
+    def mix(self, tokens, context):
+        result = super().mix(tokens, context).tokens
+        return AttentionOutput(2 * result - result.detach())
+
+
+class _ForgetsTheCarry(Singular):
+    def mix(self, tokens, context):
+        return super().mix(tokens, context.with_carry(None))
+
+
+class _LosesHalfPrecision(_Mean):
+    def mix(self, tokens, context):
+        return AttentionOutput(super().mix(tokens, context).tokens + 100 - 100)
+
+
+class _ReturnsSinglePrecision(_Mean):
+    def mix(self, tokens, context):
+        return AttentionOutput(super().mix(tokens, context).tokens.float())
+
+
+class _AlwaysDrops(_Mean):
+    def mix(self, tokens, context):
+        return AttentionOutput(nn.functional.dropout(super().mix(tokens, context).tokens, self.spec.dropout))
+
+
+class _DrawsInEvaluation(_Mean):
+    def mix(self, tokens, context):
+        torch.rand(1)
+        return super().mix(tokens, context)
+
+
+MUTANTS = [
+    (checks.check_padding, _SumsPadding, {}),
+    (checks.check_padding, _MultipliesByMask, {"pair_bias": "mix"}),
+    (checks.check_padding_gradient, _SumsPadding, {}),
+    (checks.check_padding_gradient, _GradientAtPadding, {"pair_bias": "logits"}),
+    (checks.check_batch_mates, _CentersTheBatch, {}),
+    (checks.check_penalty, _PenaltyOverPadding, {}),
+    (checks.check_penalty, _PenaltyOfEmpty, {}),
+    (checks.check_penalty, _ConstantPenalty, {}),
+    (checks.check_every_parameter_trained, _DeadParameter, {}),
+    (checks.check_every_parameter_trained, _DeadRow, {}),
+    (checks.check_one_token, _DividesByOneLess, {}),
+    (checks.check_empty_sequence, _DividesByCount, {}),
+    (checks.check_symmetry, _KnowsPlaces, {}),
+    (checks.check_symmetry, _SecretlyEquivariant, {}),
+    (checks.check_symmetric_tokens, _TiesByIndex, {}),
+    (checks.check_causal, _SeesTheFuture, {}),
+    (checks.check_causal, _SeesTheFutureOfTheBias, {"pair_bias": "logits"}),
+    (checks.check_causal, _ForgetsThePast, {}),
+    (checks.check_causal, _RefusesNothing, {}),
+    (checks.check_pair_bias, _RefusesNothing, {}),
+    (checks.check_pair_bias, _IgnoresTheBias, {"pair_bias": "logits"}),
+    (checks.check_pair_bias, _HalvesTheBias, {"pair_bias": "logits"}),
+    (checks.check_pair_bias, _NeedsNoBias, {"pair_bias": "logits"}),
+    (checks.check_pair_weights, _IgnoresGivenWeights, {"pair_bias": "mix"}),
+    (checks.check_cost, _SecretlyQuadratic, {}),
+    (checks.check_cost, _SecretlyLinear, {}),
+    (checks.check_reference, _OffByALittle, {}),
+    (checks.check_reference, _WrongGradient, {}),
+    (checks.check_reference, _ForgetsTheCarry, {}),
+    (checks.check_bfloat16, _LosesHalfPrecision, {}),
+    (checks.check_bfloat16, _ReturnsSinglePrecision, {}),
+    (checks.check_evaluation, _AlwaysDrops, {}),
+    (checks.check_evaluation, _DrawsInEvaluation, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "mutant", "spec"), MUTANTS, ids=[f"{c.__name__[6:]}-{m.__name__[1:]}" for c, m, _ in MUTANTS]
+)
+def test_a_mutant_is_caught(check, mutant, spec):
+    subject = Subject(mutant.__name__, mutant, replace(SPEC, **spec))
+    # AssertionError from an assert, Failed from a refusal that did not come.
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check(subject)
+
+
+def test_every_check_has_a_mutant():
+    assert {check for check, _, _ in MUTANTS} == set(checks.CHECKS)
+
+
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__[6:])
+def test_what_the_mutants_are_made_from_passes(check):
+    check(Subject("mean", _Mean, SPEC))

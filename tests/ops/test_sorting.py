@@ -1,0 +1,138 @@
+"""Sorting along tokens against Python's own sort."""
+
+import pytest
+import torch
+
+from molslice.ops.sorting import (
+    front_order,
+    index_dtype,
+    inverse_order,
+    permute_tokens,
+    place_order,
+    rank_order,
+    shuffle_order,
+    swap_order,
+    tied_mean,
+)
+
+
+def some_columns(length, dtype=torch.float32, batch=3, columns=4):
+    """Columns with many equal values and with both zeros, and masks with padding anywhere."""
+    keys = torch.randn(batch, columns, length, dtype=torch.float64).mul(3).round().div(3).to(dtype)
+    mask = torch.rand(batch, length) > 0.3
+    mask[0] = True
+    mask[-1] = torch.arange(length) < (length + 1) // 2
+    keys[~mask[:, None].expand_as(keys)] = -1e4
+    return keys, mask
+
+
+def sorted_tokens(keys, mask):
+    real = mask.nonzero()[:, 0].tolist()
+    return sorted(real, key=keys.tolist().__getitem__)
+
+
+# Lengths on both sides of each index size and of the block in which a sort is cut.
+@pytest.mark.parametrize("length", [1, 2, 17, 256, 257, 40_000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_orders_equal_a_stable_sort_of_the_real_tokens(length, dtype):
+    keys, mask = some_columns(length, dtype, batch=2 if length > 1000 else 3, columns=2)
+    ranked, placed = rank_order(keys, mask), place_order(keys, mask)
+    assert ranked.dtype == placed.dtype == index_dtype(length)
+    for b in range(len(keys)):
+        real, padding = mask[b].nonzero()[:, 0], (~mask[b]).nonzero()[:, 0]
+        for c in range(keys.shape[1]):
+            expected = sorted_tokens(keys[b, c], mask[b])
+            assert ranked[b, c].tolist() == [*expected, *padding.tolist()]
+            assert placed[b, c, real].tolist() == expected
+            assert placed[b, c, padding].tolist() == padding.tolist()
+
+
+def test_infinities_sort_as_numbers_and_padding_behind_them():
+    keys = torch.tensor([[[torch.inf, 1.0, -torch.inf, 5.0]]])
+    mask = torch.tensor([[True, True, True, False]])
+    for dtype in (torch.float32, torch.float64):
+        assert rank_order(keys.to(dtype), mask)[0, 0].tolist() == [2, 1, 0, 3]
+
+
+@pytest.mark.parametrize("length", [1, 9, 300])
+def test_permuting_backward_returns_each_gradient_to_its_token(length):
+    keys, mask = some_columns(length, torch.float64)
+    order = place_order(keys, mask)
+    values = torch.randn_like(keys).requires_grad_()
+    result = permute_tokens(values, order)
+    torch.testing.assert_close(result, values.gather(-1, order.long()))
+    weight = torch.randn_like(values)
+    (found,) = torch.autograd.grad((result * weight).sum(), values)
+    (expected,) = torch.autograd.grad((values.gather(-1, order.long()) * weight).sum(), values)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(permute_tokens(result, inverse_order(order)), values)
+
+
+def test_the_backward_pass_keeps_one_byte_an_index():
+    keys, mask = some_columns(200)
+    values, order = keys.requires_grad_(), place_order(keys, mask)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        permute_tokens(values, order)
+    assert [x.dtype for x in kept] == [torch.uint8]
+
+
+def test_one_order_for_all_columns():
+    values, mask = some_columns(12)
+    order = shuffle_order(mask, seed=4)
+    assert order.shape == (3, 1, 12)
+    torch.testing.assert_close(permute_tokens(values, order)[1, 2], values[1, 2][order[1, 0].long()])
+    gradient = torch.autograd.functional.jacobian(lambda x: permute_tokens(x, order).sum(), values)
+    assert torch.equal(gradient, torch.ones_like(values))
+
+
+@pytest.mark.parametrize("length", [1, 6, 300])
+def test_front_order_moves_real_tokens_to_the_front(length):
+    _, mask = some_columns(length)
+    for row, order in zip(mask, front_order(mask)[:, 0], strict=True):
+        assert order.tolist() == [*row.nonzero()[:, 0].tolist(), *(~row).nonzero()[:, 0].tolist()]
+
+
+def test_swap_order_moves_only_the_largest_and_the_first_real_token():
+    keys, mask = some_columns(11)
+    keys, mask = keys.clone(), mask.clone()
+    mask[1, 0] = False
+    order = swap_order(keys, mask)
+    for b, c in [(b, c) for b in range(3) for c in range(4)]:
+        real = mask[b].nonzero()[:, 0].tolist()
+        largest = max(real, key=keys[b, c].tolist().__getitem__)
+        expected = list(range(11))
+        expected[real[0]], expected[largest] = largest, real[0]
+        assert order[b, c].tolist() == expected
+
+
+def test_shuffle_order_depends_on_seed_and_count_alone():
+    mask = torch.tensor([[True] * 7 + [False] * 3, [False, True] * 2 + [True] * 5 + [False]])
+    state = torch.get_rng_state()
+    order = shuffle_order(mask, seed=1)[:, 0].long()
+    assert torch.equal(torch.get_rng_state(), state)
+    alone = shuffle_order(torch.ones(1, 7, dtype=torch.bool), seed=1)[0, 0].long()
+    for row, found in zip(mask, order, strict=True):
+        real = row.nonzero()[:, 0]
+        assert torch.equal(found[real], real[alone])
+        assert torch.equal(found[~row], (~row).nonzero()[:, 0])
+    assert sorted(alone.tolist()) == list(range(7))
+    long = torch.ones(1, 500, dtype=torch.bool)
+    orders = [shuffle_order(long, seed)[0, 0].long() for seed in range(20)]
+    assert len({tuple(order.tolist()) for order in orders}) == 20
+    fixed = sum((order == torch.arange(500)).sum().item() for order in orders)
+    assert fixed < 60, "20 random permutations leave about 20 entries where they are"
+    drift = torch.stack(orders).float().mean(0) - 249.5
+    assert drift.abs().mean() < 60, "every place is reached from everywhere"
+
+
+def test_tied_mean_shares_within_a_run_and_leaves_padding_alone():
+    values = torch.tensor([[[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]]], dtype=torch.float64, requires_grad=True)
+    keys = torch.tensor([[-3.0, -3.0 + 1e-6, -3.0 + 2e-6, 2.0, 2.0, torch.nan]], dtype=torch.float64)
+    count = torch.tensor([4])
+    shared = tied_mean(values, keys, count, 1e-6)  # a chain: the ends are farther apart than the tolerance
+    torch.testing.assert_close(shared[0, 0].tolist(), [7 / 3, 7 / 3, 7 / 3, 8.0, 16.0, 32.0])
+    (gradient,) = torch.autograd.grad(shared[0, 0, 0], values)
+    torch.testing.assert_close(gradient[0, 0].tolist(), [1 / 3, 1 / 3, 1 / 3, 0.0, 0.0, 0.0])
+    single = tied_mean(values[..., :1], keys[:, :1], torch.tensor([1]), 1e-6)
+    torch.testing.assert_close(single, values[..., :1])
