@@ -158,11 +158,11 @@ class TokenBudgetBatches:
         needed = 1 if least == 1 else 2 * least
         if self.max_molecules < needed:
             raise MolsliceError(f"max_molecules={self.max_molecules} must be at least {needed}")
-        longest = int(self.tokens.argmax())
-        if self.tokens[longest] * needed > self.token_budget:
+        row, tokens = self.rows[self.tokens.argmax()], self.tokens.max()
+        if tokens * needed > self.token_budget:
             raise MolsliceError(
-                f"token_budget={self.token_budget} must be at least {self.tokens[longest] * needed}: "
-                f"row {self.rows[longest]} takes {self.tokens[longest]}, a batch must hold {needed} such"
+                f"token_budget={self.token_budget} must be at least {tokens * needed}: row {row} takes "
+                f"{tokens} tokens and a batch must have room for {needed} such"
             )
 
     def epoch(self, epoch: int) -> list[np.ndarray]:

@@ -29,7 +29,7 @@ from molslice.types import MolsliceError
 
 CHUNK_ROWS = 2_000
 PARALLEL_ROWS = 20_000  # fewer rows are done before worker processes are up
-UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # other errors: a place not to be written
 Chunks = Iterator[tuple[list[str], np.ndarray]]
 
 
@@ -77,7 +77,7 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
         try:
             return _write(place / f"{stem}-{_rdkit_version()}", source, how)
         except OSError as error:
-            if error.errno not in UNWRITABLE:
+            if error.errno in FAILING:
                 raise MolsliceError(
                     f"{error.filename}: {error.strerror}; nothing is left there. Another place can be "
                     "given by the option cache_dir or the environment variable MOLSLICE_CACHE"

@@ -92,7 +92,8 @@ def scaffold_split(rows: np.ndarray, scaffolds: Sequence[str], fractions: Mappin
     """Divide rows so that molecules of one scaffold stay together.
 
     The scaffolds go, the most frequent first (ties in the order of their first row), to the first split that
-    they do not fill beyond its share, as in MoleculeNet (Wu et al., Chem. Sci. 9 (2018) 513).
+    they do not fill beyond its share, as in MoleculeNet (Wu et al., Chem. Sci. 9 (2018) 513); one that fits
+    nowhere goes to the first split.
 
     Args:
         rows: the rows to divide.
@@ -110,7 +111,7 @@ def scaffold_split(rows: np.ndarray, scaffolds: Sequence[str], fractions: Mappin
     parts: dict[str, list[int]] = {name: [] for name in names}
     for group in sorted(groups.values(), key=len, reverse=True):
         room = (name for name in names if len(parts[name]) + len(group) <= fractions[name] * len(rows) + 1e-6)
-        parts[next(room, names[-1])] += group
+        parts[next(room, names[0])] += group
     arrays = {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
     return _without_empty(arrays, fractions)
 

@@ -3,7 +3,9 @@
 Rows count from 0, the header not counted.
 """
 
-import contextlib
+import csv
+import gzip
+import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ import pandas as pd
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
+GZIP_MAGIC = b"\x1f\x8b"
 MISSING = ("", "nan", "na", "n/a", "null", "none")
 TRUTH = {"true": "1", "false": "0"}
 
@@ -24,40 +27,70 @@ def column_names(path: Path) -> list[str]:
     Raises:
         MolsliceError: no such file, nothing in it, or not readable as CSV.
     """
-    with _reading(path):
-        return pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns.tolist()
+    return _header(path, _rows(path))
 
 
 def read_columns(
-    path: Path, columns: Sequence[str], *, chunk_rows: int | None = None
+    path: Path, columns: Sequence[str], *, chunk_rows: int = 100_000
 ) -> Iterator[dict[str, list[str]]]:
-    """The text of some columns, chunk by chunk; an empty cell is an empty string.
+    """The text of some columns, chunk by chunk; an empty cell is an empty string, an empty line is no row.
+
+    A row may lack cells at its end, which then are empty; one with more cells than the header has is an
+    error, as it tells of a comma without quotes and of columns that have moved.
 
     Raises:
         MolsliceError: as `column_names`, or no such column (the message names those there are), or no rows.
     """
-    known = column_names(path)
-    for column in columns:
-        if column not in known:
-            raise MolsliceError(f"{path} has no column {column!r}; {near_names(column, known)}")
-    rows = 0
-    with (
-        _reading(path),
-        pd.read_csv(
-            path,
-            usecols=list(dict.fromkeys(columns)),
-            dtype=str,
-            keep_default_na=False,
-            encoding="utf-8-sig",
-            index_col=False,
-            chunksize=chunk_rows or 1_000_000,
-        ) as reader,
-    ):
-        for frame in reader:
-            rows += len(frame)
-            yield {column: frame[column].fillna("").tolist() for column in columns}
-    if not rows:
+    rows = _rows(path)
+    names = _header(path, rows)
+    places = {column: _place(path, names, column) for column in columns}
+    first, empty = 0, True
+    while chunk := list(itertools.islice(rows, chunk_rows)):
+        for row, cells in enumerate(chunk, first):
+            if len(cells) != len(names):
+                if len(cells) > len(names):
+                    raise MolsliceError(
+                        f"{path}, row {row} (counted from 0) has {len(cells)} cells, the header {len(names)}"
+                    )
+                cells += [""] * (len(names) - len(cells))
+        yield {column: [cells[place] for cells in chunk] for column, place in places.items()}
+        first, empty = first + len(chunk), False
+    if empty:
         raise MolsliceError(f"{path} has a header and no rows")
+
+
+def _header(path: Path, rows: Iterator[list[str]]) -> list[str]:
+    names = next(rows, None)
+    if names is None:
+        raise MolsliceError(f"{path} is empty")
+    return names
+
+
+def _place(path: Path, names: list[str], column: str) -> int:
+    if column not in names:
+        raise MolsliceError(f"{path} has no column {column!r}; {near_names(column, names)}")
+    if names.count(column) > 1:
+        raise MolsliceError(f"{path} has the column {column!r} {names.count(column)} times")
+    return names.index(column)
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    """The cells of the header, then of each row."""
+    try:
+        with path.open("rb") as raw:
+            compressed = raw.read(2) == GZIP_MAGIC
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+            if compressed
+            else path.open(encoding="utf-8-sig", newline="") as text
+        ):
+            # a row without cells is an empty line
+            yield from filter(None, csv.reader(text, strict=True))
+    except FileNotFoundError as error:
+        raise MolsliceError(f"no such file: {path}") from error
+    except (OSError, EOFError, zlib.error, csv.Error, UnicodeError) as error:
+        reason = " ".join(str(error).split())
+        raise MolsliceError(f"{path} cannot be read as CSV: {reason}") from error
 
 
 def numbers(texts: Sequence[str], *, path: Path, column: str, first_row: int = 0) -> np.ndarray:
@@ -99,19 +132,3 @@ def labels(texts: Sequence[str], *, path: Path, column: str, first_row: int = 0)
 
 def _complaint(path: Path, row: int, column: str, text: str, complaint: str) -> MolsliceError:
     return MolsliceError(f"{path}, row {row} (counted from 0), column {column!r}: {text!r} {complaint}")
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with a file into one line that names it."""
-    try:
-        yield
-    except MolsliceError:
-        raise
-    except FileNotFoundError as error:
-        raise MolsliceError(f"no such file: {path}") from error
-    except pd.errors.EmptyDataError as error:
-        raise MolsliceError(f"{path} is empty") from error
-    except (OSError, EOFError, zlib.error, pd.errors.ParserError, UnicodeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise MolsliceError(f"{path} cannot be read as CSV: {reason}") from error

@@ -1,0 +1,228 @@
+"""Batches: the same as one by one, every row once, within the budget, the same for the same seed."""
+
+import numpy as np
+import pytest
+import torch
+
+from molslice.data.batching import TokenBudgetBatches, collate
+from molslice.data.store import MoleculeStore
+from molslice.types import MolsliceError
+from tests.data.builders import memory_store, molecules
+from tests.real_data import embedded_smiles
+
+GOOD = [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+def check_batch(store, batch, rows):
+    """Compare a batch with its molecules, one by one."""
+    assert batch.atoms.dtype == batch.bond_features.dtype == torch.uint8
+    assert batch.bond_index.dtype == batch.rows.dtype == torch.int64
+    assert batch.rows.tolist() == list(rows)
+    bonds = 0
+    for place, row in enumerate(rows):
+        molecule = store.arrays(row)
+        count = len(molecule.atoms)
+        assert batch.atom_mask[place].tolist() == [i < count for i in range(batch.atoms.shape[1])]
+        np.testing.assert_array_equal(batch.atoms[place, :count], molecule.atoms)
+        assert not batch.atoms[place, count:].any()
+        own = batch.bond_index[:, 0] == place
+        np.testing.assert_array_equal(batch.bond_index[own, 1:], molecule.bonds[:, :2])
+        np.testing.assert_array_equal(batch.bond_features[own], molecule.bonds[:, 2:])
+        bonds += len(molecule.bonds)
+    assert len(batch.bond_index) == bonds
+
+
+@pytest.mark.parametrize("rows", [GOOD, GOOD[::-1], [2], [5, 5], [8, 0, 1]])
+@pytest.mark.parametrize("pad_to", [None, 40])
+def test_a_batch_is_its_molecules(rows, pad_to):
+    store = memory_store()
+    batch = collate(store, rows, pad_to=pad_to)
+    check_batch(store, batch, rows)
+    assert batch.atoms.shape[1] == (pad_to or store.num_atoms[rows].max())
+    np.testing.assert_array_equal(batch.targets[:, 0], rows)
+
+
+def test_real_molecules():
+    store = memory_store(embedded_smiles()[:300])
+    check_batch(store, collate(store, range(300)), range(300))
+
+
+def test_without_targets_and_without_bonds():
+    store = MoleculeStore.in_memory(molecules(["C", "N"]))
+    batch = collate(store, [0, 1])
+    assert batch.targets is None
+    assert batch.bond_index.shape == (0, 3)
+    assert batch.bond_features.shape == (0, 3)
+
+
+def test_the_batch_does_not_share_memory_with_the_store():
+    store = memory_store()
+    rows = np.array([0, 1])
+    batch = collate(store, rows)
+    batch.targets.zero_()
+    batch.atoms.zero_()
+    rows[0] = 7
+    assert store.targets[1, 0] == 1
+    assert store.atoms.any()
+    assert batch.rows.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([], {}, "at least one row"),
+        ([[0, 1]], {}, "got shape"),
+        ([0, 3], {}, r"without a molecule cannot be batched: \[3\]"),
+        ([0, 10], {}, "rows 0 to 10 of a store of 10 rows"),
+        ([-1], {}, "rows -1 to -1"),
+        ([1], {"pad_to": 8}, "pad_to=8 is less than the 9 atoms"),
+    ],
+)
+def test_rows_are_checked(rows, options, message):
+    with pytest.raises(MolsliceError, match=message):
+        collate(memory_store(), rows, **options)
+
+
+def graph(atoms, bonds):
+    """What a molecule is up to the numbering of its atoms: its bonds between described atoms."""
+    told = [bytes(atom.tolist()) for atom in atoms]
+    return sorted(told), sorted(
+        (min(told[i], told[j]), max(told[i], told[j]), *rest) for i, j, *rest in bonds.tolist()
+    )
+
+
+def test_a_permutation_renumbers_atoms_and_nothing_else():
+    store = memory_store(embedded_smiles()[:200])
+    plain, shuffled = collate(store, range(200)), collate(store, range(200), atom_permutation=3)
+    moved = 0
+    for place in range(200):
+        count = store.num_atoms[place]
+        own = plain.bond_index[:, 0] == place
+        assert torch.equal(own, shuffled.bond_index[:, 0] == place)
+        sides = [
+            graph(
+                batch.atoms[place, :count].numpy(),
+                torch.cat((batch.bond_index[own, 1:], batch.bond_features[own]), 1).numpy(),
+            )
+            for batch in (plain, shuffled)
+        ]
+        assert sides[0] == sides[1]
+        moved += not torch.equal(plain.atoms[place], shuffled.atoms[place])
+    assert moved > 190
+    assert torch.equal(plain.atom_mask, shuffled.atom_mask)
+
+
+def test_a_permutation_depends_on_seed_and_row_alone():
+    store = memory_store(embedded_smiles()[:50])
+    whole = collate(store, range(50), atom_permutation=3, pad_to=40)
+    for rows in ([7], [7, 3, 49], [7, 7]):
+        part = collate(store, rows, atom_permutation=3, pad_to=40)
+        assert torch.equal(part.atoms, whole.atoms[rows])
+    other = collate(store, range(50), atom_permutation=4, pad_to=40)
+    assert (other.atoms != whole.atoms).any(dim=(1, 2)).sum() > 40
+
+
+def test_permutations_are_uniform():
+    # three atoms that differ, in 6 orders
+    store = memory_store(["COF"] * 3000)
+    batch = collate(store, range(3000), atom_permutation=1)
+    orders, counts = np.unique(batch.atoms[:, :, 0].numpy(), axis=0, return_counts=True)
+    assert len(orders) == 6
+    assert ((counts - 500) ** 2 / 500).sum() < 20.5  # chi squared with 5 degrees of freedom, p = 0.001
+
+
+def batches_of(num_atoms, **options):
+    defaults = {"token_budget": 200, "max_molecules": 16, "shuffle": True, "seed": 5}
+    return TokenBudgetBatches(num_atoms, np.arange(len(num_atoms)), **(defaults | options))
+
+
+@pytest.fixture(scope="module")
+def num_atoms():
+    return np.random.default_rng(0).integers(1, 50, size=5000)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_every_row_once_within_the_limits(num_atoms, shuffle):
+    batches = batches_of(num_atoms, shuffle=shuffle).epoch(0)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(5000))
+    for batch in batches:
+        assert 1 <= len(batch) <= 16
+        assert len(batch) * (num_atoms[batch].max() + 1) <= 200
+
+
+def test_little_is_padding(num_atoms):
+    batches = batches_of(num_atoms).epoch(0)
+    padded = sum(len(batch) * (num_atoms[batch].max() + 1) for batch in batches)
+    assert (num_atoms + 1).sum() / padded > 0.95
+
+
+def test_the_budget_is_used(num_atoms):
+    batches = batches_of(num_atoms, max_molecules=1000).epoch(0)
+    tokens = [len(batch) * (num_atoms[batch].max() + 1) for batch in batches]
+    assert np.mean(tokens) > 150
+
+
+def test_an_epoch_is_a_function_of_seed_and_number(num_atoms):
+    def epoch(seed, number):
+        return [batch.tolist() for batch in batches_of(num_atoms, seed=seed).epoch(number)]
+
+    assert epoch(5, 3) == epoch(5, 3)
+    assert epoch(5, 3) != epoch(5, 4)
+    assert epoch(5, 3) != epoch(6, 3)
+    used = batches_of(num_atoms)
+    used.epoch(0)
+    assert [batch.tolist() for batch in used.epoch(3)] == epoch(5, 3)
+
+
+def test_without_shuffling_epochs_are_equal_and_sizes_grow(num_atoms):
+    batches = batches_of(num_atoms, shuffle=False)
+    first, second = batches.epoch(0), batches.epoch(1)
+    assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+    assert (np.diff(num_atoms[np.concatenate(first)]) >= 0).all()
+
+
+def test_shuffling_mixes_sizes_over_the_epoch(num_atoms):
+    means = [num_atoms[batch].mean() for batch in batches_of(num_atoms).epoch(0)]
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("count", [4, 5, 7, 13, 101, 4999, 5000])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_no_batch_below_the_least(num_atoms, count, shuffle):
+    batches = TokenBudgetBatches(
+        num_atoms,
+        np.arange(count),
+        token_budget=2 * 4 * 50,
+        max_molecules=8,
+        shuffle=shuffle,
+        seed=0,
+        min_molecules=4,
+    ).epoch(0)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(count))
+    for batch in batches:
+        assert 4 <= len(batch) <= 8
+        assert len(batch) * (num_atoms[batch].max() + 1) <= 400
+
+
+def test_only_the_rows_asked_for():
+    batches = TokenBudgetBatches(
+        np.arange(1, 11), [9, 2, 4], token_budget=11, max_molecules=9, shuffle=False, seed=0
+    )
+    assert [batch.tolist() for batch in batches.epoch(0)] == [[2], [4], [9]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "message"),
+    [
+        ([], {}, "0 rows do not fill"),
+        ([3, 0], {}, r"without a molecule cannot be batched: \[1\]"),
+        ([3, 200], {}, "row 1 takes 201 tokens"),
+        ([3, 4], {"max_molecules": 0}, "must be positive"),
+        ([3, 4], {"min_molecules": 3}, "2 rows do not fill"),
+        ([3, 4], {"min_molecules": 2, "max_molecules": 3}, "max_molecules=3 must be at least 4"),
+        ([3, 60], {"min_molecules": 2}, "must be at least 244"),
+    ],
+)
+def test_limits_are_checked(sizes, options, message):
+    with pytest.raises(MolsliceError, match=message):
+        batches_of(np.array(sizes, dtype=np.int64), **options)
