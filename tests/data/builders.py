@@ -48,5 +48,6 @@ def gap_folder(folder, smiles=SMILES, gaps=None, splits=None):
         file.write("idx,smiles,homolumogap\n" + rows)
     if splits is None:
         splits = {"train": [0, 1, 2, 3, 4, 5], "valid": [6, 7], "test": [8, 9]}
-    torch.save({name: np.array(part) for name, part in splits.items()}, folder / "split_dict.pt")
+    arrays = {name: np.array(part, None if len(part) else np.int64) for name, part in splits.items()}
+    torch.save(arrays, folder / "split_dict.pt")
     return folder
