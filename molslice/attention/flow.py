@@ -39,7 +39,8 @@ class Flow(Attention):
     `pair_bias: logits`, ours: the capacities phi(Q) phi(K)^T become (phi(Q) phi(K)^T) * exp(S + E), and every
     sum above runs over them; a bias of zero is the plain flow. `mix`, ours: softmax(S + E) V stands in for V.
 
-    Source: Wu et al. 2022 (Flowformer), equations 4 to 8 and algorithms 1 and 2.
+    Source: Wu et al. 2022 (Flowformer), the two algorithms of the paper, normal and causal; the factors j, i
+    and t of the causal one as in the authors' code.
     """
 
     traits: ClassVar[Traits] = Traits(

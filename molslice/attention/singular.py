@@ -23,8 +23,8 @@ class Singular(Attention):
     `pair_bias: logits`, ours: alphahat (S + E) alphahat^T, the folded bias, joins the scores of its head.
     `mix`, ours: softmax(S + E) V stands in for V.
 
-    Source: Wu et al. 2023 (Singularformer, IJCAI), equations 4 to 12; that W_a is shared by the heads is the
-    default of the authors' code.
+    Source: Wu et al. 2023 (Singularformer, IJCAI). That the heads share W_a is the default of the authors'
+    code; its penalty on A' is the mean of the entries, ours the squared norm.
     """
 
     traits: ClassVar[Traits] = Traits(

@@ -42,7 +42,7 @@ class SliceSort(Attention):
     of the lead channel, the first channel of each head, and puts them back: rank r goes to the token that
     has rank r in the lead channel, and a permutation of the tokens permutes the result.
 
-    Source: Yuan and Xu 2023 (Sliceformer), equations 5 to 8; `mix_plus_sort` is what the authors' code
+    Source: Yuan and Xu 2023 (Sliceformer); `mix_plus_sort` is what the authors' code
     runs on molecules; the integer rule of `interleave` is their Haar basis without a sine. `aligned` is ours.
     """
 

@@ -16,7 +16,7 @@ class Softmax(Attention):
     """out = softmax(Q K^T / sqrt(C) + S + E) V W_O, per head.
 
     Source: Vaswani et al. 2017, equation 1; with the pair bias in the scores Ying et al. 2021
-    (Graphormer), equation 6. With `pair_bias: mix`, ours, softmax(S + E) V stands in for V.
+    (Graphormer), equations 6 and 7. With `pair_bias: mix`, ours, softmax(S + E) V stands in for V.
     """
 
     traits: ClassVar[Traits] = Traits(

@@ -1,6 +1,7 @@
 """Compiles attentions and compares them with the plain ones.
 
-`python -m tests.attention.compiled BACKEND LABEL...`; a program of its own, since the check of shapes that the tests put around every function cannot be compiled.
+`python -m tests.attention.compiled BACKEND LABEL...`; a program of its own, since the check of shapes that
+the tests put around every function cannot be compiled.
 """
 
 import sys
