@@ -174,6 +174,7 @@ def _stand_ins() -> dict[tuple[str, str], Any]:
         ("numpy", "ndarray"): Marker,
         ("numpy", "dtype"): Dtype,
         ("_codecs", "encode"): encoded,
+        ("__builtin__", "bytes"): lambda: b"",  # how protocol 2 writes an empty array
         ("collections", "OrderedDict"): lambda *pairs: dict(*pairs),
         ("torch._utils", "_rebuild_tensor_v2"): tensor,
         **{("torch", name): _storage_type(dtype) for name, dtype in STORAGES.items()},

@@ -59,6 +59,11 @@ def test_names_of_numpy_1_are_read(tmp_path):
     check(tmp_path / "old.pt", {"train": [0, 1, 2]})
 
 
+def test_an_empty_split(tmp_path):
+    torch.save({"train": np.arange(2), "test": np.arange(0)}, tmp_path / "s.pt")
+    check(tmp_path / "s.pt", {"train": [0, 1], "test": []})
+
+
 def test_tensors_that_share_a_storage(tmp_path):
     whole = torch.arange(10)
     torch.save({"train": whole[:6], "valid": whole[6:]}, tmp_path / "s.pt")
