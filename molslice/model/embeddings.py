@@ -17,6 +17,7 @@ class FeatureEmbedding(nn.Module):
 
     With exact vocabularies the table has sum(sizes) rows. `legacy_vocab` rebuilds the published one: 512
     slots a feature and one for padding, of which molecules can reach 9 to 32 in a hundred at most.
+    Rows start normal with variance 1 / F, so that a sum of F of them has variance one.
     """
 
     def __init__(self, sizes: tuple[int, ...], dim: int, *, legacy_vocab: bool = False) -> None:
@@ -26,7 +27,7 @@ class FeatureEmbedding(nn.Module):
         self.register_buffer("starts", torch.tensor(starts), persistent=False)
         self.register_buffer("sizes", torch.tensor(sizes), persistent=False)
         self.weight = nn.Parameter(torch.empty(rows, dim))
-        nn.init.normal_(self.weight, std=0.02)
+        nn.init.normal_(self.weight, std=len(sizes) ** -0.5)
 
     def forward(self, features: UInt8[Tensor, "*rows F"]) -> Float[Tensor, "*rows D"]:
         """Embed features; entries beyond a vocabulary count as its unknown, the last entry."""
@@ -50,8 +51,8 @@ class AtomEmbedding(nn.Module):
         self.degree = nn.ModuleList(nn.Embedding(slots, dim) for _ in range(tables))
         self.graph_token = nn.Parameter(torch.empty(dim))
         for table in self.degree:
-            nn.init.normal_(table.weight, std=0.02)  # pyright: ignore[reportArgumentType]
-        nn.init.normal_(self.graph_token, std=0.02)
+            nn.init.normal_(table.weight, std=0.1)  # pyright: ignore[reportArgumentType]
+        nn.init.normal_(self.graph_token, std=0.1)
 
     def forward(self, atoms: UInt8[Tensor, "B A 9"], neighbors: Neighbors) -> Float[Tensor, "B N D"]:
         """Tokens [B, 1 + A, D]."""

@@ -1,6 +1,5 @@
 """The encoder that molecules, sequences, images and series share: attention and feed-forward, L times."""
 
-import math
 from typing import Literal
 
 import torch
@@ -120,10 +119,10 @@ class Encoder(nn.Module):
         return AttentionOutput(self.last_norm(tokens), penalty)
 
 
-def initialize_linear(module: nn.Module, num_layers: int) -> None:
-    """Graphormer's start: weights of linear maps normal with deviation 0.02 / sqrt(L), biases zero."""
+def initialize_linear(module: nn.Module) -> None:
+    """Glorot's start for every linear map, biases zero."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=0.02 / math.sqrt(num_layers))
+            nn.init.xavier_uniform_(part.weight)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)

@@ -42,8 +42,10 @@ class Graphormer(nn.Module):
             pair_bias=True,
             activation_checkpointing=spec.activation_checkpointing,
         )
+        initialize_linear(self.encoder)
         self.readout = nn.Linear(spec.dim, num_targets)
-        initialize_linear(self, spec.num_layers)
+        nn.init.normal_(self.readout.weight, std=0.02)
+        nn.init.zeros_(self.readout.bias)
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: [B, T], standardized, without unit."""

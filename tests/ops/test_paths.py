@@ -8,7 +8,9 @@ from molslice.ops.paths import list_neighbors, shortest_paths
 
 def slow_paths(size, bonds):
     """Distance and predecessor by one breadth-first search an atom, lowest predecessor first."""
-    neighbors = [sorted([j for i, j in bonds if i == a] + [i for i, j in bonds if j == a]) for a in range(size)]
+    neighbors = [
+        sorted([j for i, j in bonds if i == a] + [i for i, j in bonds if j == a]) for a in range(size)
+    ]
     distance = [[-1] * size for _ in range(size)]
     for start in range(size):
         distance[start][start] = 0
