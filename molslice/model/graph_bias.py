@@ -70,8 +70,8 @@ class GraphBias(nn.Module):
         self.hop_weight = nn.Parameter(torch.empty(hops, num_heads, num_heads))
         self.distance_embedding = nn.Embedding(self.num_distances, num_heads)
         self.graph_token_distance = nn.Parameter(torch.empty(num_heads))
-        # S and E start with a deviation of about a third: with the published 0.02 all pairs look alike for the
-        # first thousand steps, and a short training never makes up for it.
+        # S and E start with a deviation of about a third: with the published 0.02 all pairs look alike
+        # for the first thousand steps, and a short training never makes up for it.
         nn.init.normal_(self.hop_weight, std=num_heads**-0.5)
         nn.init.normal_(self.distance_embedding.weight, std=0.3)
         nn.init.normal_(self.graph_token_distance, std=0.02)
