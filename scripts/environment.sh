@@ -42,7 +42,7 @@ prepare_environment() {
         echo "Found the environment $root/.venv, installed and up to date"
         return
     fi
-    echo "Installing molslice${extra:+ with the extra $extra} into $root/.venv, with the versions in constraints.txt"
+    echo "Installing molslice${extra:+ with the extra $extra} into $root/.venv, with the versions in constraints.txt; a minute or two"
     "$python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$target"
     fingerprint > "$stamp"
     # An extra brings all that the plain installation does.

@@ -1,0 +1,56 @@
+"""Untrained models in checkpoint folders, and real molecules for them."""
+
+import csv
+import gzip
+from pathlib import Path
+
+import torch
+
+from molslice.config import config_from_mapping, config_to_yaml
+from molslice.inference.load import load_model
+from molslice.inference.run_folder import CONFIG, write_model
+from molslice.model.build import build_model
+from molslice.tasks.targets import TargetInfo
+
+EMBEDDED = Path(__file__).parents[2] / "data" / "gap_xtb" / "raw" / "data.csv.gz"
+GAP = TargetInfo(("gap",), ("eV",), "regression", (3.0,), (1.5,))
+TWO = TargetInfo(("gap", "logp"), ("eV", ""), "regression", (3.0, 1.0), (1.5, 2.0))
+CLASSES = TargetInfo(("toxic",), ("",), "classification", (0.0,), (1.0,))
+FORMS = {
+    "softmax": {"name": "softmax"},
+    "slice_sort": {"name": "slice_sort"},
+    "slice_sort aligned": {"name": "slice_sort", "form": "mix_plus_sort", "placement": "aligned"},
+    "flow": {"name": "flow"},
+    "singular": {"name": "singular"},
+}
+
+
+def embedded_smiles(count, start=0):
+    """SMILES of the embedded data, evenly from all of it."""
+    with gzip.open(EMBEDDED, "rt") as file:
+        smiles = [row["smiles"] for row in csv.DictReader(file)]
+    step = len(smiles) // count
+    return smiles[start :: max(step, 1)][:count]
+
+
+def checkpoint_folder(folder, targets=GAP, attention=None, **sections):
+    """A folder with `model.safetensors` and `config.yaml`; the weights are random, large enough to matter."""
+    mapping = {
+        "data": {"name": "csv", "path": "molecules.csv", "target_columns": list(targets.names)},
+        "model": {"num_layers": 2, "dim": 16, "ffn_dim": 16, "num_heads": 4, "dropout": 0.3},
+        "attention": attention or {"name": "softmax"},
+    }
+    for name, section in sections.items():
+        mapping[name] = {**mapping.get(name, {}), **section}
+    config = config_from_mapping(mapping)
+    torch.manual_seed(7)
+    model = build_model(config.model, config.attention, len(targets.names))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_model(folder, model.state_dict(), targets, config)
+    (folder / CONFIG).write_text(config_to_yaml(config))
+    return folder
+
+
+def untrained(folder, **options):
+    """A predictor of such a folder."""
+    return load_model(checkpoint_folder(folder, **options))

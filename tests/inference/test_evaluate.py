@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from molslice.data import build_dataset
+from molslice.inference.evaluate import evaluate
+from molslice.types import MolsliceError
+from tests.data.builders import gap_folder
+from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained
+
+GAPS = {"names": ("homolumogap",), "units": ("eV",)}
+
+
+def table_of(tmp_path, columns, **options):
+    """A CSV data set of 40 molecules, all of them in the test split but for two."""
+    smiles = embedded_smiles(40)
+    names = list(columns)
+    lines = [",".join(["smiles", "split", *names])]
+    for row, text in enumerate(smiles):
+        part = {0: "train", 1: "valid"}.get(row, "test")
+        lines.append(",".join([text, part, *(str(columns[name][row]) for name in names)]))
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return build_dataset(
+        "csv",
+        {
+            "path": path,
+            "target_columns": names,
+            "split": {"kind": "column", "column": "split"},
+            "cache_dir": tmp_path / "cache",
+            **options,
+        },
+    )
+
+
+def test_the_error_of_each_target_in_its_unit(tmp_path):
+    model = untrained(tmp_path / "model", targets=TWO)
+    random = np.random.default_rng(0)
+    gap, logp = random.normal(3, 1, 40).round(3), random.normal(1, 1, 40).round(3).astype(object)
+    logp[5] = logp[9] = ""
+    dataset = table_of(tmp_path, {"gap": gap, "logp": logp}, units=["eV", ""])
+    result = evaluate(model, dataset)
+    values = model.predict(embedded_smiles(40)).astype(float)
+    known = [row for row in range(2, 40) if row not in (5, 9)]
+    first, second = result["targets"]
+    assert first == {
+        "name": "gap",
+        "unit": "eV",
+        "count": 38,
+        "mae": pytest.approx(np.abs(values[2:, 0] - gap[2:]).mean(), abs=1e-5),
+    }
+    assert second["count"] == 36
+    expected = np.abs(values[known, 1] - logp[known].astype(float)).mean()
+    assert second["mae"] == pytest.approx(expected, abs=1e-5)
+    assert (result["molecules"], result["failed"], result["split"]) == (38, 0, "test")
+    assert result["parameters"] == sum(p.numel() for p in model.model.parameters())
+    assert 0 < result["parameters_without_embeddings"] < result["parameters"]
+    assert result["seconds"] > 0
+
+
+def test_classes_are_judged_by_roc_auc(tmp_path):
+    model = untrained(tmp_path / "model", targets=CLASSES)
+    toxic = np.random.default_rng(1).integers(0, 2, 40)
+    dataset = table_of(tmp_path, {"toxic": toxic}, kind="classification")
+    (target,) = evaluate(model, dataset)["targets"]
+    expected = roc_auc_score(toxic[2:], model.predict(embedded_smiles(40)[2:]))
+    assert target["roc_auc"] == pytest.approx(expected, abs=1e-6)
+    assert "mae" not in target
+
+
+def gap_model(tmp_path, **options):
+    from molslice.tasks.targets import TargetInfo
+
+    targets = TargetInfo(("homolumogap",), ("eV",), "regression", (3.0,), (1.5,))
+    return untrained(tmp_path / "model", targets=targets, **options)
+
+
+def test_pcqm4m_is_judged_by_ogb(tmp_path, monkeypatch):
+    from ogb.lsc import PCQM4MEvaluator
+
+    asked = []
+    real = PCQM4MEvaluator.eval
+    monkeypatch.setattr(PCQM4MEvaluator, "eval", lambda self, given: asked.append(given) or real(self, given))
+    smiles = embedded_smiles(10)
+    smiles[7] = "unreadable"
+    gaps = [1.5 + row for row in range(9)] + [""]  # the last label is hidden, as OGB hides those of its test
+    root = gap_folder(tmp_path / "data", smiles, gaps, {"train": [0, 1], "valid": [2], "test": range(3, 10)})
+    model = gap_model(tmp_path)
+    result = evaluate(model, build_dataset("pcqm4m", {"root": root}))
+    rows = [3, 4, 5, 6, 8]
+    values = model.predict([smiles[row] for row in rows])
+    expected = np.abs(values - np.array(gaps, dtype=object)[rows].astype(float)).mean()
+    assert result["targets"][0]["mae"] == pytest.approx(expected, abs=1e-5)
+    assert (result["molecules"], result["failed"], result["targets"][0]["count"]) == (6, 1, 5)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "matters"),
+    [
+        ("softmax", False),
+        ("flow", False),
+        ("singular", False),
+        ("slice_sort aligned", False),
+        ("slice_sort", True),
+    ],
+)
+def test_the_order_of_atoms_costs_only_the_ordered(tmp_path, form, matters):
+    model = gap_model(tmp_path, attention=FORMS[form])
+    smiles = embedded_smiles(30)
+    root = gap_folder(
+        tmp_path / "data", smiles, [3.0] * 30, {"train": [0], "valid": [1], "test": range(2, 30)}
+    )
+    dataset = build_dataset("pcqm4m", {"root": root})
+    plain = model.predict_dataset(dataset, np.arange(30)).values
+    shuffled = model.predict_dataset(dataset, np.arange(30), atom_permutation=1).values
+    # Where two keys nearly tie, rounding alone may decide how `aligned` ranks them: one molecule of thirty.
+    moved = (np.abs(plain - shuffled) > 1e-4).mean()
+    assert moved > 0.5 if matters else moved < 0.1
+    result = evaluate(model, dataset, atom_permutation=1)
+    assert result["atoms"] == "shuffled, seed 1"
+    assert result["targets"][0]["mae"] == pytest.approx(np.abs(shuffled[2:] - 3.0).mean(), abs=1e-5)
+
+
+def test_what_cannot_be_evaluated(tmp_path):
+    smiles, gaps = embedded_smiles(10), [*range(1, 8), "", "", ""]
+    splits = {"train": range(5), "valid": [5, 6], "test": [7, 8, 9]}
+    dataset = build_dataset("pcqm4m", {"root": gap_folder(tmp_path / "data", smiles, gaps, splits)})
+    model = gap_model(tmp_path)
+    with pytest.raises(MolsliceError, match="no split 'tset'"):
+        evaluate(model, dataset, "tset")
+    with pytest.raises(MolsliceError, match="'test' of .*data holds no labels"):
+        evaluate(model, dataset)
+    other = untrained(tmp_path / "other", targets=TWO)
+    with pytest.raises(MolsliceError, match=r"predicts gap \[eV\], logp, the data hold homolumogap \[eV\]"):
+        evaluate(other, dataset, "valid")

@@ -1,0 +1,238 @@
+import csv
+import errno
+import gzip
+import io
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from molslice.inference import reading, table
+from molslice.inference.table import predict_table
+from molslice.types import MolsliceError
+from tests.inference.models import TWO, checkpoint_folder, embedded_smiles, untrained
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return untrained(tmp_path_factory.mktemp("model"))
+
+
+def rows_of(path):
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def written(path, text):
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_bytes(text.encode())
+    return path
+
+
+def left(folder, *known):
+    """What stands in a folder besides the known names."""
+    return sorted(set(os.listdir(folder)) - set(known))
+
+
+def test_every_column_stays_as_it_is(model, tmp_path):
+    cells = [
+        ["001", "CCO", 'said "no"', "NA", "1e5", "a,b", "x"],
+        ["", "c1ccccc1", "two\nlines", "nan", "-0.0", " blank ", "ü"],
+        ["007", "oops", "None", "", "inf", "TRUE", "y"],
+    ]
+    header = ["id", "smiles", "note", "note", "n um", "", "Ω"]  # a name twice and one that is empty
+    source = tmp_path / "in.csv"
+    with source.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *cells])
+    report = predict_table(model, source, tmp_path / "out.csv")
+    found = rows_of(tmp_path / "out.csv")
+    assert found[0] == [*header, "gap_eV", "error"]
+    assert [row[:7] for row in found[1:]] == cells
+    expected = model.predict(["CCO", "c1ccccc1"])
+    np.testing.assert_allclose([float(row[7]) for row in found[1:3]], expected, atol=1e-5)
+    assert found[3][7] == "nan"
+    assert found[1][8] == found[2][8] == ""
+    assert found[3][8]
+    assert (report.rows, report.failed) == (3, 1)
+    assert "row 3" in report.first_failure
+    assert "'oops'" in report.first_failure
+
+
+@pytest.mark.parametrize("ending_in", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("ending_out", [".csv", ".csv.gz"])
+def test_packed_and_plain_both_ways(model, tmp_path, ending_in, ending_out):
+    smiles = embedded_smiles(9)
+    source = written(tmp_path / f"in{ending_in}", "smiles\n" + "".join(f"{text}\n" for text in smiles))
+    target = tmp_path / f"out{ending_out}"
+    predict_table(model, source, target)
+    with target.open("rb") as file:
+        assert (file.read(2) == b"\x1f\x8b") == ending_out.endswith(".gz")
+    values = [float(row[1]) for row in rows_of(target)[1:]]
+    np.testing.assert_allclose(values, model.predict(smiles), atol=1e-5)
+    assert left(tmp_path) == sorted([source.name, target.name])
+
+
+def test_the_same_input_gives_the_same_packed_bytes(model, tmp_path):
+    source = written(tmp_path / "in.csv", "smiles\nCCO\n")
+    for name in ("a.csv.gz", "b.csv.gz"):
+        predict_table(model, source, tmp_path / name)
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_stay_in_order_across_chunks(model, tmp_path, monkeypatch, workers):
+    smiles = embedded_smiles(60)
+    smiles[13] = "bad"
+    expected = model.predict(smiles)
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 8)
+    source = tmp_path / "in.csv"
+    source.write_text("n,smiles\n" + "".join(f"{i},{text}\n" for i, text in enumerate(smiles)))
+    report = predict_table(model, source, tmp_path / "out.csv", workers=workers)
+    found = rows_of(tmp_path / "out.csv")[1:]
+    assert [row[0] for row in found] == [str(i) for i in range(60)]
+    np.testing.assert_allclose([float(row[2]) for row in found], expected, atol=1e-5)
+    assert (report.rows, report.failed) == (60, 1)
+    assert "row 14" in report.first_failure
+
+
+def test_several_targets_and_another_column(tmp_path):
+    model = untrained(tmp_path / "model", targets=TWO)
+    source = written(tmp_path / "in.csv", "SMILES,smiles\nCCO,bad\n")
+    predict_table(model, source, tmp_path / "out.csv", smiles_column="SMILES")
+    header, row = rows_of(tmp_path / "out.csv")
+    assert header == ["SMILES", "smiles", "gap_eV", "logp", "error"]
+    np.testing.assert_allclose([float(row[2]), float(row[3])], model.predict(["CCO"])[0], atol=1e-5)
+
+
+def test_a_byte_order_mark_and_windows_line_ends(model, tmp_path):
+    source = tmp_path / "in.csv"
+    source.write_bytes("﻿smiles,n\r\nCCO,1\r\nCCN,2\r\n".encode())
+    predict_table(model, source, tmp_path / "out.csv")
+    assert [row[:2] for row in rows_of(tmp_path / "out.csv")] == [["smiles", "n"], ["CCO", "1"], ["CCN", "2"]]
+
+
+def test_blank_lines(model, tmp_path):
+    one = written(tmp_path / "one.csv", "smiles\nCCO\n\nCCN\n\n\n")  # in one column a blank line is a row
+    predict_table(model, one, tmp_path / "out.csv")
+    assert [row[0] for row in rows_of(tmp_path / "out.csv")[1:]] == ["CCO", "", "CCN"]
+    two = written(tmp_path / "two.csv", "smiles,n\nCCO,1\n\nCCN,2\n\n")
+    predict_table(model, two, tmp_path / "out.csv")
+    assert [row[0] for row in rows_of(tmp_path / "out.csv")[1:]] == ["CCO", "CCN"]
+
+
+def test_values_read_back_exactly(model, tmp_path):
+    value = np.float32(model.predict(["CCO"])[0])
+    assert np.float32(float(table.format_value(value))) == value
+    assert table.format_value(np.float32("nan")) == "nan"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "empty file"),
+        ("\n\n", "empty file"),
+        ("smiles,n\n", "no rows"),
+        ("smile,n\nCCO,1\n", "no column 'smiles'; did you mean 'smile'"),
+        ("smiles,smiles\nCCO,1\n", "2 columns"),
+        ("smiles,gap_eV\nCCO,1\n", "'gap_eV'"),
+        ("smiles,error\nCCO,1\n", "'error'"),
+        ("smiles,n\nCCO,1\nCCN\n", "line 3: 1 cells, the header has 2"),
+        ("smiles,n\nCCO,1,2\n", "line 2: 3 cells, the header has 2"),
+        ('smiles,n\nCCO,"a\n', "line"),
+    ],
+)
+def test_what_cannot_be_read(model, tmp_path, content, message):
+    source = written(tmp_path / "in.csv", content)
+    with pytest.raises(MolsliceError) as caught:
+        predict_table(model, source, tmp_path / "out.csv")
+    assert message in str(caught.value)
+    assert str(source) in str(caught.value)
+    assert left(tmp_path, "in.csv") == []
+
+
+def test_damaged_files(model, tmp_path):
+    whole = gzip.compress(("smiles\n" + "CCO\n" * 500).encode())
+    (tmp_path / "cut.csv.gz").write_bytes(whole[:-12])
+    (tmp_path / "fake.csv.gz").write_bytes(b"smiles\nCCO\n")
+    (tmp_path / "latin.csv").write_bytes("smiles,n\nCCO,é\n".encode("latin-1"))
+    sources = left(tmp_path)
+    for name in sources:
+        with pytest.raises(MolsliceError, match=rf"{name}.*damaged"):
+            predict_table(model, tmp_path / name, tmp_path / "out.csv")
+    assert left(tmp_path) == sources
+
+
+def test_names_that_do_not_do(model, tmp_path):
+    source = written(tmp_path / "in.csv", "smiles\nCCO\n")
+    (tmp_path / "folder.csv").mkdir()
+    for first, second, message in [
+        (tmp_path / "none.csv", tmp_path / "out.csv", "no such file"),
+        (tmp_path / "folder.csv", tmp_path / "out.csv", "a folder"),
+        (source, tmp_path / "folder.csv", "a folder"),
+        (source, tmp_path / "none" / "out.csv", "does not exist"),
+        (source, tmp_path / "out.xlsx", r"\.csv or \.csv\.gz"),
+        (source, source, "replace the input"),
+    ]:
+        with pytest.raises(MolsliceError, match=message):
+            predict_table(model, first, second)
+    assert source.read_text() == "smiles\nCCO\n"
+    assert left(tmp_path) == ["folder.csv", "in.csv"]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz"])
+def test_a_full_disk_leaves_what_was_there(model, tmp_path, monkeypatch, name):
+    source = written(tmp_path / "in.csv", "smiles\nCCO\n")
+    (tmp_path / name).write_text("what was there")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(table.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        predict_table(model, source, tmp_path / name)
+    assert caught.value.filename == str(tmp_path / name)
+    assert (tmp_path / name).read_text() == "what was there"
+    assert left(tmp_path) == ["in.csv", name]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz"])
+def test_a_limit_of_the_system_is_one_line(tmp_path, name):
+    """A real refusal to write: the process may not make a file of more than 20,000 bytes."""
+    folder = checkpoint_folder(tmp_path / "model")
+    notes = np.random.default_rng(0).bytes(40_000).hex()
+    rows = "".join(f"CCO,{notes[i * 200 : i * 200 + 200]}\n" for i in range(400))
+    source = written(tmp_path / "in.csv", "smiles,note\n" + rows)
+    words = ["predict", folder, "--input", source, "--output", tmp_path / name]
+    result = subprocess.run(
+        [sys.executable, "-m", "molslice", *map(str, words)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 1
+    assert result.stderr == f"molslice: error: {tmp_path / name}: File too large\n"
+    assert left(tmp_path) == ["in.csv", "model"]
+
+
+def test_an_interruption_leaves_nothing(model, tmp_path, monkeypatch):
+    source = written(tmp_path / "in.csv", "smiles\n" + "CCO\n" * 20)
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 5)
+    real, calls = model.predict_store, []
+
+    def interrupted(store):
+        calls.append(store)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(store)
+
+    monkeypatch.setattr(model, "predict_store", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        predict_table(model, source, tmp_path / "out.csv", workers=2)
+    assert left(tmp_path) == ["in.csv"]
