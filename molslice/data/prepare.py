@@ -74,9 +74,12 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
         return MoleculeStore.open(found)
     _check(how)
     for place in places:
+        path = place / f"{stem}-{_rdkit_version()}"
         try:
-            return _write(place / f"{stem}-{_rdkit_version()}", source, how)
+            return _write(path, source, how)
         except OSError as error:
+            if isinstance(error, FileExistsError) and path.is_dir():  # another process was quicker
+                return MoleculeStore.open(path)
             if error.errno in FAILING:
                 raise MolsliceError(
                     f"{error.filename}: {error.strerror}; nothing is left there. Another place can be "

@@ -1,5 +1,6 @@
 """Writing a store of molecules chunk by chunk, whole or not at all."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -106,8 +107,9 @@ class StoreWriter:
 
     def _remove_stale(self) -> None:
         for folder in self.path.parent.glob(f".{self.path.name}.*.tmp"):
-            if time.time() - folder.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # its writer may remove it at this moment
+                if time.time() - folder.stat().st_mtime > STALE_SECONDS:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def append(self, part: PackedMolecules) -> None:
         """Write the next molecules."""

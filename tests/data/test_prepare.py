@@ -92,6 +92,12 @@ def test_where_stores_are_kept(monkeypatch, tmp_path):
     assert prepare.cache_folders(None, tmp_path) == [tmp_path, Path("/mine")]
 
 
+def test_another_process_was_quicker(tmp_path, monkeypatch):
+    made = prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path])
+    monkeypatch.setattr(prepare, "_find", lambda stem, places: None)  # it came after the search
+    assert prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path]).path == made.path
+
+
 def test_silent_where_no_one_watches(tmp_path, capfd):
     prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path])
     assert capfd.readouterr() == ("", "")
