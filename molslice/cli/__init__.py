@@ -72,8 +72,8 @@ def _run(args: argparse.Namespace) -> int:
         return code
     except OutputClosedError:
         return 0  # whoever read the output has seen enough, as `head` has
-    except KeyboardInterrupt:
-        say("interrupted")
+    except KeyboardInterrupt as interrupt:
+        say(str(interrupt) or "interrupted")  # training says how to go on
         return 130
     except (ValueError, OSError, ImportError) as error:
         if args.debug or os.environ.get("MOLSLICE_DEBUG") == "1":

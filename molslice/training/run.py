@@ -142,7 +142,8 @@ def _claim(folder: Path, resume: bool) -> None:
     """Make the folder, and refuse one that would lose something."""
     if folder.exists() and not folder.is_dir():
         raise MolsliceError(f"{folder} is a file; a run needs a folder")
-    if not resume and folder.is_dir() and any(folder.iterdir()):
+    # a start that failed on its data has left an empty folder of checkpoints: nothing that could be lost
+    if not resume and folder.is_dir() and any(not _is_empty_start(path) for path in folder.iterdir()):
         raise MolsliceError(
             f"{folder} is not empty; choose another folder, remove it, or continue its run with --resume"
         )
@@ -156,6 +157,10 @@ def _claim(folder: Path, resume: bool) -> None:
             torn.unlink()  # a kill in the middle of writing left it
     except OSError as error:
         raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
+
+
+def _is_empty_start(path: Path) -> bool:
+    return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
 
 
 def _as_begun(config: RunConfig, folder: Path) -> RunConfig:

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
-from ogb.lsc import PCQM4Mv2Evaluator
 
-from molslice.data import submission as ogb_files
+from molslice.data import submission as submission_of_data
 from molslice.inference import submission
 from molslice.inference.submission import predict_submission
 from molslice.tasks.targets import TargetInfo
@@ -29,7 +28,7 @@ def root(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """OGB's test splits with a few rows each."""
-    monkeypatch.setattr(ogb_files, "SUBMISSIONS", SIZES)
+    monkeypatch.setattr(submission_of_data, "SUBMISSIONS", SIZES)
     monkeypatch.setattr(submission, "SUBMISSIONS", SIZES)
 
 
@@ -49,7 +48,7 @@ def test_one_file_for_each_test_split_in_its_order(tmp_path, root):
 
 
 def test_the_sizes_are_those_that_ogb_asks_for():
-    evaluator = PCQM4Mv2Evaluator()
+    evaluator = submission_of_data.import_ogb("ogb.lsc").PCQM4Mv2Evaluator()
     for split in ("test-dev", "test-challenge"):
         _, rows = submission.SUBMISSIONS["v2", split]
         with pytest.raises(AssertionError):

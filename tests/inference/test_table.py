@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_what_was_there(model, tmp_path, monkeypatch, name):
     assert left(tmp_path) == ["in.csv", name]
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz"])
+@pytest.mark.parametrize("name", ["out.csv", pytest.param("out.csv.gz", marks=pytest.mark.slow)])
 def test_a_limit_of_the_system_is_one_line(tmp_path, name):
     """A real refusal to write: the process may not make a file of more than 20,000 bytes."""
     folder = checkpoint_folder(tmp_path / "model")

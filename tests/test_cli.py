@@ -1,0 +1,345 @@
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from molslice import __version__
+from molslice.cli import VERBS, build_parser, main
+from molslice.cli.arguments import split_overrides
+from molslice.types import MolsliceError
+from tests.inference.models import checkpoint_folder, embedded_smiles
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = {
+    "model": {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2, "dropout": 0.0},
+    "training": {"max_steps": 3, "max_molecules": 16, "token_budget": 1024},
+    "trainer": {"accelerator": "cpu", "num_threads": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a CSV of 60 molecules and a configuration for it."""
+    folder = tmp_path_factory.mktemp("cli")
+    rows = "".join(f"{text},{len(text) / 10}\n" for text in embedded_smiles(60))
+    (folder / "molecules.csv").write_text("smiles,gap\n" + rows)
+    data = {
+        "name": "csv",
+        "path": str(folder / "molecules.csv"),
+        "target_columns": ["gap"],
+        "units": ["eV"],
+        "cache_dir": str(folder / "cache"),
+    }
+    (folder / "config.yaml").write_text(json.dumps({"data": data, **TINY}))  # JSON is YAML
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_folder(folder):
+    words = [
+        "train",
+        "--config",
+        str(folder / "config.yaml"),
+        "--out",
+        str(folder / "run"),
+        "--quiet",
+        "--json",
+    ]
+    assert main(words) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def molslice(capsys):
+    """Run a command: exit code, standard output, standard error."""
+
+    def run(*words):
+        capsys.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def command(*words, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "molslice", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_train_evaluate_predict_params(molslice, folder, tmp_path):
+    run, config = tmp_path / "run", folder / "config.yaml"
+    code, out, err = molslice("train", "--config", config, "--out", run, "--attention.name=slice_sort")
+    assert code == 0
+    assert re.search(r"gap +\d+\.\d{4} +\d+\.\d{4} +\d+\.\d{4} +eV", out)
+    assert str(run) in err
+    assert {"model.safetensors", "config.yaml", "metrics.csv", "summary.json", "checkpoints"} <= set(
+        os.listdir(run)
+    )
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["attention"] == "slice_sort"
+
+    code, out, err = molslice("evaluate", run, "--json", "--quiet")
+    result = json.loads(out)
+    assert (code, err) == (0, "")
+    assert result["targets"][0]["mae"] == pytest.approx(summary["test"]["mae"]["gap"], abs=1e-5)
+    code, out, _ = molslice("evaluate", run, "--split", "valid")
+    assert code == 0
+    assert f"{summary['valid']['mae']['gap']:.4f}" in out
+    assert f"{summary['parameters']:,}" in out
+
+    code, out, err = molslice("predict", run, "--smiles", "CCO", "nonsense", "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert result["targets"] == [{"name": "gap", "unit": "eV", "column": "gap_eV"}]
+    assert [entry["smiles"] for entry in result["predictions"]] == ["CCO", "nonsense"]
+    assert result["predictions"][0]["error"] is None
+    assert result["predictions"][1]["gap_eV"] is None
+    assert result["predictions"][1]["error"]
+
+    code, out, _ = molslice("params", "--config", config, "--attention.name", "slice_sort", "--json")
+    assert (code, json.loads(out)["parameters"]["total"]) == (0, summary["parameters"])
+
+
+def test_predict_prints_a_table(molslice, run_folder):
+    code, out, _ = molslice("predict", run_folder, "--smiles", "CCO", "c1ccccc1")
+    assert code == 0
+    assert re.fullmatch(r"SMILES +gap \[eV\]\nCCO +-?[\d.]+\nc1ccccc1 +-?[\d.]+\n", out)
+
+
+def test_predict_a_table(molslice, run_folder, tmp_path):
+    (tmp_path / "in.csv").write_text("name,structure\na,CCO\nb,bad\n")
+    words = ["predict", run_folder, "--input", tmp_path / "in.csv", "--output", tmp_path / "out.csv"]
+    code, out, err = molslice(*words, "--smiles-column", "structure", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert (result["rows"], result["failed"]) == (2, 1)
+    assert "1 of 2 rows have no prediction" in err
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[0] == "name,structure,gap_eV,error"
+    assert lines[2].startswith("b,bad,nan,")
+
+    code, out, err = molslice(*words)
+    assert (code, out) == (1, "")
+    assert "no column 'smiles'" in err
+    assert "structure" in err
+
+
+def test_only_bad_smiles(molslice, run_folder, tmp_path):
+    code, out, err = molslice("predict", run_folder, "--smiles", "x", "y")
+    assert code == 1
+    assert "none of the SMILES can be read" in err
+    assert "nan" in out
+    (tmp_path / "in.csv").write_text("smiles\nx\ny\n")
+    code, out, err = molslice(
+        "predict", run_folder, "--input", tmp_path / "in.csv", "--output", tmp_path / "out.csv"
+    )
+    assert (code, out) == (1, "")
+    assert "none of the 2 SMILES can be read" in err
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 3  # with the reasons
+
+
+def test_prepare(molslice, folder):
+    code, out, err = molslice("prepare", "--config", folder / "config.yaml", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["rows"] == sum(result["splits"].values()) == 60
+    assert Path(result["store"]).is_dir()
+
+
+def test_prepare_the_embedded_data_by_name(molslice, tmp_path):
+    root = ROOT / "data" / "gap_xtb"
+    code, out, err = molslice("prepare", "--dataset", "pcqm4m", "--root", tmp_path / "none")
+    assert (code, "--download" in err) == (1, True)
+    code, out, err = molslice("prepare", "--dataset", "pcqm4m-v2", "--root", root)
+    assert (code, out) == (1, "")
+    assert "v1, not those of pcqm4m-v2" in err
+
+
+def test_a_finished_run_resumes_to_itself(molslice, run_folder):
+    before = (run_folder / "model.safetensors").read_bytes()
+    code, _, _ = molslice("train", "--resume", "--out", run_folder, "--quiet")
+    assert code == 0
+    assert (run_folder / "model.safetensors").read_bytes() == before
+
+
+def test_a_run_is_never_overwritten(molslice, folder, run_folder):
+    code, out, err = molslice("train", "--config", folder / "config.yaml", "--out", run_folder)
+    assert (code, out) == (1, "")
+    assert "--resume" in err
+
+
+def bad_inputs(folder):
+    config, run = folder / "config.yaml", folder / "run"
+    truncated, foreign, empty = folder / "truncated", folder / "foreign", folder / "empty"
+    for path in (truncated, foreign, empty):
+        path.mkdir(exist_ok=True)
+    (truncated / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:200])
+    (foreign / "model.safetensors").write_bytes(b"PK\x03\x04 of another program")
+    train = ["train", "--config", config, "--out", folder / "new"]
+    data = {
+        "empty": "",
+        "bad": "smiles,gap\nx,1\ny,2\n",
+        "infinite": "smiles,gap\nCCO,1\nCCN,inf\n",
+        "words": "smiles,gap\nCCO,1\nCCN,much\n",
+    }
+    for name, text in data.items():
+        (folder / f"{name}.csv").write_text(text)
+    return {
+        "no configuration": (["train", "--config", folder / "no.yaml", "--out", folder / "new"], "no.yaml"),
+        "misspelt key": ([*train, "--optimizer.learning_rate", "1"], "unknown key 'optimizer.learning_rate'"),
+        "misspelt section": ([*train, "--optimiser.lr", "1"], "did you mean 'optimizer'"),
+        "wrong type": ([*train, "--model.dim", "wide"], "model.dim is 'wide'"),
+        "unknown attention": ([*train, "--attention.name", "sotfmax"], "did you mean 'softmax'"),
+        "no data": ([*train, "--data.path", folder / "no.csv"], "no.csv"),
+        "wrong column": ([*train, "--data.target_columns", "[gpa]"], "gpa"),
+        "empty data": ([*train, "--data.path", folder / "empty.csv"], "empty.csv"),
+        "only bad SMILES": ([*train, "--data.path", folder / "bad.csv"], "bad.csv"),
+        "infinite target": ([*train, "--data.path", folder / "infinite.csv"], "infinite.csv"),
+        "words for numbers": ([*train, "--data.path", folder / "words.csv"], "'much'"),
+        "no run": (["evaluate", folder / "no"], "/no"),
+        "not a run": (["evaluate", empty], "model.safetensors"),
+        "truncated": (["predict", truncated, "--smiles", "C"], "truncated"),
+        "foreign": (["predict", foreign, "--smiles", "C"], "foreign"),
+        "no such model": (["predict", "gap-xbt", "--smiles", "C"], "models that ship"),
+        "no such split": (["evaluate", run, "--split", "tset"], "tset"),
+        "no such file": (["predict", run, "--input", "no.csv", "--output", folder / "o.csv"], "no.csv"),
+        "not of the data": (["evaluate", run, "--model.dim", "8"], "--model.dim"),
+        "no device": (["predict", run, "--smiles", "C", "--device", "frog"], "frog"),
+        "no such entry": (
+            ["compare", "--config", config, "--attention", "softmax,frog", "--out", folder / "new"],
+            "frog",
+        ),
+        "not finished": (["compare", "--runs", run, empty, "--out", folder / "new"], "empty"),
+        "settings of params": (["params", "--config", config, "--model.preset", "hugh"], "model.preset"),
+    }
+
+
+def test_bad_input_is_one_line(molslice, folder, run_folder):
+    for case, (words, message) in bad_inputs(folder).items():
+        code, out, err = molslice(*words)
+        assert (code, out) == (1, ""), case
+        assert re.fullmatch(r"molslice: error: .+\n", err), (case, err)
+        assert message in err, (case, err)
+        assert not (folder / "new" / "model.safetensors").exists(), case
+        assert not (folder / "o.csv").exists(), case
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["frob"],
+        ["train"],
+        ["train", "--config", "x.yaml"],
+        ["train", "--out", "x"],
+        ["train", "--config", "x.yaml", "--out", "y", "--optimizer.lr"],
+        ["train", "--config", "x.yaml", "--out", "y", "--frob", "1"],
+        ["predict", "gap-xtb"],
+        ["predict", "gap-xtb", "--smiles", "C", "--input", "x.csv"],
+        ["predict", "gap-xtb", "--smiles", "C", "--optimizer.lr", "1"],
+        ["predict", "gap-xtb", "--smi", "C"],  # no abbreviations: they break when a flag is added
+        ["compare", "--out", "x"],
+        ["compare", "--config", "x", "--out", "x", "--seeds", "0"],
+        ["compare", "--config", "x", "--out", "x", "--minutes", "-1"],
+        ["compare", "--runs", "x", "--out", "x", "--minutes", "1"],
+        ["prepare", "--dataset", "pcqm4m"],
+        ["prepare", "--dataset", "qm9", "--root", "x"],
+        ["prepare", "--config", "x.yaml", "--download"],
+    ],
+)
+def test_wrong_usage(molslice, words):
+    code, out, err = molslice(*words)
+    assert (code, out) == (2, "")
+    assert "error:" in err
+
+
+def test_input_and_output_belong_together(molslice, run_folder):
+    assert molslice("predict", run_folder, "--input", "x.csv")[0] == 2
+    assert molslice("predict", run_folder, "--smiles", "C", "--output", "x.csv")[0] == 2
+
+
+def test_help_shows_examples_that_parse(molslice):
+    for verb in VERBS:
+        code, out, _ = molslice(verb, "--help")
+        assert code == 0
+        examples = out.partition("example:\n")[2].replace("\\\n", " ").strip().splitlines()
+        assert examples
+        for example in examples:
+            program, *words = shlex.split(example, comments=True)
+            assert program == "molslice"
+            words, _ = split_overrides(words)
+            args = build_parser().parse_args(words)
+            assert args.verb == verb
+            config = getattr(args, "config", None)
+            assert config is None or (ROOT / config).is_file(), example
+
+
+def test_version(molslice):
+    assert molslice("--version")[:2] == (0, f"molslice {__version__}\n")
+
+
+def test_settings_are_taken_out_of_the_words():
+    words = ["train", "--a.b", "1", "--out", "x.y", "--c.d=e=f", "--g.h", "-1", "--i.j", "--json"]
+    rest, overrides = split_overrides(words)
+    assert rest == ["train", "--out", "x.y", "--json"]
+    assert overrides == [("a.b", "1"), ("c.d", "e=f"), ("g.h", "-1"), ("i.j", None)]
+
+
+def test_a_fault_of_ours_shows_its_traceback(molslice, run_folder, monkeypatch):
+    from molslice.inference import load
+
+    def faulty(*arguments):
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(load, "load_model", faulty)
+    with pytest.raises(ValueError, match="a fault"):
+        molslice("evaluate", run_folder)
+
+
+@pytest.mark.parametrize("way", ["flag", "variable"])
+def test_debug_shows_the_traceback(molslice, way, monkeypatch):
+    if way == "variable":
+        monkeypatch.setenv("MOLSLICE_DEBUG", "1")
+    code, _, err = molslice("evaluate", "nothing", *(["--debug"] if way == "flag" else []))
+    assert code == 1
+    assert "Traceback" in err
+    assert err.endswith("ship with molslice are " + err.rsplit("are ", 1)[1])
+    assert MolsliceError.__name__ in err
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path):
+    folder = checkpoint_folder(tmp_path / "model")
+    process = command("predict", folder, "--json", "--smiles", *["CCO"] * 3)
+    process.stdout.close()  # before anything is written
+    assert process.wait(timeout=120) == 0
+    assert process.stderr.read() == ""
+
+
+def test_an_interruption_ends_with_130(folder, tmp_path):
+    words = ["train", "--config", folder / "config.yaml", "--out", tmp_path / "run"]
+    process = command(*words, "--training.max_steps", "1000000", "--training.valid_every_steps", "5")
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "--resume" in err
