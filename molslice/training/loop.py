@@ -42,7 +42,8 @@ class Loop:
         decay = config.optimizer.ema_decay
         self.average = None if decay is None else WeightAverage(self.model, decay)
         if config.training.compile:
-            self.model.compile(dynamic=True)
+            # what a molecule's bonds decide has other shapes in every batch and stays as it is
+            getattr(self.model, "encoder", self.model).compile(dynamic=True)
         # torch's fused update cannot be combined with the unscaling that float16 needs before clipping
         optimizer = build_optimizer(task, config.optimizer, fused=config.trainer.precision != "16")
         self.module, self.optimizer = fabric.setup(task, optimizer)

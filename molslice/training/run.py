@@ -56,7 +56,6 @@ class _Evaluators:
     train: Evaluator  # at most as many rows as valid, drawn by the seed
     valid: Evaluator
     test: Evaluator
-    train_total: int
 
 
 def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
@@ -206,7 +205,7 @@ def _evaluators(
     some, few = rows["train"], len(rows["valid"])
     if len(some) > few:
         some = np.sort(np.random.default_rng(loop.config.seed).choice(some, few, replace=False))
-    return _Evaluators(build(some), build(rows["valid"]), build(rows["test"]), len(rows["train"]))
+    return _Evaluators(build(some), build(rows["valid"]), build(rows["test"]))
 
 
 def _with_steps(config: RunConfig, loop: Loop, evaluators: _Evaluators, start: float) -> RunConfig:

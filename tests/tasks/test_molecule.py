@@ -6,7 +6,7 @@ from torch import nn
 
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import Portion
-from molslice.types import MolsliceError, ModelOutput
+from molslice.types import ModelOutput, MolsliceError
 
 NAN = float("nan")
 

@@ -1,0 +1,88 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from molslice.config import OptimizerConfig
+from molslice.model.build import build_model
+from molslice.model.spec import AttentionChoice, ModelSpec
+from molslice.training.ema import WeightAverage
+from molslice.training.fabric import seed_step
+from molslice.training.optimizer import build_optimizer, learning_rate, parameter_groups
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build_model(ModelSpec(num_layers=2, dim=16, ffn_dim=16, num_heads=2), AttentionChoice(), 1)
+
+
+def test_matrices_decay_and_norms_biases_and_tables_do_not(model):
+    groups = {
+        group["weight_decay"]: {id(p) for p in group["params"]} for group in parameter_groups(model, 0.1)
+    }
+    names = {id(p): name for name, p in model.named_parameters()}
+    decayed = {names[i] for i in groups[0.1]}
+    kept = {names[i] for i in groups[0.0]}
+    assert decayed | kept == set(names.values())
+    assert not decayed & kept
+    assert all("embedding" not in name and "norm" not in name and name[-4:] != "bias" for name in decayed)
+    assert {"readout.weight", "graph_bias.hop_weight"} <= decayed
+    assert {"readout.bias", "atom_embedding.features.weight", "graph_bias.distance_embedding.weight"} <= kept
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"warmup_steps": 4}, {0: 0.25, 3: 1.0, 4: 1.0, 52: 0.5, 99: 1 / 96}),
+        ({"warmup_fraction": 0.04}, {0: 0.25, 3: 1.0, 52: 0.5}),
+        ({"warmup_steps": 0, "schedule": "cosine"}, {0: 1.0, 50: 0.5}),
+        ({"warmup_steps": 0, "schedule": "cosine", "end_lr_fraction": 0.2}, {0: 1.0, 50: 0.6}),
+        ({"warmup_steps": 2, "schedule": "constant"}, {0: 0.5, 99: 1.0}),
+        ({"warmup_steps": 200}, {0: 1 / 200, 99: 0.5}),
+    ],
+)
+def test_the_schedule(options, expected):
+    config = OptimizerConfig(lr=3.0, **options)
+    for step, fraction in expected.items():
+        assert learning_rate(config, step, 100) == pytest.approx(3.0 * fraction)
+
+
+def test_one_update_is_adamw_with_decay_on_matrices_alone():
+    config = OptimizerConfig(lr=0.1, weight_decay=0.5)
+    layer = nn.Linear(2, 2)
+    before = copy.deepcopy(layer)
+    optimizer = build_optimizer(layer, config, fused=True)
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    # the first step of Adam is lr times the sign of the gradient, which is one here
+    assert torch.allclose(layer.weight, before.weight * (1 - 0.1 * 0.5) - 0.1, atol=1e-6)
+    assert torch.allclose(layer.bias, before.bias - 0.1, atol=1e-6)
+
+
+def test_the_average_is_the_sum_with_growing_decay():
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    average = WeightAverage(module, 0.9)
+    expected = module[0].weight.detach().clone()
+    for step in range(1, 200):
+        with torch.no_grad():
+            module[0].weight += 0.1
+            module[1].running_mean += 1.0
+        average.update(step)
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * module[0].weight.detach()
+    assert torch.allclose(average.model[0].weight, expected, atol=1e-4)
+    assert average.model[1].running_mean.tolist() == [0.0, 0.0]
+    average.take_buffers()
+    assert average.model[1].running_mean.tolist() == [199.0, 199.0]
+    assert not any(p.requires_grad for p in average.model.parameters())
+    assert not average.model.training
+
+
+def test_random_numbers_of_a_step_depend_on_seed_step_and_rank():
+    def draw(*key):
+        seed_step(*key)
+        return torch.rand(4).tolist()
+
+    assert draw(1, 2, 3) == draw(1, 2, 3)
+    assert len({tuple(draw(*key)) for key in [(1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4), (2, 1, 3)]}) == 5

@@ -1,0 +1,236 @@
+import csv
+import itertools
+import json
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from molslice.config import load_config
+from molslice.data import build_dataset
+from molslice.data.batching import collate
+from molslice.inference.run_folder import CONFIG, METRICS, MODEL, SUMMARY, TENSORBOARD, read_run
+from molslice.tasks.base import Portion
+from molslice.training import batches as batches_module
+from molslice.training import budget
+from molslice.training.batches import TrainingBatches, prefetch
+from molslice.training.run import train
+from molslice.types import MolsliceError
+
+
+def rows(folder):
+    with (folder / METRICS).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def finished(build_config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "new" / "run"
+    model = {"dropout": 0.0, "attention_dropout": 0.0}
+    config = build_config(model=model, training={"max_epochs": 12}, optimizer={"lr": 1e-2})
+    return folder, config, train(config, folder, quiet=True)
+
+
+def test_the_run_folder_is_complete(finished):
+    folder, config, summary = finished
+    assert json.loads((folder / SUMMARY).read_text()) == summary
+    assert list((folder / TENSORBOARD).glob("events*"))
+    kept = load_config(folder / CONFIG)
+    assert kept.training.max_steps == summary["steps"] == summary["max_steps"]
+    assert kept.training.max_epochs is None
+    assert kept.model == config.model
+    assert [int(row["step"]) for row in rows(folder)] == sorted({int(row["step"]) for row in rows(folder)})
+    assert summary["epochs"] == 12.0
+    assert summary["versions"].keys() == {"molslice", "torch", "lightning"}
+    assert summary["seconds"] <= summary["total_seconds"]
+
+
+def test_training_makes_the_loss_smaller(finished):
+    folder, _, summary = finished
+    losses = [float(row["train_loss"]) for row in rows(folder)]
+    assert losses[-1] < 0.8 * losses[0]
+    assert summary["train"]["rows"] == summary["valid"]["rows"] <= summary["train"]["of"]
+
+
+def test_the_summary_is_the_error_of_the_stored_weights(finished):
+    """Predict row by row with the model that was written, by hand, without the loop's evaluation."""
+    folder, config, summary = finished
+    run = read_run(folder)
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+    for split in ("valid", "test"):
+        chosen = dataset.splits[split]
+        with torch.no_grad():
+            standardized = [run.model(collate(dataset.store, [row])).prediction.item() for row in chosen]
+        predicted = np.array(standardized) * run.targets.std[0] + run.targets.mean[0]
+        error = np.abs(predicted - dataset.store.targets[chosen, 0]).mean()
+        assert summary[split]["mae"]["gap"] == pytest.approx(error, abs=1e-5)
+    best = min(rows(folder), key=lambda row: float(row["valid_mae_gap_eV"]))
+    assert summary["best_step"] == int(best["step"])
+    assert summary["valid"]["mae"]["gap"] == pytest.approx(float(best["valid_mae_gap_eV"]), abs=1e-6)
+
+
+def test_targets_are_standardized_by_the_training_split(finished):
+    folder, config, _ = finished
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+    known = dataset.store.targets[dataset.splits["train"], 0].astype(np.float64)
+    targets = read_run(folder).targets
+    assert targets.mean[0] == pytest.approx(known.mean())
+    assert targets.std[0] == pytest.approx(known.std())
+    assert targets.units == ("eV",)
+
+
+def test_minutes_become_steps_that_repeat_the_run(build_config, tmp_path):
+    # batch norms have statistics that measuring the speed must not leave behind
+    small = build_config(training={"max_minutes": 0.08}, model={"name": "gin_virtual"})
+    summary = train(small, tmp_path / "minutes", quiet=True)
+    again = build_config(training={"max_steps": summary["steps"]}, model={"name": "gin_virtual"})
+    train(again, tmp_path / "steps", quiet=True)
+    assert (tmp_path / "minutes" / MODEL).read_bytes() == (tmp_path / "steps" / MODEL).read_bytes()
+    assert load_config(tmp_path / "minutes" / CONFIG) == load_config(tmp_path / "steps" / CONFIG)
+
+
+def test_the_number_of_steps_fits_the_minutes(monkeypatch):
+    """Steps of 50 tokens at 1 ms a token, a validation of 2 s every 10 of them, 2 + 4 s at the end."""
+    monkeypatch.setattr(budget, "_seconds_per_token", lambda loop, seconds: 0.001)
+    monkeypatch.setattr(budget, "_validation_seconds", lambda loop, valid: 2.0)
+    batches = SimpleNamespace(padded_tokens=lambda epoch: np.array([40, 60]), steps_per_epoch=10)
+    training = SimpleNamespace(valid_every_steps=None, valid_every_epochs=1)
+    loop = SimpleNamespace(
+        batches=batches,
+        config=SimpleNamespace(training=training),
+        fabric=SimpleNamespace(broadcast=lambda value: value),
+    )
+    valid = SimpleNamespace(rows=range(100))
+    steps = budget.measure_max_steps(loop, valid, 2.0, 200, time.perf_counter() - 14.0)
+    assert steps == pytest.approx((120 - 14 - 6) / (0.05 + 0.2), abs=1)
+
+
+def test_early_stopping_counts_validations(build_config, tmp_path):
+    training = {"max_steps": 400, "valid_every_steps": 2, "early_stopping_patience": 3}
+    config = build_config(
+        training=training, optimizer={"lr": 1e-9, "ema_decay": None, "schedule": "constant"}
+    )
+    summary = train(config, tmp_path / "run", quiet=True)
+    assert summary["steps"] == summary["best_step"] + 6 < 400
+    assert summary["max_steps"] == 400
+
+
+@pytest.mark.parametrize("attention", ["softmax", "slice_sort", "flow", "singular"])
+def test_bfloat16_trains(build_config, tmp_path, attention):
+    config = build_config(
+        attention={"name": attention},
+        trainer={"precision": "bf16"},
+        training={"max_steps": 6},
+        optimizer={"ema_decay": None},
+    )
+    summary = train(config, tmp_path / "run", quiet=True)
+    assert np.isfinite(summary["valid"]["mae"]["gap"])
+    assert {tensor.dtype for tensor in load_file(tmp_path / "run" / MODEL).values()} == {torch.float32}
+
+
+def test_float16_on_a_cpu_is_refused(build_config, tmp_path):
+    with pytest.raises(MolsliceError, match="choices here: 32, bf16"):
+        train(build_config(trainer={"precision": "16"}), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_device_that_is_not_there_is_named(build_config, tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    with pytest.raises(MolsliceError, match="accelerator=cuda"):
+        train(build_config(trainer={"accelerator": "cuda"}), tmp_path / "run", quiet=True)
+
+
+def test_classes_with_missing_labels(build_config, tmp_path):
+    config = build_config(
+        data={"target_columns": ["wide"], "kind": "classification", "units": ""},
+        model={"dropout": 0.0, "attention_dropout": 0.0},
+        optimizer={"lr": 1e-2},
+        training={"max_steps": 60},
+    )
+    summary = train(config, tmp_path / "run", quiet=True)
+    assert summary["metric"] == "roc_auc"
+    assert summary["train"]["roc_auc"]["wide"] > 0.7
+    assert "valid_roc_auc_wide" in rows(tmp_path / "run")[0]
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step(build_config, tmp_path):
+    config = build_config(optimizer={"lr": 1e30, "gradient_clip": None, "warmup_steps": 0})
+    with pytest.raises(MolsliceError, match=r"the loss became (nan|inf) at step \d+; a smaller optimizer.lr"):
+        train(config, tmp_path / "run", quiet=True)
+
+
+def test_a_full_disk_leaves_nothing_half_written(build_config, tmp_path, monkeypatch):
+    def full(content, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(MolsliceError, match=r"last.ckpt.*No space left"):
+        train(build_config(), tmp_path / "run", quiet=True)
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+def test_without_a_terminal_nothing_is_printed(build_config, tmp_path, capfd):
+    train(build_config(training={"max_steps": 4}), tmp_path / "run")
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+@pytest.fixture
+def stream(build_config):
+    config = build_config()
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+    return TrainingBatches(dataset.store, dataset.splits["train"], config.training, config.seed)
+
+
+def taken(stream, epoch, index, count):
+    batches = itertools.islice(stream.stream(epoch, index), count)
+    return [(b.epoch, b.index, b.last, b.portions[0].batch.rows.tolist()) for b in batches]
+
+
+def test_the_stream_can_be_entered_anywhere(stream):
+    whole = taken(stream, 0, 0, 3 * stream.steps_per_epoch)
+    for start in (1, stream.steps_per_epoch - 1, stream.steps_per_epoch):
+        epoch, index, *_ = whole[start]
+        assert taken(stream, epoch, index, 9) == whole[start : start + 9]
+    first = sorted(row for epoch, *_, rows in whole if epoch == 0 for row in rows)
+    assert first == sorted(stream.order.rows)
+
+
+def test_prefetching_changes_nothing_and_hands_on_errors(stream, monkeypatch):
+    monkeypatch.setattr(Portion, "pin_memory", lambda portion: portion)  # needs a GPU
+    plain = taken(stream, 0, 2, 20)
+    fetched = prefetch(stream.stream(0, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "stream", lambda epoch, index: fetched)
+        assert taken(stream, 0, 2, 20) == plain
+    fetched.close()
+
+    def broken(*_):
+        raise OSError("gone")
+
+    monkeypatch.setattr(batches_module, "collate", broken)
+    with pytest.raises(OSError, match="gone"):
+        next(prefetch(stream.stream(0, 0)))
+
+
+@pytest.mark.slow
+def test_compiled_equals_eager(build_config, write_config, tmp_path):
+    """In a process of its own: the checks of shapes in the tests cannot be compiled."""
+    sections = {"model": {"dropout": 0.0, "attention_dropout": 0.0}}
+    train(build_config(**sections, training={"max_steps": 6}), tmp_path / "eager", quiet=True)
+    config = build_config(**sections, training={"max_steps": 6, "compile": True})
+    path = write_config(config, tmp_path / "compiled.yaml")
+    code = "import sys; from molslice.config import load_config; from molslice.training.run import train; "
+    code += "train(load_config(sys.argv[1]), sys.argv[2])"
+    subprocess.run([sys.executable, "-c", code, str(path), str(tmp_path / "compiled")], check=True)
+    eager, compiled = (load_file(tmp_path / name / MODEL) for name in ("eager", "compiled"))
+    assert eager.keys() == compiled.keys()
+    for name, tensor in eager.items():
+        assert torch.allclose(compiled[name], tensor, atol=1e-4), name
