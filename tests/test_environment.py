@@ -1,0 +1,167 @@
+"""The lists of packages agree, and the scripts that install them work."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# what a package is called on conda-forge, where it is not called as on PyPI
+CONDA_NAMES = {"torch": "pytorch", "torch-geometric": "pytorch_geometric", "torch-scatter": "pytorch_scatter"}
+ASKED = ("torch", "torch-geometric", "rdkit", "ogb", "torch-scatter", "lightning", "numpy")
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirements(*extras):
+    texts = list(PROJECT["dependencies"])
+    for extra in extras:
+        texts += PROJECT["optional-dependencies"][extra]
+    return {normal(parsed.name): parsed for parsed in map(Requirement, texts)}
+
+
+def constraints():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_conda_and_pip_ask_for_the_same():
+    listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    conda = {line for line in listed if isinstance(line, str)} - {"pip"}
+    expected = {f"python{PROJECT['requires-python']}"}
+    for name, requirement in requirements("scatter").items():
+        expected.add(f"{CONDA_NAMES.get(name, name)}{requirement.specifier}")
+    assert conda == expected
+    assert {"pip": ["-e ."]} in listed
+    assert set(ASKED) <= requirements("scatter").keys()
+
+
+def test_constraints_are_exact_and_name_no_place():
+    for line in constraints():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), line
+    names = [normal(line.partition("==")[0]) for line in constraints()]
+    assert names == sorted(set(names), key=names.index)
+    assert "molslice" not in names
+
+
+def test_constraints_hold_every_requirement():
+    fixed = {
+        normal(name): Version(version)
+        for name, _, version in (line.partition("==") for line in constraints())
+    }
+    for name, requirement in requirements("dev", "labels").items():
+        assert fixed[name] in requirement.specifier, name
+
+
+def test_these_tests_run_on_the_versions_that_are_written():
+    """Where the environment is the project's own; elsewhere other versions are welcome."""
+    if Path(sys.prefix) != ROOT / ".venv":
+        pytest.skip("not the environment that scripts/test.sh makes")
+    from importlib.metadata import version
+
+    fixed = {
+        normal(name): Version(text) for name, _, text in (line.partition("==") for line in constraints())
+    }
+    for name in requirements("dev"):
+        assert Version(Version(version(name)).public) == fixed[name], name
+
+
+@pytest.mark.parametrize(
+    "name", ["scripts/quickstart.sh", "scripts/test.sh", "scripts/environment.sh", ".ci/run"]
+)
+def test_shell_scripts_are_sound(name):
+    subprocess.run(["bash", "-n", str(ROOT / name)], check=True)
+    assert (ROOT / name).stat().st_mode & stat.S_IXUSR or name.endswith("environment.sh")
+
+
+def prepared(root, *arguments, path=None, **environment):
+    """Run `prepare_environment` for a project in `root`, with `path` before everything else."""
+    script = (
+        f'set -euo pipefail; root="{root}"; source "{ROOT}/scripts/environment.sh"; prepare_environment "$@"'
+    )
+    return subprocess.run(
+        ["bash", "-c", script, "test", *arguments],
+        env={**os.environ, **environment, **({"PATH": f"{path}:{os.environ['PATH']}"} if path else {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with an environment whose pip only writes down what it was asked for."""
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text(
+        f'#!/bin/sh\nif [ "$1 $2" = "-m pip" ]; then echo "$@" >> "{tmp_path}/asked"; exit 0; fi\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    return tmp_path
+
+
+def test_installed_once(project):
+    first, second = prepared(project), prepared(project)
+    assert first.returncode == second.returncode == 0, first.stderr
+    assert "Installing molslice" in first.stdout
+    assert "Found the environment" in second.stdout
+    (asked,) = (project / "asked").read_text().splitlines()
+    assert f"-c {project}/constraints.txt -e {project}" in asked
+
+
+def test_installed_again_when_the_versions_change(project):
+    prepared(project)
+    with (project / "constraints.txt").open("a") as file:
+        file.write("another==1.0\n")
+    assert "Installing molslice" in prepared(project).stdout
+    assert len((project / "asked").read_text().splitlines()) == 2
+
+
+def test_the_extra_brings_the_plain_installation(project):
+    assert "with the extra dev" in prepared(project, "dev").stdout
+    assert "Found the environment" in prepared(project).stdout
+    assert "Found the environment" in prepared(project, "dev").stdout
+    assert f"-e {project}[dev]" in (project / "asked").read_text()
+
+
+def test_an_old_python_is_said(tmp_path):
+    """Every Python that could be found says that it is too old."""
+    fakes = tmp_path / "bin"
+    fakes.mkdir()
+    for name in ("python3", "python3.11", "python3.12", "python3.13"):
+        (fakes / name).write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.1"\nexit 1\n')
+        (fakes / name).chmod(0o755)
+    result = prepared(tmp_path, path=fakes, PYTHON="")
+    assert result.returncode == 1
+    assert "needs Python 3.11 or newer; found: Python 3.9.1" in result.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "verb"),
+    [("train_pcqm4m", "train"), ("predict_smiles", "predict"), ("params_vs_mae", "compare")],
+)
+def test_the_thin_doors_open(script, verb):
+    result = subprocess.run(
+        [sys.executable, ROOT / "scripts" / f"{script}.py", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0
+    assert f"usage: molslice {verb}" in result.stdout

@@ -1,0 +1,48 @@
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from molslice import load_model
+from molslice.config import config_to_yaml
+from molslice.pretrained import find_pretrained, pretrained_names
+from molslice.types import MolsliceError
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "gap_xtb" / "raw" / "data.csv.gz"
+MOST_BYTES = 5_000_000
+
+
+def test_the_model_of_the_embedded_data_ships():
+    assert "gap-xtb" in pretrained_names()
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_a_shipped_model_is_small_complete_and_described(name):
+    folder = find_pretrained(name)
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.yaml", "README.md"}
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= MOST_BYTES
+    card = (folder / "README.md").read_text().lower()
+    for word in ("data", "mae", "baseline", "not for"):
+        assert word in card
+    model = load_model(name)
+    written = yaml.safe_load((folder / "config.yaml").read_text())
+    assert written == yaml.safe_load(config_to_yaml(model.config))
+    assert not Path(str(model.config.data.options.get("root", ""))).is_absolute()
+
+
+def test_its_predictions_are_gaps():
+    model = load_model("gap-xtb")
+    assert model.columns == ("homolumogap_eV",)
+    with gzip.open(DATA, "rt") as file:
+        rows = list(csv.DictReader(file))[::50]
+    values = model.predict([row["smiles"] for row in rows])
+    gaps = np.array([float(row["homolumogap"]) for row in rows])
+    assert np.abs(values - gaps).mean() < 0.4 * np.abs(gaps - np.median(gaps)).mean()
+
+
+def test_a_name_that_does_not_ship():
+    with pytest.raises(MolsliceError, match="no model 'gap-xbt' ships with molslice"):
+        find_pretrained("gap-xbt")
