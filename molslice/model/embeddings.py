@@ -20,6 +20,9 @@ class FeatureEmbedding(nn.Module):
     Rows start normal with variance 1 / F, so that a sum of F of them has variance one.
     """
 
+    starts: Tensor
+    sizes: Tensor
+
     def __init__(self, sizes: tuple[int, ...], dim: int, *, legacy_vocab: bool = False) -> None:
         super().__init__()
         starts = [1 + LEGACY_SLOTS * k if legacy_vocab else sum(sizes[:k]) for k in range(len(sizes))]

@@ -105,7 +105,9 @@ class Encoder(nn.Module):
         pair_bias: Float[Tensor, "B H N N"] | None = None,
     ) -> AttentionOutput:
         """Encoded tokens [B, N, D] and the sum of the layers' penalties; values at padding are arbitrary."""
-        weights = pair_softmax(pair_bias, token_mask) if self.pair_bias == "mix" else None
+        weights = None
+        if self.pair_bias == "mix" and pair_bias is not None:
+            weights = pair_softmax(pair_bias, token_mask)
         context = TokenContext(token_mask, pair_bias, weights)
         tokens, penalty = self.dropout(tokens), None
         for layer in self.layers:

@@ -1,0 +1,141 @@
+"""Every attention on the embedded data: parameters against error, and what the order of atoms costs.
+
+Each entry is trained with each seed for the same number of steps, one thread a run and `--jobs` runs at a
+time, then evaluated on the test split as it is (canonical order of atoms) and with the atoms of every
+molecule shuffled. What is finished in `--runs` is not trained again:
+
+    python benchmarks/compare_gap_xtb.py --steps 6000 --seeds 3 --jobs 2
+
+Writes `benchmarks/results/NAME.json` and beside it the plot of parameters against error, NAME.png and .svg.
+"""
+
+import argparse
+import multiprocessing
+import statistics
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from record import record
+
+from molslice.config import RunConfig, load_config
+from molslice.data import build_dataset
+from molslice.inference.evaluate import evaluate
+from molslice.inference.load import load_model
+from molslice.training.comparison import Comparison, Result
+from molslice.training.entries import folder_name, parse_entries
+from molslice.training.figure import draw_comparison
+from molslice.training.run import train
+
+ROOT = Path(__file__).resolve().parents[1]
+SLICE_SORT = [
+    f"slice_sort:form={form}:placement={placement}"
+    for form in ("sort_of_mix", "mix_plus_sort")
+    for placement in ("index", "aligned")
+]
+ENTRIES = ",".join(
+    [
+        "softmax",
+        *SLICE_SORT,
+        "flow",
+        "flow:pair_bias=mix",
+        "singular",
+        "singular:pair_bias=mix",
+        "gin_virtual",
+    ]
+)
+SHUFFLES = 5
+
+
+def measure(label: str, config: RunConfig, run: Path) -> dict[str, Any]:
+    """Train one run, unless it is finished, and evaluate it in canonical and in shuffled order."""
+    summary = train(config, run, resume=run.exists(), quiet=True)
+    predictor = load_model(str(run))
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+    errors = [
+        evaluate(predictor, dataset, "test", atom_permutation=seed, progress=False)["targets"][0]["mae"]
+        for seed in (None, *range(SHUFFLES))
+    ]
+    return {"label": label, "summary": summary, "canonical": errors[0], "shuffled": errors[1:]}
+
+
+def summarize(label: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means and standard deviations over the seeds of one entry."""
+    target = next(iter(runs[0]["summary"]["units"]))
+
+    def over(values: list[float]) -> dict[str, float | None]:
+        return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
+
+    summaries = [run["summary"] for run in runs]
+    return {
+        "label": label,
+        "seeds": len(runs),
+        "parameters": summaries[0]["parameters"],
+        "parameters_without_embeddings": summaries[0]["parameters_without_embeddings"],
+        "steps": summaries[0]["steps"],
+        "seconds": over([summary["seconds"] for summary in summaries]),
+        "valid_mae": over([summary["valid"]["mae"][target] for summary in summaries]),
+        "test_mae": over([run["canonical"] for run in runs]),
+        "test_mae_shuffled": over([statistics.fmean(run["shuffled"]) for run in runs]),
+    }
+
+
+def main() -> None:
+    """Train and evaluate all entries, then record table and plot."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", default=str(ROOT / "configs" / "molecule" / "gap_xtb.yaml"))
+    parser.add_argument("--entries", default=ENTRIES)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "compare_gap_xtb")
+    parser.add_argument("--name", default="compare_gap_xtb")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    options = parser.parse_args()
+    settings = {
+        "training.max_steps": options.steps,
+        "trainer.num_threads": 1,
+        "data.root": ROOT / "data" / "gap_xtb",
+    }
+    base = load_config(options.config, [(key, str(value)) for key, value in settings.items()])
+    build_dataset(base.data.name, dict(base.data.options))  # prepared once, before the processes
+    entries = parse_entries(options.entries, base)
+    runs: dict[str, list[dict[str, Any]]] = {entry.label: [] for entry in entries}
+    results = []
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        futures = {}
+        for seed in range(options.seeds):
+            for entry in entries:
+                folder = options.runs / folder_name(entry.label) / f"seed{seed}"
+                config = replace(entry.config, seed=seed)
+                futures[pool.submit(measure, entry.label, config, folder)] = folder
+        for future in as_completed(futures):
+            run = future.result()
+            runs[run["label"]].append(run)
+            results.append(Result.of_run(run["label"], futures[future], run["summary"]))
+            print(f"{futures[future]}: {run['canonical']:.4f} {run['summary']['seconds']:.0f} s", flush=True)
+    payload = {
+        "question": "test MAE in eV on data/gap_xtb, and with the atoms of each molecule shuffled",
+        "settings": {
+            "steps": options.steps,
+            "threads_a_run": 1,
+            "runs_at_a_time": options.jobs,
+            "shuffles": SHUFFLES,
+        },
+        "entries": [
+            summarize(label, sorted(own, key=lambda r: r["summary"]["seed"])) for label, own in runs.items()
+        ],
+        "runs": [run for own in runs.values() for run in own],
+    }
+    print(record(options.name, payload, options.out))
+    order = list(runs)
+    comparison = Comparison(sorted(results, key=lambda result: (order.index(result.label), result.seed)))
+    for suffix in ("png", "svg"):
+        (options.out / f"{options.name}.{suffix}").write_bytes(draw_comparison(comparison, suffix))
+
+
+if __name__ == "__main__":
+    main()
