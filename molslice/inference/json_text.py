@@ -21,7 +21,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         return [_plain(item) for item in value]
     if isinstance(value, np.float32):
         return _plain(float(str(value)))  # the digits that it has, and not those of its double
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, (np.ndarray, np.generic)):  # noqa: UP038 - a union with a generic type is none
         return _plain(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
