@@ -55,10 +55,14 @@ def quiet_lightning() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def seed_step(seed: int, step: int, rank: int) -> None:
+def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
     """Torch's random numbers of one step on one device, a function of these three alone.
 
     So nothing random has to be kept in a checkpoint. The numbers are mixed first, as torch's CPU generator
     looks at 32 bits of its seed only.
     """
-    torch.manual_seed(int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0]))
+    mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(mixed)  # torch.manual_seed also visits every kind of accelerator
+    else:
+        torch.manual_seed(mixed)

@@ -61,7 +61,7 @@ class Loop:
     def step(self, batch: StepBatch, rate: float) -> Tensor:
         """One update; returns this process's share of the loss, detached."""
         fabric, optimizer = self.fabric, self.optimizer
-        seed_step(self.config.seed, self.progress.step, fabric.global_rank)
+        seed_step(self.config.seed, self.progress.step, fabric.global_rank, fabric.device)
         for group in optimizer.param_groups:
             group["lr"] = rate
         total = torch.zeros((), device=fabric.device)

@@ -81,7 +81,7 @@ def test_the_average_is_the_sum_with_growing_decay():
 
 def test_random_numbers_of_a_step_depend_on_seed_step_and_rank():
     def draw(*key):
-        seed_step(*key)
+        seed_step(*key, torch.device("cpu"))
         return torch.rand(4).tolist()
 
     assert draw(1, 2, 3) == draw(1, 2, 3)
