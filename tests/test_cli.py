@@ -322,6 +322,15 @@ def test_debug_shows_the_traceback(molslice, way, monkeypatch):
     assert MolsliceError.__name__ in err
 
 
+def test_of_two_processes_one_reports(folder, tmp_path):
+    words = ["train", "--config", folder / "config.yaml", "--out", tmp_path / "run", "--json"]
+    process = command(*words, "--trainer.devices", "2", "--trainer.strategy", "ddp")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert json.loads(out)["processes"] == 2
+    assert err.count("the run is in") == 1
+
+
 def test_a_reader_that_leaves_is_no_error(tmp_path):
     folder = checkpoint_folder(tmp_path / "model")
     process = command("predict", folder, "--json", "--smiles", *["CCO"] * 3)

@@ -42,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
     if args.seed is not None:
         overrides.append(("seed", args.seed))
     summary = train(load_config(path, overrides), args.out, resume=args.resume, quiet=args.quiet)
+    if not _is_first_process():  # of several that train together, one reports
+        return 0
     if args.json:
         write_json(summary)
     else:
@@ -49,6 +51,12 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         say(f"the run is in {args.out}; next: molslice evaluate {args.out}")
     return 0
+
+
+def _is_first_process() -> bool:
+    from lightning.fabric.utilities.rank_zero import rank_zero_only
+
+    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def summary_text(summary: dict[str, Any]) -> str:

@@ -54,6 +54,9 @@ def compare_attentions(
     if minutes is not None:
         settings.append(("training.max_minutes", str(minutes)))
     base = load_config(config_path, settings)
+    if base.trainer.devices > 1 or base.trainer.num_nodes > 1:
+        # each process would walk through the whole comparison, and find what another is writing
+        raise MolsliceError("a comparison trains each run on one device; trainer.devices must be 1")
     entries = parse_entries(attention, base)
     folder.mkdir(parents=True, exist_ok=True)
     _keep_plan(folder, entries)

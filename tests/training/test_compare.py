@@ -159,6 +159,11 @@ def test_entries_that_cannot_be_built_show_before_training(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_comparison_is_for_one_device(config_file, tmp_path):
+    with pytest.raises(MolsliceError, match="one device"):
+        compare_attentions(config_file, "softmax", tmp_path / "out", overrides=[("trainer.devices", "2")])
+
+
 def test_an_entry_says_all_of_its_attention(build_config):
     base = build_config(attention={"name": "slice_sort", "order": "half"})
     plain, mixed, gin = parse_entries("slice_sort,flow:clamp=5:pair_bias=mix,gin_virtual:dim=12", base)
