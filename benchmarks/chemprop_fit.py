@@ -13,11 +13,12 @@ import json
 import logging
 import time
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
-from chemprop import data, models, nn
+from chemprop import data, models, nn  # pyright: ignore[reportMissingImports]
 from lightning import pytorch as pl
 
 
@@ -75,6 +76,7 @@ def main() -> None:
     result = {
         "mae": float(error),
         "seconds": seconds,
+        "chemprop": version("chemprop"),
         "epochs": options.epochs,
         "molecules": len(train),
         "molecules_per_second": len(train) * options.epochs / seconds,

@@ -105,7 +105,10 @@ class Traits:
     @property
     def preferred_pair_bias(self) -> PairBiasMode:
         """How a pair bias enters when the configuration does not say."""
-        return next((mode for mode in self.pair_bias if mode != "none"), "none")
+        for mode in self.pair_bias:
+            if mode != "none":
+                return mode
+        return "none"
 
 
 @dataclass(frozen=True, slots=True)

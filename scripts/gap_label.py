@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDistGeom, rdForceFieldHelpers
-from tblite.exceptions import TBLiteRuntimeError, TBLiteValueError
-from tblite.interface import Calculator
+from tblite.exceptions import TBLiteRuntimeError, TBLiteValueError  # pyright: ignore[reportMissingImports]
+from tblite.interface import Calculator  # pyright: ignore[reportMissingImports]
 
 SEED = 20240
 MMFF_STEPS = 10_000

@@ -1,7 +1,7 @@
 """Draw parameters against MAE: `molslice compare`.
 
-    python scripts/params_vs_mae.py --config configs/molecule/quickstart.yaml --minutes 1 --out runs/compare
-    python scripts/params_vs_mae.py --runs runs/first runs/slices --out runs/drawn
+python scripts/params_vs_mae.py --config configs/molecule/quickstart.yaml --minutes 1 --out runs/compare
+python scripts/params_vs_mae.py --runs runs/first runs/slices --out runs/drawn
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Predict from SMILES: `molslice predict`.
 
-    python scripts/predict_smiles.py gap-xtb --smiles "CCO" "c1ccccc1"
-    python scripts/predict_smiles.py runs/first --input molecules.csv --output predicted.csv
+python scripts/predict_smiles.py gap-xtb --smiles "CCO" "c1ccccc1"
+python scripts/predict_smiles.py runs/first --input molecules.csv --output predicted.csv
 """
 
 import sys

@@ -19,10 +19,12 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, np.float32):
+    if isinstance(value, np.ndarray) and value.ndim:
+        return [_plain(item) for item in value]
+    if getattr(value, "dtype", None) == np.float32:
         return _plain(float(str(value)))  # the digits that it has, and not those of its double
-    if isinstance(value, (np.ndarray, np.generic)):  # noqa: UP038 - a union with a generic type is none
-        return _plain(value.tolist())
+    if hasattr(value, "item"):  # scalars of numpy
+        return _plain(value.item())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)
