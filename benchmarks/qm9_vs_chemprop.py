@@ -141,6 +141,7 @@ def main() -> None:
             "settings": {
                 k: str(v) for k, v in vars(options).items() if k not in ("data", "chemprop_python", "out")
             },
+            "chemprop_version": sides["chemprop"][0]["chemprop"],
             "mae_ev": table,
             "molslice_over_chemprop": table["molslice"]["mean"] / table["chemprop"]["mean"],
             "runs": sides,

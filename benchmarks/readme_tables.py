@@ -1,0 +1,113 @@
+"""The measured tables of the README, made from `benchmarks/results/`.
+
+Between `<!-- begin NAME -->` and `<!-- end NAME -->` the README holds what `TABLES[NAME]` gives. With
+`--write` the blocks are made anew; without, the program says whether they are up to date, as a test does.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+README = ROOT / "README.md"
+BASELINE_NAMES = {
+    "median": "median of the training rows",
+    "morgan": "gradient boosting, Morgan counts",
+    "morgan_and_descriptors": "gradient boosting, Morgan counts and all RDKit descriptors",
+}
+
+
+def load(name: str) -> dict[str, Any]:
+    """One result file."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def cell(values: dict[str, Any]) -> str:
+    """Mean and standard deviation over seeds."""
+    mean = values.get("mean", values.get("mae_mean"))
+    spread = values.get("sd", values.get("mae_sd"))
+    return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table, the first column to the left, numbers to the right."""
+    lines = [header, [":---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def gap_xtb() -> str:
+    """Every attention and every baseline on the embedded data."""
+    baselines, compared = load("baselines_gap_xtb"), load("compare_gap_xtb")
+    rows = [
+        [BASELINE_NAMES[name], "", cell(result["test"]), ""]
+        for name, result in baselines["baselines"].items()
+    ]
+    rows.sort(key=lambda row: row[2], reverse=True)
+    for entry in compared["entries"]:
+        shuffled = cell(entry["test_mae_shuffled"])
+        rows.append([f"`{entry['label']}`", f"{entry['parameters']:,}", cell(entry["test_mae"]), shuffled])
+    return markdown(["", "parameters", "test MAE (eV)", "atoms shuffled"], rows)
+
+
+def qm9() -> str:
+    """Errors on QM9 of molslice and of chemprop at equal training time."""
+    result = load("qm9_vs_chemprop")
+    chemprop, ours = result["runs"]["chemprop"], result["runs"]["molslice"]
+    seconds = sum(run["seconds"] for run in chemprop) / len(chemprop)
+    sides = [
+        ("chemprop", f"chemprop {result['chemprop_version']}", chemprop[0]["parameters"], seconds),
+        (
+            "molslice",
+            f"molslice, `{result['settings']['attention']}`",
+            ours[0]["summary"]["parameters"],
+            sum(run["summary"]["seconds"] for run in ours) / len(ours),
+        ),
+    ]
+    rows = [
+        [label, f"{parameters:,}", f"{time:.0f}", cell(result["mae_ev"][side])]
+        for side, label, parameters, time in sides
+    ]
+    return markdown(["", "parameters", "training seconds", "MAE (eV)"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"gap_xtb": gap_xtb, "qm9": qm9}
+
+
+def fill(text: str) -> str:
+    """The README with every block made anew.
+
+    Raises:
+        ValueError: a table has no place in the text.
+    """
+    for name, make in TABLES.items():
+        block = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        if not block.search(text):
+            raise ValueError(f"README.md has no place for the table {name!r}")
+        table = make()
+        text = block.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+    return text
+
+
+def main() -> int:
+    """Check or write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="make the blocks anew")
+    text = README.read_text(encoding="utf-8")
+    filled = fill(text)
+    if parser.parse_args().write:
+        README.write_text(filled, encoding="utf-8")
+    elif filled != text:
+        print("README.md is behind benchmarks/results; run with --write", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
