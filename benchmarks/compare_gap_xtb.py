@@ -39,9 +39,7 @@ ENTRIES = ",".join(
         "softmax",
         *SLICE_SORT,
         "flow",
-        "flow:pair_bias=mix",
         "singular",
-        "singular:pair_bias=mix",
         "gin_virtual",
     ]
 )

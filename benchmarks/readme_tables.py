@@ -75,7 +75,30 @@ def qm9() -> str:
     return markdown(["", "parameters", "training seconds", "MAE (eV)"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"gap_xtb": gap_xtb, "qm9": qm9}
+def console(verb: str, *commands: str) -> str:
+    """A verb of the quickstart with its recorded output."""
+    shown = "\n".join(f"$ {command}" for command in commands)
+    return f"```console\n{shown}\n{load('quickstart')['outputs'][verb]}\n```"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "train": lambda: console(
+        "train", "molslice train --config configs/molecule/quickstart.yaml --out runs/quickstart"
+    ),
+    "evaluate": lambda: console("evaluate", "molslice evaluate runs/quickstart"),
+    "predict": lambda: console(
+        "predict",
+        "molslice predict runs/quickstart --input molecules.csv.gz --output predicted.csv --workers 4",
+        'molslice predict runs/quickstart --smiles "CCO" "c1ccccc1" "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"',
+    ),
+    "compare": lambda: console(
+        "compare",
+        "molslice compare --config configs/molecule/quickstart.yaml --minutes 0.75 --out runs/compare \\\n"
+        "      --attention softmax,slice_sort,flow,singular",
+    ),
+    "gap_xtb": gap_xtb,
+    "qm9": qm9,
+}
 
 
 def fill(text: str) -> str:

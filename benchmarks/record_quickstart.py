@@ -1,0 +1,43 @@
+"""Record what the README shows of the quickstart: the output of its four verbs.
+
+Reads what `bash scripts/quickstart.sh` left (a finished run and a finished comparison), trains nothing, and
+writes `benchmarks/results/quickstart.json`. Run it on a quiet machine right after the quickstart.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from record import record
+
+ROOT = Path(__file__).resolve().parents[1]
+CAFFEINE = "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"
+
+
+def run_verb(*arguments: str) -> str:
+    """What `molslice` prints on standard output."""
+    command = [sys.executable, "-m", "molslice", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+
+
+def main() -> None:
+    """Run the verbs and write the JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--run", default="runs/quickstart")
+    parser.add_argument("--compare", default="runs/quickstart-compare")
+    parser.add_argument("--out", default=str(ROOT / "benchmarks" / "results"))
+    options = parser.parse_args()
+    outputs = {
+        "train": run_verb("train", "--resume", "--quiet", "--out", options.run),  # finished: it reports
+        "evaluate": run_verb("evaluate", options.run),
+        "predict": run_verb("predict", options.run, "--smiles", "CCO", "c1ccccc1", CAFFEINE),
+        "compare": (ROOT / options.compare / "table.md").read_text(encoding="utf-8").strip(),
+    }
+    print(record("quickstart", {"outputs": outputs}, options.out))
+
+
+if __name__ == "__main__":
+    main()
