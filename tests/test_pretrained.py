@@ -1,5 +1,7 @@
 import csv
 import gzip
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,8 @@ import yaml
 
 from molslice import load_model
 from molslice.config import config_to_yaml
+from molslice.data import build_dataset
+from molslice.inference.evaluate import evaluate
 from molslice.pretrained import find_pretrained, pretrained_names
 from molslice.types import MolsliceError
 
@@ -41,6 +45,20 @@ def test_its_predictions_are_gaps():
     values = model.predict([row["smiles"] for row in rows])
     gaps = np.array([float(row["homolumogap"]) for row in rows])
     assert np.abs(values - gaps).mean() < 0.4 * np.abs(gaps - np.median(gaps)).mean()
+
+
+def test_the_card_states_the_errors_and_baselines_that_are_measured():
+    card = (find_pretrained("gap-xtb") / "README.md").read_text()
+    dataset = build_dataset("pcqm4m", {"root": str(DATA.parents[1])})
+    model = load_model("gap-xtb")
+    stated = re.search(r"test split: (\S+) eV \(validation (\S+) eV", card).groups()
+    for split, number in zip(("test", "valid"), stated, strict=True):
+        measured = evaluate(model, dataset, split, progress=False)
+        assert f"{measured['targets'][0]['mae']:.3f}" == number
+        assert f"{measured['parameters']:,} parameters" in card
+    results = json.loads((DATA.parents[3] / "benchmarks/results/baselines_gap_xtb.json").read_text())
+    for baseline in results["baselines"].values():
+        assert f"{baseline['test']['mae_mean']:.3f} eV" in card
 
 
 def test_a_name_that_does_not_ship():
