@@ -10,14 +10,15 @@ class WeightAverage:
     """A second model whose weights follow those in training: average += (1 - decay) (weights - average).
 
     The decay grows as (1 + t) / (10 + t) until it reaches its value, so that the random weights of the start
-    are soon forgotten. Buffers (statistics of a batch norm) are not averaged but taken over.
+    are soon forgotten. The statistics of a batch norm are averaged too: batches hold molecules of like size,
+    so that those of the last few batches are not those of the data. Counters are taken over.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.source, self.decay = model, decay
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self._own: list[Tensor] = list(self.model.parameters())
-        self._other: list[Tensor] = list(model.parameters())
+        self._own: list[Tensor] = [*self.model.parameters(), *_floating(self.model)]
+        self._other: list[Tensor] = [*model.parameters(), *_floating(model)]
 
     @torch.no_grad()
     def update(self, step: int) -> None:
@@ -26,7 +27,12 @@ class WeightAverage:
         torch._foreach_lerp_(self._own, self._other, 1.0 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @torch.no_grad()
-    def take_buffers(self) -> None:
-        """Before the average is used."""
+    def take_counters(self) -> None:
+        """Before the average is used: buffers of integers."""
         for own, other in zip(self.model.buffers(), self.source.buffers(), strict=True):
-            own.copy_(other)
+            if not own.is_floating_point():
+                own.copy_(other)
+
+
+def _floating(model: nn.Module) -> list[Tensor]:
+    return [buffer for buffer in model.buffers() if buffer.is_floating_point()]

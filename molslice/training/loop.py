@@ -55,7 +55,7 @@ class Loop:
         """The averaged weights, or those in training where there is no average."""
         if self.average is None:
             return self.model
-        self.average.take_buffers()
+        self.average.take_counters()
         return self.average.model
 
     def step(self, batch: StepBatch, rate: float) -> Tensor:
