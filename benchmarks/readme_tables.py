@@ -54,27 +54,6 @@ def gap_xtb() -> str:
     return markdown(["", "parameters", "test MAE (eV)", "atoms shuffled"], rows)
 
 
-def qm9() -> str:
-    """Errors on QM9 of molslice and of chemprop at equal training time."""
-    result = load("qm9_vs_chemprop")
-    chemprop, ours = result["runs"]["chemprop"], result["runs"]["molslice"]
-    seconds = sum(run["seconds"] for run in chemprop) / len(chemprop)
-    sides = [
-        ("chemprop", f"chemprop {result['chemprop_version']}", chemprop[0]["parameters"], seconds),
-        (
-            "molslice",
-            f"molslice, `{result['settings']['attention']}`",
-            ours[0]["summary"]["parameters"],
-            sum(run["summary"]["seconds"] for run in ours) / len(ours),
-        ),
-    ]
-    rows = [
-        [label, f"{parameters:,}", f"{time:.0f}", cell(result["mae_ev"][side])]
-        for side, label, parameters, time in sides
-    ]
-    return markdown(["", "parameters", "training seconds", "MAE (eV)"], rows)
-
-
 def console(verb: str, *commands: str) -> str:
     """A verb of the quickstart with its recorded output."""
     shown = "\n".join(f"$ {command}" for command in commands)
@@ -97,7 +76,6 @@ TABLES: dict[str, Callable[[], str]] = {
         "      --attention softmax,slice_sort,flow,singular",
     ),
     "gap_xtb": gap_xtb,
-    "qm9": qm9,
 }
 
 
