@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_comparison"]
 
 MOST_PANELS = 6
+PANEL = (6.4, 4.0)  # inches
 MARKERS = "osD^vPX*<>hp"
 CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
 AXIS_LABELS = {"mae": "MAE", "roc_auc": "ROC-AUC"}
@@ -31,8 +32,10 @@ def draw_comparison(comparison: "Comparison", suffix: str) -> bytes:
     targets = list(first.units)[:MOST_PANELS]
     columns = min(3, len(targets))
     height = -(-len(targets) // columns)
+    legend_columns, legend_inches = _legend_layout([line.label for line in lines], PANEL[0] * columns)
     with rc_context({"svg.hashsalt": "molslice", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(6.4 * columns, 4.4 * height), layout="constrained")
+        size = (PANEL[0] * columns, PANEL[1] * height + legend_inches)
+        figure = Figure(figsize=size, layout="constrained")
         canvas = CANVASES[suffix](figure)
         for index, target in enumerate(targets):
             axes = figure.add_subplot(height, columns, index + 1)
@@ -41,11 +44,20 @@ def draw_comparison(comparison: "Comparison", suffix: str) -> bytes:
             label = f"{split} {AXIS_LABELS[first.metric]} of {target}"
             axes.set_ylabel(f"{label} ({unit})" if unit else label)
         handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=2, fontsize="small", frameon=False)
+        figure.legend(
+            handles, labels, loc="outside upper center", ncols=legend_columns, fontsize="small", frameon=False
+        )
         stream = io.BytesIO()
         metadata = {"Date": None} if suffix == "svg" else {"Software": None}
         canvas.print_figure(stream, format=suffix, dpi=150, metadata=metadata)
     return stream.getvalue()
+
+
+def _legend_layout(labels: list[str], width: float) -> tuple[int, float]:
+    """Columns that fit into `width` inches without cutting a label, and the height that the rows take."""
+    widest = 0.6 + 0.075 * max(map(len, labels))  # the mark, then letters of the small font
+    columns = max(1, min(2, int(width / widest)))
+    return columns, 0.2 * -(-len(labels) // columns)
 
 
 def _draw_panel(axes: Axes, lines: "list[Line]", target: str, split: str) -> None:
