@@ -76,7 +76,7 @@ def run_molslice(
         "seed": seed,
         "attention.name": options.attention,
     }
-    config = load_config(options.config, [(key, str(value)) for key, value in settings.items()])
+    config = load_config(ROOT / options.config, [(key, str(value)) for key, value in settings.items()])
     summary = train(config, run, quiet=True)
     held_out = build_dataset(
         "csv",
@@ -98,7 +98,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--chemprop-python", default=sys.executable)
-    parser.add_argument("--config", default=str(ROOT / "configs" / "molecule" / "qm9.yaml"))
+    parser.add_argument("--config", default="configs/molecule/qm9.yaml", help="from the repository root")
     parser.add_argument("--attention", default="softmax")
     parser.add_argument("--target", default="gap_ev")
     parser.add_argument("--train-rows", type=int, default=10_000)

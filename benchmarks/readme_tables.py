@@ -54,6 +54,21 @@ def gap_xtb() -> str:
     return markdown(["", "parameters", "test MAE (eV)", "atoms shuffled"], rows)
 
 
+def qm9() -> str:
+    """Errors on QM9 of molslice and of chemprop at equal training time."""
+    result = load("qm9_vs_chemprop")
+    chemprop, ours = result["runs"]["chemprop"], [run["summary"] for run in result["runs"]["molslice"]]
+    sides = {
+        "chemprop": (f"chemprop {result['chemprop_version']}", chemprop),
+        "molslice": (f"molslice, `{result['settings']['attention']}`", ours),
+    }
+    rows = []
+    for side, (label, runs) in sides.items():
+        seconds = sum(run["seconds"] for run in runs) / len(runs)
+        rows.append([label, f"{runs[0]['parameters']:,}", f"{seconds:.0f}", cell(result["mae_ev"][side])])
+    return markdown(["", "parameters", "training seconds", "MAE (eV)"], rows)
+
+
 def console(verb: str, *commands: str) -> str:
     """A verb of the quickstart with its recorded output."""
     shown = "\n".join(f"$ {command}" for command in commands)
@@ -76,6 +91,7 @@ TABLES: dict[str, Callable[[], str]] = {
         "      --attention softmax,slice_sort,flow,singular",
     ),
     "gap_xtb": gap_xtb,
+    "qm9": qm9,
 }
 
 
