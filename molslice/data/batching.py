@@ -104,6 +104,29 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     return values ^ (values >> np.uint64(31))
 
 
+def ordered_batches(
+    num_tokens: np.ndarray, *, token_budget: int, batch_size: int, parts: int = 1
+) -> list[np.ndarray]:
+    """Rows 0, 1, ... for a prediction: short ones first, in batches of a `parts`-th of the bounds.
+
+    With the `parts` of an accumulating training a prediction takes no more memory than its steps do. A
+    batch holds a row at least.
+
+    Raises:
+        MolsliceError: a row without tokens.
+    """
+    if not len(num_tokens):
+        return []
+    return TokenBudgetBatches(
+        num_tokens,
+        np.arange(len(num_tokens)),
+        token_budget=max(token_budget // parts, int(num_tokens.max())),
+        batch_size=max(batch_size // parts, 1),
+        shuffle=False,
+        seed=0,
+    ).epoch(0)
+
+
 class TokenBudgetBatches:
     """Batches of rows of like length whose padded tokens stay within a budget.
 

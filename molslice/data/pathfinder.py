@@ -42,7 +42,7 @@ class Pathfinder(SequenceDataset):
             are lines of text, as in the arena's download, or a numpy array of text as the published generator
             writes it; a pickled one, which could run code, is refused. Rows are divided at random by `seed`.
             A picture that does not read keeps its row, empty, with the reason.
-        size: pixels of a side: 32, 64, 128 or 256.
+        size: pixels of a side: 32, 64, 128 or 256 as in the arena, or 16 to try things on a small machine.
         num_distractors: short contours, at most.
         contour_length, distractor_length: dashes of a long contour, and of a short one.
         dash_length, dash_gap: pixels of a dash, and between two.

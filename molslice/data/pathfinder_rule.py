@@ -69,9 +69,19 @@ _HARD = PathfinderRule(
     contrast=1.5,
 )
 _LARGER = replace(_HARD, dash_length=5.0, continuity=1.8)
-# the numbers of the arena's data (its data/pathfinder.py); a gap there is two margins
+# the numbers of the arena's data (its data/pathfinder.py; a gap there is two margins), but 16, which is ours
 RULES: Mapping[int, PathfinderRule] = MappingProxyType(
     {
+        16: replace(
+            _HARD,
+            size=16,
+            contour_length=5,
+            distractor_length=2,
+            num_distractors=2,
+            dash_gaps=(1.0,),
+            marker_radius=1.0,
+            start_distance=5.0,
+        ),
         32: _HARD,
         64: replace(_LARGER, size=64, dash_width=1.0, marker_radius=2.5, start_distance=12.0, contrast=0.8),
         128: replace(

@@ -43,7 +43,7 @@ def evaluate(
         `atoms`, the order of their atoms.
 
     Raises:
-        MolsliceError: no such split, other targets or another vocabulary than the model's, or no labels.
+        MolsliceError: no such split, other targets, classes or vocabulary than the model's, or no labels.
     """
     _check_targets(predictor, dataset)
     if not isinstance(dataset, MoleculeDataset):
@@ -130,6 +130,13 @@ def _check_targets(predictor: Predictor, dataset: Dataset) -> None:
         raise MolsliceError(
             f"the model predicts {_listed(ours)}, the data hold {_listed(theirs)}; evaluate on data with the "
             "model's targets"
+        )
+    classes = dataset.class_names if dataset.kind == "multiclass" else ()
+    if tuple(classes) != predictor.targets.classes:
+        odd = sorted(set(classes) ^ set(predictor.targets.classes))
+        raise MolsliceError(
+            f"the model tells {len(predictor.targets.classes)} classes apart, the data hold {len(classes)}"
+            + (f"; not in both: {', '.join(odd[:5])}" if odd else ", the same ones in another order")
         )
 
 

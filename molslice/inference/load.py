@@ -11,7 +11,7 @@ from torch import Tensor
 
 from molslice.chem.featurize import HARD_MAX_ATOMS
 from molslice.data.base import Dataset, MoleculeDataset
-from molslice.data.batching import TokenBudgetBatches, collate
+from molslice.data.batching import collate, ordered_batches
 from molslice.data.store import MoleculeStore
 from molslice.inference.progress import progress_bar
 from molslice.inference.reading import SmilesReader
@@ -158,16 +158,14 @@ class Predictor:
         """
         values = np.full((len(rows), num_results), np.nan, dtype=np.float32)
         training = self.config.training
-        batches = TokenBudgetBatches(
+        batches = ordered_batches(
             dataset.num_tokens[rows],
-            np.arange(len(rows)),
             token_budget=training.token_budget,
             batch_size=training.batch_size,
-            shuffle=False,
-            seed=0,
+            parts=training.accumulate,
         )
         with progress_bar(len(rows), dataset.noun, progress) as bar:
-            for places in batches.epoch(0):
+            for places in batches:
                 batch = dataset.collate(rows[places]).to(self.device)
                 values[places] = results(self.model(batch).prediction, batch).cpu().numpy()
                 bar.update(len(places))
@@ -181,12 +179,9 @@ def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
 
 def _batches(num_atoms: np.ndarray, places: np.ndarray) -> Iterator[np.ndarray]:
     """Places of similar length together, under the token budget; the same places give the same batches."""
-    if not len(places):
-        return
-    batches = TokenBudgetBatches(
-        num_atoms + 1, places, token_budget=TOKEN_BUDGET, batch_size=MAX_ROWS, shuffle=False, seed=0
-    )
-    yield from batches.epoch(0)
+    tokens = num_atoms[places] + 1  # the graph token
+    for batch in ordered_batches(tokens, token_budget=TOKEN_BUDGET, batch_size=MAX_ROWS):
+        yield places[batch]
 
 
 def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> Predictor:

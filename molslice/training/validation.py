@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from molslice.config import TrainingConfig
 from molslice.data.base import Dataset
-from molslice.data.batching import TokenBudgetBatches
+from molslice.data.batching import ordered_batches
 from molslice.tasks.base import Task
 
 
@@ -28,16 +28,12 @@ class Evaluator:
         self.fabric, self.task, self.dataset, self.rows = fabric, task, dataset, rows
         self.truth = np.asarray(dataset.targets[rows])
         tokens = dataset.num_tokens[rows]
-        self.batches: list[np.ndarray] = []  # places in `rows`
-        if len(rows):
-            self.batches = TokenBudgetBatches(
-                tokens,
-                np.arange(len(rows)),
-                token_budget=config.token_budget,
-                batch_size=config.batch_size,
-                shuffle=False,
-                seed=0,
-            ).epoch(0)
+        self.batches = ordered_batches(  # places in `rows`
+            tokens,
+            token_budget=config.token_budget,
+            batch_size=config.batch_size,
+            parts=config.accumulate,
+        )
         self.padded_tokens = np.array([int(tokens[p].max()) * len(p) for p in self.batches])
 
     def predict(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> np.ndarray:

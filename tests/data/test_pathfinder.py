@@ -34,7 +34,9 @@ def are_marks_on_one_blot(picture, scale):
     return first == second
 
 
-@pytest.mark.parametrize(("size", "scale", "count"), [(32, 10, 20), (64, 10, 8), (128, 6, 10), (256, 3, 8)])
+@pytest.mark.parametrize(
+    ("size", "scale", "count"), [(16, 10, 20), (32, 10, 20), (64, 10, 8), (128, 6, 10), (256, 3, 8)]
+)
 def test_the_pixels_say_what_the_labels_say(size, scale, count):
     found = [
         (picture.label, are_marks_on_one_blot(picture, scale))
@@ -204,7 +206,7 @@ def test_the_data_set_that_is_made(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 48}, "size must be one of 32, 64, 128, 256, got 48"),
+        ({"size": 48}, "size must be one of 16, 32, 64, 128, 256, got 48"),
         ({"counts": (1, 2)}, "counts must be"),
         ({"seed": -1}, "seed must be"),
         ({"workers": -1}, "workers must not be negative"),

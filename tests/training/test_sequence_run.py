@@ -1,5 +1,6 @@
 """Sequences through the whole way: configuration, training, resuming, evaluation, comparison."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -22,9 +23,12 @@ class Majority(SequenceDataset):
     """Zeros and ones of several lengths; the class is which of them is more frequent."""
 
     source, kind, noun = "majority", "multiclass", "strings"
-    target_names, target_units, class_names = ("which",), ("",), ("zeros", "ones")
+    target_names, target_units = ("which",), ("",)
 
-    def __init__(self, *, rows: int = 300, longest: int = 9, vocabulary: str = "01") -> None:
+    def __init__(
+        self, *, rows: int = 300, longest: int = 9, vocabulary: str = "01", classes: str = "zeros ones"
+    ) -> None:
+        self.class_names = tuple(classes.split())
         draw = np.random.default_rng(0)
         strings = [draw.integers(0, 2, 2 * draw.integers(1, longest // 2) + 1) for _ in range(rows)]
         self.sequences = Sequences.pack([string + 1 for string in strings], np.uint8)
@@ -99,6 +103,9 @@ def test_other_data_are_refused(run):
     predictor = load_model(str(run))
     with pytest.raises(MolsliceError, match="vocabulary is 'ab', was '01'"):
         evaluate(predictor, build_dataset("majority", {"vocabulary": "ab"}), "test", progress=False)
+    for classes, reason in [("zeros twos", "not in both: ones, twos"), ("ones zeros", "in another order")]:
+        with pytest.raises(MolsliceError, match=reason):
+            evaluate(predictor, build_dataset("majority", {"classes": classes}), "test", progress=False)
     with pytest.raises(MolsliceError, match="atoms are shuffled in molecules"):
         evaluate(predictor, build_dataset("majority", {}), "test", atom_permutation=1, progress=False)
 
@@ -128,6 +135,18 @@ def test_accumulated_parts_train_like_the_whole_batch(tmp_path):
         for parts in (1, 2)
     ]
     assert found[0]["valid"]["accuracy"] == found[1]["valid"]["accuracy"]
+
+
+def test_a_prediction_takes_no_more_at_once_than_a_part_of_a_step(run, monkeypatch):
+    dataset, predictor = build_dataset("majority", {}), load_model(str(run))
+    sizes = []
+    collate = dataset.collate
+    monkeypatch.setattr(dataset, "collate", lambda rows: sizes.append(len(rows)) or collate(rows))
+    parts = dataclasses.replace(predictor.config.training, accumulate=4)
+    predictor.config = dataclasses.replace(predictor.config, training=parts)
+    evaluate(predictor, dataset, "test", progress=False)
+    assert sum(sizes) == 50
+    assert max(sizes) == 16 // 4
 
 
 def test_molecules_and_sequences_do_not_mix(tmp_path):
