@@ -43,6 +43,7 @@ ROOMS = (
     "pathfinder_placing",
     "pathfinder_rule",
     "prepare",
+    "parquet",
     "records",
     "sequences",
     "split_file",

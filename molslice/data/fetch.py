@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from molslice.data.hub import download_folder, keep_file
+from molslice.data.hub import download_folder, hub_errors, import_datasets, keep_file
 from molslice.data.mnist import UNSIGNED_BYTES
-from molslice.types import MolsliceError
 
 __all__ = ["fetch_hub", "fetch_idx"]
 
@@ -26,8 +25,8 @@ def fetch_idx(name: str, root: Path) -> None:
     Raises:
         MolsliceError: the library `datasets` is missing, or what it or the network says.
     """
-    datasets, folder = _import_datasets(name), download_folder({"root": root})
-    try:
+    datasets, folder = import_datasets(name), download_folder({"root": root})
+    with hub_errors(name):
         for split, table in datasets.load_dataset(name).items():
             stem = IDX_NAMES[split]
             arrays = {
@@ -39,10 +38,6 @@ def fetch_idx(name: str, root: Path) -> None:
             for file, values in arrays.items():
                 if not (folder / file).is_file():
                     keep_file(folder / file, partial(_write_idx, values()))
-    except MolsliceError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the errors of library and network have no common base
-        raise _failure(name, folder, error) from error
 
 
 def _write_idx(values: np.ndarray, path: Path) -> None:
@@ -60,17 +55,13 @@ def fetch_hub(name: str, root: Path) -> None:
     Raises:
         MolsliceError: the library `datasets` is missing, or what it or the network says.
     """
-    datasets, folder = _import_datasets(name), download_folder({"root": root})
-    try:
+    datasets, folder = import_datasets(name), download_folder({"root": root})
+    with hub_errors(name):
         splits = datasets.load_dataset(name)
         for split, table in splits.items():
             path = folder / f"{split}-00000-of-00001.parquet"
             if not path.is_file():
                 keep_file(path, _with_files(datasets, table).to_parquet)
-    except MolsliceError:
-        raise
-    except Exception as error:  # noqa: BLE001 - as above
-        raise _failure(name, folder, error) from error
 
 
 def _with_files(datasets: ModuleType, table: Any) -> Any:  # noqa: ANN401 - tables of `datasets`
@@ -82,17 +73,3 @@ def _with_files(datasets: ModuleType, table: Any) -> Any:  # noqa: ANN401 - tabl
                 embed = importlib.import_module("datasets.table").embed_table_storage
                 return table.with_format("arrow").map(embed, batched=True, batch_size=100)
     return table
-
-
-def _import_datasets(what: str) -> ModuleType:
-    try:
-        return importlib.import_module("datasets")
-    except ImportError as error:
-        raise MolsliceError(
-            f"fetching {what} needs the library datasets: pip install 'molslice[images]'"
-        ) from error
-
-
-def _failure(what: str, folder: Path, error: Exception) -> MolsliceError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return MolsliceError(f"{what} could not be fetched into {folder}: {reason}")

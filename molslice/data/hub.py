@@ -1,13 +1,16 @@
 """Data sets of the Hugging Face Hub, fetched only when asked, and files that appear when they are whole."""
 
+import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from molslice.types import MolsliceError
 
-__all__ = ["download_folder", "keep_file", "load_hub"]
+__all__ = ["download_folder", "hub_errors", "import_datasets", "keep_file", "load_hub"]
 
 
 def download_folder(options: Mapping[str, Any]) -> Path:
@@ -32,15 +35,34 @@ def load_hub(name: str, splits: Sequence[str], subset: str | None = None) -> dic
     Raises:
         MolsliceError: the library is missing, or whatever it or the network says.
     """
+    datasets = import_datasets(name)
+    which = (name,) if subset is None else (name, subset)
+    with hub_errors(name):
+        return {split: datasets.load_dataset(*which, split=split) for split in splits}
+
+
+def import_datasets(name: str) -> ModuleType:
+    """The library `datasets`, which is to fetch `name`.
+
+    Raises:
+        MolsliceError: it is missing.
+    """
     try:
-        from datasets import load_dataset  # pyright: ignore[reportMissingImports]
+        return importlib.import_module("datasets")
     except ImportError as error:
         raise MolsliceError(
-            f"fetching {name} needs the library datasets: pip install 'molslice[text]'"
+            f"fetching {name} needs the library datasets, which comes with the extras text and images: "
+            "pip install 'molslice[text]'"
         ) from error
+
+
+@contextmanager
+def hub_errors(name: str) -> Iterator[None]:
+    """Whatever goes wrong inside, with library or network, comes out as a MolsliceError that names `name`."""
     try:
-        which = (name,) if subset is None else (name, subset)
-        return {split: load_dataset(*which, split=split) for split in splits}
+        yield
+    except MolsliceError:
+        raise
     except Exception as error:  # noqa: BLE001 - errors of the library and of its network have no common base
         reason = " ".join(str(error).split()) or type(error).__name__
         raise MolsliceError(f"{name} could not be fetched from the Hugging Face Hub: {reason}") from error

@@ -11,6 +11,7 @@ import numpy as np
 
 from molslice.data.image_files import Decoding, Item, decode_all, files_identity
 from molslice.data.images import Pictures
+from molslice.data.parquet import open_parquet, read_parquet
 from molslice.data.splits import ALIASES, NAMES, Splits
 from molslice.registry import near_names
 from molslice.types import MolsliceError
@@ -35,8 +36,8 @@ class ImageTable:
     def items(self) -> Iterator[Item]:
         """The image of each row as the bytes of a file."""
         for path in self.files:
-            for batch in _open(path).iter_batches(batch_size=BATCH_ROWS, columns=[self.image_column]):
-                for cell in batch.column(0).to_pylist():
+            for rows in read_parquet(path, [self.image_column], batch_rows=BATCH_ROWS):
+                for cell in rows[self.image_column]:
                     data = cell.get("bytes") if isinstance(cell, dict) else cell
                     yield data if isinstance(data, bytes) else "the table holds no image in this row"
 
@@ -78,7 +79,8 @@ def read_table(
         MolsliceError: pyarrow is missing, a file that does not read, a column or split that cannot be found,
             or labels that are no classes.
     """
-    schema = _open(files[0]).schema_arrow
+    with open_parquet(files[0]) as file:
+        schema = file.schema_arrow
     image_column = _image_column(files[0], schema, image_column)
     label_column = _label_column(files[0], schema, label_column)
     labels, bounds, names = [], {}, []
@@ -96,18 +98,6 @@ def read_table(
     splits = {name: np.concatenate(bounds[name]) for name in sorted(bounds, key=NAMES.index)}
     classes = _class_names(files[0], schema, label_column)
     return ImageTable(tuple(files), image_column, np.concatenate(labels), classes, splits)
-
-
-def _open(path: Path) -> Any:  # noqa: ANN401 - a ParquetFile
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MolsliceError(f"{path} needs pyarrow: pip install 'molslice[images]'") from error
-    try:
-        return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise MolsliceError(f"{path} does not read as Parquet: {' '.join(str(error).split())}") from error
 
 
 def _image_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: ANN401
@@ -144,11 +134,8 @@ def _label_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: A
 def _labels(path: Path, image_column: str, label_column: str) -> np.ndarray:
     import pyarrow as pa
 
-    file = _open(path)
-    missing = {image_column, label_column} - set(file.schema_arrow.names)
-    if missing:
-        raise MolsliceError(f"{path} lacks the column {', '.join(sorted(missing))} of the files before it")
-    column = file.read(columns=[label_column]).column(0)
+    with open_parquet(path, [image_column, label_column]) as file:
+        column = file.read(columns=[label_column]).column(0)
     if not pa.types.is_integer(column.type):
         raise MolsliceError(
             f"{path}, column {label_column!r}: classes are whole numbers from 0 up, it holds {column.type}"

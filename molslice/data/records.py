@@ -8,6 +8,7 @@ from typing import Any
 
 from molslice.data import table
 from molslice.data.lines import read_lines
+from molslice.data.parquet import read_parquet
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
@@ -32,7 +33,10 @@ def read_records(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
     elif ending == ".jsonl":
         found = read_json_lines(path, columns)
     elif ending == ".parquet":
-        found = _read_parquet(path, columns)
+        found = {column: [] for column in columns}
+        for rows in read_parquet(path, columns):
+            for column in columns:
+                found[column] += rows[column]
     else:
         raise MolsliceError(f"{path} is not one of the tables that are read: {CHOICES}")
     if not found[columns[0]]:
@@ -73,25 +77,6 @@ def read_json_lines(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
                 raise MolsliceError(f"{path}, line {number} has no {column!r}; {near_names(column, record)}")
             found[column].append(record[column])
     return found
-
-
-def _read_parquet(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise MolsliceError(f"{path} needs the library pyarrow: pip install 'molslice[text]'") from error
-    if not path.is_file():
-        raise MolsliceError(f"no such file: {path}")
-    try:
-        with ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            for column in columns:
-                if column not in names:
-                    raise MolsliceError(f"{path} has no column {column!r}; {near_names(column, names)}")
-            return file.read(columns=list(columns)).to_pydict()
-    except (OSError, ArrowException) as error:
-        raise MolsliceError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())}") from error
 
 
 def text_of(value: object, path: Path, row: int, column: str) -> str:

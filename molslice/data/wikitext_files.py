@@ -7,6 +7,7 @@ from typing import Any
 from molslice.data.hub import download_folder, keep_file, load_hub
 from molslice.data.lexicon import Line
 from molslice.data.lines import read_byte_lines, read_lines
+from molslice.data.parquet import read_parquet
 from molslice.types import MolsliceError
 
 __all__ = ["download_wikitext", "find_texts", "read_text"]
@@ -65,9 +66,9 @@ def read_text(path: Path, *, as_bytes: bool = False) -> Iterator[Line]:
         MolsliceError: damaged, not UTF-8, or no such column.
     """
     if _is_parquet(path):
-        for row in _read_column(path):
-            # a row of WikiText is a line with its end, or nothing
-            yield from row.removesuffix("\n").split("\n")
+        for rows in read_parquet(path, [COLUMN]):
+            for row in rows[COLUMN]:  # a row of WikiText is a line with its end, or nothing
+                yield from str(row or "").removesuffix("\n").split("\n")
     else:
         yield from read_byte_lines(path) if as_bytes else read_lines(path)
 
@@ -78,23 +79,6 @@ def _is_parquet(path: Path) -> bool:
             return file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
     except OSError as error:
         raise MolsliceError(f"{path} does not read: {error.strerror}") from error
-
-
-def _read_column(path: Path) -> Iterator[str]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise MolsliceError(f"{path} needs the library pyarrow: pip install 'molslice[text]'") from error
-    try:
-        with ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if COLUMN not in names:
-                raise MolsliceError(f"{path} has no column {COLUMN!r}, but {', '.join(names)}")
-            for batch in file.iter_batches(columns=[COLUMN]):
-                yield from (str(value or "") for value in batch.column(0).to_pylist())
-    except (OSError, ArrowException) as error:
-        raise MolsliceError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())}") from error
 
 
 def _check_version(version: object) -> None:

@@ -66,7 +66,7 @@ def test_what_is_wrong_is_named(tmp_path):
     with pytest.raises(MolsliceError, match="no Parquet file in .*--download` fetches me/birds"):
         ImageParquet(root=tmp_path / "none", hub="me/birds")
     (tmp_path / "train.parquet").write_text("PAR1 not")
-    with pytest.raises(MolsliceError, match="train.parquet does not read as Parquet"):
+    with pytest.raises(MolsliceError, match="train.parquet cannot be read as Parquet"):
         ImageParquet(root=tmp_path)
     write_table(tmp_path / "train.parquet", FILES, [0, 1] * 6, label_column="kind")
     with pytest.raises(MolsliceError, match="no column 'label'; label_column names .*choices: image, kind"):
@@ -78,7 +78,7 @@ def test_what_is_wrong_is_named(tmp_path):
         ImageParquet(root=tmp_path, label_column="kind")
     write_table(tmp_path / "more.parquet", FILES, [0, 1] * 6)
     (tmp_path / "more.parquet").rename(tmp_path / "valid.parquet")
-    with pytest.raises(MolsliceError, match="valid.parquet lacks the column kind"):
+    with pytest.raises(MolsliceError, match="valid.parquet has no column 'kind'"):
         ImageParquet(root=tmp_path, label_column="kind")
     (tmp_path / "valid.parquet").unlink()
     write_table(tmp_path / "train.parquet", FILES, [0, 2] * 6, ("cat", "dog"))
@@ -124,5 +124,5 @@ def test_what_goes_wrong_with_the_hub(tmp_path, monkeypatch):
     with pytest.raises(MolsliceError, match="give hub, the name of a data set"):
         ImageParquet.download({"root": tmp_path})
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MolsliceError, match=r"fetching me/pets needs the library datasets: pip install"):
+    with pytest.raises(MolsliceError, match=r"fetching me/pets needs the library datasets"):
         ImageParquet.download({"root": tmp_path, "hub": "me/pets"})

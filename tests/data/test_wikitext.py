@@ -249,7 +249,7 @@ def test_missing_and_damaged_files_are_named(make, tmp_path):
         make(root=root)
     path = tmp_path / "wiki.parquet"
     parquet(path, ["a"], column="document")
-    with pytest.raises(MolsliceError, match="no column 'text', but document"):
+    with pytest.raises(MolsliceError, match="no column 'text'; choices: document"):
         make(train_path=path, valid_path=path)
     path.write_bytes(b"PAR1 and then nothing")
     with pytest.raises(MolsliceError, match="cannot be read as Parquet"):
