@@ -87,6 +87,7 @@ class TrainingConfig:
     compile: bool = False
     loss: Literal["mae", "mse", "huber"] = "mae"  # regression; classification takes cross-entropy
     label_smoothing: float = 0.0  # one class of several
+    teacher: str | None = None  # the run folder that the task distillation learns from
 
     def __post_init__(self) -> None:
         given = [name for name in LENGTHS if getattr(self, name) is not None]

@@ -230,7 +230,8 @@ class DataSpec:
     `num_outputs` is the number of values that the model returns for a row (or a token, in language).
     `tokens` says what a batch holds: molecules, `ids` (integers below `vocabulary_size`), `values`
     (`channels` numbers a token) or `steps` of episodes (`channels` numbers a state, three tokens a step).
-    `max_tokens` is the longest sequence. `paired`: two sequences a row.
+    `max_tokens` is the longest sequence. `paired`: two sequences a row. `grid` is how many rows and columns
+    of patches an image was cut into.
     `vocabulary` identifies what the integers mean, so that a model never meets another vocabulary.
     `timesteps` is how many steps an episode has at most. `statistics` are numbers of the training data that
     the model computes with; two specs may differ in them and be about the same data.
@@ -247,6 +248,7 @@ class DataSpec:
     paired: bool = False
     vocabulary: str = ""
     timesteps: int | None = None
+    grid: tuple[int, int] | None = None
     statistics: Mapping[str, tuple[float, ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -263,10 +265,15 @@ class DataSpec:
 
 
 class ModelOutput(NamedTuple):
-    """What every model returns for a batch; predictions are standardized, without unit."""
+    """What every model returns for a batch; predictions are standardized, without unit.
+
+    `heads` are the logits of a model that learns from labels and from a teacher, in this order; `prediction`
+    is their mean.
+    """
 
     prediction: Float[Tensor, "B T"] | Float[Tensor, "B N T"]  # the latter where every token is predicted
     penalty: Float[Tensor, ""] | None = None
+    heads: tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]] | None = None
 
 
 Options = Mapping[str, Any]

@@ -7,18 +7,27 @@ import pytest
 import torch
 
 from molslice.config import load_config
+from molslice.data import build_dataset
 from molslice.data.images import Cutting
+from molslice.inference.evaluate import evaluate
+from molslice.inference.load import load_model
 from molslice.model.build import build_model
 from molslice.model.count import parameters_by_part
 from molslice.model.spec import AttentionChoice, SequenceSpec
 from molslice.training.entries import describe_data
 from molslice.training.run import train
-from molslice.types import DataSpec, SequenceBatch
-from tests.data.pictures import pixels, records, write_idx
+from molslice.types import DataSpec, MolsliceError, SequenceBatch
+from tests.data.pictures import encoded, pixels, records, write_idx
 
 FOLDER = Path(__file__).parents[1] / "configs" / "vision"
 ATTENTIONS = ("softmax", "slice_sort", "flow", "singular")
-CLASSES = {"tiny_imagenet": 200, "dogs_vs_cats": 2, "image_folder": 1000}
+CLASSES = {
+    "tiny_imagenet": 200,
+    "dogs_vs_cats": 2,
+    "image_folder": 1000,
+    "flowformer_imagenet": 1000,
+    "deit_distilled": 1000,
+}
 
 
 def count(name, attention="softmax", **options):
@@ -50,6 +59,76 @@ def test_parameters_are_those_that_the_headers_say(name, softmax, slice_sort):
 def test_a_head_for_a_thousand_classes_gives_the_published_counts_of_tiny_imagenet(monkeypatch):
     monkeypatch.setitem(CLASSES, "tiny_imagenet", 1000)
     assert (count("tiny_imagenet"), count("tiny_imagenet", "slice_sort")) == (22_050_664, 18_502_504)
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "slice_sort"),
+    [
+        ("flowformer_imagenet", 43_311_304, 36_532_744),  # of the released code, counted by its shapes below
+        ("deit_distilled", 22_436_432, 18_888_272),
+    ],
+)
+def test_imagenet_models_have_as_many_parameters_as_published(name, published, slice_sort):
+    own = load_config(FOLDER / f"{name}.yaml").attention.name
+    assert (count(name, own), count(name, "slice_sort")) == (published, slice_sort)
+    header = (FOLDER / f"{name}.yaml").read_text()
+    assert f"{published:,}" in header
+
+
+def test_the_four_stages_of_flowformer_by_their_shapes():
+    dims, depths = (96, 192, 384, 768), (3, 3, 10, 3)
+    stages = sum(
+        depth * ((3 * d * d + 3 * d) + (d * d + d) + (4 * d * d + 4 * d) + (4 * d * d + d) + 4 * d + d)
+        for d, depth in zip(dims, depths, strict=True)
+    )
+    merges = sum(4 * d * wider + wider for d, wider in zip(dims, dims[1:], strict=False))
+    assert (48 * 96 + 96) + 3136 * 96 + stages + merges + 2 * 768 + (768 * 1000 + 1000) == 43_311_304
+
+
+def test_a_teacher_and_stages_train_on_a_folder_of_images(tmp_path):
+    for split, number in (("train", 8), ("val", 4), ("test", 4)):
+        for kind in ("cat", "dog"):
+            (folder := tmp_path / "data" / split / kind).mkdir(parents=True)
+            for index, image in enumerate(pixels(number, 16, 16)):
+                (folder / f"{index}.png").write_bytes(encoded(image))
+    small = {
+        "data.root": str(tmp_path / "data"),
+        "data.size": "16",
+        "data.patch": "2",
+        "data.cache_dir": str(tmp_path / "cache"),
+        "training.max_steps": "2",
+        "training.batch_size": "8",
+        "trainer.precision": "32",
+        "trainer.accelerator": "cpu",
+        "trainer.num_threads": "1",
+    }
+    flat = {"model.num_layers": "2", "model.dim": "12", "model.ffn_dim": "12", "model.num_heads": "2"}
+
+    def run(name, settings, out=None):
+        config = load_config(FOLDER / f"{name}.yaml", list({**small, **settings}.items()))
+        return train(config, tmp_path / (out or name), quiet=True)
+
+    stages = {"model.dims": "[8, 12, 16, 16]", "model.depths": "[1, 1, 2, 1]", "model.num_heads": "2"}
+    run("flowformer_imagenet", {**stages, "data.valid_as_test": "false"})
+    run("image_folder", flat)
+    taught = {"model.max_tokens": "66", "training.teacher": str(tmp_path / "image_folder")}
+    summary = run("deit_distilled", flat | taught)
+    for name in ("flowformer_imagenet", "deit_distilled"):
+        predictor = load_model(tmp_path / name)
+        dataset = build_dataset(predictor.config.data.name, dict(predictor.config.data.options))
+        result = evaluate(predictor, dataset, "test", progress=False)
+        assert result["rows"] == 8
+    assert result["targets"][0]["accuracy"] == summary["test"]["accuracy"]["class"]
+    names = predictor.model.state_dict().keys()
+    assert "distillation_token" in names
+    assert not any(key.startswith("teacher") for key in names)
+    # a teacher of other data, none, and one where nothing is to be taught
+    with pytest.raises(MolsliceError, match="trained on other data"):
+        run("deit_distilled", flat | taught | {"data.grey": "true"}, "grey")
+    with pytest.raises(MolsliceError, match="needs training.teacher"):
+        run("deit_distilled", flat | taught | {"training.teacher": "null"}, "untaught")
+    with pytest.raises(MolsliceError, match="for the task distillation, not for sequence"):
+        run("image_folder", flat | {"training.teacher": "x"}, "plain")
 
 
 def test_the_orders_of_the_sort_cost_no_parameters():

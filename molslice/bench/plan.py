@@ -12,6 +12,7 @@ from molslice.bench.job import DTYPES, Dtype, Job
 from molslice.bench.machine import check_device
 from molslice.bench.memory import available_bytes
 from molslice.config import RunConfig
+from molslice.model.spec import HierarchicalSpec
 from molslice.registry import near_names
 from molslice.training.entries import WrittenEntry, describe_data, split_entries
 from molslice.types import AttentionSpec, MolsliceError
@@ -194,8 +195,16 @@ def sizes_of_config(config: RunConfig) -> dict[str, Any]:
     """Layers, widths, heads, longest sequence and batch size of a configuration, as fields of a plan.
 
     Molecules are as long as `model.max_tokens` says, or 52 tokens, the most in PCQM4M.
+
+    Raises:
+        MolsliceError: a model in stages, which has no one width and length.
     """
     model = config.model
+    if isinstance(model, HierarchicalSpec):
+        raise MolsliceError(
+            "bench measures one encoder of one width; measure the stages of a hierarchical model one by one, "
+            f"with --dim {model.dims[0]} and so on"
+        )
     length = getattr(model, "max_tokens", None) or describe_data(config).max_tokens or MOLECULE_TOKENS
     return {
         "lengths": (length,),

@@ -75,6 +75,7 @@ class Cutting:
             "values",
             channels=self.patch**2 * colors,
             max_tokens=height // self.patch * (width // self.patch),
+            grid=(height // self.patch, width // self.patch),
             vocabulary=f"{kind} patches of {self.patch}" + (f", {scale}" if scale else ""),
         )
 

@@ -139,8 +139,9 @@ def _read_about(metadata: dict[str, str], file: Path) -> dict[str, Any]:
 
 def _read_spec(mapping: Any, file: Path) -> DataSpec:  # noqa: ANN401
     try:
-        return DataSpec(**mapping)
-    except (TypeError, KeyError) as error:
+        grid = mapping.get("grid")  # JSON makes lists of tuples
+        return DataSpec(**{**mapping, "grid": None if grid is None else tuple(grid)})
+    except (TypeError, KeyError, AttributeError) as error:
         raise MolsliceError(f"what {file} says about its data does not read: {error}") from error
 
 

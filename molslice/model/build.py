@@ -4,16 +4,24 @@ from torch import nn
 
 from molslice.model.decision import DecisionModel
 from molslice.model.graphormer import Graphormer
+from molslice.model.hierarchical import HierarchicalClassifier
 from molslice.model.language import LanguageModel
 from molslice.model.sequence import SequenceClassifier
-from molslice.model.spec import AnySpec, AttentionChoice, DecisionSpec, LanguageSpec, SequenceSpec
+from molslice.model.spec import (
+    AnySpec,
+    AttentionChoice,
+    DecisionSpec,
+    HierarchicalSpec,
+    LanguageSpec,
+    SequenceSpec,
+)
 from molslice.types import DataSpec, MolsliceError
 
 # the models that take what a batch holds
 TAKERS = {
     "molecules": ("graphormer", "gin_virtual"),
     "ids": ("sequence", "language"),
-    "values": ("sequence",),
+    "values": ("sequence", "hierarchical"),
     "steps": ("decision",),
 }
 
@@ -32,6 +40,8 @@ def build_model(spec: AnySpec, attention: AttentionChoice, data: DataSpec) -> nn
         raise MolsliceError(f"model.name {spec.name!r} does not take these data; choices: {fit}")
     if isinstance(spec, SequenceSpec):
         return SequenceClassifier(spec, attention, data)
+    if isinstance(spec, HierarchicalSpec):
+        return HierarchicalClassifier(spec, attention, data)
     if isinstance(spec, DecisionSpec):
         return DecisionModel(spec, attention, data)
     if isinstance(spec, LanguageSpec):

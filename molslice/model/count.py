@@ -11,10 +11,16 @@ PARTS = {
     "encoder": "layers",
     "layers": "layers",
     "norms": "layers",
+    "stages": "layers",
+    "merges": "layers",
+    "norm": "layers",
     "embedding": "embedding",
+    "positions": "embedding",
     "cls_token": "embedding",
+    "distillation_token": "embedding",
     "head": "readout",
     "readout": "readout",
+    "distilled_readout": "readout",
 }
 # tables looked up by an integer of the data; their size follows vocabulary and length, not the model
 EMBEDDINGS = (
@@ -24,6 +30,7 @@ EMBEDDINGS = (
     "graph_bias.distance_embedding",
     "embedding.table",
     "embedding.positions",
+    "positions",
 )
 
 

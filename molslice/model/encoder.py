@@ -1,5 +1,6 @@
 """The encoder that molecules, sequences, images and series share: attention and feed-forward, L times."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
-from molslice.model.spec import AnySpec, AttentionChoice
+from molslice.model.spec import AttentionChoice, OneEncoderSpec
 from molslice.ops.masked import pair_softmax
 from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
@@ -28,12 +29,26 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """x + attention(norm(x)), then x + feed-forward(norm(x)); with `norm="post"` norm(x + f(x)) instead."""
+    """x + attention(norm(x)), then x + feed-forward(norm(x)); with `norm="post"` norm(x + f(x)) instead.
+
+    In training `drop_path` is the probability with which a row goes without f (stochastic depth, Huang et al.
+    2016, arXiv 1603.09382), the others taking f / (1 - drop_path). `ffn_scale` starts a learned factor for
+    each channel of the feed-forward part (LayerScale, Touvron et al. 2021, arXiv 2103.17239).
+    """
 
     def __init__(
-        self, attention: Attention, dim: int, ffn_dim: int, dropout: float, norm: Literal["pre", "post"]
+        self,
+        attention: Attention,
+        dim: int,
+        ffn_dim: int,
+        dropout: float,
+        norm: Literal["pre", "post"],
+        drop_path: float = 0.0,
+        ffn_scale: float | None = None,
     ) -> None:
         super().__init__()
+        self.drop_path = drop_path
+        self.ffn_scale = None if ffn_scale is None else nn.Parameter(torch.full((dim,), ffn_scale))
         self.norm_first = norm == "pre"
         self.attention_norm = nn.LayerNorm(dim)
         self.attention = attention
@@ -52,19 +67,28 @@ class EncoderLayer(nn.Module):
         return self._add(token[:, None], mixed[:, None])[:, 0], state
 
     def _add(self, tokens: Float[Tensor, "B N D"], mixed: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
-        tokens = tokens + self.dropout(mixed)
+        tokens = tokens + self._thin(self.dropout(mixed))
         if not self.norm_first:
             tokens = self.attention_norm(tokens)
         change = self.ffn(self.ffn_norm(tokens) if self.norm_first else tokens)
-        tokens = tokens + self.dropout(change)
+        if self.ffn_scale is not None:
+            change = change * self.ffn_scale
+        tokens = tokens + self._thin(self.dropout(change))
         return tokens if self.norm_first else self.ffn_norm(tokens)
+
+    def _thin(self, change: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+        if not self.training or not self.drop_path:
+            return change
+        kept = torch.rand(len(change), 1, 1, device=change.device) >= self.drop_path
+        return change * (kept / (1.0 - self.drop_path)).to(change.dtype)
 
 
 class Encoder(nn.Module):
     """L layers around one attention, and a last norm. Knows no task and no data set.
 
     `pair_bias` says whether the caller will give one; the attention chooses how it enters unless the
-    configuration does. Where it enters by `mix`, softmax(S + E) is computed here, once a batch.
+    configuration does. Where it enters by `mix`, softmax(S + E) is computed here, once a batch. `drop_path`
+    and `ffn_scale` are those of the layers, one rate for each.
     """
 
     def __init__(
@@ -82,8 +106,12 @@ class Encoder(nn.Module):
         causal: bool = False,
         max_tokens: int | None = None,
         activation_checkpointing: bool = False,
+        drop_path: Sequence[float] | None = None,
+        ffn_scale: float | None = None,
+        last_norm: bool = True,
     ) -> None:
         super().__init__()
+        rates = [0.0] * num_layers if drop_path is None else drop_path
         preferred = ATTENTIONS.find(attention.name).traits.preferred_pair_bias
         self.pair_bias = (attention.pair_bias or preferred) if pair_bias else "none"
         self.activation_checkpointing = activation_checkpointing
@@ -100,8 +128,8 @@ class Encoder(nn.Module):
                 max_tokens=max_tokens,
             )
             mixer = build_attention(attention.name, spec, attention.options)
-            self.layers.append(EncoderLayer(mixer, dim, ffn_dim, dropout, norm))
-        self.last_norm = nn.LayerNorm(dim)
+            self.layers.append(EncoderLayer(mixer, dim, ffn_dim, dropout, norm, rates[layer], ffn_scale))
+        self.last_norm = nn.LayerNorm(dim) if last_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -159,12 +187,13 @@ class Encoder(nn.Module):
 
 
 def build_encoder(
-    spec: AnySpec,
+    spec: OneEncoderSpec,
     attention: AttentionChoice,
     *,
     causal: bool = False,
     pair_bias: bool = False,
     max_tokens: int | None = None,
+    drop_path: Sequence[float] | None = None,
 ) -> Encoder:
     """The encoder of the sizes that a model's spec asks for."""
     if spec.dim is None or spec.num_layers is None or spec.num_heads is None or spec.ffn_dim is None:
@@ -182,7 +211,13 @@ def build_encoder(
         causal=causal,
         max_tokens=max_tokens,
         activation_checkpointing=spec.activation_checkpointing,
+        drop_path=drop_path,
     )
+
+
+def drop_path_rates(last: float, num_layers: int) -> list[float]:
+    """The rate of each layer, from 0 in the first to `last`, as DeiT and Flowformer have it."""
+    return [last * layer / max(1, num_layers - 1) for layer in range(num_layers)]
 
 
 def initialize_linear(module: nn.Module) -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.model.encoder import Encoder, build_encoder, initialize_linear
+from molslice.model.encoder import Encoder, build_encoder, drop_path_rates, initialize_linear
 from molslice.model.spec import AttentionChoice, SequenceSpec
 from molslice.ops.masked import masked_max, masked_mean
 from molslice.ops.packing import real_positions
@@ -33,9 +33,14 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         self.spec, self.data = spec, data
         self.embedding = TokenEmbedding(spec, data)
-        has_cls = spec.readout == "cls"
+        is_distilled = spec.readout == "cls_distilled"
+        if is_distilled and data.paired:
+            raise MolsliceError("model.readout cls_distilled is about one sequence a row, the data hold two")
+        has_cls = is_distilled or spec.readout == "cls"
         self.cls_token = nn.Parameter(torch.empty(spec.dim)) if has_cls else None
-        self.encoder = build_sequence_encoder(spec, attention, self.embedding.max_tokens + has_cls)
+        self.distillation_token = nn.Parameter(torch.empty(spec.dim)) if is_distilled else None
+        special = has_cls + is_distilled
+        self.encoder = build_sequence_encoder(spec, attention, self.embedding.max_tokens + special)
         vectors = (2 if spec.readout == "max_mean" else 1) * (4 if data.paired else 1)
         widths = [vectors * spec.dim, *spec.head]
         self.head = nn.ModuleList(
@@ -43,9 +48,11 @@ class SequenceClassifier(nn.Module):
         )
         self.dropout = nn.Dropout(spec.dropout)
         self.readout = nn.Linear(widths[-1], data.num_outputs)
+        self.distilled_readout = nn.Linear(spec.dim, data.num_outputs) if is_distilled else None
         initialize_linear(self)
-        if self.cls_token is not None:
-            nn.init.normal_(self.cls_token, std=spec.embedding_std)
+        for token in (self.cls_token, self.distillation_token):
+            if token is not None:
+                nn.init.normal_(token, std=spec.embedding_std)
 
     def forward(self, batch: SequenceBatch) -> ModelOutput:
         """Logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
@@ -53,6 +60,10 @@ class SequenceClassifier(nn.Module):
         Raises:
             MolsliceError: more columns than the model was built for.
         """
+        if self.distilled_readout is not None:
+            encoded, _, penalty = self._tokens(batch.tokens, batch.token_mask)
+            heads = self.readout(encoded[:, 0]), self.distilled_readout(encoded[:, 1])
+            return ModelOutput((heads[0] + heads[1]) / 2, penalty, heads)
         vector, penalty = self._encode(batch.tokens, batch.token_mask)
         if self.data.paired:
             if batch.pair_tokens is None:
@@ -67,16 +78,19 @@ class SequenceClassifier(nn.Module):
     def encode(
         self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B M D"]:
-        """The encoder's tokens, that of `cls` before the others."""
+        """The encoder's tokens, that of `cls` (and the distilled one) before the others."""
         return self._tokens(tokens, token_mask)[0]
 
     def _tokens(
         self, tokens: Tensor, token_mask: Bool[Tensor, "B N"] | None
     ) -> tuple[Float[Tensor, "B M D"], Bool[Tensor, "B M"] | None, Tensor | None]:
         embedded = self.embedding(tokens, token_mask)
-        if self.cls_token is not None:
-            embedded = torch.cat([self.cls_token.expand(len(embedded), 1, -1), embedded], 1)
-            token_mask = None if token_mask is None else functional.pad(token_mask, (1, 0), value=True)
+        both = self.cls_token, self.distillation_token
+        special: list[Tensor] = [token for token in both if token is not None]
+        if special:
+            embedded = torch.cat([torch.stack(special).expand(len(embedded), -1, -1), embedded], 1)
+            added = (len(special), 0)
+            token_mask = None if token_mask is None else functional.pad(token_mask, added, value=True)
         encoded = self.encoder(embedded, token_mask)
         return encoded.tokens, token_mask, encoded.penalty
 
@@ -152,7 +166,8 @@ def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
 
 def build_sequence_encoder(spec: SequenceSpec, attention: AttentionChoice, max_tokens: int) -> Encoder:
     """The encoder that a spec asks for, where it says so without the biases of query, key and value."""
-    encoder = build_encoder(spec, attention, causal=spec.causal, max_tokens=max_tokens)
+    rates = drop_path_rates(spec.drop_path, spec.num_layers)
+    encoder = build_encoder(spec, attention, causal=spec.causal, max_tokens=max_tokens, drop_path=rates)
     if not spec.qkv_bias:
         for layer in encoder.layers:
             for name in ("query", "key", "value"):

@@ -84,7 +84,10 @@ class SequenceSpec:
 
     `readout` makes one vector of the tokens: their `mean`, their `max`, both side by side (`max_mean`, as in
     the Singularformer paper), or the last state of a learned token before all others (`cls`). Dense layers
-    with GELU follow, of the widths `head`, then the map to the outputs.
+    with GELU follow, of the widths `head`, then the map to the outputs. `cls_distilled` has a second such
+    token with a map of its own, which learns from a teacher (the task `distillation`; DeiT, Touvron et al.
+    2021, arXiv 2012.12877, section 4): the prediction is the mean of both.
+    `drop_path` is the rate of stochastic depth in the last layer, growing evenly from 0 in the first.
     `positions`: a learned table, `sinusoidal` (Vaswani et al. 2017, section 3.5), or none. `max_tokens`, by
     default the longest sequence of the data, is the length of that table.
     `embedding_std` is the spread that the table of a vocabulary starts with. Without `qkv_bias` the maps to
@@ -102,7 +105,8 @@ class SequenceSpec:
     dropout: float = 0.1
     attention_dropout: float = 0.0
     norm: Literal["pre", "post"] = "pre"
-    readout: Literal["mean", "max", "max_mean", "cls"] = "mean"
+    drop_path: float = 0.0
+    readout: Literal["mean", "max", "max_mean", "cls", "cls_distilled"] = "mean"
     head: tuple[int, ...] = ()
     positions: Literal["learned", "sinusoidal", "none"] = "learned"
     causal: bool = False
@@ -116,11 +120,49 @@ class SequenceSpec:
         if any(width < 1 for width in self.head):
             raise MolsliceError(f"the widths of model.head must be at least 1, got {list(self.head)}")
         _check_sizes(self, ("max_tokens",))
-        if self.readout == "cls" and self.causal:
+        if self.readout == "cls_distilled" and self.head:
+            raise MolsliceError("with model.readout cls_distilled each token has one map: no model.head")
+        if self.readout in ("cls", "cls_distilled") and self.causal:
             raise MolsliceError("in a causal encoder the first token sees no other: read out the mean")
         if not self.embedding_std > 0:
             raise MolsliceError(f"model.embedding_std must be positive, got {self.embedding_std}")
-        _check_rates(self)
+        _check_rates(self, ("dropout", "attention_dropout", "drop_path"))
+
+
+@dataclass(frozen=True, slots=True)
+class HierarchicalSpec:
+    """The sizes of a model of images in stages: `depths[s]` layers of width `dims[s]`, all with `num_heads`.
+
+    The feed-forward width of a stage is `ffn_ratio` times its own. `drop_path` is that of the last layer
+    (stochastic depth; it grows evenly from 0 in the first), `ffn_scale` the start of LayerScale on the
+    feed-forward parts, null for none.
+
+    Raises:
+        MolsliceError: a size below one, or widths and depths that are not equally many.
+    """
+
+    dims: tuple[int, ...]
+    depths: tuple[int, ...]
+    num_heads: int
+    name: Literal["hierarchical"] = "hierarchical"
+    ffn_ratio: int = 4
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    drop_path: float = 0.0
+    ffn_scale: float | None = None
+    activation_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.dims) != len(self.depths) or not self.dims:
+            raise MolsliceError(
+                f"model.dims and model.depths are one number a stage, got {list(self.dims)} and "
+                f"{list(self.depths)}"
+            )
+        for name in ("dims", "depths"):
+            if min(getattr(self, name)) < 1:
+                raise MolsliceError(f"model.{name} must be at least 1, got {list(getattr(self, name))}")
+        _check_sizes(self, ("num_heads", "ffn_ratio"))
+        _check_rates(self, ("dropout", "attention_dropout", "drop_path"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +227,15 @@ class LanguageSpec:
         _check_rates(self)
 
 
-AnySpec = ModelSpec | SequenceSpec | DecisionSpec | LanguageSpec
+OneEncoderSpec = ModelSpec | SequenceSpec | DecisionSpec | LanguageSpec
+AnySpec = OneEncoderSpec | HierarchicalSpec
 # the class that a configuration's `model.name` asks for; graphormer where it names none
 SPECS: Mapping[str, type[AnySpec]] = MappingProxyType(
     {
         "graphormer": ModelSpec,
         "gin_virtual": ModelSpec,
         "sequence": SequenceSpec,
+        "hierarchical": HierarchicalSpec,
         "decision": DecisionSpec,
         "language": LanguageSpec,
     }
@@ -205,7 +249,7 @@ def _check_sizes(spec: AnySpec, names: tuple[str, ...]) -> None:
             raise MolsliceError(f"model.{name} must be at least 1, got {value}")
 
 
-def _check_rates(spec: AnySpec) -> None:
-    for rate in ("dropout", "attention_dropout"):
+def _check_rates(spec: AnySpec, rates: tuple[str, ...] = ("dropout", "attention_dropout")) -> None:
+    for rate in rates:
         if not 0.0 <= getattr(spec, rate) < 1.0:
             raise MolsliceError(f"model.{rate} must lie in [0, 1), got {getattr(spec, rate)}")

@@ -11,6 +11,7 @@ import yaml
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping, config_to_yaml
 from molslice.data import DATASETS, build_dataset
 from molslice.model.build import build_model
+from molslice.model.spec import AnySpec, HierarchicalSpec
 from molslice.types import DataSpec, MolsliceError
 
 __all__ = [
@@ -141,13 +142,19 @@ def labels_of(configs: Sequence[RunConfig]) -> list[str]:
     sized = []
     for label, config in zip(plain, configs, strict=True):
         same = {identity[index] for index, other in enumerate(plain) if other == label}
-        size = f" {config.model.num_layers}x{config.model.dim}"
-        sized.append(label + size if len(same) > 1 else label)
+        sized.append(f"{label} {size_label(config.model)}" if len(same) > 1 else label)
     labels = []
     for index, label in enumerate(sized):
         same = list(dict.fromkeys(identity[j] for j, other in enumerate(sized) if other == label))
         labels.append(label if len(same) == 1 else f"{label} #{same.index(identity[index]) + 1}")
     return labels
+
+
+def size_label(model: AnySpec) -> str:
+    """Layers and width, `12x768`, of a model in stages those of each, `3x96-3x192`."""
+    if isinstance(model, HierarchicalSpec):
+        return "-".join(f"{depth}x{dim}" for depth, dim in zip(model.depths, model.dims, strict=True))
+    return f"{model.num_layers}x{model.dim}"
 
 
 def _short(value: object) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import lightning.fabric
 import numpy as np
 import torch
+from torch import nn
 
 import molslice
 from molslice.config import LENGTHS, RunConfig, config_to_mapping, config_to_yaml, load_config
@@ -35,7 +36,7 @@ from molslice.training.budget import measure_max_steps
 from molslice.training.fabric import build_fabric, quiet_lightning
 from molslice.training.loop import Loop, Run
 from molslice.training.validation import Evaluator
-from molslice.types import MolsliceError
+from molslice.types import DataSpec, MolsliceError
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +109,11 @@ def _train_here(
     torch.manual_seed(config.seed)
     model = build_model(config.model, config.attention, dataset.spec)
     parameters = parameters_by_part(model)
-    options = {name: getattr(config.training, name) for name in TASKS.options(config.task)}
+    options: dict[str, Any] = {name: getattr(config.training, name) for name in TASKS.options(config.task)}
+    if "teacher" in options:
+        options["teacher"] = _read_teacher(config.training.teacher, targets, dataset.spec)
+    elif config.training.teacher is not None:
+        raise MolsliceError(f"training.teacher is for the task distillation, not for {config.task}")
     task = TASKS.build(config.task, model, targets, options=options)
     batches = TrainingBatches(
         dataset, rows["train"], config.training, config.seed, fabric.global_rank, fabric.world_size
@@ -130,6 +135,23 @@ def _train_here(
         write_atomically(folder / SUMMARY, to_json(summary))
     fabric.barrier()
     return summary
+
+
+def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.Module:
+    """The trained model that another one learns from.
+
+    Raises:
+        MolsliceError: no path or no model there, or one of other data or classes.
+    """
+    if path is None:
+        raise MolsliceError("the task distillation needs training.teacher, the run folder of a trained model")
+    teacher = read_run(path)
+    if teacher.data != data or teacher.targets.classes != targets.classes:
+        raise MolsliceError(
+            f"the teacher {path} was trained on other data: {teacher.data}, classes "
+            f"{', '.join(teacher.targets.classes[:5])}; here {data}, classes {', '.join(targets.classes[:5])}"
+        )
+    return teacher.model
 
 
 def _test_rows(dataset: Dataset) -> np.ndarray:

@@ -51,6 +51,16 @@ def test_pixels_are_levels():
     assert colors.spec.max_tokens == 12
 
 
+def test_the_grid_of_patches_is_told():
+    data = Drawn(pixels(2, 4, 8), patch=2, scale=([0, 0, 0], [1, 1, 1]))
+    assert data.spec.grid == (2, 4)
+    # patches go row by row: the second token is to the right of the first
+    torch.testing.assert_close(
+        data.collate([1]).tokens[0, 1],
+        torch.from_numpy(pixels(2, 4, 8)[1, :2, 2:4].reshape(-1) / np.float32(255)),
+    )
+
+
 def test_mean_and_spread_are_those_of_the_training_split():
     images = pixels(20, 4, 4)
     data = Drawn(images, failed=[3])

@@ -45,7 +45,7 @@ def padded(rows, length, places=None, garbage=0):
 ROWS = [[3, 1, 4, 1, 5], [9, 2], [6]]
 
 
-@pytest.mark.parametrize("readout", ["mean", "max", "max_mean", "cls"])
+@pytest.mark.parametrize("readout", ["mean", "max", "max_mean", "cls", "cls_distilled"])
 @pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
 def test_padding_anywhere_and_of_any_content_changes_nothing(name, readout):
     model = build(name, readout=readout)
@@ -80,6 +80,23 @@ def test_the_readouts_are_what_they_say():
         }[readout]
         found = model(batch).prediction
         torch.testing.assert_close(found, model.readout(vector), rtol=1e-9, atol=1e-9)
+
+
+def test_a_distilled_model_has_two_tokens_and_two_maps():
+    batch, model = padded(ROWS[:2], 5), build(readout="cls_distilled")
+    states = model.encode(batch.tokens, batch.token_mask)
+    assert states.shape[1] == 5 + 2
+    output = model(batch)
+    heads = model.readout(states[:, 0]), model.distilled_readout(states[:, 1])
+    torch.testing.assert_close(output.heads, heads)
+    torch.testing.assert_close(output.prediction, (heads[0] + heads[1]) / 2)
+    assert (heads[0] - heads[1]).abs().max() > 1e-3
+    assert build(readout="cls")(batch).heads is None
+    for changes, reason in [({"head": (4,)}, "no model.head"), ({"causal": True}, "sees no other")]:
+        with pytest.raises(MolsliceError, match=reason):
+            fresh(readout="cls_distilled", **changes)
+    with pytest.raises(MolsliceError, match="the data hold two"):
+        fresh(data=PAIRS, readout="cls_distilled")
 
 
 def test_dense_layers_stand_before_the_outputs():

@@ -9,6 +9,7 @@ import pytest
 
 from molslice.model.build import build_model
 from molslice.model.count import parameters_by_part
+from molslice.model.spec import HierarchicalSpec
 from molslice.training import compare
 from molslice.training.compare import compare_attentions, compare_runs
 from molslice.training.comparison import Comparison, Result
@@ -225,6 +226,8 @@ def test_labels_tell_runs_apart(build_config):
     other = build_config(optimizer={"lr": 1e-4})
     assert labels_of([one, replace(one, seed=9)]) == ["softmax", "softmax"]
     assert labels_of([one, other, one]) == ["softmax 2x16 #1", "softmax 2x16 #2", "softmax 2x16 #1"]
+    stages = replace(one, model=HierarchicalSpec((8, 16), (2, 1), 2))
+    assert labels_of([stages, one]) == ["softmax 2x8-1x16", "softmax 2x16"]
     labels = ["slice_sort:order=half", "flow:pair_bias=mix"]
     assert len({folder_name(label) for label in labels}) == 2
     assert "/" not in folder_name("a/b:c d")

@@ -1,0 +1,67 @@
+"""Classes learned from labels and from the decisions of a trained model."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from molslice.tasks.base import Portion
+from molslice.tasks.sequence import Sequence
+from molslice.tasks.targets import TargetInfo
+from molslice.types import MolsliceError
+
+
+class Distillation(Sequence):
+    """Half the cross-entropy with the label, half that of the second head with the teacher's decision.
+
+    The teacher sees the same batch, augmented as it is, in evaluation mode, and is no part of the weights.
+    Rows without a label teach nothing. A prediction is the mean of both heads' logits and needs no teacher.
+
+    Source: hard-label distillation of DeiT, Touvron et al. 2021, arXiv 2012.12877, section 4 and equation 3.
+    The paper adds the softmax of both heads to predict, its code averages their logits; so do we.
+
+    Raises:
+        MolsliceError: targets that are not one class of several.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        targets: TargetInfo,
+        *,
+        teacher: nn.Module | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(model, targets, label_smoothing=label_smoothing)
+        if targets.kind != "multiclass":
+            raise MolsliceError(f"a teacher decides for one class of several, the data hold a {targets.kind}")
+        self.teacher = None if teacher is None else teacher.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "Distillation":
+        """The student's mode; the teacher stays in evaluation."""
+        super().train(mode)
+        if self.teacher is not None:
+            self.teacher.eval()
+        return self
+
+    def training_step(self, portion: Portion, batch_index: int = 0) -> Float[Tensor, ""]:  # noqa: ARG002
+        """This portion's share of the loss of its batch, the model's penalty included.
+
+        Raises:
+            MolsliceError: no teacher, or a model without a second head.
+        """
+        output, batch = self.model(portion.batch), portion.batch
+        if self.teacher is None or output.heads is None:
+            raise MolsliceError(
+                "the task distillation needs training.teacher, the run of a trained model, and a model with "
+                "model.readout cls_distilled"
+            )
+        with torch.no_grad():
+            decided = self.teacher(batch).prediction.argmax(-1)
+        labeled, taught = (head.float() for head in output.heads)
+        present = ~batch.targets[:, 0].isnan()
+        second = (F.cross_entropy(taught, decided, reduction="none") * present).sum()
+        loss = (self.loss_sum(labeled, batch) + second) / (2 * max(portion.present, 1))
+        if output.penalty is not None:
+            loss = loss + output.penalty * (len(batch) / portion.rows)
+        return loss
