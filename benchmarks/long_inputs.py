@@ -1,8 +1,8 @@
 """Path-X on a processor: training on pictures of 16,384 tokens, and the memory it takes.
 
 Every attention whose cost is not quadratic, and `softmax` beside them, trains `configs/lra/pathx.yaml` by the
-trainer itself: `--steps` steps of `--batch-size` pictures, one picture at a time (training.accumulate), with
-and without activation checkpointing. Each run is a process of its own; its memory is the highest resident
+trainer itself: `--steps` steps of one picture, with and without activation checkpointing. More pictures a
+step take no more memory where training.accumulate has them one at a time. Each run is a process of its own; its memory is the highest resident
 set minus the one before the run began.
 
     python benchmarks/long_inputs.py
@@ -44,10 +44,9 @@ def train_some(settings: dict[str, str], answer: Queue) -> None:
     except (Exception, MemoryError) as error:  # noqa: BLE001 - the reason stands in the table
         answer.put({"failed": f"{type(error).__name__}: {error}"[:300]})
         return
-    rows = summary["steps"] * config.training.batch_size
     assert peak is not None, "this system does not tell the memory of a process"
     assert before is not None, "this system does not tell the memory of a process"
-    answer.put({"gb": (peak - before) / 1e9, "seconds_a_picture": summary["seconds"] / rows})
+    answer.put({"gb": (peak - before) / 1e9, "seconds_a_picture": summary["seconds"] / summary["steps"]})
 
 
 def measure(settings: dict[str, str], timeout: float) -> dict[str, Any]:
@@ -76,7 +75,6 @@ def main() -> None:
     )
     parser.add_argument("--attention", help="names, instead of all that are not quadratic")
     parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--batch-size", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=240, help="seconds a run may take")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
@@ -93,9 +91,8 @@ def main() -> None:
                 "model.activation_checkpointing": checkpointing,
                 "training.max_epochs": "null",
                 "training.max_steps": str(options.steps),
-                "training.batch_size": str(options.batch_size),
-                "training.accumulate": str(options.batch_size),
-                "training.token_budget": str(options.batch_size * 128 * 128),
+                "training.batch_size": "1",
+                "training.token_budget": str(128 * 128),
                 "optimizer.warmup_steps": "0",
                 "trainer.accelerator": "cpu",
                 "trainer.num_threads": str(options.threads),
@@ -106,7 +103,7 @@ def main() -> None:
     payload = {
         "question": "memory and time of training on Path-X, 16,384 tokens, on a processor",
         "config": "lra/pathx.yaml",
-        "settings": {key: getattr(options, key) for key in ("steps", "batch_size", "threads", "timeout")},
+        "settings": {key: getattr(options, key) for key in ("steps", "threads", "timeout")},
         "rows": rows,
     }
     print(record("long_inputs", payload, options.out))
