@@ -2,8 +2,8 @@
 
 Every attention whose cost is not quadratic, and `softmax` beside them, trains `configs/lra/pathx.yaml` by the
 trainer itself: `--steps` steps of one picture, with and without activation checkpointing. More pictures a
-step take no more memory where training.accumulate has them one at a time. Each run is a process of its own; its memory is the highest resident
-set minus the one before the run began.
+step take no more memory where training.accumulate has them one at a time. Each run is a process of its own;
+its memory is the highest resident set minus the one before the run began.
 
     python benchmarks/long_inputs.py
 

@@ -39,7 +39,7 @@ class Cifar100(ImageDataset):
         tokens: `patches`, or `pixels` for one token a pixel (a color of a pixel where they are not grey).
         patch: side of a patch.
         grey: grey images instead of colors.
-        augment: `none`, `crop` or `crop_flip`.
+        augment: `none`, `crop`, `crop_flip`, or with RandAugment `crop_flip_rand` or `resized_flip_rand`.
         valid_fraction: share of the training images that becomes the split `valid`.
         split_seed: of drawing them.
         cache_dir: where decoded images are kept, by default the user's cache.

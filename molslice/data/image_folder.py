@@ -35,7 +35,7 @@ class ImageFolder(ImageDataset):
         tokens: `patches`, or `pixels` for one token a pixel (a color of a pixel where they are not grey).
         patch: side of a patch.
         grey: grey images instead of colors.
-        augment: `none`, `crop` or `crop_flip`.
+        augment: `none`, `crop`, `crop_flip`, or with RandAugment `crop_flip_rand` or `resized_flip_rand`.
         mean: of each color as a share of 255, with `std`; by default that of the training split. A model must
             be evaluated with those that it was trained with.
         std: the spread that goes with `mean`.

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from molslice.data.base import Dataset
+from molslice.data.rand_augment import rand_augment, resized_crop
 from molslice.data.sequences import checked_rows
 from molslice.data.splits import Splits, random_split
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 Tokens = Literal["patches", "pixels"]
-Augment = Literal["none", "crop", "crop_flip"]
+Augment = Literal["none", "crop", "crop_flip", "crop_flip_rand", "resized_flip_rand"]
 LEVELS = 256
 SAMPLE_BYTES = 1 << 28  # mean and spread come from so many bytes, evenly spread, of a larger training split
 CHUNK_BYTES = 1 << 24
@@ -102,8 +103,10 @@ class ImageDataset(Dataset):
     training split (both are shares of 255, rounded to three digits). With `tokens: pixels` a token is the
     level, 0 to 255, of one pixel of a grey image, or of one color of one pixel (red, green, blue, then the
     next pixel). `augment` moves each training image by up to an eighth of its size, black flowing in
-    (`crop`), and mirrors every other one left to right (`crop_flip`): He et al. 2016, section 4.2. What is
-    drawn is a function of the draw and the row. Nothing is augmented in evaluation.
+    (`crop`), and mirrors every other one left to right (`crop_flip`): He et al. 2016, section 4.2;
+    RandAugment follows (`crop_flip_rand`), for large images after a window of any size that is brought back
+    to that of the image (`resized_flip_rand`): see `rand_augment`. What is drawn is a function of the draw
+    and the row. Nothing is augmented in evaluation.
 
     A subclass calls `_take` when it has read everything, and sets `class_names` and `source` before.
     """
@@ -178,7 +181,9 @@ class ImageDataset(Dataset):
         rows = checked_rows(rows, self.num_tokens, self.source)
         pixels = np.asarray(self.images[rows])
         if draw is not None and self.cutting.augment != "none":
-            pixels = self._augmented(pixels, rows, draw)
+            pixels = self._moved(pixels, rows, draw)
+            if self.cutting.augment.endswith("_rand"):
+                pixels = self._randomly_changed(pixels, rows, draw)
         tokens = self._levels(pixels) if self.cutting.tokens == "pixels" else self._patches(pixels)
         return SequenceBatch(
             tokens, targets=torch.from_numpy(self._labels[rows]), rows=torch.from_numpy(rows)
@@ -197,13 +202,24 @@ class ImageDataset(Dataset):
         values += self._shift
         return torch.from_numpy(np.ascontiguousarray(values).reshape(count, -1, size * size * colors))
 
-    def _augmented(self, pixels: np.ndarray, rows: np.ndarray, draw: int) -> np.ndarray:
+    def _randomly_changed(self, pixels: np.ndarray, rows: np.ndarray, draw: int) -> np.ndarray:
+        changed = np.empty_like(pixels)
+        for place, row in enumerate(rows):
+            generator = np.random.default_rng([draw % 2**64, row])
+            image = pixels[place]
+            if self.cutting.augment.startswith("resized"):
+                image = resized_crop(image, generator)
+            changed[place] = rand_augment(image, generator)
+        return changed
+
+    def _moved(self, pixels: np.ndarray, rows: np.ndarray, draw: int) -> np.ndarray:
         count, height, width, _ = pixels.shape
-        margins = max(1, height // 8), max(1, width // 8)
+        resized = self.cutting.augment.startswith("resized")  # that moves it, and here it is only mirrored
+        margins = (0, 0) if resized else (max(1, height // 8), max(1, width // 8))
         drawn = self._drawn(draw, margins)[rows]
         down = drawn[:, :1] + np.arange(height)
         right = np.arange(width)[None]
-        if self.cutting.augment == "crop_flip":
+        if "flip" in self.cutting.augment:
             right = np.where(drawn[:, 2:], width - 1 - right, right)
         right = drawn[:, 1:2] + right
         padded = np.pad(pixels, ((0, 0), margins[:1] * 2, margins[1:] * 2, (0, 0)))

@@ -48,7 +48,8 @@ class Mnist(ImageDataset):
         variant: `digits` or `fashion`: the names of the classes, and what `prepare --download` fetches.
         tokens: `patches`, or `pixels` for one token a pixel.
         patch: side of a patch.
-        augment: `none`, `crop` or `crop_flip`; mirrored digits are not digits.
+        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; mirrored digits are no
+            digits.
         valid_fraction: share of the training images that becomes the split `valid`.
         split_seed: of drawing them.
 

@@ -78,7 +78,7 @@ def test_a_constant_color_is_not_divided_by_zero():
     assert data.collate([0]).tokens.tolist() == [[[0.0] * 4]]
 
 
-@pytest.mark.parametrize("augment", ["crop", "crop_flip"])
+@pytest.mark.parametrize("augment", ["crop", "crop_flip", "crop_flip_rand", "resized_flip_rand"])
 def test_augmentation_is_a_function_of_draw_and_row(augment):
     images = pixels(40, 16, 16)
     data = Drawn(images, augment=augment, patch=1, scale=([0, 0, 0], [1, 1, 1]))
