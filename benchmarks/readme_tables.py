@@ -24,6 +24,9 @@ BASELINE_NAMES = {
 }
 
 
+COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
+
+
 def load(name: str) -> dict[str, Any]:
     """One result file."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
@@ -75,13 +78,12 @@ def crossings() -> str:
     """From which length on each attention trains faster than softmax."""
     result = load("attention_speed")["sequences"]
     costs = {name: ATTENTIONS.find(name).traits.cost for name in ATTENTIONS.names()}
-    words = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
     rows = []
     for one in result["crossings"]:
         name = one["attention"].split(":")[0]
         if costs[name] != "quadratic":
-            rows.append([f"`{one['attention']}`", words[costs[name]], one["text"]])
-    rows.sort(key=lambda row: (list(words.values()).index(row[1]), row[0]))
+            rows.append([f"`{one['attention']}`", COSTS[costs[name]], one["text"]])
+    rows.sort(key=lambda row: (list(COSTS.values()).index(row[1]), row[0]))
     return markdown(["", "cost", "trains faster than `softmax` from"], rows)
 
 
@@ -133,6 +135,82 @@ def percent(values: dict[str, Any]) -> str:
     return f"{100 * values['mean']:.1f}{spread}"
 
 
+# experiment -> what it is called
+TASKS = {
+    "listops": "ListOps, 50 to 200 symbols",
+    "pathfinder": "Pathfinder, easy, 16 x 16",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10, JPEG copy",
+    "r8": "R8",
+    "imdb": "IMDB, 256 words",
+    "japanese_vowels": "JapaneseVowels",
+    "uwave": "UWaveGestureLibrary",
+}
+COLUMNS = (
+    "softmax",
+    "slice_sort",
+    "slice_sort:order=interleave",
+    "flow",
+    "singular",
+    "slice_sort:order=shuffle",
+    "identity",
+)
+
+
+def sequence_tasks() -> str:
+    """Accuracy on what is not molecules, the papers' below."""
+    rows = []
+    for name, title in TASKS.items():
+        result = load(f"task_{name}")
+        entries = {entry["label"]: entry for entry in result["entries"]}
+        minutes = [entry["seconds"] / 60 for entry in entries.values()]
+        rows.append(
+            [
+                f"{title} ({entries['softmax']['seeds']} seeds)".replace("(1 seeds)", "(1 seed)"),
+                *(percent(entries[column]["test"]) if column in entries else "" for column in COLUMNS),
+                f"{min(minutes):.1f} to {max(minutes):.1f}",
+                in_order(result["order"]),
+            ]
+        )
+        published = [entries[column]["published"] if column in entries else None for column in COLUMNS]
+        if any(published):
+            shares = ["" if share is None else f"{100 * share:.1f}" for share in published]
+            rows.append(["published", *shares, "", ""])
+    names = [f"`{column.removeprefix('slice_sort:')}`" for column in COLUMNS]
+    return markdown(["accuracy (%)", *names, "minutes", "pairs in the papers' order"], rows)
+
+
+def in_order(order: dict[str, Any]) -> str:
+    """How many pairs of attentions come out as in the papers."""
+    return f"{order['pairs'] - len(order['turned'])} of {order['pairs']}" if order["pairs"] else ""
+
+
+def language() -> str:
+    """Perplexity of the small language models."""
+    result = load("task_wikitext2")
+    rows = [
+        [
+            f"`{entry['label']}`",
+            f"{entry['parameters']:,}",
+            f"{entry['test']['mean']:.1f}" + (f" ± {entry['test']['sd']:.1f}" if entry["test"]["sd"] else ""),
+            "" if entry["published"] is None else f"{entry['published']:.1f}",
+        ]
+        for entry in result["entries"]
+    ]
+    return markdown(["", "parameters", "perplexity", "WikiText-103, published"], rows)
+
+
+def long_inputs() -> str:
+    """Memory and time of training on 16,384 tokens."""
+    rows = []
+    for row in load("long_inputs")["rows"]:
+        cells = [row[kind] for kind in ("plain", "checkpointing")]
+        memory = ["failed" if "failed" in one else f"{one['gb']:.2f}" for one in cells]
+        seconds = "" if "failed" in cells[0] else f"{cells[0]['seconds_a_picture']:.1f}"
+        rows.append([f"`{row['attention']}`", COSTS[row["cost"]], *memory, seconds])
+    return markdown(["", "cost", "GB", "GB, activation checkpointing", "seconds a picture"], rows)
+
+
 def console(verb: str, *commands: str) -> str:
     """A verb of the quickstart with its recorded output."""
     shown = "\n".join(f"$ {command}" for command in commands)
@@ -160,6 +238,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "layer_times": layer_times,
     "learnable_sort": learnable_sort,
     "sort_on_sequences": sort_on_sequences,
+    "sequence_tasks": sequence_tasks,
+    "language": language,
+    "long_inputs": long_inputs,
 }
 
 

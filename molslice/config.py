@@ -35,6 +35,8 @@ class DataConfig:
 class OptimizerConfig:
     """AdamW and its schedule: a linear warm-up to `lr`, then down to `end_lr_fraction * lr` at the last step.
 
+    `constant` stays at `lr`; `inverse_sqrt` falls as lr sqrt(warm-up / step), whatever the last step
+    (Vaswani et al. 2017, section 5.3); both know no `end_lr_fraction`.
     `warmup_steps` counts if given, else `warmup_fraction` of all steps. Norms, biases and embeddings
     are not decayed. `gradient_clip` bounds the global norm; `ema_decay` None switches the average off.
     """
@@ -44,7 +46,7 @@ class OptimizerConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     warmup_fraction: float = 0.05
     warmup_steps: int | None = None
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     end_lr_fraction: float = 0.0
     gradient_clip: float | None = 5.0
     ema_decay: float | None = 0.999

@@ -29,8 +29,8 @@ def build_optimizer(module: nn.Module, config: OptimizerConfig, *, fused: bool) 
 def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
     """The rate of the step that has `step` steps before it, of `max_steps`.
 
-    Linear up to `lr` over the warm-up, then linear, cosine or constant; it would reach `end_lr_fraction * lr`
-    one step after the last.
+    Linear up to `lr` over the warm-up, then linear or cosine, which would reach `end_lr_fraction * lr` one
+    step after the last, or constant, or by the inverse square root of the step (counted from 1).
     """
     given = config.warmup_steps
     warmup = round(config.warmup_fraction * max_steps) if given is None else given
@@ -38,6 +38,8 @@ def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
         return config.lr * (step + 1) / warmup
     if config.schedule == "constant":
         return config.lr
+    if config.schedule == "inverse_sqrt":
+        return config.lr * math.sqrt(max(1, warmup) / (step + 1))
     passed = min(1.0, (step - warmup) / max(1, max_steps - warmup))
     left = 1.0 - passed if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * passed))
     return config.lr * (config.end_lr_fraction + (1.0 - config.end_lr_fraction) * left)

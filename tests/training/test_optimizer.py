@@ -43,6 +43,8 @@ def test_matrices_decay_and_norms_biases_and_tables_do_not(model):
         ({"warmup_steps": 0, "schedule": "cosine", "end_lr_fraction": 0.2}, {0: 1.0, 50: 0.6}),
         ({"warmup_steps": 2, "schedule": "constant"}, {0: 0.5, 99: 1.0}),
         ({"warmup_steps": 200}, {0: 1 / 200, 99: 0.5}),
+        ({"warmup_steps": 4, "schedule": "inverse_sqrt"}, {0: 0.25, 3: 1.0, 4: (4 / 5) ** 0.5, 99: 0.2}),
+        ({"warmup_steps": 0, "schedule": "inverse_sqrt"}, {0: 1.0, 3: 0.5}),
     ],
 )
 def test_the_schedule(options, expected):
