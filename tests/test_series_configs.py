@@ -53,7 +53,7 @@ def test_the_model_has_the_sizes_of_the_paper(path, attention):
     layer = LAYER if attention != "slice_sort" else LAYER - 2 * (512 * 512 + 512)  # no Q, no K
     assert counts["layers"] == 2 * layer + 2 * 512
     assert counts["embedding"] == channels * 512 + 512 + longest * 512
-    assert counts["readout"] == 512 * classes + classes
+    assert counts["readout"] == 512 * longest * classes + classes
 
 
 def write_archive(folder, head, last):

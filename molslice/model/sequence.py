@@ -41,7 +41,8 @@ class SequenceClassifier(nn.Module):
         self.distillation_token = nn.Parameter(torch.empty(spec.dim)) if is_distilled else None
         special = has_cls + is_distilled
         self.encoder = build_sequence_encoder(spec, attention, self.embedding.max_tokens + special)
-        vectors = (2 if spec.readout == "max_mean" else 1) * (4 if data.paired else 1)
+        per_row = {"max_mean": 2, "all": self.embedding.max_tokens}.get(spec.readout, 1)
+        vectors = per_row * (4 if data.paired else 1)
         widths = [vectors * spec.dim, *spec.head]
         self.head = nn.ModuleList(
             nn.Linear(width, following) for width, following in zip(widths[:-1], widths[1:], strict=True)
@@ -101,12 +102,26 @@ class SequenceClassifier(nn.Module):
         if self.cls_token is not None:
             return encoded[:, 0], penalty
         real = encoded.new_ones(encoded.shape[:2], dtype=torch.bool) if mask is None else mask
+        if self.spec.readout == "all":
+            return self._side_by_side(encoded, real), penalty
         parts = []
         if self.spec.readout in ("max", "max_mean"):
             parts.append(masked_max(encoded, real[..., None], 1))
         if self.spec.readout in ("mean", "max_mean"):
             parts.append(masked_mean(encoded, real[..., None], 1))
         return torch.cat(parts, -1), penalty
+
+    def _side_by_side(
+        self, encoded: Float[Tensor, "B N D"], real: Bool[Tensor, "B N"]
+    ) -> Float[Tensor, "B V"]:
+        """The real tokens in their order, through GELU, then zeros; V = longest x D."""
+        batch, _, dim = encoded.shape
+        spare = self.embedding.max_tokens  # one place more, which takes what is no token
+        place = real_positions(real).masked_fill(~real, spare)
+        kept = self.dropout(functional.gelu(encoded)).masked_fill(~real[..., None], 0.0)
+        filled = encoded.new_zeros(batch, spare + 1, dim)
+        filled = filled.scatter(1, place[..., None].expand(-1, -1, dim), kept.to(filled.dtype))
+        return filled[:, :spare].flatten(1)
 
 
 class TokenEmbedding(nn.Module):

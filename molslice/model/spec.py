@@ -83,10 +83,11 @@ class SequenceSpec:
     """The sizes of a model of sequences: tokens of a vocabulary, cut images, series.
 
     `readout` makes one vector of the tokens: their `mean`, their `max`, both side by side (`max_mean`, as in
-    the Singularformer paper), or the last state of a learned token before all others (`cls`). Dense layers
-    with GELU follow, of the widths `head`, then the map to the outputs. `cls_distilled` has a second such
-    token with a map of its own, which learns from a teacher (the task `distillation`; DeiT, Touvron et al.
-    2021, arXiv 2012.12877, section 4): the prediction is the mean of both.
+    the Singularformer paper), gelu of `all` side by side with zeros up to the longest (as in the Flowformer
+    paper's experiments on series), or the last state of a learned token before all others (`cls`). Dense
+    layers with GELU follow, of the widths `head`, then the map to the outputs. `cls_distilled` has a second
+    such token with a map of its own, which learns from a teacher (the task `distillation`; DeiT, Touvron et
+    al. 2021, arXiv 2012.12877, section 4): the prediction is the mean of both.
     `drop_path` is the rate of stochastic depth in the last layer, growing evenly from 0 in the first.
     `positions`: a learned table, `sinusoidal` (Vaswani et al. 2017, section 3.5), or none. `max_tokens`, by
     default the longest sequence of the data, is the length of that table.
@@ -106,7 +107,7 @@ class SequenceSpec:
     attention_dropout: float = 0.0
     norm: Literal["pre", "post"] = "pre"
     drop_path: float = 0.0
-    readout: Literal["mean", "max", "max_mean", "cls", "cls_distilled"] = "mean"
+    readout: Literal["mean", "max", "max_mean", "all", "cls", "cls_distilled"] = "mean"
     head: tuple[int, ...] = ()
     positions: Literal["learned", "sinusoidal", "none"] = "learned"
     causal: bool = False

@@ -45,7 +45,7 @@ def padded(rows, length, places=None, garbage=0):
 ROWS = [[3, 1, 4, 1, 5], [9, 2], [6]]
 
 
-@pytest.mark.parametrize("readout", ["mean", "max", "max_mean", "cls", "cls_distilled"])
+@pytest.mark.parametrize("readout", ["mean", "max", "max_mean", "all", "cls", "cls_distilled"])
 @pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
 def test_padding_anywhere_and_of_any_content_changes_nothing(name, readout):
     model = build(name, readout=readout)
@@ -80,6 +80,17 @@ def test_the_readouts_are_what_they_say():
         }[readout]
         found = model(batch).prediction
         torch.testing.assert_close(found, model.readout(vector), rtol=1e-9, atol=1e-9)
+
+
+def test_all_tokens_side_by_side():
+    batch, model = padded(ROWS[:2], 5), build(readout="all")
+    states = torch.nn.functional.gelu(model.encode(batch.tokens, batch.token_mask))
+    assert model.readout.weight.shape == (3, 12 * 8)
+    for b, row in enumerate(ROWS[:2]):
+        vector = torch.zeros(12, 8, dtype=torch.float64)
+        vector[: len(row)] = states[b, : len(row)]
+        expected = model.readout.weight @ vector.flatten() + model.readout.bias
+        torch.testing.assert_close(model(batch).prediction[b], expected)
 
 
 def test_a_distilled_model_has_two_tokens_and_two_maps():
