@@ -112,7 +112,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "pathfinder": Experiment(
         "lra/pathfinder_small.yaml",
         CONTROLS,
-        "16 x 16 pixels, three dashes, no distractors; a smaller encoder, minutes of training; our own generator",
+        "16 x 16 pixels, three dashes, no distractors, our own generator; a smaller encoder, minutes",
         {},
         {
             "softmax": 0.7140,
