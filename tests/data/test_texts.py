@@ -150,8 +150,11 @@ def test_a_folder_of_ones_own_classes(tmp_path):
     assert bytes(b - 1 for b in data.sequences[row].tolist()).decode() == "a £ sign"
 
 
-def test_a_folder_with_its_own_splits(tmp_path):
-    for split, count in (("train", 10), ("valid", 2), ("test", 3)):
+@pytest.mark.parametrize(
+    "names", [("train", "valid", "test"), ("training", "val", "testing"), ("Train", "validation", "Test")]
+)
+def test_a_folder_with_its_own_splits(tmp_path, names):
+    for split, count in zip(names, (10, 2, 3), strict=True):
         class_folders(
             tmp_path / split, [(name, f"{split} {name} {n}") for name in "ab" for n in range(count)]
         )
@@ -163,6 +166,18 @@ def test_a_folder_with_its_own_splits(tmp_path):
     assert folds[0].spec.vocabulary != folds[1].spec.vocabulary  # each fold has its own training rows
     bytes_of = [TextFolder(root=tmp_path, folds=3, fold=fold, tokens="bytes") for fold in range(3)]
     assert len({data.spec.vocabulary for data in bytes_of}) == 1
+
+
+def test_two_folders_of_one_split_are_named(tmp_path):
+    for split in ("train", "val", "valid"):
+        class_folders(tmp_path / split, [(name, f"{split} {name}") for name in "ab"])
+    with pytest.raises(MolsliceError, match="val and valid are both the split valid; keep one of them"):
+        TextFolder(root=tmp_path)
+
+
+def test_without_a_folder_to_train_on_all_are_classes(tmp_path):
+    class_folders(tmp_path, [(name, f"{name} {n}") for name in ("test", "val", "valid") for n in range(10)])
+    assert TextFolder(root=tmp_path).class_names == ("test", "val", "valid")
 
 
 def test_texts_without_a_token_keep_their_rows(tmp_path):
