@@ -36,14 +36,11 @@ class Imdb(TextDataset):
         return Documents.of_classes(parts, self.target, self.class_names)
 
     def _read_split(self, root: Path, split: str) -> Labeled:
-        if (root / split).is_dir():
-            return read_class_folders(root / split, self.class_names, pattern="*.txt")
-        tables = [path for path in (root / f"{split}.jsonl", root / f"{split}.jsonl.gz") if path.is_file()][
-            :1
-        ]
-        tables = tables or _parquet_files(root, split)
+        tables = _find(root, split)
         if not tables:
             raise self.missing(root, f"{split}/, {split}.jsonl(.gz) nor {split}*.parquet")
+        if tables[0].is_dir():
+            return read_class_folders(tables[0], self.class_names, pattern="*.txt")
         texts: list[str] = []
         classes: list[str] = []
         for path in tables:
@@ -69,11 +66,17 @@ class Imdb(TextDataset):
             MolsliceError: no `root`, no library `datasets`, or whatever the network or the disk says.
         """
         root = download_folder(options)
-        if all(_parquet_files(root, split) for split in SPLITS):
+        if all(_find(root, split) for split in SPLITS):
             return
         for split, table in load_hub(HUB, SPLITS).items():
             keep_file(root / f"{split}.parquet", lambda part, table=table: table.to_parquet(str(part)))
 
 
-def _parquet_files(root: Path, split: str) -> list[Path]:
+def _find(root: Path, split: str) -> list[Path]:
+    """What a split is read from: the folder of its classes, or files; nothing if it is missing."""
+    if (root / split).is_dir():
+        return [root / split]
+    for path in (root / f"{split}.jsonl", root / f"{split}.jsonl.gz"):
+        if path.is_file():
+            return [path]
     return sorted(root.glob(f"{split}*.parquet")) or sorted(root.glob(f"plain_text/{split}*.parquet"))

@@ -36,20 +36,20 @@ class R8(TextDataset):
         return Documents.of_classes(parts, self.target, self.class_names)
 
     def _read_split(self, root: Path, split: str) -> Labeled:
-        names = [name.format(split) for name in FILES]
-        found = [path for name in names for path in (root / name, root / f"{name}.gz") if path.is_file()]
-        if not found:
+        path = _find(root, split)
+        if path is None:
+            names = [name.format(split) for name in FILES]
             raise self.missing(root, f"{', '.join(names[:-1])} nor {names[-1]}, with or without .gz")
         texts, classes = [], []
-        for number, line in enumerate(read_lines(found[0]), start=1):
+        for number, line in enumerate(read_lines(path), start=1):
             if not line.strip():
                 continue
             topic, tab, text = line.partition("\t")
             if not tab:
-                raise MolsliceError(f"{found[0]}, line {number} is not `topic TAB text`: {line[:40]!r}")
+                raise MolsliceError(f"{path}, line {number} is not `topic TAB text`: {line[:40]!r}")
             texts.append(text)
             classes.append(topic.strip())
-        return Labeled(found[0], texts, classes)
+        return Labeled(path, texts, classes)
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
@@ -59,7 +59,7 @@ class R8(TextDataset):
             MolsliceError: no `root`, no library `datasets`, or whatever the network or the disk says.
         """
         root = download_folder(options)
-        if all((root / f"{split}.tsv").is_file() for split in SPLITS):
+        if all(_find(root, split) for split in SPLITS):
             return
         for split, rows in load_hub(HUB, SPLITS).items():
             lines = [f"{cls._topic(row['label'])}\t{' '.join(row['text'].split())}\n" for row in rows]
@@ -71,3 +71,10 @@ class R8(TextDataset):
     def _topic(cls, label: object) -> str:
         """The Hub's labels are numbers of the topics in the order of the alphabet."""
         return cls.class_names[label] if isinstance(label, int) else str(label)
+
+
+def _find(root: Path, split: str) -> Path | None:
+    """The file that a split is read from; None where there is none."""
+    names = [name.format(split) for name in FILES]
+    paths = (path for name in names for path in (root / name, root / f"{name}.gz"))
+    return next((path for path in paths if path.is_file()), None)

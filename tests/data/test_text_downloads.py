@@ -57,6 +57,32 @@ def test_from_the_hub_once(tmp_path, hub, member, count):
     }
 
 
+@pytest.mark.parametrize(
+    ("member", "file"),
+    [
+        (Imdb, "{}/pos/0.txt"),
+        (Imdb, "{}.jsonl.gz"),
+        (Imdb, "plain_text/{}-00000-of-00001.parquet"),
+        (R8, "{}.tsv.gz"),
+        (R8, "r8-{}-stemmed.txt"),
+    ],
+)
+def test_what_is_read_is_not_fetched(tmp_path, hub, member, file):
+    for split in ("train", "test"):
+        assert not hub
+        path = tmp_path / file.format(split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    member.download({"root": tmp_path})
+    assert not hub
+    path.unlink()
+    if path.parent.name == "pos":
+        path.parent.rmdir()
+        (tmp_path / "test").rmdir()
+    member.download({"root": tmp_path})
+    assert len(hub) == 2
+
+
 def test_newsgroups_come_through_scikit_learn(tmp_path, monkeypatch):
     asked = []
 
