@@ -1,6 +1,7 @@
 """Data sets of the Hugging Face Hub, fetched only when asked, and files that appear when they are whole."""
 
 import importlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from typing import Any
 
 from molslice.types import MolsliceError
 
-__all__ = ["download_folder", "hub_errors", "import_datasets", "keep_file", "load_hub"]
+__all__ = ["claim_folder", "download_folder", "hub_errors", "import_datasets", "keep_file", "load_hub"]
+
+SOURCE = "SOURCE.json"  # beside what was fetched: `hub`, `subset` and what else the fetching notes
 
 
 def download_folder(options: Mapping[str, Any]) -> Path:
@@ -27,6 +30,29 @@ def download_folder(options: Mapping[str, Any]) -> Path:
     except OSError as error:
         raise MolsliceError(f"cannot make the folder {root}: {error.strerror}") from error
     return root
+
+
+def claim_folder(root: Path, source: Mapping[str, Any], *, fetched: bool = False) -> Mapping[str, Any]:
+    """What is noted in `root` of the data that were fetched into it; nothing of older or hand-made files.
+
+    With `fetched` it is noted now, unless it is already.
+
+    Raises:
+        MolsliceError: other data than those of `source` were fetched into it, or the note does not read.
+    """
+    path = root / SOURCE
+    if fetched and not path.exists():
+        keep_file(path, lambda part: part.write_text(json.dumps(dict(source)) + "\n", "utf-8"))
+    if not path.is_file():
+        return {}
+    try:
+        noted = json.loads(path.read_text("utf-8"))
+        names = [f"{each['hub']} {each.get('subset', '')}".strip() for each in (noted, source)]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise MolsliceError(f"{path} does not say what was fetched: {error}") from error
+    if names[0] != names[1]:
+        raise MolsliceError(f"the folder {root} holds {names[0]}, not {names[1]}; give another data.root")
+    return noted
 
 
 def load_hub(name: str, splits: Sequence[str], subset: str | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from molslice.data.hub import download_folder, keep_file, load_hub
+from molslice.data.hub import claim_folder, download_folder, keep_file, load_hub
 from molslice.data.lexicon import Line
 from molslice.data.lines import read_byte_lines, read_lines
 from molslice.data.parquet import read_parquet
@@ -93,16 +93,21 @@ def download_wikitext(options: Mapping[str, Any]) -> None:
     each line with its end, and "" for the line " \n": the files come out as they were.
 
     Raises:
-        MolsliceError: no `root`, an unknown version, the library is missing, the network or the disk fails.
+        MolsliceError: no `root`, an unknown version, a `root` with the other one, the library is missing, the
+            network or the disk fails.
     """
     version = options.get("version", 103)
     _check_version(version)
     root = download_folder(options)
+    source = {"hub": HUB, "subset": f"wikitext-{version}"}  # .tokens and .raw may lie side by side
+    claim_folder(root, source)
     ending, subset = ("tokens", "v1") if options.get("tokens", "words") == "words" else ("raw", "raw-v1")
     files = {split: root / f"wiki.{split}.{ending}" for split in HUB_SPLITS}
     missing = {HUB_SPLITS[split]: path for split, path in files.items() if not path.is_file()}
     if missing:
-        for split, rows in load_hub(HUB, list(missing), f"wikitext-{version}-{subset}").items():
+        tables = load_hub(HUB, list(missing), f"{source['subset']}-{subset}")
+        claim_folder(root, source, fetched=not any(_in_folder(root, split, "words") for split in HUB_SPLITS))
+        for split, rows in tables.items():
             keep_file(missing[split], lambda path, rows=rows: _write_lines(path, rows))
 
 

@@ -283,15 +283,42 @@ def test_the_download_is_the_files_as_they_were(make, hub, tmp_path):
     assert hub[0] == ("Salesforce/wikitext", "wikitext-2-v1", "train")
     for split, text in TEXTS.items():
         assert (root / f"wiki.{split}.tokens").read_text() == text
-    assert sorted(path.name for path in root.iterdir()) == [f"wiki.{s}.tokens" for s in sorted(TEXTS)]
+    names = sorted(path.name for path in root.iterdir())
+    assert names == ["SOURCE.json", *(f"wiki.{s}.tokens" for s in sorted(TEXTS))]
     assert spoken(make(**options), "train") == spoken(make(), "train")
     (root / "wiki.test.tokens").unlink()
     del hub[:]
     Wikitext.download(options)
     assert [split for *_, split in hub] == ["test"]
-    Wikitext.download({"root": root, "tokens": "characters"})
-    assert hub[-1][1] == "wikitext-103-raw-v1"
+    Wikitext.download({**options, "tokens": "characters"})
+    assert hub[-1][1] == "wikitext-2-raw-v1"
     assert (root / "wiki.train.raw").read_text() == TRAIN
+
+
+@pytest.mark.parametrize("tokens", ["words", "characters"])
+def test_another_version_needs_another_folder(hub, tmp_path, tokens):
+    Wikitext.download({"root": tmp_path, "version": 2})
+    del hub[:]
+    (tmp_path / "wiki.test.tokens").unlink()
+    with pytest.raises(
+        MolsliceError, match=f"{tmp_path} holds .*wikitext-2, not .*wikitext-103; give another"
+    ):
+        Wikitext.download({"root": tmp_path, "tokens": tokens})
+    assert not hub
+    (tmp_path / "SOURCE.json").write_text("[]")
+    with pytest.raises(MolsliceError, match=r"SOURCE\.json does not say what was fetched"):
+        Wikitext.download({"root": tmp_path})
+
+
+@pytest.mark.parametrize("missing", [[], ["test"]])
+def test_nothing_is_said_of_files_that_were_not_fetched(hub, tmp_path, missing):
+    root = folder_of(tmp_path / "own")
+    for split in missing:
+        (root / f"wiki.{split}.tokens").unlink()
+    for version in (2, 103):
+        Wikitext.download({"root": root, "version": version})
+    assert [split for *_, split in hub] == missing
+    assert sorted(path.name for path in root.iterdir()) == [f"wiki.{s}.tokens" for s in sorted(TEXTS)]
 
 
 def test_a_download_that_fails_says_why(hub, tmp_path, monkeypatch):
