@@ -33,6 +33,7 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
 }
 FOLDERS = {"digits": "MNIST", "fashion": "FashionMNIST"}  # where torchvision puts them
 HUB = {"digits": "ylecun/mnist", "fashion": "zalando-datasets/fashion_mnist"}
+TRAIN_IMAGES = "train-images-idx3-ubyte"
 UNSIGNED_BYTES = 8  # of the idx format, its third byte
 SIDE = 28
 
@@ -71,6 +72,11 @@ class Mnist(ImageDataset):
         self.class_names = _class_names(variant)
         cutting = Cutting(tokens, patch, True, augment)
         folder = _find_folder(Path(root), variant)
+        if folder is None:
+            raise MolsliceError(
+                f"no {TRAIN_IMAGES} or {TRAIN_IMAGES}.gz in {root}; "
+                "`molslice prepare --config ... --download` fetches it there"
+            )
         self.source = str(folder)
         images, labels = [], []
         for part in ("train", "t10k"):
@@ -112,23 +118,24 @@ def _class_names(variant: str) -> tuple[str, ...]:
     return CLASSES[variant]
 
 
-def _find_folder(root: Path, variant: str) -> Path:
-    name = "train-images-idx3-ubyte"
-    for folder in (root, root / FOLDERS[variant] / "raw", root / "raw"):
-        if any((folder / f"{name}{ending}").is_file() for ending in ("", ".gz")):
-            return folder
-    raise MolsliceError(
-        f"no {name} or {name}.gz in {root}; `molslice prepare --config ... --download` fetches it there"
-    )
+def _find_folder(root: Path, variant: str) -> Path | None:
+    folders = (root, root / FOLDERS[variant] / "raw", root / "raw")
+    return next((folder for folder in folders if find_idx(folder, TRAIN_IMAGES)), None)
+
+
+def find_idx(folder: Path, name: str) -> Path | None:
+    """The idx file of that name in a folder, plain or compressed; None where there is none."""
+    # some archives have a dot before the number of dimensions
+    dotted = name.replace("-idx", ".idx")
+    files = (folder / file for file in (name, f"{name}.gz", dotted, f"{dotted}.gz"))
+    return next((file for file in files if file.is_file()), None)
 
 
 def _find_file(folder: Path, name: str) -> Path:
-    # some archives have a dot before the number of dimensions
-    dotted = name.replace("-idx", ".idx")
-    for file in (name, f"{name}.gz", dotted, f"{dotted}.gz"):
-        if (folder / file).is_file():
-            return folder / file
-    raise MolsliceError(f"{folder} holds neither {name} nor {name}.gz")
+    file = find_idx(folder, name)
+    if file is None:
+        raise MolsliceError(f"{folder} holds neither {name} nor {name}.gz")
+    return file
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:

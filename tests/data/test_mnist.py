@@ -57,8 +57,9 @@ def test_dots_in_the_names(tmp_path):
     for part in ("train", "t10k"):
         for kind in ("images.idx3", "labels.idx1"):
             assert (tmp_path / f"{part}-{kind}-ubyte").is_file()
-    (tmp_path / "train-images.idx3-ubyte").rename(tmp_path / "train-images-idx3-ubyte")
     assert len(Mnist(root=tmp_path)) == 26
+    write(tmp_path / "packed" / "MNIST" / "raw", compressed=True, dot=True)
+    assert len(Mnist(root=tmp_path / "packed")) == 26
 
 
 def test_what_is_missing_or_damaged_is_named(tmp_path):
