@@ -100,16 +100,18 @@ class Mnist(ImageDataset):
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
-        """Fetch the files into `root` from the Hugging Face Hub.
+        """Fetch the files into `root` from the Hugging Face Hub; nothing where they are there.
 
         Raises:
-            MolsliceError: the library `datasets` is missing, or the network or the disk fails.
+            MolsliceError: `root` holds another variant, the library `datasets` is missing, or the network or
+                the disk fails.
         """
         from molslice.data.fetch import fetch_idx
 
         variant = options.get("variant", "digits")
         _class_names(variant)
-        fetch_idx(HUB[variant], Path(options["root"]))
+        root = Path(options["root"])
+        fetch_idx(HUB[variant], root, _find_folder(root, variant))
 
 
 def _class_names(variant: str) -> tuple[str, ...]:

@@ -115,9 +115,27 @@ def test_fetching_from_the_hub(tmp_path, monkeypatch):
     assert data.class_names == ("cat", "dog")
     np.testing.assert_array_equal(data.images, np.concatenate([IMAGES, IMAGES]))
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
+        "SOURCE.json",
         "test-00000-of-00001.parquet",
         "train-00000-of-00001.parquet",
     ]
+    ImageParquet.download(options)
+    assert asked == ["me/pets"]  # it was there
+    with pytest.raises(MolsliceError, match="data holds me/pets, not me/birds; give another data.root"):
+        ImageParquet.download({**options, "hub": "me/birds"})
+    (tmp_path / "data" / "train-00000-of-00001.parquet").unlink()  # as if it had been interrupted
+    ImageParquet.download(options)
+    assert asked == ["me/pets"] * 2
+    assert (tmp_path / "data" / "train-00000-of-00001.parquet").is_file()
+
+
+@pytest.mark.parametrize("file", ["default/train/0000.parquet", "birds.parquet"])
+def test_tables_that_are_there_are_not_fetched(tmp_path, monkeypatch, file):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    path = write_table(tmp_path / "data" / file, FILES, [0, 1] * 6)
+    for root in (tmp_path / "data", path):
+        ImageParquet.download({"root": root, "hub": "me/birds"})
+    assert not list(tmp_path.rglob("SOURCE.json"))
 
 
 def test_what_goes_wrong_with_the_hub(tmp_path, monkeypatch):

@@ -124,9 +124,37 @@ def test_fetching_from_the_hub(tmp_path, monkeypatch, variant, name):
     np.testing.assert_array_equal(data.images[..., 0], np.concatenate([TRAIN, TEST]))
     assert data.targets[:, 0].tolist() == LABELS.tolist()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "new").iterdir()}
-    assert len(before) == 4
+    assert len(before) == 5
     Mnist.download(options)
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "new").iterdir()}
+    assert asked == [name]
+    (tmp_path / "new" / "t10k-labels-idx1-ubyte.gz").unlink()
+    Mnist.download(options)
+    assert asked == [name] * 2
+    assert before.keys() == set((tmp_path / "new").iterdir())
+    other = {"digits": "fashion", "fashion": "digits"}[variant]
+    with pytest.raises(MolsliceError, match=f"new holds {name}, not .*; give another data.root"):
+        Mnist.download({**options, "variant": other})
+
+
+@pytest.mark.parametrize("dot", [False, True])
+@pytest.mark.parametrize("place", ["", "FashionMNIST/raw"])
+def test_files_that_are_there_are_not_fetched(tmp_path, monkeypatch, place, dot):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    write(tmp_path / place, dot=dot)
+    Mnist.download({"root": tmp_path, "variant": "fashion"})
+    assert not list(tmp_path.rglob("SOURCE.json"))
+
+
+def test_what_is_missing_is_fetched_without_a_claim_to_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda name: hub_tables()))
+    write(tmp_path)
+    (tmp_path / "t10k-images-idx3-ubyte").unlink()
+    Mnist.download({"root": tmp_path})
+    assert len(Mnist(root=tmp_path)) == 26
+    names = {path.name for path in tmp_path.iterdir()}
+    assert len(names) == 4
+    assert "t10k-images-idx3-ubyte.gz" in names
 
 
 def test_what_goes_wrong_with_fetching(tmp_path, monkeypatch):
