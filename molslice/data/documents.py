@@ -48,8 +48,11 @@ class Documents:
             min_members: rows of a class with fewer of them, over all splits, lose their label.
 
         Raises:
-            MolsliceError: a class that is none of `class_names`, or no class at all.
+            MolsliceError: a split without rows, a class that is none of `class_names`, or no class at all.
         """
+        for split, part in parts.items():
+            if not part.texts:
+                raise MolsliceError(f"{part.source}, which is to be the split {split!r}, has no rows")
         words = [word for part in parts.values() for word in part.classes]
         names = tuple(class_names) or tuple(_found(words, min_members))
         if not names:

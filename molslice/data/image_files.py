@@ -102,8 +102,8 @@ def decode_all(
 
 
 def files_identity(paths: Sequence[Path], root: Path) -> str:
-    """What distinguishes files without reading them, as one sum: names, bytes, times of the last change."""
-    total = hashlib.sha256()
+    """What distinguishes files without reading them, as one sum: places, bytes, times of the last change."""
+    total = hashlib.sha256(f"{root.resolve()}\n".encode())  # unpacked archives may share names and times
     for path in paths:
         state = path.stat()
         total.update(f"{path.relative_to(root).as_posix()}\n{state.st_size} {state.st_mtime_ns}\n".encode())

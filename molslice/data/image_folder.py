@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from molslice.data.image_files import Decoding, Fit, class_folders, decode_all, files_identity
+from molslice.data.image_files import Decoding, Fit, class_folders, decode_all, files_identity, is_image
 from molslice.data.image_splits import Dividing, checked_scale, rows_of
 from molslice.data.images import Augment, Cutting, ImageDataset, Pictures, Tokens
 from molslice.data.splits import ALIASES, NAMES
@@ -134,14 +134,18 @@ def _find_files(root: Path) -> _Files:
 
 def _add_split(files: _Files, split: str, folder: Path) -> None:
     found = class_folders(folder)
+    loose = sorted(path for path in folder.iterdir() if is_image(path) and path.is_file())
     if (folder / TINY_LABELS).is_file():
         found = _tiny_images(folder)
-    elif split == "test" and not set(found) & set(files.classes):
-        images = sorted(image for images in found.values() for image in images)
+    elif split == "test" and len(found) + bool(loose) == 1 and not set(found) & set(files.classes):
+        # test images whose classes are not public, in the folder itself or in one below, as in Tiny-ImageNet
+        images = loose or next(iter(found.values()))
         files.paths += images
         files.labels += [-1] * len(images)
         files.counts[split] = len(images)
         return
+    elif loose:
+        raise MolsliceError(f"{loose[0]} lies in no folder of a class: images lie in {folder}/<class>/")
     files.add(split, found, folder)
 
 

@@ -95,6 +95,8 @@ def read_table(
             )
         bounds.setdefault(name, []).append(np.arange(start, start + len(labels[-1]), dtype=np.int64))
         names.append(name)
+    if not any(map(len, labels)):
+        raise MolsliceError(f"{files[0]} and the files beside it hold no rows")
     splits = {name: np.concatenate(bounds[name]) for name in sorted(bounds, key=NAMES.index)}
     classes = _class_names(files[0], schema, label_column)
     return ImageTable(tuple(files), image_column, np.concatenate(labels), classes, splits)
@@ -140,7 +142,7 @@ def _labels(path: Path, image_column: str, label_column: str) -> np.ndarray:
         raise MolsliceError(
             f"{path}, column {label_column!r}: classes are whole numbers from 0 up, it holds {column.type}"
         )
-    return column.fill_null(-1).to_numpy().astype(np.int64)
+    return column.cast(pa.int64()).fill_null(-1).to_numpy()
 
 
 def _class_names(path: Path, schema: Any, label_column: str) -> tuple[str, ...]:  # noqa: ANN401

@@ -16,6 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from molslice.data import lines, prepare, splits
+from molslice.data.image_files import files_identity
 from molslice.data.pathfinder_drawing import draw_pictures
 from molslice.data.pathfinder_placing import pictures
 from molslice.data.pathfinder_rule import RULES, PathfinderRule
@@ -226,13 +227,11 @@ def _kept_folder(root: Path, size: int, folders: Sequence[Path]) -> dict[str, np
             "pathfinder32/curv_contour_length_14, or leave out root to have pictures made"
         )
     files = [root / folder / name for folder, name, _ in rows]
-    stats = [(stat.st_mtime_ns, stat.st_size) for stat in (file.stat() for file in files if file.exists())]
     identity = {
-        "format": "pathfinder-folder-1",
-        "root": str(root.resolve()),
+        "format": "pathfinder-folder-2",
         "size": size,
         "sha256": [prepare.file_checksum(table) for table in tables],
-        "files": [len(stats), sum(size for _, size in stats), max(stats, default=(0, 0))[0]],
+        "files": files_identity([file for file in files if file.exists()], root),
     }
     labels = np.array([label for _, _, label in rows], np.float32)[:, None]
     return keep_arrays(folders, identity, lambda: _read_files(root, files, labels, size))

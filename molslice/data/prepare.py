@@ -1,7 +1,6 @@
 """A file of SMILES becomes a store of molecules: once, in parallel, and kept for the next time."""
 
 import contextlib
-import errno
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -24,12 +23,11 @@ import molslice
 from molslice.chem import FEATURIZER_VERSION
 from molslice.data.packed import PackedMolecules
 from molslice.data.store import MoleculeStore
-from molslice.data.store_writer import SCHEMA_VERSION
+from molslice.data.store_writer import FAILING, SCHEMA_VERSION, failing_disk
 from molslice.types import MolsliceError
 
 CHUNK_ROWS = 2_000
 PARALLEL_ROWS = 20_000  # fewer rows are done before worker processes are up
-FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # other errors: a place not to be written
 Chunks = Iterator[tuple[list[str], np.ndarray]]
 
 
@@ -81,10 +79,7 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
             if isinstance(error, FileExistsError) and path.is_dir():  # another process was quicker
                 return MoleculeStore.open(path)
             if error.errno in FAILING:
-                raise MolsliceError(
-                    f"{error.filename}: {error.strerror}; nothing is left there. Another place can be "
-                    "given by the option cache_dir or the environment variable MOLSLICE_CACHE"
-                ) from error
+                raise MolsliceError(failing_disk(error)) from error
     return MoleculeStore.from_packed(
         _featurized(source, how),
         target_names=source.target_names,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from abc import abstractmethod
@@ -14,7 +15,10 @@ import numpy as np
 import torch
 
 from molslice.data.base import Dataset
+from molslice.data.store_writer import FAILING, failing_disk
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
+
+logger = logging.getLogger(__name__)
 
 HEADER = "header.json"
 FORMAT = "molslice-sequences-1"
@@ -162,7 +166,10 @@ def keep_arrays(
 
     They lie in the first of `folders` that can be written, under a name from `identity` (what they are made
     of: file checksums, options), and are written under another name and renamed when whole. Where nothing can
-    be written they stay in memory.
+    be written they stay in memory, with a warning.
+
+    Raises:
+        MolsliceError: the disk is full or fails.
     """
     text = json.dumps([FORMAT, identity], sort_keys=True, default=str)
     name = hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -174,6 +181,8 @@ def keep_arrays(
     for folder in folders:
         if _write_arrays(folder, name, identity, arrays):
             return _open_arrays(folder / name) or arrays
+    tried = ", ".join(map(str, folders)) or "no folder"
+    logger.warning("what was made stays in memory and will be made again: nothing can be kept in %s", tried)
     return arrays
 
 
@@ -189,9 +198,12 @@ def _write_arrays(
         (part / HEADER).write_text(json.dumps(header, indent=2, default=str) + "\n", encoding="utf-8")
         shutil.rmtree(place, ignore_errors=True)  # damaged, or it would have been found
         part.replace(place)
-    except OSError:
-        shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        if error.errno in FAILING:
+            raise MolsliceError(failing_disk(error)) from error
         return _open_arrays(place) is not None  # another process may have been faster
+    finally:
+        shutil.rmtree(part, ignore_errors=True)  # also after Ctrl-C; gone already where all went well
     return True
 
 
@@ -199,5 +211,11 @@ def _open_arrays(place: Path) -> dict[str, np.ndarray] | None:
     try:
         header = json.loads((place / HEADER).read_text(encoding="utf-8"))
         return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in header["arrays"]}
-    except (OSError, ValueError, KeyError):
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        EOFError,
+    ):  # the last for a file that was cut to nothing
         return None

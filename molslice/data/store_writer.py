@@ -21,6 +21,17 @@ HEADER = "header.json"
 STALE_SECONDS = 24 * 3600  # what a killed process left is removed after a day
 
 
+FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # other errors: a place not to be written
+
+
+def failing_disk(error: OSError) -> str:
+    """What to say of a disk that is full or fails."""
+    return (
+        f"{error.filename or 'the cache'}: {error.strerror or error}; nothing is left there. Another place "
+        "can be given by the option cache_dir or the environment variable MOLSLICE_CACHE"
+    )
+
+
 class _ArrayFile:
     """An .npy file written piece by piece; its length is put into the header when it is known."""
 

@@ -1,5 +1,7 @@
 """One's own images in folders of classes."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -161,3 +163,27 @@ def test_bad_folders_are_named(tmp_path):
     (tmp_path / "empty" / "train").mkdir(parents=True)
     with pytest.raises(MolsliceError, match="train holds no images"):
         ImageFolder(root=tmp_path / "empty")
+
+
+def test_folders_of_equal_names_and_times_are_told_apart(tmp_path):
+    for name, level in (("one", 10), ("other", 200)):
+        (tmp_path / name / "a").mkdir(parents=True)
+        for number in range(12):
+            file = tmp_path / name / "a" / f"{number}.bmp"
+            file.write_bytes(encoded(np.full((8, 8, 3), level, np.uint8), "BMP"))
+            os.utime(file, (0, 0))
+    assert ImageFolder(root=tmp_path / "one", patch=4).images.max() == 10
+    assert ImageFolder(root=tmp_path / "other", patch=4).images.min() == 200
+
+
+def test_test_images_are_neither_lost_nor_robbed_of_their_class(tmp_path):
+    fill(tmp_path, {"train/a": 4, "train/b": 4, "test/A": 2, "test/B": 2})
+    with pytest.raises(MolsliceError, match="test holds images of 'A', no class of train"):
+        ImageFolder(root=tmp_path, patch=4)
+    fill(tmp_path / "flat", {"train/a": 4, "train/b": 4, "val/a": 2, "test": 3})
+    data = ImageFolder(root=tmp_path / "flat", patch=4)
+    assert sizes(data) == {"train": 8, "valid": 2, "test": 3}
+    assert np.isnan(data.targets[data.splits["test"]]).all()
+    fill(tmp_path / "mixed", {"train/a": 4, "train": 1})
+    with pytest.raises(MolsliceError, match=r"train/0.png lies in no folder of a class"):
+        ImageFolder(root=tmp_path / "mixed", patch=4)

@@ -144,3 +144,20 @@ def test_what_goes_wrong_with_the_hub(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MolsliceError, match=r"fetching me/pets needs the library datasets"):
         ImageParquet.download({"root": tmp_path, "hub": "me/pets"})
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "uint64"])
+def test_classes_of_any_whole_type(kind, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = write_table(tmp_path / "train.parquet", FILES, [0, 1] * 6)
+    table = pq.read_table(path)
+    labels = pa.array([None, 1, *[0, 1] * 5], getattr(pa, kind)())
+    pq.write_table(table.set_column(table.schema.get_field_index("label"), "label", labels), path)
+    data = ImageParquet(root=path, patch=4)
+    assert data.targets[1:, 0].tolist() == [1, *[0, 1] * 5]
+    assert np.isnan(data.targets[0, 0])
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    with pytest.raises(MolsliceError, match="train.parquet and the files beside it hold no rows"):
+        ImageParquet(root=path, patch=4)

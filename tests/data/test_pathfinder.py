@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -310,3 +311,16 @@ def test_pictures_that_do_not_read_keep_their_rows(tmp_path):
             np.testing.assert_array_equal(dataset.sequences[row].reshape(32, 32), pixels[row])
     with pytest.raises(MolsliceError, match=r"none of the 20 pictures .*32 x 32 pixels instead of 64 x 64"):
         Pathfinder(root=root, size=64)
+
+
+def test_pictures_that_change_places_are_read_again(tmp_path):
+    pixels, _ = write_folder(tmp_path / "arena", files=1)
+    first, second = (tmp_path / "arena" / "imgs" / "0" / f"sample_{n}.png" for n in (3, 4))
+    for file, time in ((first, 10**9), (second, 2 * 10**9)):
+        os.utime(file, (time, time))
+    Pathfinder(root=tmp_path / "arena")
+    first.rename(tmp_path / "aside.png")
+    second.rename(first)
+    (tmp_path / "aside.png").rename(second)
+    found = Pathfinder(root=tmp_path / "arena").sequences.values.reshape(-1, 32, 32)
+    np.testing.assert_array_equal(found[[3, 4]], pixels[[4, 3]])

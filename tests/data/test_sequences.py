@@ -1,5 +1,7 @@
 """Sequences end to end, their batches, and arrays that are kept."""
 
+import errno
+
 import numpy as np
 import pytest
 import torch
@@ -107,17 +109,40 @@ def test_kept_arrays_are_made_once_for_each_identity(tmp_path):
     assert not list((tmp_path / "cache").glob(".*"))
 
 
-def test_damaged_arrays_are_made_again(tmp_path):
+@pytest.mark.parametrize("left", [20, 0])
+def test_damaged_arrays_are_made_again(left, tmp_path):
     for number in range(2):
         found = keep_arrays([tmp_path], {}, lambda: {"values": np.arange(3)})
         assert found["values"].tolist() == [0, 1, 2]
         if number == 0:
             (file,) = tmp_path.glob("*/values.npy")
-            file.write_bytes(file.read_bytes()[:20])
+            file.write_bytes(file.read_bytes()[:left])
 
 
-def test_where_nothing_can_be_written_they_stay_in_memory(tmp_path):
+def test_where_nothing_can_be_written_they_stay_in_memory(tmp_path, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     found = keep_arrays([blocked], {}, lambda: {"values": np.arange(2)})
     assert found["values"].tolist() == [0, 1]
+    assert f"nothing can be kept in {blocked}" in caplog.text
+
+
+def test_an_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
+    def interrupt(path, array):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "save", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        keep_arrays([tmp_path], {}, lambda: {"values": np.arange(2)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_an_error_that_names_it(tmp_path, monkeypatch):
+    def fail(path, array):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(np, "save", fail)
+    with pytest.raises(MolsliceError, match=r"values.npy: No space left on device; .*cache_dir"):
+        keep_arrays([tmp_path], {}, lambda: {"values": np.arange(2)})
+    assert not list(tmp_path.iterdir())

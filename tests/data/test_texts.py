@@ -301,3 +301,10 @@ def test_the_real_ones(tmp_path):
     fold = R8(root=shared("reuters_r8"), folds=5, fold=4, fold_over="train", cache_dir=tmp_path)
     assert len(fold.splits["official_test"]) == 2189
     assert len(fold.splits["test"]) == 1097
+
+
+def test_a_split_that_was_cut_to_nothing_is_named(tmp_path):
+    (tmp_path / "train.tsv").write_text("earn\tprofit rises\ngrain\twheat falls\n")
+    (tmp_path / "test.tsv").write_text("")
+    with pytest.raises(MolsliceError, match=r"test.tsv, which is to be the split 'test', has no rows"):
+        build_dataset("r8", {"root": tmp_path})
