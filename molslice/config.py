@@ -5,6 +5,7 @@ error that names the path, the value and what was expected. What the values mean
 """
 
 import dataclasses
+import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 LENGTHS = ("max_steps", "max_epochs", "max_minutes")
+PLAIN = (int, float, bool, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,9 @@ class RunConfig:
     training: TrainingConfig = field(default_factory=lambda: TrainingConfig(max_epochs=100))
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.seed >= 0, "seed", self.seed, "zero or more")
 
 
 def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
@@ -268,7 +273,25 @@ def _gather_options(cls: type, mapping: dict[str, Any], path: str) -> dict[str, 
         if key not in known:
             near = near_names(str(key), known | own)
             raise MolsliceError(f"unknown key '{path}.{key}' for {name!r}; {near}")
+    if registry is DATASETS:
+        hints = typing.get_type_hints(registry.find(name).__init__)
+        options = {
+            key: _option(value, hints.get(key, Any), f"{path}.{key}") for key, value in options.items()
+        }
     return {**{key: value for key, value in mapping.items() if key in own}, "options": options}
+
+
+def _option(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401
+    """An option of a data set: paths and plain values are checked here, other forms by the data set."""
+    choices = [choice for choice in typing.get_args(hint) or (hint,) if choice is not type(None)]
+    if isinstance(hint, types.UnionType) and len(choices) > 1:
+        is_path = {typing.get_origin(choice) or choice for choice in choices} == {str, os.PathLike}
+        empty = value is None and type(None) in typing.get_args(hint)
+        if is_path and not empty and not isinstance(value, str | os.PathLike):
+            raise MolsliceError(f"{where} is {value!r}, expected a path")
+        return value
+    plain = typing.get_origin(hint) is tuple or hint in PLAIN or (len(choices) == 1 and choices[0] in PLAIN)
+    return _convert(value, hint, where) if plain else value
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901

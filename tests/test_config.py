@@ -153,3 +153,31 @@ def test_a_section_can_be_a_bare_name():
 def test_lengths_must_be_positive():
     with pytest.raises(MolsliceError, match="max_steps is 0"):
         TrainingConfig(max_steps=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "expected"),
+    [
+        ("listops", "counts", 5, "tuple"),
+        ("listops", "counts", [1, 2], "tuple"),
+        ("listops", "min_length", "abc", "a whole number"),
+        ("listops", "root", 5, "a path"),
+        ("pathfinder", "num_distractors", 2.5, "a whole number"),
+        ("uea", "valid_fraction", "abc", "a number"),
+        ("imdb", "root", None, "a path"),
+    ],
+)
+def test_options_of_data_sets_have_types(name, option, value, expected):
+    mapping = {"data": {"name": name, option: value}, "model": SEQUENCE}
+    with pytest.raises(MolsliceError, match=rf"data.{option} is .*, expected {expected}"):
+        config_from_mapping(mapping)
+
+
+def test_options_that_take_several_forms_are_left_to_the_data_set():
+    for split in ("scaffold", {"kind": "column", "column": "part"}, None):
+        data = {"name": "csv", "path": "x.csv", "target_columns": ["a"], "split": split}
+        config = config_from_mapping({"data": data, "model": {"preset": "slim"}})
+        assert config.data.options["split"] == split
+
+
+SEQUENCE = {"name": "sequence", "num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2}

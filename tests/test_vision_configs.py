@@ -127,7 +127,9 @@ def test_a_teacher_and_stages_train_on_a_folder_of_images(tmp_path):
         run("deit_distilled", flat | taught | {"data.grey": "true"}, "grey")
     with pytest.raises(MolsliceError, match="needs training.teacher"):
         run("deit_distilled", flat | taught | {"training.teacher": "null"}, "untaught")
-    with pytest.raises(MolsliceError, match="for the task distillation, not for sequence"):
+    with pytest.raises(
+        MolsliceError, match="teacher is 'x', which the task sequence does not take; it is for distillation"
+    ):
         run("image_folder", flat | {"training.teacher": "x"}, "plain")
 
 

@@ -23,6 +23,7 @@ __all__ = ["Predictions", "Predictor", "load_model"]
 
 TOKEN_BUDGET = 8192  # padded tokens a batch; bounds memory, 32 molecules of 256 atoms
 MAX_ROWS = 256
+REDUCED = {"bf16": torch.bfloat16, "16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,8 @@ class Predictor:
     ) -> np.ndarray:
         """What `results` makes of predictions and batch, float32 [rows, num_results], in the order asked for.
 
-        Batches are those of the model's training configuration.
+        Batches are those of the model's training configuration, and so is the precision: what training has
+        reported comes out again.
         """
         values = np.full((len(rows), num_results), np.nan, dtype=np.float32)
         training = self.config.training
@@ -164,10 +166,14 @@ class Predictor:
             batch_size=training.batch_size,
             parts=training.accumulate,
         )
+        reduced = REDUCED.get(self.config.trainer.precision)
+        autocast = torch.autocast(self.device.type, reduced, enabled=reduced is not None)
         with progress_bar(len(rows), dataset.noun, progress) as bar:
             for places in batches:
                 batch = dataset.collate(rows[places]).to(self.device)
-                values[places] = results(self.model(batch).prediction, batch).cpu().numpy()
+                with autocast:
+                    prediction = self.model(batch).prediction
+                values[places] = results(prediction, batch).float().cpu().numpy()
                 bar.update(len(places))
         return values
 

@@ -53,7 +53,7 @@ class SequenceClassifier(nn.Module):
         initialize_linear(self)
         for token in (self.cls_token, self.distillation_token):
             if token is not None:
-                nn.init.normal_(token, std=spec.embedding_std)
+                nn.init.normal_(token, std=spec.position_std or spec.embedding_std)
 
     def forward(self, batch: SequenceBatch) -> ModelOutput:
         """Logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
@@ -132,6 +132,10 @@ class TokenEmbedding(nn.Module):
         longest = spec.max_tokens or data.max_tokens
         if longest is None:
             raise MolsliceError("model.max_tokens is missing, and the data do not say how long they are")
+        if data.max_tokens is not None and longest < data.max_tokens:
+            raise MolsliceError(
+                f"model.max_tokens is {longest}, the data have up to {data.max_tokens} tokens"
+            )
         self.max_tokens = longest
         self.is_table = data.tokens == "ids"
         if self.is_table:
@@ -143,7 +147,7 @@ class TokenEmbedding(nn.Module):
             self.linear = nn.Linear(data.channels, spec.dim)
         self.positions = nn.Parameter(torch.empty(longest, spec.dim)) if spec.positions == "learned" else None
         if self.positions is not None:
-            nn.init.normal_(self.positions, std=spec.embedding_std)
+            nn.init.normal_(self.positions, std=spec.position_std or spec.embedding_std)
         self.waves: Tensor
         if spec.positions == "sinusoidal":
             self.register_buffer("waves", sinusoidal_positions(longest, spec.dim), persistent=False)

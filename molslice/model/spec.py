@@ -91,7 +91,8 @@ class SequenceSpec:
     `drop_path` is the rate of stochastic depth in the last layer, growing evenly from 0 in the first.
     `positions`: a learned table, `sinusoidal` (Vaswani et al. 2017, section 3.5), or none. `max_tokens`, by
     default the longest sequence of the data, is the length of that table.
-    `embedding_std` is the spread that the table of a vocabulary starts with. Without `qkv_bias` the maps to
+    `embedding_std` is the spread that the table of a vocabulary starts with, and, unless `position_std` says
+    otherwise, positions and learned tokens too. Without `qkv_bias` the maps to
     query, key and value have no biases, as in the ViT that the Sliceformer paper measures on.
 
     Raises:
@@ -113,6 +114,7 @@ class SequenceSpec:
     causal: bool = False
     max_tokens: int | None = None
     embedding_std: float = 0.02
+    position_std: float | None = None
     qkv_bias: bool = True
     activation_checkpointing: bool = False
 
@@ -125,8 +127,10 @@ class SequenceSpec:
             raise MolsliceError("with model.readout cls_distilled each token has one map: no model.head")
         if self.readout in ("cls", "cls_distilled") and self.causal:
             raise MolsliceError("in a causal encoder the first token sees no other: read out the mean")
-        if not self.embedding_std > 0:
-            raise MolsliceError(f"model.embedding_std must be positive, got {self.embedding_std}")
+        for name in ("embedding_std", "position_std"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise MolsliceError(f"model.{name} must be positive, got {value}")
         _check_rates(self, ("dropout", "attention_dropout", "drop_path"))
 
 

@@ -17,12 +17,20 @@ class Molecule(Task):
     """Standardized targets under `loss` (mae, mse, huber), classes under binary cross-entropy.
 
     Missing targets (NaN) take no part, neither in the loss nor in its gradient.
+
+    Raises:
+        MolsliceError: targets of another kind, or an unknown loss.
     """
 
     def __init__(
         self, model: nn.Module, targets: TargetInfo, *, loss: Literal["mae", "mse", "huber"] = "mae"
     ) -> None:
         super().__init__(model, targets)
+        if targets.kind not in ("regression", "classification"):
+            raise MolsliceError(
+                f"the task molecule is about numbers and yes or no, the data hold a {targets.kind}; choose "
+                "another: task: sequence (classes), language or decision"
+            )
         if loss not in _REGRESSION_LOSSES:
             raise MolsliceError(f"unknown loss {loss!r}; choices: {', '.join(_REGRESSION_LOSSES)}")
         classes = targets.kind == "classification"

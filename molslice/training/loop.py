@@ -208,10 +208,21 @@ class Run:
                 f"warm-up or trainer.precision 32 may help. The checkpoint in {self.folder} is from before"
             )
 
+    def _refuse_broken_weights(self) -> None:
+        """A loss that is finite may have a gradient that is not."""
+        for name, parameter in self.loop.model.named_parameters():
+            if not torch.isfinite(parameter).all():
+                raise MolsliceError(
+                    f"the weights {name} are not finite after step {self.progress.step}; a smaller "
+                    "optimizer.lr, a longer warm-up or trainer.precision 32 may help. The checkpoint in "
+                    f"{self.folder} is from before"
+                )
+
     def _validate(self) -> None:
         progress, task, model = self.progress, self.loop.task, self.loop.evaluated_model
         losses = self._summed_losses()
         self._refuse_not_finite(losses)
+        self._refuse_broken_weights()
         metrics = self.valid.metrics(model)
         score = task.score(metrics)
         better = progress.best_score is None or score < progress.best_score
@@ -252,6 +263,8 @@ class Run:
         progress = self.progress
         progress.seconds = self._earlier_seconds + time.perf_counter() - self._start
         progress.loss_sum = self._summed_losses()
+        self._refuse_not_finite(progress.loss_sum)  # on a GPU not every step has looked at its loss
+        self._refuse_broken_weights()
         if self.fabric.world_size > 1:
             self._loss_sum.fill_(progress.loss_sum if self.lead else 0.0)
         if self.lead:

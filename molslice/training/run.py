@@ -1,5 +1,6 @@
 """One run: from a configuration to a run folder with a trained model and its errors."""
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 import molslice
-from molslice.config import LENGTHS, RunConfig, config_to_mapping, config_to_yaml, load_config
+from molslice.config import LENGTHS, RunConfig, TrainingConfig, config_to_mapping, config_to_yaml, load_config
 from molslice.data import build_dataset
 from molslice.data.base import Dataset
 from molslice.inference.json_text import to_json
@@ -40,6 +41,7 @@ from molslice.types import DataSpec, MolsliceError
 
 logger = logging.getLogger(__name__)
 
+TASK_SETTINGS = ("loss", "label_smoothing", "teacher")
 # what may change between the parts of a resumed run: where it computes, not what
 MAY_DIFFER = (
     "trainer.accelerator",
@@ -75,11 +77,15 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         TASKS.find(config.task)
         if fabric.is_global_zero:
             _claim(folder, resume)
+        asked = config.training.max_epochs if resume else None
         if resume:
             config = _as_begun(config, folder)
             if (folder / SUMMARY).is_file():
+                summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+                if summary["steps"] == summary["max_steps"]:
+                    _check_epochs(folder, asked, summary["epochs"])
                 logger.info("%s is finished; nothing to resume", folder)
-                return json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+                return summary
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
         # before the processes start: the first one prepares the data, the others find it prepared
@@ -87,7 +93,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         fabric.launch()
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
-        return _train_here(fabric, config, dataset, folder, resume, quiet)
+        return _train_here(fabric, config, dataset, folder, resume, quiet, asked)
 
 
 def _train_here(
@@ -97,6 +103,7 @@ def _train_here(
     folder: Path,
     resume: bool,
     quiet: bool,
+    asked_epochs: int | None,
 ) -> dict[str, Any]:
     """On one of the processes; all return the same."""
     start = time.perf_counter()
@@ -109,15 +116,15 @@ def _train_here(
     torch.manual_seed(config.seed)
     model = build_model(config.model, config.attention, dataset.spec)
     parameters = parameters_by_part(model)
-    options: dict[str, Any] = {name: getattr(config.training, name) for name in TASKS.options(config.task)}
+    options = _task_options(config)
     if "teacher" in options:
         options["teacher"] = _read_teacher(config.training.teacher, targets, dataset.spec)
-    elif config.training.teacher is not None:
-        raise MolsliceError(f"training.teacher is for the task distillation, not for {config.task}")
     task = TASKS.build(config.task, model, targets, options=options)
     batches = TrainingBatches(
         dataset, rows["train"], config.training, config.seed, fabric.global_rank, fabric.world_size
     )
+    if config.training.max_steps is not None:
+        _check_epochs(folder, asked_epochs, config.training.max_steps / batches.steps_per_epoch)
     loop = Loop(fabric, task, config, batches)
     evaluators = _evaluators(fabric, loop, dataset, rows)
     config = _with_steps(config, loop, evaluators, start)
@@ -135,6 +142,23 @@ def _train_here(
         write_atomically(folder / SUMMARY, to_json(summary))
     fabric.barrier()
     return summary
+
+
+def _task_options(config: RunConfig) -> dict[str, Any]:
+    """The settings of `training` that are the task's own.
+
+    Raises:
+        MolsliceError: one of another task is set, which would change nothing.
+    """
+    taken = TASKS.options(config.task)
+    for field in dataclasses.fields(TrainingConfig):
+        value = getattr(config.training, field.name)
+        if field.name in TASK_SETTINGS and field.name not in taken and value != field.default:
+            raise MolsliceError(
+                f"training.{field.name} is {value!r}, which the task {config.task} does not take; it is for "
+                f"{', '.join(task for task in TASKS.names() if field.name in TASKS.options(task))}"
+            )
+    return {name: getattr(config.training, name) for name in taken}
 
 
 def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.Module:
@@ -156,10 +180,11 @@ def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.M
 
 def _test_rows(dataset: Dataset) -> np.ndarray:
     """Those whose targets are known: none for a data set that keeps the targets of its test split."""
-    try:
-        return dataset.labeled_rows("test")
-    except MolsliceError:
-        return np.empty(0, np.int64)
+    if "test" in dataset.splits and len(dataset.splits["test"]):
+        with contextlib.suppress(MolsliceError):
+            return dataset.labeled_rows("test")
+    logger.warning("%s has no test %s with known targets: no test error", dataset.source, dataset.noun)
+    return np.empty(0, np.int64)
 
 
 def _claim(folder: Path, resume: bool) -> None:
@@ -212,6 +237,15 @@ def _as_begun(config: RunConfig, folder: Path) -> RunConfig:
             f"Resume it with its own (--config {folder / CONFIG}), or train in another folder"
         )
     return config
+
+
+def _check_epochs(folder: Path, asked: int | None, begun: float) -> None:
+    """A run ends where it was begun to end: its schedule depends on it."""
+    if asked is not None and abs(begun - asked) > 1e-2:
+        raise MolsliceError(
+            f"the run in {folder} was begun with {begun:g} epochs, asked for are {asked}: a longer or "
+            "shorter training is another run, in another folder"
+        )
 
 
 def _flat(mapping: dict[str, Any], path: str = "") -> dict[str, Any]:

@@ -258,3 +258,20 @@ def test_without_a_mask_every_token_is_real(readout, causal):
     ids = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
     expected = model(SequenceBatch(ids, torch.ones_like(ids, dtype=torch.bool))).prediction
     torch.testing.assert_close(model(SequenceBatch(ids)).prediction, expected)
+
+
+def test_positions_and_learned_tokens_may_start_at_a_spread_of_their_own():
+    torch.manual_seed(0)
+    long = replace(WORDS, max_tokens=4000)
+    model = fresh(data=long, readout="cls", embedding_std=1.0, position_std=0.02, dim=64, num_heads=2)
+    assert 0.9 < model.embedding.table.weight.std() < 1.1
+    assert 0.019 < model.embedding.positions.std() < 0.021
+    assert model.cls_token.std() < 0.03
+    assert fresh(data=long, readout="cls", embedding_std=1.0).embedding.positions.std() > 0.9
+    with pytest.raises(MolsliceError, match="position_std must be positive"):
+        fresh(position_std=0.0)
+
+
+def test_fewer_positions_than_the_data_need_are_refused():
+    with pytest.raises(MolsliceError, match="model.max_tokens is 11, the data have up to 12 tokens"):
+        fresh(max_tokens=11)

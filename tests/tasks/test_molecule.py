@@ -85,3 +85,9 @@ def test_predictions_come_in_the_unit():
     task = build(torch.tensor([[1.0, -1.0]]), mean=(5.0, 6.0), std=(2.0, 3.0))
     batch = Batch(rows=torch.tensor([0]))
     assert task.predict_step(batch).tolist() == [[7.0, 3.0]]
+
+
+def test_classes_are_for_another_task():
+    info = TargetInfo(("color",), ("",), "multiclass", (0.0,), (1.0,), ("red", "green"))
+    with pytest.raises(MolsliceError, match="the data hold a multiclass; choose another: task: sequence"):
+        TASKS.build("molecule", Given(torch.zeros(1, 2)), info)

@@ -6,7 +6,7 @@ from torch import nn
 
 from molslice.config import OptimizerConfig
 from molslice.model.build import build_model
-from molslice.model.spec import AttentionChoice, ModelSpec
+from molslice.model.spec import AttentionChoice, HierarchicalSpec, ModelSpec
 from molslice.training.ema import WeightAverage
 from molslice.training.fabric import seed_step
 from molslice.training.optimizer import build_optimizer, learning_rate, parameter_groups
@@ -94,3 +94,11 @@ def test_random_numbers_of_a_step_depend_on_seed_step_and_rank():
 
     assert draw(1, 2, 3) == draw(1, 2, 3)
     assert len({tuple(draw(*key)) for key in [(1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4), (2, 1, 3)]}) == 5
+
+
+def test_the_positions_of_a_model_in_stages_do_not_decay():
+    data = DataSpec(3, "values", channels=4, max_tokens=16, grid=(4, 4))
+    model = build_model(HierarchicalSpec((8, 8), (1, 1), 2), AttentionChoice(), data)
+    kept = {id(parameter) for parameter in parameter_groups(model, 0.1)[1]["params"]}
+    assert id(model.positions) in kept
+    assert id(model.embedding.weight) not in kept

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from molslice.cli import main
 from molslice.config import config_from_mapping
@@ -199,9 +200,83 @@ def test_maps_are_drawn_on_molecules_and_images_alone(run, tmp_path):
         ({"name": "sequences"}, "choices: decision, gin_virtual|choices: gin_virtual"),
         ({"preset": "base"}, "unknown key 'model.preset'"),
         ({"head": [4, 0]}, "widths of model.head"),
-        ({"readout": "last"}, "choices: cls, max, max_mean, mean"),
+        ({"readout": "last"}, "choices: all, cls, cls_distilled, max, max_mean, mean"),
     ],
 )
 def test_bad_settings_are_named(section, message):
     with pytest.raises(MolsliceError, match=message):
         config(model=section)
+
+
+def test_settings_of_another_task_are_refused(tmp_path):
+    for name, value, its in (("loss", "mse", "molecule"), ("label_smoothing", 0.1, "distillation, sequence")):
+        wrong = {**mapping(training={name: value}), "task": "language" if name != "loss" else "sequence"}
+        with pytest.raises(MolsliceError, match=f"training.{name} is .* does not take; it is for {its}"):
+            train(config_from_mapping(wrong), tmp_path / name, quiet=True)
+    with pytest.raises(MolsliceError, match="choose another: task: sequence"):
+        train(config_from_mapping({**mapping(), "task": "molecule"}), tmp_path / "task", quiet=True)
+    with pytest.raises(MolsliceError, match="seed is -1, expected zero or more"):
+        config_from_mapping({**mapping(), "seed": -1})
+
+
+def test_evaluation_in_half_precision_finds_what_training_reported(tmp_path):
+    half = config(trainer={"precision": "bf16"}, training={"max_steps": 30})
+    summary = train(half, tmp_path / "run", quiet=True)
+    predictor, dataset = load_model(str(tmp_path / "run")), build_dataset("majority", {})
+    result = evaluate(predictor, dataset, "test", progress=False)
+    assert result["targets"][0]["accuracy"] == summary["test"]["accuracy"]["which"]
+    kinds = []
+    model = predictor.model
+    forward = model.forward
+    model.forward = lambda batch: kinds.append(forward(batch).prediction.dtype) or forward(batch)
+    evaluate(predictor, dataset, "valid", progress=False)
+    assert set(kinds) == {torch.bfloat16}
+
+
+def test_a_checkpoint_never_holds_broken_weights(tmp_path, monkeypatch):
+    from molslice.training import loop
+    from molslice.training.state import load_checkpoint
+
+    original, taken = loop.Loop.step, iter(range(1000))
+
+    def step(self, batch, rate):
+        loss = original(self, batch, rate)
+        if next(taken) == 11:
+            with torch.no_grad():
+                self.model.readout.weight.fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(loop.Loop, "step", step)
+    settings = config(training={"checkpoint_every_steps": 4, "valid_every_epochs": 1000})
+    with pytest.raises(MolsliceError, match="readout.weight are not finite after step 12"):
+        train(settings, tmp_path / "run", quiet=True)
+    tensors, progress = load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert progress.step == 8
+    assert all(torch.isfinite(tensor).all() for tensor in tensors["model"].values())
+
+
+def test_without_test_targets_a_run_says_so(tmp_path, caplog, monkeypatch):
+    original = Majority.labeled_rows
+
+    def labeled(self, split):
+        if split == "test":
+            raise MolsliceError("no known target")
+        return original(self, split)
+
+    monkeypatch.setattr(Majority, "labeled_rows", labeled)
+    summary = train(config(training={"max_steps": 2}), tmp_path / "run", quiet=True)
+    assert summary["test"]["rows"] == 0
+    assert "majority has no test strings with known targets" in caplog.text
+
+
+def test_a_resumed_run_keeps_its_epochs(tmp_path):
+    def epochs(number):
+        return config(training={"max_steps": None, "max_epochs": number})
+
+    first = train(epochs(1), tmp_path / "run", quiet=True)
+    assert train(epochs(1), tmp_path / "run", resume=True, quiet=True) == first
+    for finished in (True, False):
+        with pytest.raises(MolsliceError, match="begun with 1 epochs, asked for are 3"):
+            train(epochs(3), tmp_path / "run", resume=True, quiet=True)
+        if finished:
+            (tmp_path / "run" / "summary.json").unlink()
