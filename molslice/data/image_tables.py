@@ -59,7 +59,8 @@ def find_tables(root: Path) -> list[Path]:
     """All Parquet files of a folder, at any depth, or the one file that `root` is; in the order of names."""
     if root.is_file() and root.suffix == ".parquet":
         return [root]
-    return sorted(path for path in root.rglob("*.parquet") if path.is_file())
+    # a download that was killed leaves a part of a file under a name with a dot before it
+    return sorted(path for path in root.rglob("*.parquet") if path.is_file() and path.name[0] != ".")
 
 
 def read_table(

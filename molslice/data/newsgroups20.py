@@ -59,16 +59,15 @@ class Newsgroups20(TextDataset):
         return Documents.of_classes(parts, self.target, self.class_names)
 
     def _read_split(self, root: Path, split: str) -> Labeled:
-        name = NAME.format(split)
-        if (root / name).is_dir():
-            return read_class_folders(root / name, encoding="latin-1")
-        for path in (root / f"{name}.jsonl", root / f"{name}.jsonl.gz"):
-            if path.is_file():
-                columns = read_json_lines(path, ("text", "label"))
-                texts = [text_of(value, path, row, "text") for row, value in enumerate(columns["text"])]
-                groups = [text_of(value, path, row, "label") for row, value in enumerate(columns["label"])]
-                return Labeled(path, texts, groups)
-        raise self.missing(root, f"{name}/ nor {name}.jsonl(.gz)")
+        path, name = _find(root, split), NAME.format(split)
+        if path is None:
+            raise self.missing(root, f"{name}/ nor {name}.jsonl(.gz)")
+        if path.is_dir():
+            return read_class_folders(path, encoding="latin-1")
+        columns = read_json_lines(path, ("text", "label"))
+        texts = [text_of(value, path, row, "text") for row, value in enumerate(columns["text"])]
+        groups = [text_of(value, path, row, "label") for row, value in enumerate(columns["label"])]
+        return Labeled(path, texts, groups)
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
@@ -77,12 +76,12 @@ class Newsgroups20(TextDataset):
         Raises:
             MolsliceError: no `root`, or whatever the network or the disk says.
         """
+        root = download_folder(options)
+        if all(_find(root, split) for split in SPLITS):
+            return
         from sklearn.datasets import fetch_20newsgroups
 
-        root = download_folder(options)
         files = {split: root / f"{NAME.format(split)}.jsonl" for split in SPLITS}
-        if all(path.is_file() for path in files.values()):
-            return
         with TemporaryDirectory(prefix=".sklearn-", dir=root) as cache:  # its cache is a pickle: not kept
             for split, path in files.items():
                 try:
@@ -94,3 +93,12 @@ class Newsgroups20(TextDataset):
                     json.dumps({"label": found["target_names"][k], "text": text}) + "\n" for text, k in rows
                 ]
                 keep_file(path, lambda part, lines=lines: part.write_text("".join(lines), "utf-8"))
+
+
+def _find(root: Path, split: str) -> Path | None:
+    """The folder of a split, else its file."""
+    name = NAME.format(split)
+    if (root / name).is_dir():
+        return root / name
+    files = (root / f"{name}.jsonl", root / f"{name}.jsonl.gz")
+    return next((file for file in files if file.is_file()), None)
