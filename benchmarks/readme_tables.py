@@ -138,7 +138,7 @@ def percent(values: dict[str, Any]) -> str:
 # experiment -> what it is called
 TASKS = {
     "listops": "ListOps, 50 to 200 symbols",
-    "pathfinder": "Pathfinder, easiest, 16 x 16",
+    "pathfinder": "Pathfinder, 16 x 16, at chance",
     "mnist": "MNIST",
     "cifar10": "CIFAR-10, JPEG copy",
     "r8": "R8",
