@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from molslice.tasks.metrics import metric_per_target, selection_score
 from molslice.tasks.targets import TargetInfo
+from molslice.types import ModelOutput
 
 
 class Portion:
@@ -55,10 +56,14 @@ class Task(pl.LightningModule, ABC):
     def loss_sum(self, prediction: Float[Tensor, "*B T"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
         """The loss summed over the targets of the batch that are not missing; they are in the data's unit."""
 
+    def output_loss_sum(self, output: ModelOutput, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
+        """`loss_sum` of the prediction; for a task that learns from more of what the model returns."""
+        return self.loss_sum(output.prediction.float(), batch)
+
     def training_step(self, portion: Portion, batch_index: int = 0) -> Float[Tensor, ""]:
         """This portion's share of the loss of its batch, the model's penalty included."""
         output = self.model(portion.batch)
-        loss = self.loss_sum(output.prediction.float(), portion.batch) / max(portion.present, 1)
+        loss = self.output_loss_sum(output, portion.batch) / max(portion.present, 1)
         if output.penalty is not None:
             loss = loss + output.penalty * (len(portion.batch) / portion.rows)
         return loss

@@ -1,14 +1,15 @@
 """Classes learned from labels and from the decisions of a trained model."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.tasks.base import Portion
 from molslice.tasks.sequence import Sequence
 from molslice.tasks.targets import TargetInfo
-from molslice.types import MolsliceError
+from molslice.types import ModelOutput, MolsliceError
 
 
 class Distillation(Sequence):
@@ -44,13 +45,12 @@ class Distillation(Sequence):
             self.teacher.eval()
         return self
 
-    def training_step(self, portion: Portion, batch_index: int = 0) -> Float[Tensor, ""]:  # noqa: ARG002
-        """This portion's share of the loss of its batch, the model's penalty included.
+    def output_loss_sum(self, output: ModelOutput, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
+        """Half of each head's, summed over the rows that have a label.
 
         Raises:
             MolsliceError: no teacher, or a model without a second head.
         """
-        output, batch = self.model(portion.batch), portion.batch
         if self.teacher is None or output.heads is None:
             raise MolsliceError(
                 "the task distillation needs training.teacher, the run of a trained model, and a model with "
@@ -61,7 +61,4 @@ class Distillation(Sequence):
         labeled, taught = (head.float() for head in output.heads)
         present = ~batch.targets[:, 0].isnan()
         second = (F.cross_entropy(taught, decided, reduction="none") * present).sum()
-        loss = (self.loss_sum(labeled, batch) + second) / (2 * max(portion.present, 1))
-        if output.penalty is not None:
-            loss = loss + output.penalty * (len(batch) / portion.rows)
-        return loss
+        return (self.loss_sum(labeled, batch) + second) / 2
