@@ -144,12 +144,12 @@ class Run:
                 for batch in self._batches():
                     self._step(batch)
                     if interrupted.is_set():
-                        self._save()
+                        self._checkpoint()
                         raise KeyboardInterrupt(self._how_to_resume())
                     if self.progress.validation_due:
                         self._validate()
                     elif self._is_due(self.config.training.checkpoint_every_steps):
-                        self._save()
+                        self._checkpoint()
         finally:
             self.bar.close()
             if self.records:
@@ -208,8 +208,11 @@ class Run:
                 f"warm-up or trainer.precision 32 may help. The checkpoint in {self.folder} is from before"
             )
 
-    def _refuse_broken_weights(self) -> None:
-        """A loss that is finite may have a gradient that is not."""
+    def _refuse_broken(self) -> float:
+        """The summed losses, before anything is written; on a GPU not every step has looked at its own."""
+        losses = self._summed_losses()
+        self._refuse_not_finite(losses)
+        # a loss that is finite may have a gradient that is not
         for name, parameter in self.loop.model.named_parameters():
             if not torch.isfinite(parameter).all():
                 raise MolsliceError(
@@ -217,12 +220,11 @@ class Run:
                     "optimizer.lr, a longer warm-up or trainer.precision 32 may help. The checkpoint in "
                     f"{self.folder} is from before"
                 )
+        return losses
 
     def _validate(self) -> None:
         progress, task, model = self.progress, self.loop.task, self.loop.evaluated_model
-        losses = self._summed_losses()
-        self._refuse_not_finite(losses)
-        self._refuse_broken_weights()
+        losses = self._refuse_broken()
         metrics = self.valid.metrics(model)
         score = task.score(metrics)
         better = progress.best_score is None or score < progress.best_score
@@ -259,12 +261,15 @@ class Run:
         assert isinstance(total, Tensor)
         return float(total)
 
+    def _checkpoint(self) -> None:
+        """Between validations."""
+        self._refuse_broken()
+        self._save()
+
     def _save(self) -> None:
         progress = self.progress
         progress.seconds = self._earlier_seconds + time.perf_counter() - self._start
         progress.loss_sum = self._summed_losses()
-        self._refuse_not_finite(progress.loss_sum)  # on a GPU not every step has looked at its loss
-        self._refuse_broken_weights()
         if self.fabric.world_size > 1:
             self._loss_sum.fill_(progress.loss_sum if self.lead else 0.0)
         if self.lead:
