@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from molslice.data import lines, prepare
-from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays
+from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 FILES = {
@@ -68,19 +68,9 @@ class Aan(SequenceDataset):
         self.sequences = Sequences(arrays["first"], arrays["first_offsets"])
         self.pairs = Sequences(arrays["second"], arrays["second_offsets"])
         self.labels = np.asarray(arrays["labels"])
-        self._errors = dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True))
+        self._errors = unpack_reasons(arrays)
         bounds = np.cumsum([0, *arrays["counts"].tolist()])
         self.splits = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(FILES)}
-
-    @property
-    def spec(self) -> DataSpec:
-        """Two classes; padding and 256 bytes; two sequences a row."""
-        return self._spec
-
-    @property
-    def errors(self) -> Mapping[int, str]:
-        """Why a row could not be read, by row."""
-        return self._errors
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:
         """The pairs as one padded batch; nothing in it is random."""
@@ -137,8 +127,7 @@ def _read(files: Iterable[Path], max_tokens: int) -> dict[str, np.ndarray]:
         "second_offsets": np.cumsum(lengths[1]),
         "labels": np.array(labels, np.float32)[:, None],
         "counts": np.array(counts),
-        "failed": np.array(list(reasons), np.int64),
-        "reasons": np.array(list(reasons.values()), np.str_),
+        **pack_reasons(reasons),
     }
 
 

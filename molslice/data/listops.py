@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from molslice.data import lines, prepare, splits
 from molslice.data.listops_rule import NUMBERS, SYMBOLS, ListOpsRule, evaluate, generate
-from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays
+from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
 from molslice.types import DataSpec, MolsliceError
 
 FILES = {"train": "basic_train.tsv", "valid": "basic_val.tsv", "test": "basic_test.tsv"}
@@ -88,7 +88,7 @@ class Listops(SequenceDataset):
             arrays = keep_arrays(folders, identity, lambda: _pack(_made(rule, rows, seed)))
         whole = Sequences(arrays["values"], arrays["offsets"])
         self.labels = np.asarray(arrays["labels"])
-        self._errors = dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True))
+        self._errors = unpack_reasons(arrays)
         if len(self._errors) == len(whole):
             first = self._errors.get(0, "it is empty")
             raise MolsliceError(f"no row of {self.source} is ListOps: {first}")
@@ -96,16 +96,6 @@ class Listops(SequenceDataset):
         longest = max_length if not files else int(whole.lengths.max())
         self._spec = listops_spec(longest if max_tokens is None else max_tokens)
         self.sequences = whole.cut(self._spec.max_tokens or longest)
-
-    @property
-    def spec(self) -> DataSpec:
-        """Ten classes; the symbols and padding."""
-        return self._spec
-
-    @property
-    def errors(self) -> Mapping[int, str]:
-        """Why a row of a file could not be read, by row; what is made has none."""
-        return self._errors
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
@@ -172,8 +162,7 @@ def _pack(parts: Iterable[Iterable[Row]]) -> dict[str, np.ndarray]:
         "offsets": packed.offsets,
         "labels": np.array(labels, np.float32)[:, None],
         "counts": np.array(counts),
-        "failed": np.array(list(reasons), np.int64),
-        "reasons": np.array(list(reasons.values()), np.str_),
+        **pack_reasons(reasons),
     }
 
 

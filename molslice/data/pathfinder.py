@@ -20,7 +20,7 @@ from molslice.data.image_files import files_identity
 from molslice.data.pathfinder_drawing import draw_pictures
 from molslice.data.pathfinder_placing import pictures
 from molslice.data.pathfinder_rule import RULES, PathfinderRule
-from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays
+from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
 from molslice.types import DataSpec, MolsliceError
 
 SIZE = 32
@@ -108,21 +108,11 @@ class Pathfinder(SequenceDataset):
                 np.arange(len(arrays["labels"])), splits.DEFAULT_FRACTIONS, seed
             )
         self._spec = pathfinder_spec(size)
-        self._errors = dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True))
+        self._errors = unpack_reasons(arrays)
         self.labels = np.asarray(arrays["labels"])
         lengths = np.full(len(self.labels), size * size)
         lengths[arrays["failed"]] = 0
         self.sequences = Sequences(arrays["pixels"], np.concatenate([[0], lengths.cumsum()]))
-
-    @property
-    def spec(self) -> DataSpec:
-        """Two classes, 256 grays."""
-        return self._spec
-
-    @property
-    def errors(self) -> Mapping[int, str]:
-        """Why a picture of a folder could not be read, by row; those that are made have none."""
-        return self._errors
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
@@ -262,8 +252,7 @@ def _read_files(root: Path, files: list[Path], labels: np.ndarray, size: int) ->
 
 
 def _arrays(pixels: np.ndarray, labels: np.ndarray, reasons: dict[int, str]) -> dict[str, np.ndarray]:
-    failed, texts = np.array(list(reasons), np.int64), np.array(list(reasons.values()), np.str_)
-    return {"pixels": pixels, "labels": labels, "failed": failed, "reasons": texts}
+    return {"pixels": pixels, "labels": labels, **pack_reasons(reasons)}
 
 
 def _bar(text: str, total: int) -> tqdm:

@@ -5,10 +5,10 @@ import json
 import logging
 import os
 import shutil
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -108,11 +108,18 @@ class SequenceDataset(Dataset):
     pairs: Sequences | None = None
     labels: np.ndarray
     noun = "sequences"
+    _spec: DataSpec
+    _errors: Mapping[int, str] = MappingProxyType({})
 
     @property
-    @abstractmethod
     def spec(self) -> DataSpec:
         """What a model has to know of the data."""
+        return self._spec
+
+    @property
+    def errors(self) -> Mapping[int, str]:
+        """Why a row could not be read, by row; what is made has none."""
+        return self._errors
 
     @property
     def num_tokens(self) -> np.ndarray:
@@ -157,6 +164,17 @@ def checked_rows(rows: np.ndarray | Sequence[int], num_tokens: np.ndarray, sourc
         failed = rows[num_tokens[rows] == 0][:5].tolist()
         raise MolsliceError(f"rows of {source} that could not be read cannot be batched: {failed}")
     return rows
+
+
+def pack_reasons(reasons: Mapping[int, str]) -> dict[str, np.ndarray]:
+    """Why rows could not be read, as arrays to keep."""
+    failed = np.array(list(reasons), np.int64)
+    return {"failed": failed, "reasons": np.array(list(reasons.values()), np.str_)}
+
+
+def unpack_reasons(arrays: Mapping[str, np.ndarray]) -> dict[int, str]:
+    """The inverse of `pack_reasons`."""
+    return dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True))
 
 
 def keep_arrays(

@@ -81,16 +81,6 @@ class TextDataset(SequenceDataset):
             MolsliceError: a file that is missing, or damaged.
         """
 
-    @property
-    def spec(self) -> DataSpec:
-        """The size and the fingerprint of the vocabulary, the longest text that there may be."""
-        return self._spec
-
-    @property
-    def errors(self) -> Mapping[int, str]:
-        """Why a row has no tokens, by row."""
-        return self._errors
-
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
         """Everything but the fingerprint, where the classes are known."""

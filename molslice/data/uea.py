@@ -97,11 +97,6 @@ class Uea(SequenceDataset):
         outputs = len(self.class_names) or 1
         return _spec(outputs, self.channels, longest, self.problem, self.missing_indicator)
 
-    @property
-    def errors(self) -> Mapping[int, str]:
-        """Cases without a value."""
-        return self._errors
-
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
         """Of the ten sets of the Flowformer paper by their name; others have to be read."""
