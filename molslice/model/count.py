@@ -15,7 +15,6 @@ PARTS = {
     "merges": "layers",
     "norm": "layers",
     "embedding": "embedding",
-    "positions": "embedding",
     "cls_token": "embedding",
     "distillation_token": "embedding",
     "head": "readout",
@@ -30,7 +29,6 @@ EMBEDDINGS = (
     "graph_bias.distance_embedding",
     "embedding.table",
     "embedding.positions",
-    "positions",
 )
 
 

@@ -2,11 +2,11 @@
 
 import math
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from molslice.model.encoder import Encoder, drop_path_rates, initialize_linear
+from molslice.model.sequence import TokenEmbedding
 from molslice.model.spec import AttentionChoice, HierarchicalSpec
 from molslice.types import DataSpec, ModelOutput, MolsliceError, SequenceBatch
 
@@ -30,10 +30,8 @@ class HierarchicalClassifier(nn.Module):
         super().__init__()
         self.spec = spec
         self.grid = _checked_grid(data, len(spec.dims))
-        assert data.channels is not None  # `DataSpec` has checked it
         rows, columns = self.grid
-        self.embedding = nn.Linear(data.channels, spec.dims[0])
-        self.positions = nn.Parameter(torch.empty(rows * columns, spec.dims[0]))
+        self.embedding = TokenEmbedding(data, spec.dims[0])
         rates = drop_path_rates(spec.drop_path, sum(spec.depths))
         self.stages, self.merges = nn.ModuleList(), nn.ModuleList()
         for stage, (dim, depth) in enumerate(zip(spec.dims, spec.depths, strict=True)):
@@ -59,7 +57,6 @@ class HierarchicalClassifier(nn.Module):
         self.norm = nn.LayerNorm(spec.dims[-1])
         self.readout = nn.Linear(spec.dims[-1], data.num_outputs)
         initialize_linear(self)
-        nn.init.normal_(self.positions, std=0.02)
 
     def forward(self, batch: SequenceBatch) -> ModelOutput:
         """Logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
@@ -73,7 +70,7 @@ class HierarchicalClassifier(nn.Module):
                 f"the model takes whole images of {rows} x {columns} patches, got {batch.tokens.shape[1]}"
                 + ("" if batch.token_mask is None else " with padding")
             )
-        tokens, penalty = self.embedding(batch.tokens) + self.positions, None
+        tokens, penalty = self.embedding(batch.tokens, None), None
         for stage, encoder in enumerate(self.stages):
             if stage:
                 tokens = self.merges[stage - 1](merged_squares(tokens, rows, columns))

@@ -1,6 +1,7 @@
 """A model of sequences: tokens of a vocabulary, patches of an image, steps of a series."""
 
 import math
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,7 +33,14 @@ class SequenceClassifier(nn.Module):
     def __init__(self, spec: SequenceSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
         self.spec, self.data = spec, data
-        self.embedding = TokenEmbedding(spec, data)
+        self.embedding = TokenEmbedding(
+            data,
+            spec.dim,
+            positions=spec.positions,
+            max_tokens=spec.max_tokens,
+            embedding_std=spec.embedding_std,
+            position_std=spec.position_std,
+        )
         is_distilled = spec.readout == "cls_distilled"
         if is_distilled and data.paired:
             raise MolsliceError("model.readout cls_distilled is about one sequence a row, the data hold two")
@@ -127,9 +135,18 @@ class SequenceClassifier(nn.Module):
 class TokenEmbedding(nn.Module):
     """Integers or values to tokens of the encoder's width, with their positions."""
 
-    def __init__(self, spec: SequenceSpec, data: DataSpec) -> None:
+    def __init__(
+        self,
+        data: DataSpec,
+        dim: int,
+        *,
+        positions: Literal["learned", "sinusoidal", "none"] = "learned",
+        max_tokens: int | None = None,
+        embedding_std: float = 0.02,
+        position_std: float | None = None,
+    ) -> None:
         super().__init__()
-        longest = spec.max_tokens or data.max_tokens
+        longest = max_tokens or data.max_tokens
         if longest is None:
             raise MolsliceError("model.max_tokens is missing, and the data do not say how long they are")
         if data.max_tokens is not None and longest < data.max_tokens:
@@ -140,18 +157,18 @@ class TokenEmbedding(nn.Module):
         self.is_table = data.tokens == "ids"
         if self.is_table:
             assert data.vocabulary_size is not None  # `DataSpec` has checked it
-            self.table = nn.Embedding(data.vocabulary_size, spec.dim)
-            nn.init.normal_(self.table.weight, std=spec.embedding_std)
+            self.table = nn.Embedding(data.vocabulary_size, dim)
+            nn.init.normal_(self.table.weight, std=embedding_std)
         else:
             assert data.channels is not None
-            self.linear = nn.Linear(data.channels, spec.dim)
-        self.positions = nn.Parameter(torch.empty(longest, spec.dim)) if spec.positions == "learned" else None
+            self.linear = nn.Linear(data.channels, dim)
+        self.positions = nn.Parameter(torch.empty(longest, dim)) if positions == "learned" else None
         if self.positions is not None:
-            nn.init.normal_(self.positions, std=spec.position_std or spec.embedding_std)
+            nn.init.normal_(self.positions, std=position_std or embedding_std)
         self.waves: Tensor
-        if spec.positions == "sinusoidal":
-            self.register_buffer("waves", sinusoidal_positions(longest, spec.dim), persistent=False)
-        self.kind = spec.positions
+        if positions == "sinusoidal":
+            self.register_buffer("waves", sinusoidal_positions(longest, dim), persistent=False)
+        self.kind = positions
 
     def forward(
         self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None

@@ -13,10 +13,9 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
     decayed, kept = [], []
     for part in module.modules():
         table = isinstance(part, nn.Embedding) or type(part).__name__.endswith("Embedding")
-        for name, parameter in part.named_parameters(recurse=False):
+        for parameter in part.parameters(recurse=False):
             if parameter.requires_grad:
-                is_kept = table or name == "positions" or parameter.ndim < 2
-                (kept if is_kept else decayed).append(parameter)
+                (kept if table or parameter.ndim < 2 else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 

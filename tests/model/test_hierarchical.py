@@ -37,7 +37,7 @@ def batch_of(rows=3, data=DATA):
 def test_it_is_convolutions_and_layers_written_out():
     """Kernels of 2 x 2 at stride 2 between stages, as in the released code."""
     model, batch = build(ffn_scale=0.3), batch_of()
-    tokens = batch.tokens @ model.embedding.weight.T + model.embedding.bias + model.positions
+    tokens = model.embedding.linear(batch.tokens) + model.embedding.positions
     for stage, (rows, columns) in enumerate([(4, 8), (2, 4)]):
         if stage:
             merge = model.merges[0]

@@ -100,5 +100,5 @@ def test_the_positions_of_a_model_in_stages_do_not_decay():
     data = DataSpec(3, "values", channels=4, max_tokens=16, grid=(4, 4))
     model = build_model(HierarchicalSpec((8, 8), (1, 1), 2), AttentionChoice(), data)
     kept = {id(parameter) for parameter in parameter_groups(model, 0.1)[1]["params"]}
-    assert id(model.positions) in kept
-    assert id(model.embedding.weight) not in kept
+    assert id(model.embedding.positions) in kept
+    assert id(model.embedding.linear.weight) not in kept
