@@ -10,7 +10,7 @@ import numpy as np
 from molslice.data.image_files import Decoding, Fit, class_folders, decode_all, files_identity, is_image
 from molslice.data.image_splits import Dividing, checked_scale, rows_of
 from molslice.data.images import Augment, Cutting, ImageDataset, Pictures, Tokens
-from molslice.data.splits import ALIASES, NAMES
+from molslice.data.splits import NAMES, split_folders
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
@@ -110,12 +110,8 @@ class _Files:
 def _find_files(root: Path) -> _Files:
     if not root.is_dir():
         raise MolsliceError(f"no such folder: {root}; images lie in {root}/train/<class>/*.png, or *.jpg")
-    folders = {
-        ALIASES.get(path.name.lower(), path.name.lower()): path
-        for path in sorted(root.iterdir())
-        if path.is_dir() and ALIASES.get(path.name.lower(), path.name.lower()) in NAMES
-    }
-    if "train" not in folders:
+    folders = split_folders(root)
+    if not folders:
         found = class_folders(root)
         if not found:
             raise MolsliceError(f"{root} holds neither images <class>/*.png (or *.jpg) nor train/<class>/*")

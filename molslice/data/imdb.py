@@ -6,6 +6,7 @@ from typing import Any
 
 from molslice.data.documents import Documents, Labeled, read_class_folders
 from molslice.data.hub import download_folder, keep_file, load_hub
+from molslice.data.lines import find_any
 from molslice.data.records import read_records, text_of
 from molslice.data.texts import TextDataset
 from molslice.types import MolsliceError
@@ -76,7 +77,6 @@ def _find(root: Path, split: str) -> list[Path]:
     """What a split is read from: the folder of its classes, or files; nothing if it is missing."""
     if (root / split).is_dir():
         return [root / split]
-    for path in (root / f"{split}.jsonl", root / f"{split}.jsonl.gz"):
-        if path.is_file():
-            return [path]
+    if path := find_any(root, f"{split}.jsonl"):
+        return [path]
     return sorted(root.glob(f"{split}*.parquet")) or sorted(root.glob(f"plain_text/{split}*.parquet"))

@@ -11,6 +11,12 @@ GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+def find_any(folder: Path, *names: str) -> Path | None:
+    """The first of these files that a folder has, each as it is or compressed as `name.gz`."""
+    paths = (folder / file for name in names for file in (name, f"{name}.gz"))
+    return next((path for path in paths if path.is_file()), None)
+
+
 def find_file(root: Path, name: str) -> Path:
     """The file `name` of a folder, or the same compressed as `name.gz`.
 
@@ -19,10 +25,10 @@ def find_file(root: Path, name: str) -> Path:
     """
     if not root.is_dir():
         raise MolsliceError(f"no such folder: {root}")
-    for path in (root / name, root / f"{name}.gz"):
-        if path.is_file():
-            return path
-    raise MolsliceError(f"{root} holds neither {name} nor {name}.gz")
+    path = find_any(root, name)
+    if path is None:
+        raise MolsliceError(f"{root} holds neither {name} nor {name}.gz")
+    return path
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from molslice.data.images import Augment, Cutting, ImageDataset, Pictures, Tokens, with_valid_split
-from molslice.data.lines import GZIP_MAGIC
+from molslice.data.lines import GZIP_MAGIC, find_any
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError
 
@@ -128,9 +128,7 @@ def _find_folder(root: Path, variant: str) -> Path | None:
 def find_idx(folder: Path, name: str) -> Path | None:
     """The idx file of that name in a folder, plain or compressed; None where there is none."""
     # some archives have a dot before the number of dimensions
-    dotted = name.replace("-idx", ".idx")
-    files = (folder / file for file in (name, f"{name}.gz", dotted, f"{dotted}.gz"))
-    return next((file for file in files if file.is_file()), None)
+    return find_any(folder, name, name.replace("-idx", ".idx"))
 
 
 def _find_file(folder: Path, name: str) -> Path:

@@ -8,6 +8,7 @@ from typing import Any
 
 from molslice.data.documents import Documents, Labeled, read_class_folders
 from molslice.data.hub import download_folder, keep_file
+from molslice.data.lines import find_any
 from molslice.data.records import read_json_lines, text_of
 from molslice.data.texts import TextDataset
 from molslice.types import MolsliceError
@@ -100,5 +101,4 @@ def _find(root: Path, split: str) -> Path | None:
     name = NAME.format(split)
     if (root / name).is_dir():
         return root / name
-    files = (root / f"{name}.jsonl", root / f"{name}.jsonl.gz")
-    return next((file for file in files if file.is_file()), None)
+    return find_any(root, f"{name}.jsonl")

@@ -6,7 +6,7 @@ from typing import Any
 
 from molslice.data.documents import Documents, Labeled
 from molslice.data.hub import download_folder, keep_file, load_hub
-from molslice.data.lines import read_lines
+from molslice.data.lines import find_any, read_lines
 from molslice.data.texts import TextDataset
 from molslice.types import MolsliceError
 
@@ -75,6 +75,4 @@ class R8(TextDataset):
 
 def _find(root: Path, split: str) -> Path | None:
     """The file that a split is read from; None where there is none."""
-    names = [name.format(split) for name in FILES]
-    paths = (path for name in names for path in (root / name, root / f"{name}.gz"))
-    return next((path for path in paths if path.is_file()), None)
+    return find_any(root, *(name.format(split) for name in FILES))

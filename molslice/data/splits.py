@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,3 +158,27 @@ def _without_empty(splits: Splits, fractions: Mapping[str, float]) -> Splits:
         if fractions[name] and not len(part):
             raise MolsliceError(f"{fractions[name]:g} of {rows} rows leaves the split {name!r} empty")
     return {name: part for name, part in splits.items() if len(part)}
+
+
+def split_folders(root: Path) -> dict[str, Path]:
+    """The folder of each split, under whichever of its names; none without one to train on.
+
+    Raises:
+        MolsliceError: two folders of one split, or `root` cannot be read.
+    """
+    found: dict[str, list[Path]] = {}
+    try:
+        folders = sorted(path for path in root.iterdir() if path.is_dir())
+    except OSError as error:
+        raise MolsliceError(f"{root}: {error.strerror}") from error
+    for path in folders:
+        name = path.name.lower()
+        if (split := ALIASES.get(name, name)) in NAMES:
+            found.setdefault(split, []).append(path)
+    if "train" not in found:
+        return {}  # its folders are classes, whatever their names
+    for split, paths in found.items():
+        if len(paths) > 1:
+            names = " and ".join(path.name for path in paths)
+            raise MolsliceError(f"{root}: {names} are both the split {split}; keep one of them")
+    return {split: paths[0] for split, paths in found.items()}

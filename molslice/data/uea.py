@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from molslice.data.lines import find_any
 from molslice.data.sequences import SequenceDataset, Sequences
 from molslice.data.ts_file import TsFile, read_ts_file
 from molslice.registry import near_names
@@ -187,10 +188,9 @@ def _original(problem: str) -> str:
 
 
 def _find(root: Path, problem: str, part: str) -> Path | None:
-    name = f"{problem}_{part}.ts"
     folders = (root / problem, root / _original(problem), root)
-    paths = (folder / file for folder in folders for file in (name, f"{name}.gz"))
-    return next((path for path in paths if path.is_file()), None)
+    found = (find_any(folder, f"{problem}_{part}.ts") for folder in folders)
+    return next((path for path in found if path is not None), None)
 
 
 def _is_there(root: Path, problem: str) -> bool:

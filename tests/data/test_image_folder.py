@@ -187,3 +187,9 @@ def test_test_images_are_neither_lost_nor_robbed_of_their_class(tmp_path):
     fill(tmp_path / "mixed", {"train/a": 4, "train": 1})
     with pytest.raises(MolsliceError, match=r"train/0.png lies in no folder of a class"):
         ImageFolder(root=tmp_path / "mixed", patch=4)
+
+
+def test_two_folders_of_one_split_are_refused(tmp_path):
+    fill(tmp_path, {"train/a": 4, "val/a": 2, "validation/a": 2})
+    with pytest.raises(MolsliceError, match="val and validation are both the split valid; keep one of them"):
+        ImageFolder(root=tmp_path, patch=4)
