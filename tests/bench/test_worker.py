@@ -1,6 +1,8 @@
 """What is measured inside the process of a job."""
 
 import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import torch
@@ -15,6 +17,14 @@ from tests.bench.jobs import job
 def run(**changes):
     said = []
     return measure(job(**changes), said.append), said
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Calls functions in a young process, as jobs have one: what other tests have freed, and their process
+    kept, would serve allocations that neither limits nor peaks see."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        yield lambda function, **changes: pool.submit(function, **changes).result()
 
 
 @pytest.mark.parametrize("name", ATTENTIONS.names())
@@ -69,16 +79,16 @@ def test_what_cannot_be_built_is_an_outcome():
     assert "no causal form" in found["reason"]
 
 
-def test_memory_that_is_not_there_is_an_outcome():
-    found = run(options={"fused": False}, length=1024, budget_bytes=10_000_000)[0]
+def test_memory_that_is_not_there_is_an_outcome(alone):
+    found = alone(run, options={"fused": False}, length=1024, budget_bytes=10_000_000)[0]
     assert found["outcome"] == "OOM", found
 
 
-def test_peak_memory_grows_with_the_scores():
+def test_peak_memory_grows_with_the_scores(alone):
     peaks = {}
     for fused in (True, False):
         changes = {"options": {"fused": fused}, "length": 512, "counts_flops": False}
-        peaks[fused] = run(**changes)[0]["peak_bytes"]
+        peaks[fused] = alone(run, **changes)[0]["peak_bytes"]
     scores = 2 * 2 * 512 * 512 * 4  # one tensor of them
     assert peaks[False] > peaks[True] + scores
 
@@ -97,7 +107,7 @@ def test_what_counts_as_out_of_memory(error, expected):
     assert is_out_of_memory(error) is expected
 
 
-def test_growth_is_limited_inside_and_free_again_outside():
+def grow_past_a_limit():
     with limited_growth(20_000_000):
         torch.zeros(1_000_000)
         with pytest.raises(RuntimeError, match="memory"):
@@ -105,13 +115,21 @@ def test_growth_is_limited_inside_and_free_again_outside():
     torch.zeros(20_000_000)
 
 
-def test_a_peak_is_seen_after_it_has_gone():
+def test_growth_is_limited_inside_and_free_again_outside(alone):
+    alone(grow_past_a_limit)
+
+
+def take_and_give_back():
     restart_peak()
     before = resident_bytes()
     torch.ones(10_000_000)
     assert peak_bytes() > before + 30_000_000
     restart_peak()
     assert peak_bytes() < before + 30_000_000
+
+
+def test_a_peak_is_seen_after_it_has_gone(alone):
+    alone(take_and_give_back)
 
 
 def test_free_memory_is_known_here():
