@@ -22,7 +22,6 @@ from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 LENGTHS = ("max_steps", "max_epochs", "max_minutes")
-PLAIN = (int, float, bool, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,25 +272,9 @@ def _gather_options(cls: type, mapping: dict[str, Any], path: str) -> dict[str, 
         if key not in known:
             near = near_names(str(key), known | own)
             raise MolsliceError(f"unknown key '{path}.{key}' for {name!r}; {near}")
-    if registry is DATASETS:
-        hints = typing.get_type_hints(registry.find(name).__init__)
-        options = {
-            key: _option(value, hints.get(key, Any), f"{path}.{key}") for key, value in options.items()
-        }
+    hints = typing.get_type_hints(registry.find(name).__init__)
+    options = {key: _convert(value, hints.get(key, Any), f"{path}.{key}") for key, value in options.items()}
     return {**{key: value for key, value in mapping.items() if key in own}, "options": options}
-
-
-def _option(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401
-    """An option of a data set: paths and plain values are checked here, other forms by the data set."""
-    choices = [choice for choice in typing.get_args(hint) or (hint,) if choice is not type(None)]
-    if isinstance(hint, types.UnionType) and len(choices) > 1:
-        is_path = {typing.get_origin(choice) or choice for choice in choices} == {str, os.PathLike}
-        empty = value is None and type(None) in typing.get_args(hint)
-        if is_path and not empty and not isinstance(value, str | os.PathLike):
-            raise MolsliceError(f"{where} is {value!r}, expected a path")
-        return value
-    plain = typing.get_origin(hint) is tuple or hint in PLAIN or (len(choices) == 1 and choices[0] in PLAIN)
-    return _convert(value, hint, where) if plain else value
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
@@ -306,8 +289,9 @@ def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        rest = [argument for argument in arguments if argument is not type(None)]
-        return _convert(value, rest[0] if len(rest) == 1 else Any, where)
+        return _convert_to_one(
+            value, [argument for argument in arguments if argument is not type(None)], where
+        )
     if origin is Literal:
         for choice in arguments:
             if value == choice or (isinstance(choice, str) and str(value) == choice):
@@ -317,6 +301,10 @@ def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
         inner = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
         if len(inner) == len(value):
             return tuple(_convert(value[i], inner[i], f"{where}[{i}]") for i in range(len(value)))
+    if origin is Sequence and isinstance(value, list | tuple):
+        return [_convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value)]
+    if origin is os.PathLike and isinstance(value, os.PathLike):
+        return value
     if hint is float and not isinstance(value, bool):
         try:
             return float(value)  # pyright: ignore[reportArgumentType]
@@ -327,9 +315,27 @@ def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
     raise MolsliceError(f"{where} is {value!r}, expected {_say(hint)}")
 
 
+def _convert_to_one(value: Any, hints: Sequence[Any], where: str) -> Any:  # noqa: ANN401
+    """`value` as the first of several types that it can be."""
+    for hint in hints[:-1]:
+        try:
+            return _convert(value, hint, where)
+        except MolsliceError:
+            continue
+    try:
+        return _convert(value, hints[-1], where)
+    except MolsliceError as error:
+        if len(hints) == 1:
+            raise
+        is_path = any(typing.get_origin(hint) is os.PathLike for hint in hints)
+        expected = "a path" if is_path else " or ".join(map(_say, hints))
+        raise MolsliceError(f"{where} is {value!r}, expected {expected}") from error
+
+
 def _say(hint: Any) -> str:  # noqa: ANN401
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a mapping"}
-    return words.get(hint, str(hint).replace("typing.", ""))
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    forms = {dict: "a mapping", Mapping: "a mapping", Sequence: "a list"}
+    return words.get(hint) or forms.get(typing.get_origin(hint) or hint) or str(hint).replace("typing.", "")
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

@@ -165,15 +165,29 @@ def test_lengths_must_be_positive():
         ("pathfinder", "num_distractors", 2.5, "a whole number"),
         ("uea", "valid_fraction", "abc", "a number"),
         ("imdb", "root", None, "a path"),
+        ("mnist", "augment", "crops", "crop"),
+        ("csv", "units", 5, "text or a list"),
+        ("csv", "units", ["eV", 5], "text or a list"),
+        ("csv", "split", 5, "text or a mapping"),
     ],
 )
 def test_options_of_data_sets_have_types(name, option, value, expected):
     mapping = {"data": {"name": name, option: value}, "model": SEQUENCE}
-    with pytest.raises(MolsliceError, match=rf"data.{option} is .*, expected {expected}"):
+    with pytest.raises(MolsliceError, match=rf"data.{option} is .*(expected|mean) .*{expected}"):
         config_from_mapping(mapping)
 
 
-def test_options_that_take_several_forms_are_left_to_the_data_set():
+@pytest.mark.parametrize(
+    ("name", "option", "value", "expected"),
+    [("performer", "num_features", "many", "a whole number"), ("slice_sort", "order", "asc", "ascending")],
+)
+def test_options_of_attentions_have_types(name, option, value, expected):
+    mapping = {"data": "listops", "model": SEQUENCE, "attention": {"name": name, option: value}}
+    with pytest.raises(MolsliceError, match=rf"attention.{option} is '{value}'.*{expected}"):
+        config_from_mapping(mapping)
+
+
+def test_an_option_of_several_forms_takes_each():
     for split in ("scaffold", {"kind": "column", "column": "part"}, None):
         data = {"name": "csv", "path": "x.csv", "target_columns": ["a"], "split": split}
         config = config_from_mapping({"data": data, "model": {"preset": "slim"}})
