@@ -43,6 +43,7 @@ ROOMS = (
     "pathfinder_drawing",
     "pathfinder_placing",
     "pathfinder_rule",
+    "pillow",
     "prepare",
     "rand_augment",
     "records",

@@ -5,7 +5,6 @@ import io
 import itertools
 import json
 import os
-import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from molslice.data.images import checked_count
+from molslice.data.pillow import damages, import_pillow
 from molslice.data.prepare import cache_folders
 from molslice.data.sequences import keep_arrays
 from molslice.registry import near_names
@@ -128,7 +128,7 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
 def _decode(
     items: Iterable[Item], count: int, how: Decoding, folders: Sequence[Path], workers: int | None
 ) -> Decoded:
-    open_image, failures = _import_pillow()
+    open_image, failures = import_pillow().open, damages()
     failed: dict[int, str] = {}
     pixels: np.ndarray | None = None
 
@@ -173,17 +173,6 @@ def _in_order(
         while chunk := list(itertools.islice(iterator, CHUNK_ROWS)):
             yield from zip(chunk, pool.map(decode, chunk) if threads > 1 else map(decode, chunk), strict=True)
             bar.update(len(chunk))
-
-
-def _import_pillow() -> tuple[Callable[..., Any], tuple[type[Exception], ...]]:
-    """What opens an image, and what goes wrong with damaged ones."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MolsliceError("PNG and JPEG need Pillow: pip install 'molslice[images]'") from error
-    # SyntaxError is how Pillow says that a PNG is broken
-    failures = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
-    return Image.open, failures
 
 
 def _pixels(image: "Image.Image", how: Decoding) -> np.ndarray:

@@ -20,6 +20,7 @@ from molslice.data.image_files import files_identity
 from molslice.data.pathfinder_drawing import draw_pictures
 from molslice.data.pathfinder_placing import pictures
 from molslice.data.pathfinder_rule import RULES, PathfinderRule
+from molslice.data.pillow import damages, import_pillow
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
 from molslice.types import DataSpec, MolsliceError
 
@@ -228,22 +229,18 @@ def _kept_folder(root: Path, size: int, folders: Sequence[Path]) -> dict[str, np
 
 
 def _read_files(root: Path, files: list[Path], labels: np.ndarray, size: int) -> dict[str, np.ndarray]:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MolsliceError("reading pictures needs Pillow: pip install pillow") from error
-
+    open_image, failures = import_pillow().open, damages()
     pixels = np.empty((len(files), size * size), np.uint8)
     reasons: dict[int, str] = {}
     with _bar("reading pictures", len(files)) as bar:
         for row, file in enumerate(files):
             try:
-                with Image.open(file) as image:
+                with open_image(file) as image:
                     gray = np.asarray(image.convert("L"))
                 if gray.shape != (size, size):
                     raise ValueError(f"{gray.shape[1]} x {gray.shape[0]} pixels instead of {size} x {size}")
                 pixels[row - len(reasons)] = gray.reshape(-1)
-            except (OSError, ValueError, SyntaxError) as error:  # the last is Pillow's for a broken PNG
+            except failures as error:
                 reasons[row] = f"{file.relative_to(root)}: {getattr(error, 'strerror', None) or error}"
             bar.update()
     if len(reasons) == len(files):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from molslice.types import MolsliceError
+from molslice.data.pillow import import_pillow
 
 __all__ = ["OPERATIONS", "rand_augment", "resized_crop"]
 
@@ -67,24 +67,17 @@ def resized_crop(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
             window = (left, top, left + wide, top + high)
             break
     picture = _to_pillow(image)
-    cut = picture.resize((width, height), _pillow().Resampling.BICUBIC, box=window)
+    cut = picture.resize((width, height), import_pillow().Resampling.BICUBIC, box=window)
     return np.asarray(cut).reshape(image.shape)
 
 
-def _pillow() -> Any:  # noqa: ANN401 - the module
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MolsliceError("this augmentation needs Pillow: pip install 'molslice[images]'") from error
-    return Image
-
-
 def _to_pillow(image: np.ndarray) -> Any:  # noqa: ANN401
-    return _pillow().fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+    return import_pillow().fromarray(image[..., 0] if image.shape[-1] == 1 else image)
 
 
 def _affine(image: Any, *matrix: float) -> Any:  # noqa: ANN401
-    return image.transform(image.size, _pillow().Transform.AFFINE, matrix, _pillow().Resampling.NEAREST)
+    pillow = import_pillow()
+    return image.transform(image.size, pillow.Transform.AFFINE, matrix, pillow.Resampling.NEAREST)
 
 
 def _enhanced(kind: str) -> Operation:
