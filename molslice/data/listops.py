@@ -71,8 +71,7 @@ class Listops(SequenceDataset):
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         files = _chosen_files(root, path, test_path)
-        if not isinstance(seed, int) or seed < 0:
-            raise MolsliceError(f"seed must be a whole number from 0 up, got {seed!r}")
+        splits.checked_seed(seed)
         if max_tokens is not None and max_tokens < 1:
             raise MolsliceError(f"max_tokens must be at least 1, got {max_tokens}")
         folders = prepare.cache_folders(cache_dir)
@@ -82,10 +81,10 @@ class Listops(SequenceDataset):
             arrays = keep_arrays(folders, identity, lambda: _pack([_read(file) for file in files]))
         else:
             rule = ListOpsRule(min_length, max_length, max_depth, max_args)
-            rows = _checked_counts(counts)
+            splits.check_counts(counts)
             self.source = f"ListOps of {min_length} to {max_length} symbols"
-            identity = {"format": "listops-rule-1", "rule": rule, "counts": rows, "seed": seed}
-            arrays = keep_arrays(folders, identity, lambda: _pack(_made(rule, rows, seed)))
+            identity = {"format": "listops-rule-1", "rule": rule, "counts": list(counts), "seed": seed}
+            arrays = keep_arrays(folders, identity, lambda: _pack(_made(rule, counts, seed)))
         whole = Sequences(arrays["values"], arrays["offsets"])
         self.labels = np.asarray(arrays["labels"])
         self._errors = unpack_reasons(arrays)
@@ -123,12 +122,6 @@ def _chosen_files(
     if root is not None:
         return [lines.find_file(Path(root), name) for name in FILES.values()]
     return [Path(file) for file in (path, test_path) if file is not None]
-
-
-def _checked_counts(counts: tuple[int, int, int]) -> tuple[int, ...]:
-    if len(counts) != 3 or not all(isinstance(count, int) and count > 0 for count in counts):
-        raise MolsliceError(f"counts must be the rows of train, valid and test, got {counts!r}")
-    return tuple(counts)
 
 
 def _divide(counts: np.ndarray, seed: int, *, by_file: bool) -> splits.Splits:

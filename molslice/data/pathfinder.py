@@ -162,10 +162,8 @@ def _load_text(path: Path) -> np.ndarray:
 def _check(size: int, counts: tuple[int, int, int], seed: int, workers: int | None) -> None:
     if size not in RULES:
         raise MolsliceError(f"size must be one of {', '.join(map(str, RULES))}, got {size!r}")
-    if len(counts) != 3 or not all(isinstance(count, int) and count > 0 for count in counts):
-        raise MolsliceError(f"counts must be the pictures of train, valid and test, got {counts!r}")
-    if not isinstance(seed, int) or seed < 0:
-        raise MolsliceError(f"seed must be a whole number from 0 up, got {seed!r}")
+    splits.check_counts(counts)
+    splits.checked_seed(seed)
     if workers is not None and workers < 0:
         raise MolsliceError(f"workers must not be negative, got {workers}")
 

@@ -48,9 +48,7 @@ def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]
             )
     if kind == "column":
         return _by_column(choice.get("column"), files)
-    seed = choice.get("seed", 0)
-    if not isinstance(seed, int) or seed < 0:
-        raise MolsliceError(f"split seed must be a whole number from 0 up, got {seed!r}")
+    seed = checked_seed(choice.get("seed", 0), "split seed")
     names = [name for name in NAMES if name not in files or name == "train"]
     return SplitChoice(kind, _fractions(choice.get("fractions"), names), seed)
 
@@ -158,6 +156,19 @@ def _without_empty(splits: Splits, fractions: Mapping[str, float]) -> Splits:
         if fractions[name] and not len(part):
             raise MolsliceError(f"{fractions[name]:g} of {rows} rows leaves the split {name!r} empty")
     return {name: part for name, part in splits.items() if len(part)}
+
+
+def checked_seed(seed: object, name: str = "seed") -> int:
+    """A seed, or what is wrong with it."""
+    if type(seed) is not int or seed < 0:
+        raise MolsliceError(f"{name} must be a whole number from 0 up, got {seed!r}")
+    return seed
+
+
+def check_counts(counts: Sequence[object]) -> None:
+    """Refuse what is not how many rows are made for each split."""
+    if len(counts) != len(NAMES) or not all(type(count) is int and count > 0 for count in counts):
+        raise MolsliceError(f"counts must be the rows of {', '.join(NAMES)}, got {counts!r}")
 
 
 def split_folders(root: Path) -> dict[str, Path]:

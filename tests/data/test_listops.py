@@ -128,7 +128,7 @@ def test_bad_rows_keep_their_place_with_a_reason(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"counts": (1, 2)}, "counts must be the rows of train, valid and test"),
+        ({"counts": (1, 2)}, "counts must be the rows of train, valid, test"),
         ({"counts": (1, 0, 2)}, "counts must be"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
