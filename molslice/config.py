@@ -22,6 +22,7 @@ from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 LENGTHS = ("max_steps", "max_epochs", "max_minutes")
+NAMING = ("attention", "attention.name", "data", "data.name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> 
     """Read a YAML file, then the overrides (`("optimizer.lr", "1e-3")`; values are read as YAML).
 
     An override of one length of training (`max_steps`, `max_epochs`, `max_minutes`) takes the place of the
-    others; another `attention.name` or `data.name` starts without the options of the former one.
+    others; another `attention.name` or `data.name` starts without the options that the file has for the
+    former one.
 
     Raises:
         MolsliceError: no such file, not YAML, unknown key, wrong type or value.
@@ -156,8 +158,14 @@ def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> 
     if not isinstance(mapping, dict) or not mapping:
         keys = ", ".join(_names(RunConfig))
         raise MolsliceError(f"{path}: a configuration is a mapping with the keys {keys}")
-    for key, value in overrides:
-        _override(mapping, key, _parse_yaml(value, f"--{key}"))
+    given = [(key.replace("-", "_"), _parse_yaml(value, f"--{key}")) for key, value in overrides]
+    # names first, whatever the order: another name takes the options of the file away, not those given here
+    given.sort(key=lambda item: item[0] not in NAMING)
+    lengths = {f"training.{name}" for name in LENGTHS}
+    if any(key in lengths and value is not None for key, value in given):
+        given[:0] = [(key, None) for key in sorted(lengths)]
+    for key, value in given:
+        _override(mapping, key, value)
     return config_from_mapping(mapping, source=str(path))
 
 
@@ -211,16 +219,13 @@ def _parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401
 
 
 def _override(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
-    *path, last = key.replace("-", "_").split(".")
+    *path, last = key.split(".")
     section = mapping
     for name in path:
         if not isinstance(section.get(name), dict):
             # `data: csv` is short for `data: {name: csv}`
             section[name] = {"name": section[name]} if isinstance(section.get(name), str) else {}
         section = section[name]
-    if path == ["training"] and last in LENGTHS and value is not None:
-        for other in LENGTHS:
-            section.pop(other, None)
     if path in (["attention"], ["data"]) and last == "name" and section.get("name") != value:
         section.clear()
     section[last] = value

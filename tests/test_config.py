@@ -187,6 +187,27 @@ def test_options_of_attentions_have_types(name, option, value, expected):
         config_from_mapping(mapping)
 
 
+def test_overrides_mean_the_same_in_any_order(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text(config_to_yaml(config_from_mapping({"data": "listops", "model": SEQUENCE})))
+    attention = [("attention.order", "interleave"), ("attention.name", "slice_sort")]
+    data = [("data.root", "x"), ("data.name", "mnist")]
+    for given in (attention + data, attention[::-1] + data[::-1]):
+        config = load_config(file, given)
+        assert (config.attention.name, config.attention.options) == ("slice_sort", {"order": "interleave"})
+        assert (config.data.name, config.data.options) == ("mnist", {"root": "x"})
+    with pytest.raises(MolsliceError, match="unknown key 'attention.order' for 'softmax'"):
+        load_config(file, [("attention.order", "interleave"), ("attention.name", "softmax")])
+
+
+def test_two_lengths_given_at_once_are_refused(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text(config_to_yaml(config_from_mapping({"data": "listops", "model": SEQUENCE})))
+    with pytest.raises(MolsliceError, match="exactly one of .* found max_steps and max_minutes"):
+        load_config(file, [("training.max_steps", "5"), ("training.max_minutes", "1")])
+    assert load_config(file, [("training.max_minutes", "1")]).training.max_steps is None
+
+
 def test_an_option_of_several_forms_takes_each():
     for split in ("scaffold", {"kind": "column", "column": "part"}, None):
         data = {"name": "csv", "path": "x.csv", "target_columns": ["a"], "split": split}

@@ -96,7 +96,7 @@ def compare_attentions(
             comparison.failed[planned.label] = reason
             tell(f"{planned.label} failed, {reason}")
             continue
-        comparison.results.append(Result.of_run(planned.label, run, summary, planned.fold))
+        comparison.results.append(Result.of_run(planned.label, run, base.data.name, summary, planned.fold))
     if not comparison.results:
         label, reason = next(iter(comparison.failed.items()))
         raise MolsliceError(f"no run of the comparison could be trained; {label}: {reason}")
@@ -115,8 +115,8 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
     folds = [config.data.options.get("fold") for config, _ in found]
     labels = labels_of([_on_any_fold(config) for config, _ in found])
     comparison = Comparison()
-    for run, label, fold, (_, summary) in zip(runs, labels, folds, found, strict=True):
-        comparison.results.append(Result.of_run(label, Path(run), summary, fold))
+    for run, label, fold, (config, summary) in zip(runs, labels, folds, found, strict=True):
+        comparison.results.append(Result.of_run(label, Path(run), config.data.name, summary, fold))
     comparison.check()
     folder.mkdir(parents=True, exist_ok=True)
     comparison.write(folder)

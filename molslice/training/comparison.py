@@ -2,8 +2,9 @@
 
 import csv
 import io
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ __all__ = ["Comparison", "Line", "Result", "markdown_table"]
 class Result:
     """One finished run. `valid` and `test` are errors by target, in the targets' units.
 
-    `fold` is the one that it was tested on, None where the data were not divided into folds.
+    An error is None where it is not defined, as an area under a curve is where all cases are of one class.
+    `data` is the name of the data set, `test_rows` how many rows its test split has, `fold` the one that it
+    was tested on, None where the data were not divided into folds.
     """
 
     label: str
@@ -30,17 +33,21 @@ class Result:
     units: dict[str, str]
     parameters: int
     parameters_without_embeddings: int
-    valid: dict[str, float]
-    test: dict[str, float]
+    valid: dict[str, float | None]
+    test: dict[str, float | None]
     seconds: float
     steps: int
     rows_per_second: float
     noun: str  # what a row is
+    data: str
+    test_rows: int
     fold: int | None = None
 
     @classmethod
-    def of_run(cls, label: str, run: Path, summary: dict[str, Any], fold: int | None = None) -> "Result":
-        """From what `summary.json` holds.
+    def of_run(
+        cls, label: str, run: Path, data: str, summary: dict[str, Any], fold: int | None = None
+    ) -> "Result":
+        """From the name of the data set and what `summary.json` holds.
 
         Raises:
             MolsliceError: it lacks something.
@@ -55,8 +62,10 @@ class Result:
                 seed=summary["seed"],
                 metric=metric,
                 units=dict(summary["units"]),
-                valid=dict(summary["valid"][metric]),
-                test=dict(summary["test"][metric] or {}),  # data may have no labels for the test
+                valid=_defined(summary["valid"][metric]),
+                test=_defined(summary["test"][metric] or {}),  # data may have no labels for the test
+                data=data,
+                test_rows=summary["test"].get("of", 0),
                 fold=fold,
                 **{key: summary[key] for key in same},
             )
@@ -68,17 +77,20 @@ class Result:
 class Line:
     """One entry over its seeds or folds: means, and the standard deviation over them (None for a single one).
 
-    `folds` is 0 where the runs differ in their seeds.
+    Both are over the runs in which an error is defined, as many as `valid_runs` and `test_runs` tell; a mean
+    over none is None. `folds` is 0 where the runs differ in their seeds.
     """
 
     label: str
     seeds: int
     parameters: int
     parameters_without_embeddings: int
-    valid: dict[str, float]
+    valid: dict[str, float | None]
     valid_sd: dict[str, float | None]
-    test: dict[str, float]
+    valid_runs: dict[str, int]
+    test: dict[str, float | None]
     test_sd: dict[str, float | None]
+    test_runs: dict[str, int]
     seconds: float
     steps: int
     rows_per_second: float
@@ -101,8 +113,8 @@ class Comparison:
         """Refuse runs that do not measure the same thing.
 
         Raises:
-            MolsliceError: another metric or other targets than those of the first run, runs with and without
-                folds, or a fold that a label has twice.
+            MolsliceError: another metric, other targets or data than those of the first run, runs with and
+                without folds, or a fold that a label has twice.
         """
         first = self.results[0]
         names = ", ".join(first.units)
@@ -114,6 +126,12 @@ class Comparison:
                 )
             if (result.fold is None) != (first.fold is None):
                 raise MolsliceError(f"of {first.run} and {result.run} only one was tested on a fold")
+            differs = result.fold is None and result.test_rows != first.test_rows  # folds differ by a row
+            if result.data != first.data or differs:
+                raise MolsliceError(
+                    f"{result.run} was tested on {result.test_rows} rows of {result.data}, {first.run} on "
+                    f"{first.test_rows} of {first.data}; only runs on the same data compare"
+                )
         places = [(result.label, result.fold) for result in self.results if result.fold is not None]
         for label, fold in places:
             if places.count((label, fold)) > 1:
@@ -177,7 +195,7 @@ class Comparison:
             for target, unit in first.units.items()
             for split in ("valid", "test")
         ]
-        columns = [name for _, _, name in targets for name in (name, f"{name}_sd")]
+        columns = [f"{name}{kind}" for _, _, name in targets for kind in ("", "_sd", "_runs")]
         same = [
             "parameters",
             "parameters_without_embeddings",
@@ -191,7 +209,7 @@ class Comparison:
             values = [
                 getattr(line, f"{split}{kind}").get(target)
                 for split, target, _ in targets
-                for kind in ("", "_sd")
+                for kind in ("", "_sd", "_runs")
             ]
             numbers = [*(getattr(line, name) for name in same), *values]
             cells = (f"{number:.8g}" if isinstance(number, float) else number for number in numbers)
@@ -205,16 +223,20 @@ def _line(results: Sequence[Result]) -> Line:
     def over(take: Callable[[Result], float]) -> float:
         return statistics.fmean(take(result) for result in results)
 
-    def errors(split: str) -> tuple[dict[str, float], dict[str, float | None]]:
-        means, spreads = {}, {}
+    def errors(
+        split: str,
+    ) -> tuple[dict[str, float | None], dict[str, float | None], dict[str, int]]:
+        means, spreads, counts = {}, {}, {}
         for target in getattr(first, split):
-            values = [getattr(result, split)[target] for result in results]
-            means[target] = statistics.fmean(values)
+            every = [getattr(result, split).get(target) for result in results]
+            values = [value for value in every if value is not None]
+            means[target] = statistics.fmean(values) if values else None
             spreads[target] = statistics.stdev(values) if len(values) > 1 else None
-        return means, spreads
+            counts[target] = len(values)
+        return means, spreads, counts
 
-    valid, valid_sd = errors("valid")
-    test, test_sd = errors("test")
+    valid, valid_sd, valid_runs = errors("valid")
+    test, test_sd, test_runs = errors("test")
     return Line(
         label=first.label,
         seeds=len({result.seed for result in results}) if first.fold is not None else len(results),
@@ -222,8 +244,10 @@ def _line(results: Sequence[Result]) -> Line:
         parameters_without_embeddings=first.parameters_without_embeddings,
         valid=valid,
         valid_sd=valid_sd,
+        valid_runs=valid_runs,
         test=test,
         test_sd=test_sd,
+        test_runs=test_runs,
         seconds=over(lambda result: result.seconds),
         steps=round(over(lambda result: result.steps)),
         rows_per_second=over(lambda result: result.rows_per_second),
@@ -234,15 +258,25 @@ def _line(results: Sequence[Result]) -> Line:
 def _cells(line: Line, targets: Sequence[str]) -> list[str]:
     cells = [line.label, f"{line.parameters:,}", f"{line.parameters_without_embeddings:,}"]
     for target in targets:
-        cells.append(_with_spread(line.valid.get(target), line.valid_sd.get(target)))
-        cells.append(_with_spread(line.test.get(target), line.test_sd.get(target)))
+        cells.append(_cell(line, "valid", target))
+        cells.append(_cell(line, "test", target))
     return [*cells, f"{line.rows_per_second:,.0f}", f"{line.steps:,}", str(line.runs)]
 
 
-def _with_spread(mean: float | None, spread: float | None) -> str:
+def _cell(line: Line, split: str, target: str) -> str:
+    """Mean and spread, and over how many runs where it is not over all; a dash where there is none."""
+    mean, spread, runs = (getattr(line, f"{split}{kind}").get(target) for kind in ("", "_sd", "_runs"))
     if mean is None:
         return "-"
-    return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+    text = f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+    return text if runs == line.runs else f"{text} ({runs} of {line.runs})"
+
+
+def _defined(errors: Mapping[str, float | None]) -> dict[str, float | None]:
+    """None for what is no number; JSON has it as null already."""
+    return {
+        name: None if value is None or not math.isfinite(value) else value for name, value in errors.items()
+    }
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -158,4 +158,6 @@ def size_label(model: AnySpec) -> str:
 
 
 def _short(value: object) -> str:
-    return json.dumps(value) if isinstance(value, bool | list | dict) or value is None else str(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # as it is usually written
+    return json.dumps(value) if isinstance(value, bool | list | tuple | dict) or value is None else str(value)

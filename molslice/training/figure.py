@@ -1,6 +1,7 @@
 """The plot of a comparison: parameters against error, one mark for each entry, spread over runs as bars."""
 
 import io
+import math
 from typing import TYPE_CHECKING
 
 from matplotlib import rc_context
@@ -67,7 +68,7 @@ def _draw_panel(axes: Axes, lines: "list[Line]", target: str, split: str) -> Non
         spread = getattr(line, f"{split}_sd")[target]
         axes.errorbar(
             line.parameters,
-            mean,
+            math.nan if mean is None else mean,
             yerr=spread,
             marker=MARKERS[index % len(MARKERS)],
             markersize=8,

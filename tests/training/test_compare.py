@@ -1,5 +1,6 @@
 import csv
 import json
+import math
 import statistics
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -28,7 +29,7 @@ def summary_of(mae, seed=0, parameters=100, units=None, test=True):
         "metric": "mae",
         "units": units,
         "valid": {"mae": errors},
-        "test": {"mae": {name: value + 0.1 for name, value in errors.items()} if test else None},
+        "test": {"mae": {name: value + 0.1 for name, value in errors.items()} if test else None, "of": 7},
         "parameters": parameters,
         "parameters_without_embeddings": parameters // 2,
         "seconds": 2.0,
@@ -48,7 +49,7 @@ def comparison(tmp_path):
         ("flow", 0.9, 0, 50),
     ]
     results = [
-        Result.of_run(label, tmp_path / f"{label}{seed}", summary_of(mae, seed, parameters))
+        Result.of_run(label, tmp_path / f"{label}{seed}", "csv", summary_of(mae, seed, parameters))
         for label, mae, seed, parameters in runs
     ]
     return Comparison(results)
@@ -272,7 +273,7 @@ def test_the_same_comparison_gives_the_same_picture(comparison, suffix):
 
 def test_several_targets_and_no_test_labels(tmp_path):
     summary = summary_of(0.5, units={"gap": "eV", "logp": ""}, test=False)
-    comparison = Comparison([Result.of_run("softmax", tmp_path, summary)])
+    comparison = Comparison([Result.of_run("softmax", tmp_path, "csv", summary)])
     comparison.write(tmp_path)
     svg = (tmp_path / "compare.svg").read_text()
     assert "valid MAE of gap (eV)" in svg
@@ -280,3 +281,27 @@ def test_several_targets_and_no_test_labels(tmp_path):
     header, row = csv.reader((tmp_path / "table.csv").read_text().splitlines())
     assert dict(zip(header, row, strict=True))["valid_mae_logp"] == "1.5"
     assert dict(zip(header, row, strict=True))["test_mae_gap_eV"] == ""
+
+
+@pytest.mark.parametrize("undefined", [math.nan, None])  # of a run that has just ended, and as JSON keeps it
+def test_an_undefined_error_leaves_the_others(undefined, tmp_path):
+    summaries = [summary_of(mae, seed) for seed, mae in enumerate((0.5, 0.3, 0.7))]
+    summaries[1]["valid"]["mae"]["gap"] = undefined
+    for summary in summaries:
+        summary["test"]["mae"]["gap"] = undefined
+    comparison = Comparison([Result.of_run("flow", tmp_path, "csv", summary) for summary in summaries])
+    comparison.write(tmp_path)
+    (line,) = comparison.lines()
+    assert (line.valid["gap"], line.valid_runs["gap"], line.test["gap"]) == (pytest.approx(0.6), 2, None)
+    assert "0.6000 ± 0.1414 (2 of 3) |" in (tmp_path / "table.md").read_text()
+    (row,) = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert (row["valid_mae_gap_eV_runs"], row["test_mae_gap_eV"]) == ("2", "")
+
+
+@pytest.mark.parametrize(("data", "rows"), [("mnist", 7), ("csv", 8)])
+def test_runs_on_other_data_are_refused(data, rows, comparison, tmp_path):
+    summary = summary_of(0.5)
+    summary["test"]["of"] = rows
+    comparison.results.append(Result.of_run("flow", tmp_path, data, summary))
+    with pytest.raises(MolsliceError, match=f"was tested on {rows} rows of {data}, .* on 7 of csv"):
+        comparison.check()
