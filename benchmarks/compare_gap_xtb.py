@@ -113,7 +113,7 @@ def main() -> None:
         for future in as_completed(futures):
             run = future.result()
             runs[run["label"]].append(run)
-            results.append(Result.of_run(run["label"], futures[future], run["summary"]))
+            results.append(Result.of_run(run["label"], futures[future], base.data.name, run["summary"]))
             print(f"{futures[future]}: {run['canonical']:.4f} {run['summary']['seconds']:.0f} s", flush=True)
     payload = {
         "question": "test MAE in eV on data/gap_xtb, and with the atoms of each molecule shuffled",

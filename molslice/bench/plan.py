@@ -12,7 +12,7 @@ from molslice.bench.job import DTYPES, Dtype, Job
 from molslice.bench.machine import check_device
 from molslice.bench.memory import available_bytes
 from molslice.config import RunConfig
-from molslice.model.spec import HierarchicalSpec
+from molslice.model.spec import DecisionSpec, HierarchicalSpec, LanguageSpec
 from molslice.registry import near_names
 from molslice.training.entries import WrittenEntry, describe_data, split_entries
 from molslice.types import AttentionSpec, MolsliceError
@@ -213,7 +213,7 @@ def sizes_of_config(config: RunConfig) -> dict[str, Any]:
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
         "ffn_dim": model.ffn_dim,
-        "causal": getattr(model, "causal", False),
+        "causal": isinstance(model, LanguageSpec | DecisionSpec) or getattr(model, "causal", False),
     }
 
 

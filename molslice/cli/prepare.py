@@ -43,8 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     write(text_table(("split", "rows"), [(split, f"{count:,}") for split, count in counts.items()]))
     if failed:
-        row, reason = next(iter(dataset.errors.items()))
-        say(f"{failed} of {len(dataset)} rows cannot be read; they stay, empty. Row {row}: {reason}")
+        say(dataset.failures)
     if store is not None:
         say(f"the store is {store.path or 'in memory, as no folder can be written'}")
     return 0

@@ -60,6 +60,15 @@ class Dataset(ABC):
         return {}
 
     @property
+    def failures(self) -> str:
+        """How many rows could not be read, and the reason of the first, as a sentence; empty for none."""
+        if not self.errors:
+            return ""
+        row, reason = next(iter(self.errors.items()))
+        count = f"{len(self.errors)} of {len(self)} {self.noun} cannot be read"
+        return f"{count}; they stay, empty. Row {row}: {reason}"
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """What besides the spec is written beside a model's weights, of values that JSON knows.
 

@@ -16,6 +16,7 @@ from molslice.data.store import MoleculeStore
 from molslice.inference.progress import progress_bar
 from molslice.inference.reading import SmilesReader
 from molslice.inference.run_folder import LoadedRun, read_run
+from molslice.model.spec import ModelSpec
 from molslice.pretrained import find_pretrained, pretrained_names
 from molslice.types import MolsliceError
 
@@ -71,7 +72,16 @@ class Predictor:
         return str(self.config.data.options.get("atom_order", "canonical"))
 
     def reader(self, workers: int = 0) -> SmilesReader:
-        """What turns SMILES into the arrays that this model was trained on, in `workers` processes."""
+        """What turns SMILES into the arrays that this model was trained on, in `workers` processes.
+
+        Raises:
+            MolsliceError: a model of other data than molecules.
+        """
+        if not isinstance(self.config.model, ModelSpec):
+            raise MolsliceError(
+                f"{self.name} does not take molecules: it was trained on data of {self.config.data.name!r}. "
+                "molslice evaluate measures such a model, on other data of the same kind too"
+            )
         return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers)
 
     def predict(self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False) -> np.ndarray:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from molslice.chem.depict import Depiction, depict
 from molslice.chem.featurize import molecule_arrays
+from molslice.data.base import Dataset, MoleculeDataset
 from molslice.data.batching import collate
 from molslice.data.images import ImageDataset
 from molslice.data.store import MoleculeStore
@@ -27,6 +28,7 @@ from molslice.studies.patches import draw_image, embed_patches, open_image, whol
 from molslice.types import MolsliceError
 
 PATCH, IMAGE_SIZE = 4, 32
+MOST_TOKENS = 512  # of a sequence whose map is drawn
 DIM, HEADS, LAYERS = 64, 8, 4  # of the untrained encoder of the image; those of the short trainings
 CAFFEINE = "Cn1c(=O)c2c(ncn2C)n(C)c1=O"
 
@@ -36,9 +38,11 @@ class Maps(Study):
 
     Left a molecule in a trained model, right an image of 8 x 8 patches in an untrained encoder of the same
     attention (which shows the form of the map, not what is seen in an image). With runs that were trained on
-    square images cut into patches: one of their test images in these models, and no molecule. The matrix is
-    the exact map, or where an attention has none its influence, mean over heads; row i is what token i takes,
-    token 0 the graph token or the class token (without one, a patch). Beside it, for each atom or patch:
+    other data: one of their test rows of at most 512 tokens in these models, and no molecule; a square image
+    cut into patches is shown beneath the values of its patches, of any other sequence they are drawn along
+    the tokens. The matrix is the exact map, or where an attention has none its influence, mean over heads;
+    row i is what token i takes, token 0 the graph token or the class token, where there is one. Beside it,
+    for each atom, patch or token:
       softmax, and every attention not named below: what token 0 takes from it, and what all tokens take;
       slice_sort: the share of channels in which its value goes to token 0, and the mean place (0 first, 1
         last) its values are sorted to;
@@ -73,8 +77,8 @@ class Maps(Study):
     def measure(self, request: Request) -> Findings:
         """One row for each entry of a matrix and for each token of a part."""
         dataset = load_data(request, self.data) if request.runs else None
-        if isinstance(dataset, ImageDataset):
-            return self._measure_images(dataset, request)
+        if dataset is not None and not isinstance(dataset, MoleculeDataset):
+            return self._measure_row(dataset, request)
         molecule = molecule_arrays(self.smiles)
         batch = collate(MoleculeStore.in_memory([molecule]), [0])
         picture = self._image(request.seed)
@@ -83,7 +87,7 @@ class Maps(Study):
         untrained: dict[str, str] = {}
         for found in models:
             if not isinstance(found.model, Graphormer):
-                raise MolsliceError(f"{found.label} was trained on neither molecules nor images")
+                raise MolsliceError(f"{found.label} is no model of molecules")
             request.tell(found.label)
             calls = record_calls(found.model, batch)
             rows += _rows("molecule", found, self._map(calls, found.label))
@@ -101,21 +105,18 @@ class Maps(Study):
         }
         return Findings(rows, notes, {"depiction": depict(molecule), "picture": picture})
 
-    def _measure_images(self, dataset: ImageDataset, request: Request) -> Findings:
-        """The runs' own models on one image of their test split, drawn by the seed."""
-        chosen = draw_rows(dataset, 1, request.seed)
-        batch, picture = dataset.collate(chosen), dataset.images[int(chosen[0])]
-        count = math.isqrt(dataset.spec.max_tokens or 0)
-        if dataset.cutting.tokens != "patches" or picture.shape[0] != picture.shape[1]:
-            raise MolsliceError(f"maps are drawn on square images cut into patches, not on {dataset.source}")
-        assert count**2 == dataset.spec.max_tokens
+    def _measure_row(self, dataset: Dataset, request: Request) -> Findings:
+        """The runs' own models on one row of their test split, drawn by the seed."""
+        chosen = draw_rows(dataset, 1, request.seed, MOST_TOKENS)
+        batch, picture = dataset.collate(chosen), _patched(dataset, int(chosen[0]))
+        kind = "sequence" if picture is None else "image"
         models, _ = find_models((), request, data=self.data, steps=1)
         rows: list[dict[str, Any]] = []
         for found in models:
             request.tell(found.label)
-            rows += _rows("image", found, self._map(record_calls(found.model, batch), found.label))
-        notes = {"models": [model.about for model in models], "image": f"row {int(chosen[0])} of the data"}
-        return Findings(rows, notes, {"picture": picture})
+            rows += _rows(kind, found, self._map(record_calls(found.model, batch), found.label))
+        notes = {"models": [model.about for model in models], kind: f"row {int(chosen[0])} of the data"}
+        return Findings(rows, notes, {} if picture is None else {"picture": picture})
 
     def _map(self, calls: list[Any], label: str) -> AttentionMap:
         if self.layer > len(calls):
@@ -143,7 +144,9 @@ class Maps(Study):
     def draw(self, findings: Findings, figure: Figure) -> None:
         """A row for each attention; for molecule and image the matrix and two parts each."""
         labels = list(dict.fromkeys(row["model"] for row in findings.rows))
-        kinds = ("molecule", "image") if "depiction" in findings.extra else ("image",)
+        kinds = list(dict.fromkeys(row["input"] for row in findings.rows))
+        if "depiction" in findings.extra:
+            kinds = ["molecule", "image"]
         figure.set_size_inches(9.0 * len(kinds), 2.9 * len(labels))
         panels = figure.subplots(len(labels), 3 * len(kinds), squeeze=False)
         for line, label in zip(panels, labels, strict=True):
@@ -151,7 +154,7 @@ class Maps(Study):
                 _draw_three(figure, line[3 * k : 3 * k + 3], findings, label, kind)
         both = "left: trained on molecules, right: untrained, on the patches of an image"
         figure.suptitle(
-            f"layer {self.layer}; {both if len(kinds) == 2 else 'trained on images'}", fontsize="medium"
+            f"layer {self.layer}; {both if len(kinds) == 2 else 'of the data trained on'}", fontsize="medium"
         )
 
 
@@ -209,12 +212,30 @@ def _draw_three(figure: Figure, three: Any, findings: Findings, label: str, kind
         if kind == "molecule":
             depiction: Depiction = findings.extra["depiction"]
             draw_molecule(figure, axes, depiction, values[1:], quantity)
-        else:
+        elif kind == "image":
             _draw_patches(figure, axes, findings.extra["picture"], values, quantity)
+        else:
+            _draw_along(axes, values, quantity)
 
 
 def _quantities(rows: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["quantity"] for row in rows if row["quantity"] != "map"))
+
+
+def _patched(dataset: Dataset, row: int) -> np.ndarray | None:
+    """The image of a row, where it is square and its tokens are patches."""
+    if not isinstance(dataset, ImageDataset) or dataset.cutting.tokens != "patches":
+        return None
+    picture = dataset.images[row]
+    return picture if picture.shape[0] == picture.shape[1] else None
+
+
+def _draw_along(axes: Axes, values: np.ndarray, title: str) -> None:
+    """The values of tokens in their order."""
+    axes.plot(np.arange(len(values)), values, linewidth=0.9)
+    axes.set_title(title, fontsize="small")
+    axes.set_xlabel("token", fontsize="x-small")
+    axes.tick_params(labelsize="xx-small")
 
 
 def _draw_patches(figure: Figure, axes: Axes, picture: np.ndarray, values: np.ndarray, title: str) -> None:

@@ -1,5 +1,6 @@
 """Trained models for a study, and their data: given ones, those that ship, or ones trained shortly."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from molslice.training.entries import attention_label, folder_name, labels_of, p
 from molslice.training.run import train
 from molslice.types import MolsliceError
 
-__all__ = ["TrainedModel", "draw_rows", "find_models", "load_data", "load_molecules"]
+__all__ = ["TrainedModel", "draw_rows", "find_models", "load_data", "load_molecules", "rows_of"]
 
 OF_MOLECULES = ("graphormer", "gin_virtual")
 # Sizes and rates of configs/molecule/gap_xtb.yaml; the average follows a training of a few hundred steps.
@@ -77,9 +78,33 @@ def load_data(request: Request, molecules: str) -> Dataset:
     return build_dataset(others[0].name, dict(others[0].options))
 
 
-def draw_rows(dataset: Dataset, count: int, seed: int) -> np.ndarray:
-    """Labeled rows of the test split, drawn by the seed, in their order; all if there are fewer."""
-    rows = dataset.labeled_rows("test")
+def rows_of(dataset: Dataset) -> np.ndarray:
+    """The labeled rows of the test split; of data without one those of valid, or of train.
+
+    Raises:
+        MolsliceError: not one labeled row.
+    """
+    for split in ("test", "valid"):
+        with contextlib.suppress(MolsliceError):
+            return dataset.labeled_rows(split)
+    return dataset.labeled_rows("train")
+
+
+def draw_rows(dataset: Dataset, count: int, seed: int, most_tokens: int | None = None) -> np.ndarray:
+    """Some of `rows_of`, drawn by the seed, in their order; all if there are fewer.
+
+    Raises:
+        MolsliceError: not one labeled row, or not one of at most `most_tokens` tokens.
+    """
+    rows = rows_of(dataset)
+    if most_tokens is not None:
+        lengths = dataset.num_tokens[rows]
+        rows = rows[lengths <= most_tokens]
+        if not len(rows):
+            raise MolsliceError(
+                f"every row of {dataset.source} has {lengths.min()} tokens or more; a map is drawn of at "
+                f"most {most_tokens}"
+            )
     if len(rows) <= count:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, count, replace=False))

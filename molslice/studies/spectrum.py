@@ -13,7 +13,7 @@ from molslice.data.base import MoleculeDataset
 from molslice.inference.maps import record_calls
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import line_style
-from molslice.studies.models import find_models, load_data
+from molslice.studies.models import find_models, load_data, rows_of
 from molslice.studies.options import require
 from molslice.types import MolsliceError
 
@@ -60,13 +60,13 @@ class Spectrum(Study):
         """One row for each model, layer, place and singular value, and one for the effective rank."""
         dataset = load_data(request, self.data)
         models, left_out = find_models(self.models, request, data=self.data, steps=self.steps)
-        rows = dataset.labeled_rows("test")
+        rows = rows_of(dataset)
         sizes, extra = dataset.num_tokens[rows], isinstance(dataset, MoleculeDataset)  # the graph token
         length = self.atoms + extra if self.atoms else int(np.bincount(sizes).argmax())
         chosen = rows[sizes == length][: self.molecules]
         if not len(chosen):
             what = "atoms" if extra else "tokens"
-            raise MolsliceError(f"no row of the test split of {dataset.source} has {length - extra} {what}")
+            raise MolsliceError(f"no row drawn from {dataset.source} has {length - extra} {what}")
         batch = dataset.collate(chosen)
         found: list[dict[str, Any]] = []
         for model in models:

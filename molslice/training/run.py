@@ -109,6 +109,8 @@ def _train_here(
     start = time.perf_counter()
     rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
     rows["test"] = _test_rows(dataset)
+    if dataset.failures:
+        logger.warning("%s: %s", dataset.source, dataset.failures)
     known = np.asarray(dataset.targets[rows["train"]])
     targets = TargetInfo.of_training(
         dataset.target_names, dataset.target_units, dataset.kind, known, dataset.class_names
@@ -310,6 +312,7 @@ def _summarize(
         "best_epoch": round(progress.best_epoch, 3),
         "seconds": round(progress.seconds, 3),
         "noun": run.loop.batches.dataset.noun,
+        "failed": len(run.loop.batches.dataset.errors),
         "rows_per_second": round(progress.rows / max(progress.seconds, 1e-9), 1),
         "seed": config.seed,
         "device": str(run.fabric.device),

@@ -1,12 +1,16 @@
 """What may be asked, and what is refused before anything is measured."""
 
+from pathlib import Path
+
 import pytest
 
 from molslice.attention import ATTENTIONS
 from molslice.bench.plan import SETTINGS, choose_setting, read_entries, sizes_of_config
-from molslice.config import config_from_mapping
+from molslice.config import config_from_mapping, load_config
 from molslice.types import MolsliceError
 from tests.bench.jobs import plan
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 @pytest.mark.parametrize(
@@ -81,6 +85,12 @@ def test_the_sizes_of_a_configuration():
     mapping["model"] = {**sizes, "name": "sequence", "max_tokens": 13, "causal": True}
     found = sizes_of_config(config_from_mapping(mapping))
     assert (found["lengths"], found["batch_sizes"], found["causal"]) == ((13,), (40,), True)
+
+
+@pytest.mark.parametrize("file", ["language/wikitext2_small.yaml", "rl/hopper_medium.yaml"])
+def test_what_is_trained_causally_is_measured_causally(file):
+    config = load_config(CONFIGS / file, [("model.max_tokens", "8")] if "language" in file else [])
+    assert sizes_of_config(config)["causal"] is True
 
 
 def test_the_setting_of_the_paper():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from molslice.config import config_from_mapping
-from molslice.studies import run_study
+from molslice.studies import maps, run_study
 from molslice.training.run import train
 from molslice.types import MolsliceError
 from tests.data.pictures import pixels, write_idx
@@ -49,7 +49,18 @@ def test_maps_are_drawn_on_an_image_of_the_data(readout, tokens, train_run, tmp_
     assert found.png.stat().st_size > 1000
 
 
-def test_pixels_one_by_one_are_refused(train_run, tmp_path):
+def test_maps_of_pixels_are_drawn_along_the_sequence(train_run, tmp_path):
     run = train_run("pixels", {"tokens": "pixels", "patch": 1})
-    with pytest.raises(MolsliceError, match="cut into patches"):
+    found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
+    with found.csv.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["input"] for row in rows} == {"sequence"}
+    assert sum(row["quantity"] == "map" for row in rows) == 65**2
+    assert found.png.stat().st_size > 1000
+
+
+def test_no_map_is_drawn_of_rows_that_are_too_long(train_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(maps, "MOST_TOKENS", 15)
+    run = train_run("long", readout="mean")
+    with pytest.raises(MolsliceError, match="every row of .* has 16 tokens or more; .* at most 15"):
         run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)

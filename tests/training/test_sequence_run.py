@@ -27,17 +27,29 @@ class Majority(SequenceDataset):
     target_names, target_units = ("which",), ("",)
 
     def __init__(
-        self, *, rows: int = 300, longest: int = 9, vocabulary: str = "01", classes: str = "zeros ones"
+        self,
+        *,
+        rows: int = 300,
+        longest: int = 9,
+        vocabulary: str = "01",
+        classes: str = "zeros ones",
+        torn: bool = False,
+        tested: bool = True,
     ) -> None:
         self.class_names = tuple(classes.split())
         draw = np.random.default_rng(0)
         strings = [draw.integers(0, 2, 2 * draw.integers(1, longest // 2) + 1) for _ in range(rows)]
-        self.sequences = Sequences.pack([string + 1 for string in strings], np.uint8)
+        numbers = [string + 1 for string in strings]
+        if torn:
+            self._errors, numbers[3] = {3: "line 4 is torn"}, numbers[3][:0]
+        self.sequences = Sequences.pack(numbers, np.uint8)
         self.labels = np.array([[float(string.mean() > 0.5)] for string in strings], np.float32)
         bounds = [0, rows * 2 // 3, rows * 5 // 6, rows]
         self.splits = {
             name: np.arange(bounds[i], bounds[i + 1]) for i, name in enumerate(("train", "valid", "test"))
         }
+        if not tested:
+            self.splits.pop("test")
         self.longest, self.vocabulary = longest, vocabulary
 
     @property
@@ -189,9 +201,31 @@ def test_studies_look_at_its_own_data(name, run, tmp_path):
         assert found.csv.read_text().splitlines()[1].startswith("strings,")
 
 
-def test_maps_are_drawn_on_molecules_and_images_alone(run, tmp_path):
-    with pytest.raises(MolsliceError, match="neither molecules nor images"):
-        run_study("maps", tmp_path, runs=(run,), quiet=True)
+def test_maps_are_drawn_of_a_row(run, tmp_path):
+    found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
+    rows = [line.split(",") for line in found.csv.read_text().splitlines()]
+    count = int(max(float(row[rows[0].index("token_j")]) for row in rows[1:])) + 1
+    assert found.rows == count**2 + 2 * count
+    assert found.png.stat().st_size > 1000
+
+
+def test_studies_of_data_without_a_test_split_take_the_next(tmp_path):
+    train(config(data={"tested": False}, training={"max_steps": 1}), tmp_path / "run", quiet=True)
+    for name, options in (("spectrum", {"molecules": 4}), ("maps", {"layer": 1})):
+        found = run_study(name, tmp_path / name, runs=(tmp_path / "run",), options=options, quiet=True)
+        assert found.rows > 0
+
+
+def test_rows_that_cannot_be_read_are_told(tmp_path, caplog):
+    summary = train(config(data={"torn": True}, training={"max_steps": 1}), tmp_path / "run", quiet=True)
+    assert summary["failed"] == 1
+    told = "majority: 1 of 300 strings cannot be read; they stay, empty. Row 3: line 4 is torn"
+    assert told in caplog.messages
+
+
+def test_molecules_are_refused(run, capsys):
+    assert main(["predict", str(run), "--smiles", "CCO"]) == 1
+    assert "does not take molecules: it was trained on data of 'majority'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
