@@ -15,6 +15,7 @@ from molslice import __version__
 from molslice.cli import VERBS, build_parser, main
 from molslice.cli.arguments import split_overrides
 from molslice.data import DATASETS, Dataset
+from molslice.data.imdb import Imdb
 from molslice.types import DataSpec, MolsliceError
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
@@ -213,7 +214,41 @@ def test_prepare_fetches_what_a_configuration_names(molslice, tmp_path, monkeypa
 def test_prepare_says_where_nothing_can_be_fetched(molslice, folder):
     code, out, err = molslice("prepare", "--config", folder / "config.yaml", "--download")
     assert (code, out) == (1, "")
-    assert "'csv' reads files that are there" in err
+    assert "'csv' reads files that are there. They are your own; --download fetches those of" in err
+    hopper = Path(__file__).parents[1] / "configs/rl/hopper_medium.yaml"
+    code, _, err = molslice("prepare", "--config", hopper, "--download")
+    assert code == 1
+    assert "The files of D4RL are at http" in err
+
+
+@pytest.mark.parametrize(
+    ("config", "setting", "words"),
+    [
+        ("text/fasta.yaml", "data.path", "https://scop.berkeley.edu/astral"),
+        ("language/wikitext2_small.yaml", "data.train_path", "molslice prepare"),
+        ("vision/flowformer_imagenet.yaml", "data.root", "https://image-net.org"),
+        ("series/uwave.yaml", "data.root", "timeseriesclassification.com"),
+        ("vision/cifar10.yaml", "data.root", "cifar-10-binary.tar.gz"),
+        ("lra/retrieval.yaml", "data.root", "lra_release.gz"),
+    ],
+)
+def test_missing_data_say_how_to_get_them(molslice, tmp_path, config, setting, words):
+    file = Path(__file__).parents[1] / "configs" / config
+    code, _, err = molslice("train", "--config", file, f"--{setting}", "nowhere", "--out", tmp_path / "run")
+    assert code == 1
+    assert "no such f" in err
+    assert words in err
+
+
+def test_a_failed_download_says_how_to_get_the_data_by_hand(molslice, tmp_path, monkeypatch):
+    def fail(options):
+        raise MolsliceError("no network")
+
+    monkeypatch.setattr(Imdb, "download", fail)
+    file = Path(__file__).parents[1] / "configs/text/imdb_small.yaml"
+    code, _, err = molslice("prepare", "--config", file, "--download", "--data.root", tmp_path)
+    assert code == 1
+    assert "no network. By hand: unpack https" in err
 
 
 def test_a_finished_run_resumes_to_itself(molslice, run_folder):

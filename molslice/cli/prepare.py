@@ -71,17 +71,21 @@ def _download(name: str, options: dict[str, Any]) -> None:
     from molslice.data import DATASETS
     from molslice.types import MolsliceError
 
-    download = getattr(DATASETS.find(name), "download", None)
+    found = DATASETS.find(name)
+    download = getattr(found, "download", None)
     if download is None:
         fetched = [other for other in DATASETS.names() if hasattr(DATASETS.find(other), "download")]
         raise MolsliceError(
-            f"the data set {name!r} reads files that are there; --download fetches those of "
-            f"{', '.join(fetched) or 'no data set'}, and pcqm4m by --dataset"
+            f"the data set {name!r} reads files that are there. {found.how_to_get or 'They are your own'}; "
+            f"--download fetches those of {', '.join(fetched)}, and pcqm4m by --dataset"
         )
     for option, parameter in DATASETS.options(name).items():
         if parameter.default is parameter.empty and option not in options:
             raise MolsliceError(f"data set {name!r} needs the option {option!r}")
-    download(options)
+    try:
+        download(options)
+    except MolsliceError as error:
+        raise MolsliceError(f"{error}. {found.how_to_get}" if found.how_to_get else str(error)) from error
 
 
 def _of_name(args: argparse.Namespace) -> "Dataset":

@@ -15,6 +15,8 @@ configuration may say; a file that is no data set is named in `ROOMS`.
 Why so: whoever looks for a data set finds its name among the files.
 """
 
+import os
+import typing
 from typing import Any
 
 from molslice.data.base import Dataset, MoleculeDataset
@@ -68,7 +70,14 @@ def build_dataset(name: str, options: dict[str, Any]) -> Dataset:
     Raises:
         MolsliceError: unknown name, unknown or missing option, or whatever is wrong with the files.
     """
+    found = DATASETS.find(name)
+    hints = typing.get_type_hints(found.__init__)
     for option, parameter in DATASETS.options(name).items():
         if parameter.default is parameter.empty and option not in options:
             raise MolsliceError(f"data set {name!r} needs the option {option!r}")
+        is_path = any(typing.get_origin(hint) is os.PathLike for hint in typing.get_args(hints.get(option)))
+        path = options.get(option) if is_path and option != "cache_dir" else None
+        if path is not None and not os.path.exists(path):
+            what = "folder" if option == "root" else "file"
+            raise MolsliceError(f"no such {what}: {path} (data.{option}). {found.advice()}".rstrip(" ."))
     return DATASETS.build(name, options=options)

@@ -22,10 +22,6 @@ FILES = {
 CELLS = ("label", "id1", "id2", "text1", "text2")
 LABELS = {b"0": 0.0, b"0.0": 0.0, b"1": 1.0, b"1.0": 1.0}
 MAX_TOKENS = 4000
-HOW_TO_GET = (
-    "The pairs with their texts are in the data release of Long Range Arena "
-    "(github.com/google-research/long-range-arena, lra_release.gz, folder tsv_data)"
-)
 
 
 class Aan(SequenceDataset):
@@ -47,6 +43,10 @@ class Aan(SequenceDataset):
 
     target_names, target_units, kind, class_names = ("cites",), ("",), "multiclass", ("no", "yes")
     noun = "pairs"
+    how_to_get = (
+        "The pairs with their texts are in the data release of Long Range Arena "
+        "(github.com/google-research/long-range-arena, lra_release.gz, folder tsv_data)"
+    )
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ def _find_files(root: Path) -> list[Path]:
     try:
         return [lines.find_file(root, name) for name in FILES.values()]
     except MolsliceError as error:
-        raise MolsliceError(f"{error}. {HOW_TO_GET}") from error
+        raise MolsliceError(f"{error}. {Aan.how_to_get}") from error
 
 
 def _read(files: Iterable[Path], max_tokens: int) -> dict[str, np.ndarray]:
@@ -119,7 +119,7 @@ def _read(files: Iterable[Path], max_tokens: int) -> dict[str, np.ndarray]:
             labels.append(np.nan if reason else LABELS[cells[0]])
         counts.append(len(labels) - before)
     if len(reasons) == len(labels):
-        raise MolsliceError(f"no pair in the files: {reasons.get(0, 'they are empty')}. {HOW_TO_GET}")
+        raise MolsliceError(f"no pair in the files: {reasons.get(0, 'they are empty')}. {Aan.how_to_get}")
     return {
         "first": np.frombuffer(texts[0], np.uint8),
         "first_offsets": np.cumsum(lengths[0]),

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Dataset(ABC):
         class_names: of a multiclass target, whose values count from 0; empty for the others.
         source: the file or folder that the rows come from, for messages.
         noun: what a row is, in the plural: molecules, texts, images.
+        how_to_get: a sentence on where the files are got by hand; empty where they are one's own.
     """
 
     splits: dict[str, np.ndarray]
@@ -35,6 +36,7 @@ class Dataset(ABC):
     class_names: tuple[str, ...] = ()
     source: str
     noun: str = "rows"
+    how_to_get: ClassVar[str] = ""
 
     def __len__(self) -> int:
         return len(self.num_tokens)
@@ -88,6 +90,12 @@ class Dataset(ABC):
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:  # noqa: ARG003
         """The spec as far as the options tell it without reading the data; None where they do not."""
         return None
+
+    @classmethod
+    def advice(cls) -> str:
+        """How to get the data, for messages that they are missing: what fetches them, and by hand."""
+        fetch = "`molslice prepare --config FILE --download` fetches it." if hasattr(cls, "download") else ""
+        return " ".join(filter(None, (fetch, cls.how_to_get)))
 
     def count_targets(self, rows: np.ndarray) -> int:
         """Targets of the rows that are not missing: what the loss of a batch is divided by."""

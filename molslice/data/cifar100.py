@@ -48,6 +48,8 @@ class Cifar100(ImageDataset):
         MolsliceError: an option that is none, or files that are missing or damaged.
     """
 
+    how_to_get = cifar_files.how_to_get(LAYOUT)
+
     def __init__(
         self,
         *,

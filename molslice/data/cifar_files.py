@@ -240,20 +240,20 @@ def checked_side(root: Path, pixels: np.ndarray) -> np.ndarray:
 def missing(root: Path, layout: Layout) -> MolsliceError:
     """What to say where `root` holds nothing that is read."""
     if not root.is_dir():
-        return MolsliceError(f"no such folder: {root}; {_how_to_get(layout)}")
+        return MolsliceError(f"no such folder: {root}. {how_to_get(layout)}")
     pickles = [name for name in layout.pickles if (root / name).exists()]
     if pickles:
         return MolsliceError(
             f"{root} holds the python version of {layout.name} ({pickles[0]}): pickles, which can run any "
-            f"program when they are read, so they are not. Get the binary version: {_how_to_get(layout)}"
+            f"program when they are read, so they are not. Get the binary version: {how_to_get(layout)}"
         )
     return MolsliceError(
         f"no {layout.name} in {root}: neither {layout.archive} nor {layout.parts[0]} of the binary version, "
-        f"nor images train/<class>/*.png, nor Parquet files; {_how_to_get(layout)}"
+        f"nor images train/<class>/*.png, nor Parquet files. {how_to_get(layout)}, and `molslice prepare "
+        "--config FILE --download` fetches the same images"
     )
 
 
-def _how_to_get(layout: Layout) -> str:
-    return (
-        f"{layout.archive} is at {PAGE}, `molslice prepare --config ... --download` fetches the same images"
-    )
+def how_to_get(layout: Layout) -> str:
+    """Where the archive of the binary version is."""
+    return f"By hand: {layout.archive} is at {PAGE}"

@@ -56,6 +56,7 @@ class D4rl(Dataset):
     """
 
     kind, noun = "actions", "windows"
+    how_to_get = f"The files of D4RL are at {FILES} (hopper_medium-v2.hdf5, ...)"
     target_names, target_units = ("action",), ("",)
 
     def __init__(
@@ -261,9 +262,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except ImportError as error:
         raise MolsliceError(f"reading {path} needs h5py: pip install 'molslice[rl]'") from error
     if not path.is_file():
-        raise MolsliceError(
-            f"{path}: no such file; those of D4RL are at {FILES} (hopper_medium-v2.hdf5, ...)"
-        )
+        raise MolsliceError(f"no such file: {path}. {D4rl.how_to_get}")
     try:
         with h5py.File(path, "r") as file:
             missing = [name for name in NEEDED if name not in file]

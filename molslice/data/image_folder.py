@@ -50,6 +50,12 @@ class ImageFolder(ImageDataset):
         MolsliceError: an option that is none, folders that are missing, or a class that is not in `train`.
     """
 
+    how_to_get = (
+        "ImageNet is at https://image-net.org/download, Tiny-ImageNet at "
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip, Dogs-vs-Cats (PetImages) at "
+        "https://www.microsoft.com/en-us/download/details.aspx?id=54765"
+    )
+
     def __init__(
         self,
         *,
@@ -109,7 +115,10 @@ class _Files:
 
 def _find_files(root: Path) -> _Files:
     if not root.is_dir():
-        raise MolsliceError(f"no such folder: {root}; images lie in {root}/train/<class>/*.png, or *.jpg")
+        raise MolsliceError(
+            f"no such folder: {root}; images lie in {root}/train/<class>/*.png, or *.jpg. "
+            f"{ImageFolder.how_to_get}"
+        )
     folders = split_folders(root)
     if not folders:
         found = class_folders(root)

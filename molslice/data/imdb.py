@@ -27,8 +27,7 @@ class Imdb(TextDataset):
     target = "sentiment"
     class_names = ("neg", "pos")
     how_to_get = (
-        "`molslice prepare --config FILE --download` fetches it from the Hugging Face Hub; or unpack "
-        "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz and name its folder aclImdb"
+        "By hand: unpack https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz, its folder is root"
     )
 
     def read(self, root: Path) -> Documents:

@@ -58,6 +58,11 @@ class Mnist(ImageDataset):
         MolsliceError: an option that is none, or files that are missing or damaged.
     """
 
+    how_to_get = (
+        "By hand: the four files of digits are at https://ossci-datasets.s3.amazonaws.com/mnist/, those of "
+        "fashion at https://github.com/zalandoresearch/fashion-mnist"
+    )
+
     def __init__(
         self,
         *,
@@ -73,10 +78,7 @@ class Mnist(ImageDataset):
         cutting = Cutting(tokens, patch, True, augment)
         folder = _find_folder(Path(root), variant)
         if folder is None:
-            raise MolsliceError(
-                f"no {TRAIN_IMAGES} or {TRAIN_IMAGES}.gz in {root}; "
-                "`molslice prepare --config ... --download` fetches it there"
-            )
+            raise MolsliceError(f"no {TRAIN_IMAGES} or {TRAIN_IMAGES}.gz in {root}. {self.advice()}")
         self.source = str(folder)
         images, labels = [], []
         for part in ("train", "t10k"):

@@ -49,10 +49,7 @@ class Newsgroups20(TextDataset):
         "talk.politics.misc",
         "talk.religion.misc",
     )
-    how_to_get = (
-        "`molslice prepare --config FILE --download` fetches it through scikit-learn; or unpack "
-        "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
-    )
+    how_to_get = "By hand: unpack http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
 
     def read(self, root: Path) -> Documents:
         """Both splits."""

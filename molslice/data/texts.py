@@ -44,12 +44,10 @@ class TextDataset(SequenceDataset):
     Attributes:
         target: what the classes are classes of.
         class_names: the classes where a format always has the same, else set when the data are read.
-        how_to_get: the end of the message that the data are missing.
     """
 
     noun = "texts"
     target: ClassVar[str] = "class"
-    how_to_get: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class TextDataset(SequenceDataset):
     def missing(cls, root: Path, looked_for: str) -> MolsliceError:
         """What to raise where the data are not there."""
         what = f"{root} holds neither {looked_for}" if root.is_dir() else f"no such folder: {root}"
-        return MolsliceError(f"{what}. {cls.how_to_get}")
+        return MolsliceError(f"{what}. {cls.advice()}")
 
     def _take(self, documents: Documents, division: Division) -> list[str]:
         """Labels, names and splits; gives back the texts, those that cannot be read empty."""

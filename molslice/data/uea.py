@@ -56,6 +56,7 @@ class Uea(SequenceDataset):
     """
 
     noun = "cases"
+    how_to_get = "By hand: a problem comes from https://timeseriesclassification.com"
 
     def __init__(
         self,
@@ -205,9 +206,7 @@ def _read(root: Path, problem: str, part: str) -> TsFile:
     files = [file.name for pattern in ("*", "*/*") for file in root.glob(f"{pattern}_{part}.ts*")]
     there = {file.split(f"_{part}.ts")[0] for file in files}
     raise MolsliceError(
-        f"{root} holds neither {name} nor {name}.gz; {near_names(problem, there)}. "
-        "`molslice prepare --config FILE --download` fetches a problem there through aeon; by hand it comes "
-        "from timeseriesclassification.com"
+        f"{root} holds neither {name} nor {name}.gz; {near_names(problem, there)}. {Uea.advice()}"
     )
 
 

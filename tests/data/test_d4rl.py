@@ -225,7 +225,7 @@ def test_a_file_that_is_not_such_is_named(path, change, message):
 
 
 def test_a_file_that_is_missing_or_foreign_is_named(tmp_path, path):
-    with pytest.raises(MolsliceError, match="no such file; those of D4RL are at http"):
+    with pytest.raises(MolsliceError, match="no such file: .* The files of D4RL are at http"):
         build(tmp_path / "none.hdf5")
     (tmp_path / "text.hdf5").write_text("no")
     with pytest.raises(MolsliceError, match="truncated or not an HDF5 file"):

@@ -161,7 +161,9 @@ def test_a_variant_lies_beside_its_original(folder):
 
 
 def test_a_missing_problem_is_named_with_those_there(folder):
-    with pytest.raises(MolsliceError, match=r"neither Tou_TRAIN\.ts .*did you mean 'Toy'.*prepare.*aeon"):
+    with pytest.raises(
+        MolsliceError, match=r"neither Tou_TRAIN\.ts .*did you mean 'Toy'.*prepare.*timeseriesclassification"
+    ):
         Uea(root=folder, problem="Tou")
     with pytest.raises(MolsliceError, match=r"nowhere holds neither .*choices: \(none\)"):
         Uea(root=folder / "nowhere", problem="Toy")
