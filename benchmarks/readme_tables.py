@@ -187,6 +187,18 @@ def in_order(order: dict[str, Any]) -> str:
     return f"{order['pairs'] - len(order['turned'])} of {order['pairs']}" if order["pairs"] else ""
 
 
+def lra_parameters() -> str:
+    """Parameters in the arena's configurations and in those of Sliceformer."""
+    names = ("softmax", "slice_sort", "flow", "singular")
+    rows = []
+    for config, entries in load("lra_parameters")["configs"].items():
+        found = {entry["attention"]: entry for entry in entries}
+        over = sum(not entry["within_rule"] for entry in entries)
+        counts = [f"{found[name]['parameters']:,}" for name in names]
+        rows.append([f"`{config}`", *counts, f"{over} of {len(entries)}"])
+    return markdown(["", *(f"`{name}`" for name in names), "above the rule"], rows)
+
+
 def language() -> str:
     """Perplexity of the small language models."""
     result = load("task_wikitext2")
@@ -241,6 +253,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "learnable_sort": learnable_sort,
     "sort_on_sequences": sort_on_sequences,
     "sequence_tasks": sequence_tasks,
+    "lra_parameters": lra_parameters,
     "language": language,
     "long_inputs": long_inputs,
 }

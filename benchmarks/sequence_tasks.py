@@ -53,7 +53,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "mnist": Experiment(
         "vision/mnist_small.yaml",
         SLICES,
-        "a smaller ViT and minutes instead of 400 epochs",
+        "a smaller ViT and minutes instead of 100 epochs",
         {"data.root": "{data}/mnist"},
         {"softmax": 0.9878, "slice_sort": 0.9881, "slice_sort:order=interleave": 0.9900},
     ),
