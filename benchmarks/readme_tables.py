@@ -1,13 +1,16 @@
-"""The measured tables of the README, made from `benchmarks/results/`.
+"""The measured tables of the README, and what the headers of `configs/` say was measured, made from results.
 
-Between `<!-- begin NAME -->` and `<!-- end NAME -->` the README holds what `TABLES[NAME]` gives. With
-`--write` the blocks are made anew; without, the program says whether they are up to date, as a test does.
+Between `<!-- begin NAME -->` and `<!-- end NAME -->` the README holds what `TABLES[NAME]` gives; the comment
+of a configuration that `sequence_tasks.py` recorded holds its numbers from `# Measured:` to the name of their
+file. With `--write` both are made anew; without, the program says whether they are up to date, as a test
+does.
 """
 
 import argparse
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,6 +202,11 @@ def lra_parameters() -> str:
     return markdown(["", *(f"`{name}`" for name in names), "above the rule"], rows)
 
 
+def perplexity(values: dict[str, Any]) -> str:
+    """Mean and standard deviation over seeds."""
+    return f"{values['mean']:.1f}" + (f" ± {values['sd']:.1f}" if values["sd"] else "")
+
+
 def language() -> str:
     """Perplexity of the small language models."""
     result = load("task_wikitext2")
@@ -206,7 +214,7 @@ def language() -> str:
         [
             f"`{entry['label']}`",
             f"{entry['parameters']:,}",
-            f"{entry['test']['mean']:.1f}" + (f" ± {entry['test']['sd']:.1f}" if entry["test"]["sd"] else ""),
+            perplexity(entry["test"]),
             "" if entry["published"] is None else f"{entry['published']:.1f}",
         ]
         for entry in result["entries"]
@@ -274,18 +282,54 @@ def fill(text: str) -> str:
     return text
 
 
+def headers() -> dict[Path, str]:
+    """The configurations that were measured, with what they gave in their comments.
+
+    Raises:
+        ValueError: a configuration has no place for its numbers.
+    """
+    found = {}
+    for file in sorted(RESULTS.glob("task_*.json")):
+        result = json.loads(file.read_text(encoding="utf-8"))
+        path = ROOT / "configs" / result["config"]
+        text = path.read_text(encoding="utf-8")
+        block = re.compile(r"^# Measured: .*?\(benchmarks/results/\w+\.json\)\.\n", re.DOTALL | re.MULTILINE)
+        if not block.search(text):
+            raise ValueError(f"{path} has no comment '# Measured: ... (benchmarks/results/{file.name}).'")
+        lines = textwrap.fill(measured(result, file.name), 118, initial_indent="# ", subsequent_indent="# ")
+        found[path] = block.sub(lambda _, lines=lines: f"{lines}\n", text)
+    return found
+
+
+def measured(result: dict[str, Any], file: str) -> str:
+    """One sentence: what was measured over how many seeds, in which time, of which attention."""
+    entries = result["entries"]
+    show, what = percent, "test accuracy in %"
+    if result["lower_is_better"]:
+        show, what = perplexity, "test perplexity"
+    seeds = " or ".join(str(count) for count in sorted({entry["seeds"] for entry in entries}))
+    minutes = [entry["seconds"] / 60 for entry in entries]
+    numbers = ", ".join(f"{entry['label']} {show(entry['test'])}" for entry in entries)
+    return (
+        f"Measured: {what}, {'one seed' if seeds == '1' else f'{seeds} seeds'}, {min(minutes):.1f} to "
+        f"{max(minutes):.1f} minutes of one core a run: {numbers} (benchmarks/results/{file})."
+    )
+
+
 def main() -> int:
     """Check or write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--write", action="store_true", help="make the blocks anew")
-    text = README.read_text(encoding="utf-8")
-    filled = fill(text)
+    made = {README: fill(README.read_text(encoding="utf-8")), **headers()}
+    behind = [path for path, text in made.items() if path.read_text(encoding="utf-8") != text]
     if parser.parse_args().write:
-        README.write_text(filled, encoding="utf-8")
-    elif filled != text:
-        print("README.md is behind benchmarks/results; run with --write", file=sys.stderr)
+        for path in behind:
+            path.write_text(made[path], encoding="utf-8")
+    elif behind:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in behind)
+        print(f"{names}: behind benchmarks/results; run with --write", file=sys.stderr)
         return 1
     return 0
 

@@ -20,6 +20,14 @@ def test_measured_tables_are_those_of_the_results():
     assert tables.fill(text) == text, "run python benchmarks/readme_tables.py --write"
 
 
+def test_headers_of_configurations_tell_what_was_measured():
+    tables = load_program("readme_tables")
+    found = tables.headers()
+    assert len(found) >= 9
+    for path, text in found.items():
+        assert path.read_text(encoding="utf-8") == text, "run python benchmarks/readme_tables.py --write"
+
+
 def test_a_changed_number_would_be_noticed():
     tables = load_program("readme_tables")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
