@@ -22,6 +22,7 @@ from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 LENGTHS = ("max_steps", "max_epochs", "max_minutes")
+PLAIN = (int, float, bool, str, dict)
 NAMING = ("attention", "attention.name", "data", "data.name")
 
 
@@ -144,8 +145,8 @@ def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> 
     """Read a YAML file, then the overrides (`("optimizer.lr", "1e-3")`; values are read as YAML).
 
     An override of one length of training (`max_steps`, `max_epochs`, `max_minutes`) takes the place of the
-    others; another `attention.name` or `data.name` starts without the options that the file has for the
-    former one.
+    file's; two of them are refused. Another `attention.name` or `data.name` starts without the options that
+    the file has for the former one.
 
     Raises:
         MolsliceError: no such file, not YAML, unknown key, wrong type or value.
@@ -160,10 +161,11 @@ def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> 
         raise MolsliceError(f"{path}: a configuration is a mapping with the keys {keys}")
     given = [(key.replace("-", "_"), _parse_yaml(value, f"--{key}")) for key, value in overrides]
     # names first, whatever the order: another name takes the options of the file away, not those given here
-    given.sort(key=lambda item: item[0] not in NAMING)
-    lengths = {f"training.{name}" for name in LENGTHS}
-    if any(key in lengths and value is not None for key, value in given):
-        given[:0] = [(key, None) for key in sorted(lengths)]
+    given.sort(key=lambda item: not (item[0] in NAMING and isinstance(item[1], str)))
+    lengths = [f"training.{name}" for name in LENGTHS]
+    places = [place for place, (key, value) in enumerate(given) if key in lengths and value is not None]
+    if places:
+        given[places[0] : places[0]] = [(key, None) for key in lengths]
     for key, value in given:
         _override(mapping, key, value)
     return config_from_mapping(mapping, source=str(path))
@@ -277,7 +279,7 @@ def _gather_options(cls: type, mapping: dict[str, Any], path: str) -> dict[str, 
         if key not in known:
             near = near_names(str(key), known | own)
             raise MolsliceError(f"unknown key '{path}.{key}' for {name!r}; {near}")
-    hints = typing.get_type_hints(registry.find(name).__init__)
+    hints = registry.hints(name)
     options = {key: _convert(value, hints.get(key, Any), f"{path}.{key}") for key, value in options.items()}
     return {**{key: value for key, value in mapping.items() if key in own}, "options": options}
 
@@ -317,7 +319,9 @@ def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
             pass
     elif hint in (int, bool, str) and type(value) is hint:
         return value
-    raise MolsliceError(f"{where} is {value!r}, expected {_say(hint)}")
+    if hint in PLAIN or origin in (*PLAIN, tuple, Sequence, Mapping, os.PathLike):
+        raise MolsliceError(f"{where} is {value!r}, expected {_say(hint)}")
+    return value  # of a form that the class itself looks at
 
 
 def _convert_to_one(value: Any, hints: Sequence[Any], where: str) -> Any:  # noqa: ANN401

@@ -10,6 +10,7 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import typing
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
@@ -75,6 +76,14 @@ class Registry(Generic[Member]):
         """The member's own options: the keyword-only parameters of its constructor."""
         parameters = inspect.signature(self.find(name).__init__).parameters
         return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    def hints(self, name: str) -> dict[str, Any]:
+        """The types of the member's own options, as far as its annotations say them where they stand."""
+        try:
+            hints = typing.get_type_hints(self.find(name).__init__)
+        except (NameError, TypeError):  # names that only a type checker sees
+            return {}
+        return {option: hints[option] for option in self.options(name) if option in hints}
 
     def build(self, name: str, *args: Any, options: dict[str, Any] | None = None) -> Member:  # noqa: ANN401
         """Construct the member `name` with positional arguments and its own options.

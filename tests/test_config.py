@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from molslice.attention import ATTENTIONS
+from molslice.attention.softmax import Softmax
 from molslice.config import (
     OptimizerConfig,
     TrainingConfig,
@@ -206,6 +208,20 @@ def test_two_lengths_given_at_once_are_refused(tmp_path):
     with pytest.raises(MolsliceError, match="exactly one of .* found max_steps and max_minutes"):
         load_config(file, [("training.max_steps", "5"), ("training.max_minutes", "1")])
     assert load_config(file, [("training.max_minutes", "1")]).training.max_steps is None
+    given = [("training", "{max_epochs: 4}"), ("training.max_steps", "5")]
+    assert load_config(file, given).training.max_steps == 5
+
+
+def test_options_of_own_attentions_of_any_form_are_left_to_them(monkeypatch):
+    class Own(Softmax):
+        def __init__(self, *arguments, kernel: list[int], late: "Missing" = 1):  # noqa: F821
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(ATTENTIONS, "_added", {"own": Own})
+    mapping = {"data": "listops", "model": SEQUENCE, "attention": {"name": "own", "kernel": [1], "late": "a"}}
+    assert config_from_mapping(mapping).attention.options == {"kernel": [1], "late": "a"}
+    del Own.__init__.__annotations__["late"]
+    assert config_from_mapping(mapping).attention.options == {"kernel": [1], "late": "a"}
 
 
 def test_an_option_of_several_forms_takes_each():

@@ -70,8 +70,7 @@ def build_dataset(name: str, options: dict[str, Any]) -> Dataset:
     Raises:
         MolsliceError: unknown name, unknown or missing option, or whatever is wrong with the files.
     """
-    found = DATASETS.find(name)
-    hints = typing.get_type_hints(found.__init__)
+    found, hints = DATASETS.find(name), DATASETS.hints(name)
     for option, parameter in DATASETS.options(name).items():
         if parameter.default is parameter.empty and option not in options:
             raise MolsliceError(f"data set {name!r} needs the option {option!r}")

@@ -38,11 +38,11 @@ class Maps(Study):
 
     Left a molecule in a trained model, right an image of 8 x 8 patches in an untrained encoder of the same
     attention (which shows the form of the map, not what is seen in an image). With runs that were trained on
-    other data: one of their test rows of at most 512 tokens in these models, and no molecule; a square image
-    cut into patches is shown beneath the values of its patches, of any other sequence they are drawn along
-    the tokens. The matrix is the exact map, or where an attention has none its influence, mean over heads;
-    row i is what token i takes, token 0 the graph token or the class token, where there is one. Beside it,
-    for each atom, patch or token:
+    other data: one of their test rows in these models, and no molecule; a square image cut into patches is
+    shown beneath the values of its patches, of any other sequence, of at most 512 tokens, they are drawn
+    along the tokens. The matrix is the exact map, or where an attention has none its influence, mean over
+    heads; row i is what token i takes, token 0 the graph token or the class token, where there is one. Beside
+    it, for each atom, patch or token:
       softmax, and every attention not named below: what token 0 takes from it, and what all tokens take;
       slice_sort: the share of channels in which its value goes to token 0, and the mean place (0 first, 1
         last) its values are sorted to;
@@ -107,15 +107,18 @@ class Maps(Study):
 
     def _measure_row(self, dataset: Dataset, request: Request) -> Findings:
         """The runs' own models on one row of their test split, drawn by the seed."""
-        chosen = draw_rows(dataset, 1, request.seed, MOST_TOKENS)
+        chosen = draw_rows(dataset, 1, request.seed, None if _is_patched(dataset) else MOST_TOKENS)
         batch, picture = dataset.collate(chosen), _patched(dataset, int(chosen[0]))
         kind = "sequence" if picture is None else "image"
+        about = f"row {int(chosen[0])} of the data{', its first text' if dataset.spec.paired else ''}"
         models, _ = find_models((), request, data=self.data, steps=1)
         rows: list[dict[str, Any]] = []
         for found in models:
             request.tell(found.label)
-            rows += _rows(kind, found, self._map(record_calls(found.model, batch), found.label))
-        notes = {"models": [model.about for model in models], kind: f"row {int(chosen[0])} of the data"}
+            calls = record_calls(found.model, batch)
+            calls = calls[: len(calls) // 2] if dataset.spec.paired else calls
+            rows += _rows(kind, found, self._map(calls, found.label))
+        notes = {"models": [model.about for model in models], kind: about}
         return Findings(rows, notes, {} if picture is None else {"picture": picture})
 
     def _map(self, calls: list[Any], label: str) -> AttentionMap:
@@ -224,10 +227,14 @@ def _quantities(rows: list[dict[str, Any]]) -> list[str]:
 
 def _patched(dataset: Dataset, row: int) -> np.ndarray | None:
     """The image of a row, where it is square and its tokens are patches."""
-    if not isinstance(dataset, ImageDataset) or dataset.cutting.tokens != "patches":
+    if not isinstance(dataset, ImageDataset) or not _is_patched(dataset):
         return None
     picture = dataset.images[row]
     return picture if picture.shape[0] == picture.shape[1] else None
+
+
+def _is_patched(dataset: Dataset) -> bool:
+    return isinstance(dataset, ImageDataset) and dataset.cutting.tokens == "patches"
 
 
 def _draw_along(axes: Axes, values: np.ndarray, title: str) -> None:

@@ -69,7 +69,7 @@ class Result:
                 fold=fold,
                 **{key: summary[key] for key in same},
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise MolsliceError(f"the summary of {run} lacks {error}") from error
 
 

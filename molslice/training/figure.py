@@ -30,7 +30,8 @@ def draw_comparison(comparison: "Comparison", suffix: str) -> bytes:
     split where the data have no test labels.
     """
     first, lines = comparison.results[0], comparison.lines()
-    split = "test" if all(line.test for line in lines) else "valid"
+    is_tested = all(any(value is not None for value in line.test.values()) for line in lines)
+    split = "test" if is_tested else "valid"
     targets = list(first.units)[:MOST_PANELS]
     columns = min(3, len(targets))
     height = -(-len(targets) // columns)

@@ -59,8 +59,10 @@ def test_maps_of_pixels_are_drawn_along_the_sequence(train_run, tmp_path):
     assert found.png.stat().st_size > 1000
 
 
-def test_no_map_is_drawn_of_rows_that_are_too_long(train_run, tmp_path, monkeypatch):
+def test_no_map_is_drawn_of_sequences_that_are_too_long(train_run, tmp_path, monkeypatch):
     monkeypatch.setattr(maps, "MOST_TOKENS", 15)
-    run = train_run("long", readout="mean")
-    with pytest.raises(MolsliceError, match="every row of .* has 16 tokens or more; .* at most 15"):
+    run = train_run("long", {"tokens": "pixels", "patch": 1})
+    with pytest.raises(MolsliceError, match="every row of .* has 64 tokens or more; .* at most 15"):
         run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
+    patched = train_run("patched", readout="mean")
+    assert run_study("maps", tmp_path, runs=(patched,), options={"layer": 1}, quiet=True).rows > 0
