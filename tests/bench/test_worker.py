@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from molslice.attention import ATTENTIONS
+from molslice.bench import worker
 from molslice.bench.job import Job
 from molslice.bench.memory import available_bytes, limited_growth, peak_bytes, resident_bytes, restart_peak
 from molslice.bench.worker import Model, count_flops, is_out_of_memory, measure
@@ -67,10 +68,11 @@ def test_half_precision_and_causal(dtype):
     assert (found["outcome"], found["flops"]) == ("ok", None)
 
 
-def test_seconds_become_steps():
-    found = run(steps=None, seconds=0.05)[0]
-    assert found["training_steps"] > 1
-    assert found["inference_steps"] > 1
+@pytest.mark.parametrize(("seconds", "steps"), [(0.05, 5), (1e9, worker.MOST_STEPS)])
+def test_seconds_become_steps(seconds, steps, monkeypatch):
+    monkeypatch.setattr(worker, "_time", lambda *_: 0.01)
+    found = run(steps=None, seconds=seconds)[0]
+    assert (found["training_steps"], found["inference_steps"]) == (steps, steps)
 
 
 def test_what_cannot_be_built_is_an_outcome():
