@@ -27,6 +27,7 @@ BASELINE_NAMES = {
 }
 
 
+MEASURED = re.compile(r"^# Measured: .*?\(benchmarks/results/\w+\.json\)\.\n", re.DOTALL | re.MULTILINE)
 COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
 
 
@@ -293,11 +294,10 @@ def headers() -> dict[Path, str]:
         result = json.loads(file.read_text(encoding="utf-8"))
         path = ROOT / "configs" / result["config"]
         text = path.read_text(encoding="utf-8")
-        block = re.compile(r"^# Measured: .*?\(benchmarks/results/\w+\.json\)\.\n", re.DOTALL | re.MULTILINE)
-        if not block.search(text):
+        if not MEASURED.search(text):
             raise ValueError(f"{path} has no comment '# Measured: ... (benchmarks/results/{file.name}).'")
         lines = textwrap.fill(measured(result, file.name), 118, initial_indent="# ", subsequent_indent="# ")
-        found[path] = block.sub(lambda _, lines=lines: f"{lines}\n", text)
+        found[path] = MEASURED.sub(lambda _, lines=lines: f"{lines}\n", text)
     return found
 
 

@@ -4,6 +4,7 @@ An unknown key is an error that names the file, the path of the key and the near
 error that names the path, the value and what was expected. What the values mean stands beside the fields.
 """
 
+import contextlib
 import dataclasses
 import os
 import types
@@ -326,19 +327,14 @@ def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
 
 def _convert_to_one(value: Any, hints: Sequence[Any], where: str) -> Any:  # noqa: ANN401
     """`value` as the first of several types that it can be."""
-    for hint in hints[:-1]:
-        try:
+    if len(hints) == 1:
+        return _convert(value, hints[0], where)
+    for hint in hints:
+        with contextlib.suppress(MolsliceError):
             return _convert(value, hint, where)
-        except MolsliceError:
-            continue
-    try:
-        return _convert(value, hints[-1], where)
-    except MolsliceError as error:
-        if len(hints) == 1:
-            raise
-        is_path = any(typing.get_origin(hint) is os.PathLike for hint in hints)
-        expected = "a path" if is_path else " or ".join(map(_say, hints))
-        raise MolsliceError(f"{where} is {value!r}, expected {expected}") from error
+    is_path = any(typing.get_origin(hint) is os.PathLike for hint in hints)
+    expected = "a path" if is_path else " or ".join(map(_say, hints))
+    raise MolsliceError(f"{where} is {value!r}, expected {expected}")
 
 
 def _say(hint: Any) -> str:  # noqa: ANN401

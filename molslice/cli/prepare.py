@@ -68,7 +68,7 @@ def _download(name: str, options: dict[str, Any]) -> None:
     Raises:
         MolsliceError: a data set without one, an option that is missing, or whatever `download` says.
     """
-    from molslice.data import DATASETS
+    from molslice.data import DATASETS, require_options
     from molslice.types import MolsliceError
 
     found = DATASETS.find(name)
@@ -79,9 +79,7 @@ def _download(name: str, options: dict[str, Any]) -> None:
             f"the data set {name!r} reads files that are there. {found.how_to_get or 'They are your own'}; "
             f"--download fetches those of {', '.join(fetched)}, and pcqm4m by --dataset"
         )
-    for option, parameter in DATASETS.options(name).items():
-        if parameter.default is parameter.empty and option not in options:
-            raise MolsliceError(f"data set {name!r} needs the option {option!r}")
+    require_options(name, options)
     try:
         download(options)
     except MolsliceError as error:

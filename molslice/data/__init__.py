@@ -17,13 +17,14 @@ Why so: whoever looks for a data set finds its name among the files.
 
 import os
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from molslice.data.base import Dataset, MoleculeDataset
 from molslice.registry import Registry
 from molslice.types import MolsliceError
 
-__all__ = ["DATASETS", "Dataset", "MoleculeDataset", "build_dataset"]
+__all__ = ["DATASETS", "Dataset", "MoleculeDataset", "build_dataset", "require_options"]
 
 ROOMS = (
     "batching",
@@ -64,17 +65,27 @@ ROOMS = (
 DATASETS = Registry("molslice.data", Dataset, "data set", ROOMS)
 
 
+def require_options(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that lack one which the data set has no default for.
+
+    Raises:
+        MolsliceError: unknown name, or a missing option.
+    """
+    for option, parameter in DATASETS.options(name).items():
+        if parameter.default is parameter.empty and option not in options:
+            raise MolsliceError(f"data set {name!r} needs the option {option!r}")
+
+
 def build_dataset(name: str, options: dict[str, Any]) -> Dataset:
     """Read the data set `name`; what takes long is prepared the first time and found prepared later.
 
     Raises:
         MolsliceError: unknown name, unknown or missing option, or whatever is wrong with the files.
     """
-    found, hints = DATASETS.find(name), DATASETS.hints(name)
-    for option, parameter in DATASETS.options(name).items():
-        if parameter.default is parameter.empty and option not in options:
-            raise MolsliceError(f"data set {name!r} needs the option {option!r}")
-        is_path = any(typing.get_origin(hint) is os.PathLike for hint in typing.get_args(hints.get(option)))
+    require_options(name, options)
+    found = DATASETS.find(name)
+    for option, hint in DATASETS.hints(name).items():
+        is_path = any(typing.get_origin(form) is os.PathLike for form in typing.get_args(hint))
         path = options.get(option) if is_path and option != "cache_dir" else None
         if path is not None and not os.path.exists(path):
             what = "folder" if option == "root" else "file"

@@ -115,10 +115,7 @@ class _Files:
 
 def _find_files(root: Path) -> _Files:
     if not root.is_dir():
-        raise MolsliceError(
-            f"no such folder: {root}; images lie in {root}/train/<class>/*.png, or *.jpg. "
-            f"{ImageFolder.how_to_get}"
-        )
+        raise MolsliceError(f"no such folder: {root}; images lie in {root}/train/<class>/*.png, or *.jpg")
     folders = split_folders(root)
     if not folders:
         found = class_folders(root)

@@ -16,7 +16,7 @@ from molslice.data.base import Dataset
 from molslice.data.lexicon import BYTES, Lexicon, Line, check_kind
 from molslice.data.prepare import cache_folders, file_checksum
 from molslice.data.sequences import checked_rows, keep_arrays
-from molslice.data.wikitext_files import HOW_TO_GET, download_wikitext, find_texts, read_text
+from molslice.data.wikitext_files import BY_HAND, download_wikitext, find_texts, read_text
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 DEFAULT_LENGTH = 512
@@ -61,7 +61,7 @@ class Wikitext(Dataset):
     target_names = ("next_token",)
     target_units = ("",)
     noun = "windows"
-    how_to_get = HOW_TO_GET
+    how_to_get = BY_HAND
 
     def __init__(
         self,

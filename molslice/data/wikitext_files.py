@@ -10,17 +10,18 @@ from molslice.data.lines import read_byte_lines, read_lines
 from molslice.data.parquet import read_parquet
 from molslice.types import MolsliceError
 
-__all__ = ["HOW_TO_GET", "download_wikitext", "find_texts", "read_text"]
+__all__ = ["BY_HAND", "download_wikitext", "find_texts", "read_text"]
 
 PARQUET_MAGIC = b"PAR1"
 COLUMN = "text"
 VERSIONS = (2, 103)
 HUB = "Salesforce/wikitext"  # where Hugging Face keeps it
 HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
-HOW_TO_GET = (
-    "WikiText: `molslice prepare --config FILE --download` with data.root, or the Parquet files of "
-    "https://huggingface.co/datasets/Salesforce/wikitext; data.train_path names any other text"
+BY_HAND = (
+    "By hand: the Parquet files of https://huggingface.co/datasets/Salesforce/wikitext; data.train_path "
+    "names any other text"
 )
+HOW_TO_GET = f"`molslice prepare --config FILE --download` fetches WikiText into data.root. {BY_HAND}"
 
 
 def find_texts(
@@ -38,7 +39,7 @@ def find_texts(
         raise MolsliceError(f"no such folder: {root}; {HOW_TO_GET}")
     for path in given.values():
         if not path.is_file():
-            raise MolsliceError(f"no such file: {path}; {HOW_TO_GET}")
+            raise MolsliceError(f"no such file: {path}")
     found: dict[str, Sequence[Path]] = {split: [path] for split, path in given.items()}
     for split in HUB_SPLITS:
         if split not in found and root is not None and (files := _in_folder(root, split, tokens)):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeGuard
 
 import numpy as np
 import torch
@@ -227,13 +227,13 @@ def _quantities(rows: list[dict[str, Any]]) -> list[str]:
 
 def _patched(dataset: Dataset, row: int) -> np.ndarray | None:
     """The image of a row, where it is square and its tokens are patches."""
-    if not isinstance(dataset, ImageDataset) or not _is_patched(dataset):
+    if not _is_patched(dataset):
         return None
     picture = dataset.images[row]
     return picture if picture.shape[0] == picture.shape[1] else None
 
 
-def _is_patched(dataset: Dataset) -> bool:
+def _is_patched(dataset: Dataset) -> TypeGuard[ImageDataset]:
     return isinstance(dataset, ImageDataset) and dataset.cutting.tokens == "patches"
 
 

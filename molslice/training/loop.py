@@ -203,10 +203,13 @@ class Run:
 
     def _refuse_not_finite(self, loss: float) -> None:
         if not math.isfinite(loss) and self.config.trainer.precision != "16":  # float16 skips such steps
-            raise MolsliceError(
-                f"the loss became {loss} at step {self.progress.step}; a smaller optimizer.lr, a longer "
-                f"warm-up or trainer.precision 32 may help. The checkpoint in {self.folder} is from before"
-            )
+            raise self._diverged(f"the loss became {loss} at step {self.progress.step}")
+
+    def _diverged(self, what: str) -> MolsliceError:
+        return MolsliceError(
+            f"{what}; a smaller optimizer.lr, a longer warm-up or trainer.precision 32 may help. The "
+            f"checkpoint in {self.folder} is from before"
+        )
 
     def _refuse_broken(self) -> float:
         """The summed losses, before anything is written; on a GPU not every step has looked at its own."""
@@ -215,11 +218,7 @@ class Run:
         # a loss that is finite may have a gradient that is not
         for name, parameter in self.loop.model.named_parameters():
             if not torch.isfinite(parameter).all():
-                raise MolsliceError(
-                    f"the weights {name} are not finite after step {self.progress.step}; a smaller "
-                    "optimizer.lr, a longer warm-up or trainer.precision 32 may help. The checkpoint in "
-                    f"{self.folder} is from before"
-                )
+                raise self._diverged(f"the weights {name} are not finite after step {self.progress.step}")
         return losses
 
     def _validate(self) -> None:
