@@ -1,21 +1,52 @@
-"""molslice: molecular properties from graphs, with attention that can be exchanged.
+"""Predict molecular properties from graphs, with interchangeable attention.
 
-`load_model("gap-xtb").predict(["CCO"])` is the shortest way in. The rooms of the house:
-`attention` (the zoo), `chem` (SMILES to arrays), `data` (stores, data sets, batches), `model` (the encoder),
-`tasks`, `training`, `inference`, `config` and `cli`.
+`load_model("gap-xtb").predict(["CCO"])` is the shortest way in. The names below are imported when they are
+first used, so that `import molslice` stays fast. `docs/design.md` describes the folders.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from molslice.inference.load import load_model
+from molslice.version import __version__
 
-__version__ = "0.1.0"
-__all__ = ["__version__", "load_model"]
+if TYPE_CHECKING:
+    from molslice.attention import ATTENTIONS, build_attention
+    from molslice.config import load_config
+    from molslice.data import build_dataset
+    from molslice.inference.evaluate import evaluate
+    from molslice.inference.load import Predictions, Predictor, load_model
+    from molslice.training.run import train
+    from molslice.types import MolsliceError
+
+__all__ = [
+    "ATTENTIONS",
+    "MolsliceError",
+    "Predictions",
+    "Predictor",
+    "__version__",
+    "build_attention",
+    "build_dataset",
+    "evaluate",
+    "load_config",
+    "load_model",
+    "train",
+]
+
+_MODULES = {
+    "ATTENTIONS": "molslice.attention",
+    "MolsliceError": "molslice.types",
+    "Predictions": "molslice.inference.load",
+    "Predictor": "molslice.inference.load",
+    "build_attention": "molslice.attention",
+    "build_dataset": "molslice.data",
+    "evaluate": "molslice.inference.evaluate",
+    "load_config": "molslice.config",
+    "load_model": "molslice.inference.load",
+    "train": "molslice.training.run",
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    if name == "load_model":
-        return import_module("molslice.inference.load").load_model
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'molslice' has no attribute {name!r}")

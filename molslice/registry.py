@@ -1,17 +1,22 @@
-"""A package folder read as a registry: file name = configuration name = class stem.
+"""Registries of package folders: file name = configuration name = class name.
 
-`Registry("molslice.attention", Attention)` knows `slice_sort` because a file `slice_sort.py` stands in the
-folder and holds a class `SliceSort`. Names are listed without importing anything; a class is imported
-when it is asked for. `base` is never a member, nor are the files that the registry is told of as `rooms`.
-A program outside of the package adds a class of its own with `add`, for as long as it runs.
+`Registry("molslice.attention", Attention)` finds `slice_sort` if a file `slice_sort.py` in the folder, or in
+a package below it, defines a class `SliceSort(...)` with a base class. Other files of the folder are not
+members. A new member is therefore one new file, without a list to edit. Names are found without importing
+members; a class is imported when it is requested. With a suffix, for example `Spec`, the class of that file
+is `SliceSortSpec`. A program outside of the package registers its own class with `add`, for the current
+process.
 """
 
 import difflib
 import importlib
 import inspect
 import pkgutil
+import re
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from molslice.types import MolsliceError
@@ -20,7 +25,7 @@ Member = TypeVar("Member")
 
 
 def near_names(name: str, choices: Iterable[str]) -> str:
-    """A hint for a misspelt name: the nearest choices if any are near, then all of them."""
+    """Return a hint for a misspelled name: the nearest choices, if any, then all of them."""
     listed = sorted(choices)
     near = difflib.get_close_matches(name, listed, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
@@ -28,60 +33,74 @@ def near_names(name: str, choices: Iterable[str]) -> str:
 
 
 class Registry(Generic[Member]):
-    """The members of one package folder, all subclasses of one base class."""
+    """The members of one package folder, all subclasses of one base class.
 
-    def __init__(self, package: str, base: type[Member], kind: str, rooms: Iterable[str] = ()) -> None:
-        self.package, self.base, self.kind = package, base, kind
-        self.rooms = frozenset(rooms) | {"base"}  # files of the folder that are not members
+    Args:
+        package: the package whose modules are searched.
+        base: the base class of all members.
+        kind: the noun for a member in messages, such as "attention".
+        suffix: what class names add to the name of the file.
+    """
+
+    def __init__(self, package: str, base: type[Member], kind: str, suffix: str = "") -> None:
+        self.package, self.base, self.kind, self.suffix = package, base, kind, suffix
         self._added: dict[str, type[Member]] = {}
 
-    def names(self) -> list[str]:
-        """All configuration names, sorted, without importing the members."""
+    @cached_property
+    def _modules(self) -> dict[str, str]:
+        """The module of each configuration name."""
         paths = importlib.import_module(self.package).__path__
-        found = (module.name for module in pkgutil.iter_modules(paths) if not module.ispkg)
-        members = {name for name in found if name not in self.rooms and not name.startswith("_")}
-        return sorted(members | self._added.keys())
+        found = (module for path in paths for module in _modules_below(Path(path), self.package, self.suffix))
+        return dict(sorted((module.rpartition(".")[2], module) for module in found))
+
+    def names(self) -> list[str]:
+        """Return all configuration names, sorted, without importing the members."""
+        return sorted(self._modules.keys() | self._added.keys())
 
     def add(self, name: str, member: type[Member]) -> type[Member]:
-        """Make a class from outside of the package known under `name`; gives the class back.
+        """Register a class from outside of the package under `name`, and return it.
 
         Raises:
-            MolsliceError: not a subclass of the base class, or a name that is taken by another class.
+            MolsliceError: it is not a subclass of the base class, or the name belongs to another class.
         """
         if not (isinstance(member, type) and issubclass(member, self.base)):
-            raise MolsliceError(f"{member!r} is no {self.kind}: not a subclass of {self.base.__name__}")
+            raise MolsliceError(f"{member!r} is not a subclass of {self.base.__name__}")
         if name in self.names() and self._added.get(name) is not member:
             raise MolsliceError(f"the {self.kind} {name!r} exists already")
         self._added[name] = member
         return member
 
+    def remove(self, name: str) -> None:
+        """Remove a class registered with `add`; other names have no effect."""
+        self._added.pop(name, None)
+
     def find(self, name: str) -> type[Member]:
-        """The class registered under `name`.
+        """Return the class registered under `name`.
 
         Raises:
-            MolsliceError: no file of that name; the message lists the names.
+            MolsliceError: unknown name; the message lists the names.
         """
         if name in self._added:
             return self._added[name]
-        if name not in self.names():
+        if name not in self._modules:
             raise MolsliceError(f"unknown {self.kind} {name!r}; {near_names(name, self.names())}")
-        module = importlib.import_module(f"{self.package}.{name}")
-        stem = name.replace("_", "")
+        module = importlib.import_module(self._modules[name])
+        stem = _stem(name, self.suffix)
         for label, member in vars(module).items():
             if label.lower() == stem and isinstance(member, type) and issubclass(member, self.base):
                 return member
-        raise MolsliceError(f"{self.package}.{name} holds no {self.base.__name__} named like its file")
+        raise MolsliceError(f"{module.__name__} does not define a {self.base.__name__} named like its file")
 
     def options(self, name: str) -> dict[str, inspect.Parameter]:
-        """The member's own options: the keyword-only parameters of its constructor."""
+        """Return the options of a member: the keyword-only parameters of its constructor."""
         parameters = inspect.signature(self.find(name).__init__).parameters
         return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
     def hints(self, name: str) -> dict[str, Any]:
-        """The types of the member's own options, as far as its annotations say them where they stand."""
+        """Return the types of the options of a member, or nothing if its annotations cannot be resolved."""
         try:
             hints = typing.get_type_hints(self.find(name).__init__)
-        except (NameError, TypeError):  # names that only a type checker sees
+        except (NameError, TypeError):  # names imported for type checking only
             return {}
         return {option: hints[option] for option in self.options(name) if option in hints}
 
@@ -89,7 +108,7 @@ class Registry(Generic[Member]):
         """Construct the member `name` with positional arguments and its own options.
 
         Raises:
-            MolsliceError: unknown name or unknown option; the message names the near ones.
+            MolsliceError: unknown name or option; the message suggests similar ones.
         """
         known = self.options(name)
         for option in options or {}:
@@ -98,3 +117,19 @@ class Registry(Generic[Member]):
                     f"{self.kind} {name!r} has no option {option!r}; {near_names(option, known)}"
                 )
         return self.find(name)(*args, **(options or {}))
+
+
+def _stem(name: str, suffix: str) -> str:
+    return (name.replace("_", "") + suffix).lower()
+
+
+def _modules_below(folder: Path, package: str, suffix: str) -> Iterator[str]:
+    """Yield the modules of a package, at any depth, that define a derived class named like their file."""
+    for module in pkgutil.iter_modules([str(folder)]):
+        if module.ispkg:
+            yield from _modules_below(folder / module.name, f"{package}.{module.name}", suffix)
+            continue
+        stem = _stem(module.name, suffix)
+        classes = re.findall(r"^class (\w+)\(", (folder / f"{module.name}.py").read_text("utf-8"), re.M)
+        if any(name.lower() == stem for name in classes):
+            yield f"{package}.{module.name}"

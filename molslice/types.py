@@ -1,9 +1,10 @@
-"""Values that travel between layers, and the letters of their axes.
+"""Data types shared by all layers of the package, and the letters of tensor axes.
 
-Letters, the same everywhere: B batch, N tokens (padding included), D width, H heads, C = D / H
-channels per head, A atoms (padding included), S steps of an episode, T targets, M tokens of a separate
-memory, and in a batch of molecules the bonds of all of them.
-This module imports torch and jaxtyping alone; everything else in the package may import it.
+Axes: B batch, N tokens with padding, D width, H heads, C = D / H channels per head, A atoms with padding, S
+steps of an episode, T targets, F channels of a value or state. M is the number of tokens of the memory in
+cross attention, and the number of bonds in a batch of molecules. P is the number of tokens of a second
+sequence.
+This module imports only torch and jaxtyping; every other module of the package may import it.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,57 +16,78 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 PairBiasMode = Literal["none", "logits", "mix"]
-State = tuple[Tensor, ...]  # what a causal attention remembers of the tokens before
+State = tuple[Tensor, ...]  # state of a causal attention after some tokens
 Cost = Literal["linear", "log_linear", "n_sqrt_n", "quadratic"]
 Symmetry = Literal["equivariant", "ordered"]
 
 
 class MolsliceError(ValueError):
-    """A user's mistake: the message names what was wrong, where, and the choices."""
+    """A user's mistake. The message names what is wrong, where, and the choices."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenContext:
-    """What an attention may know besides the tokens.
+    """The inputs of an attention besides the tokens.
 
-    `pair_bias` is S + E, finite, and padding is never written into it; `pair_weights` is its softmax
-    over the real tokens (rows sum to one, zero in the columns of padding), computed once a batch by
-    the encoder for the attentions that mix by it; `carry` is what the same attention one layer
-    below handed on. `memory` is the other sequence of a cross attention, which keys and values come from,
-    and `memory_mask` tells its real tokens; both are None where a sequence attends to itself. `all_real` lets
-    kernels that know no mask be used (asking the mask would make a GPU wait); where it is not true, the
-    result is wrong.
+    Attributes:
+        token_mask: True at real tokens [B, N].
+        pair_bias: S + E [B, H, N, N], finite and not masked: entries at padding are arbitrary.
+        pair_weights: softmax of `pair_bias` over the real tokens [B, H, N, N]. Rows sum to one; columns of
+            padding are zero. The encoder computes it once per batch for `pair_bias: mix`.
+        carry: output of the same attention in the layer below, None in the first layer.
+        memory: the sequence of keys and values in cross attention [B, M, D]; None in self-attention.
+        memory_mask: True at real tokens of the memory [B, M]; None in self-attention.
+        all_real: whether the caller guarantees that no token is padding. Kernels without a mask can then be
+            used, without a synchronization on a GPU to read the mask. If it is true for a padded batch,
+            results are wrong.
     """
 
-    token_mask: Bool[Tensor, "B N"]  # True = real token; never None
+    token_mask: Bool[Tensor, "B N"]
     pair_bias: Float[Tensor, "B H N N"] | None = None
     pair_weights: Float[Tensor, "B H N N"] | None = None
     carry: Tensor | None = None
     memory: Float[Tensor, "B M D"] | None = None
-    memory_mask: Bool[Tensor, "B M"] | None = None  # True = real token
-    all_real: bool = False  # promised by the caller: no padding anywhere, which the masks say without it
+    memory_mask: Bool[Tensor, "B M"] | None = None
+    all_real: bool = False
 
     def with_carry(self, carry: Tensor | None) -> "TokenContext":
-        """The same context for the next layer, with what this layer handed on."""
+        """Return the context of the next layer, with the carry of this layer."""
         return replace(self, carry=carry)
 
 
 class AttentionOutput(NamedTuple):
-    """What an attention returns."""
+    """The output of an attention.
 
-    tokens: Float[Tensor, "B N D"]  # zero at padding
-    penalty: Float[Tensor, ""] | None = None  # auxiliary loss, added to the task's loss
-    carry: Tensor | None = None  # for the same attention one layer above
+    Attributes:
+        tokens: mixed tokens [B, N, D], zero at padding.
+        penalty: auxiliary loss, a scalar added to the loss of the task, or None.
+        carry: input of the same attention in the next layer, or None.
+    """
+
+    tokens: Float[Tensor, "B N D"]
+    penalty: Float[Tensor, ""] | None = None
+    carry: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """What the model fixes for every attention alike.
+    """The settings that a model passes to each of its attentions.
 
-    `layer` counts from 0. `pair_bias` says how the bias enters: not at all, into the scores
-    (`logits`), or as softmax(S + E) V in the place of V (`mix`). `max_tokens` bounds N (and M) for the
-    attentions whose parameters depend on it; None leaves it open. `cross`: keys and values come from a
-    separate memory, `context.memory`.
+    Attributes:
+        dim: width of the tokens, a multiple of `num_heads`.
+        num_heads: number of heads.
+        layer: index of the layer, from 0.
+        num_layers: number of layers of the encoder.
+        dropout: dropout rate in [0, 1).
+        causal: whether a token depends only on itself and tokens before it.
+        pair_bias_mode: how the pair bias is used: `none` (unused), `logits` (added to the scores) or `mix`
+            (softmax(S + E) V replaces V).
+        max_tokens: upper limit of N and M, for attentions whose parameters depend on it; None for no limit.
+        cross: whether keys and values come from `TokenContext.memory`.
+        qkv_bias: whether the maps to query, key and value have a bias.
+
+    Raises:
+        MolsliceError: a value is invalid, or `cross` is combined with `causal` or a pair bias.
     """
 
     dim: int
@@ -74,9 +96,10 @@ class AttentionSpec:
     num_layers: int = 1
     dropout: float = 0.0
     causal: bool = False
-    pair_bias: PairBiasMode = "none"
+    pair_bias_mode: PairBiasMode = "none"
     max_tokens: int | None = None
     cross: bool = False
+    qkv_bias: bool = True
 
     def __post_init__(self) -> None:
         if self.dim < 1 or self.num_heads < 1 or self.dim % self.num_heads:
@@ -84,32 +107,37 @@ class AttentionSpec:
                 f"attention width dim={self.dim} must be a positive multiple of num_heads={self.num_heads}"
             )
         if not 0 <= self.layer < self.num_layers:
-            raise MolsliceError(f"layer {self.layer} is not one of {self.num_layers} layers")
+            raise MolsliceError(f"layer must be from 0 to {self.num_layers - 1}, got {self.layer}")
         if not 0.0 <= self.dropout < 1.0:
-            raise MolsliceError(f"dropout must lie in [0, 1), got {self.dropout}")
-        if self.pair_bias not in ("none", "logits", "mix"):
-            raise MolsliceError(f"pair_bias must be none, logits or mix, got {self.pair_bias!r}")
-        if self.cross and (self.causal or self.pair_bias != "none"):
+            raise MolsliceError(f"dropout must be in [0, 1), got {self.dropout}")
+        if self.pair_bias_mode not in ("none", "logits", "mix"):
+            raise MolsliceError(f"pair_bias must be none, logits or mix, got {self.pair_bias_mode!r}")
+        if self.cross and (self.causal or self.pair_bias_mode != "none"):
             raise MolsliceError(
-                "a cross attention has neither a causal form nor a pair bias: both are about one sequence"
+                "cross attention supports neither causal nor pair_bias, which apply to one sequence"
             )
 
     @property
     def head_dim(self) -> int:
-        """C, channels per head."""
+        """Number of channels per head, C."""
         return self.dim // self.num_heads
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What an attention promises; every promise, and every absence of one, is tested.
+    """The properties that an attention declares. Tests check each one, and the refusal of what it excludes.
 
-    `pair_bias` lists the ways a pair bias may enter, the preferred one first after `none`;
-    `cost` is that of time and memory in N without a pair bias (with one it is quadratic for all);
-    `causal` says that the spec may ask for a causal form, `recurrent` that this, without a pair bias, also
-    runs token by token from a state whose size does not depend on the position; `cross` that it may ask for
-    a separate memory; `fixed_length` that parameters depend on N; `vmap` that `torch.func.vmap` over a
-    further axis gives what a loop gives (without the promise it is refused).
+    Attributes:
+        source: the publication, for the documentation.
+        cost: growth of time and memory with N, without a pair bias; with one it is quadratic for all.
+        symmetry: `equivariant` if permuting the tokens permutes the result, else `ordered`.
+        pair_bias: the supported modes, `none` first, then the preferred one.
+        causal: whether there is a causal form.
+        recurrent: whether the causal form, without a pair bias, also runs one token at a time with a state of
+            constant size.
+        cross: whether cross attention to a memory is supported.
+        fixed_length: whether parameters depend on N.
+        vmap: whether `torch.func.vmap` over an extra axis gives the result of a loop; if not, it is refused.
     """
 
     source: str
@@ -124,7 +152,7 @@ class Traits:
 
     @property
     def preferred_pair_bias(self) -> PairBiasMode:
-        """How a pair bias enters when the configuration does not say."""
+        """The mode for a pair bias if the configuration does not set one."""
         for mode in self.pair_bias:
             if mode != "none":
                 return mode
@@ -133,27 +161,28 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class MoleculeArrays:
-    """One molecule as the store keeps it: compact integer arrays.
+    """One molecule in compact integer arrays, as in a store. Values are indices into OGB's vocabularies.
 
-    `bonds` columns are begin atom, end atom, type, stereo, conjugated; each bond stands once.
-    Feature entries are indices into OGB's vocabularies.
+    Attributes:
+        atoms: features of n atoms, uint8 [n, 9].
+        bonds: m bonds, each listed once, uint8 [m, 5]: begin atom, end atom, type, stereo, conjugated.
     """
 
-    atoms: Any  # numpy uint8 [n, 9]
-    bonds: Any  # numpy uint8 [m, 5]
+    atoms: Any
+    bonds: Any
 
 
 class Batch:
-    """What all batches can do: move as a whole. A subclass is a frozen dataclass of tensors."""
+    """Base class of batches, which are frozen dataclasses of tensors and move between devices as a whole."""
 
     __slots__ = ()
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """The same batch on another device."""
+        """Return the batch on another device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
-        """The same batch in page-locked memory."""
+        """Return the batch in page-locked memory."""
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
@@ -164,11 +193,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class MoleculeBatch(Batch):
-    """A padded batch of molecules. Values at padding are arbitrary and must never matter.
+    """A padded batch of molecules. Values at padding are arbitrary and must not affect results.
 
-    `bond_index` columns are molecule, begin atom, end atom, each undirected bond once;
-    `targets` are in the data set's own unit, NaN where a target is missing; `rows` are the rows of the
-    data set that the molecules come from.
+    Attributes:
+        atoms: features of the atoms, indices into OGB's vocabularies [B, A, 9].
+        atom_mask: True at real atoms [B, A].
+        bond_index: molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
+        bond_features: type, stereo and conjugation of each bond [M, 3].
+        targets: targets in the unit of the data set [B, T], NaN where missing; None without targets.
+        rows: row of the data set of each molecule [B], or None.
     """
 
     atoms: UInt8[Tensor, "B A 9"]
@@ -176,7 +209,7 @@ class MoleculeBatch(Batch):
     bond_index: Int[Tensor, "M 3"]
     bond_features: UInt8[Tensor, "M 3"]
     targets: Float[Tensor, "B T"] | None = None
-    rows: Int[Tensor, "B"] | None = None
+    rows: Int[Tensor, " B"] | None = None
 
     def __len__(self) -> int:
         return self.atoms.shape[0]
@@ -184,18 +217,21 @@ class MoleculeBatch(Batch):
 
 @dataclass(frozen=True, slots=True)
 class SequenceBatch(Batch):
-    """A padded batch of sequences. Values at padding are arbitrary and must never matter.
+    """A padded batch of sequences. Values at padding are arbitrary and must not affect results.
 
-    `tokens` are numbers of a vocabulary or, of a series or cut image, F channels a token. Without a mask
-    all tokens are real. `pair_tokens` is the second sequence of each row where a task compares two.
-    `targets` are in the data set's own unit, NaN where one is missing; a class is its number. `rows` are the
-    rows of the data set.
+    Attributes:
+        tokens: token ids [B, N], or F values per token of a series or image [B, N, F].
+        token_mask: True at real tokens [B, N]; None if all are real.
+        targets: targets in the unit of the data set [B, T], NaN where missing; a class is its number.
+        rows: row of the data set of each sequence [B], or None.
+        pair_tokens: the second sequence of each row, for tasks that compare two; None otherwise.
+        pair_mask: True at real tokens of `pair_tokens` [B, P]; None if all are real.
     """
 
     tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"]
     token_mask: Bool[Tensor, "B N"] | None = None
     targets: Float[Tensor, "B T"] | None = None
-    rows: Int[Tensor, "B"] | None = None
+    rows: Int[Tensor, " B"] | None = None
     pair_tokens: Int[Tensor, "B P"] | Float[Tensor, "B P F"] | None = None
     pair_mask: Bool[Tensor, "B P"] | None = None
 
@@ -205,19 +241,26 @@ class SequenceBatch(Batch):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeBatch(Batch):
-    """Windows of episodes, S steps each, padded. Values at padding are arbitrary and must never matter.
+    """A padded batch of windows of episodes, S steps each, in the units of the environment.
 
-    All in the environment's own units. `returns_to_go` is the sum of the rewards from a step, its own among
-    them, to the end of its episode, in a rollout what is still asked for. `timesteps` count the steps of an
-    episode from 0. Without a mask all steps are real. `rows` are the rows of the data set.
+    Values at padding are arbitrary and must not affect results.
+
+    Attributes:
+        states: state at each step [B, S, F].
+        actions: action at each step [B, S, T].
+        returns_to_go: sum of the rewards from a step to the end of its episode, inclusive [B, S]; in a
+            rollout the return still requested.
+        timesteps: index of each step in its episode, from 0 [B, S].
+        step_mask: True at real steps [B, S]; None if all are real.
+        rows: row of the data set of each window [B], or None.
     """
 
     states: Float[Tensor, "B S F"]
     actions: Float[Tensor, "B S T"]
     returns_to_go: Float[Tensor, "B S"]
     timesteps: Int[Tensor, "B S"]
-    step_mask: Bool[Tensor, "B S"] | None = None  # True = real step
-    rows: Int[Tensor, "B"] | None = None
+    step_mask: Bool[Tensor, "B S"] | None = None
+    rows: Int[Tensor, " B"] | None = None
 
     def __len__(self) -> int:
         return self.states.shape[0]
@@ -225,19 +268,25 @@ class EpisodeBatch(Batch):
 
 @dataclass(frozen=True, slots=True)
 class DataSpec:
-    """What a model has to know of its data; travels with its weights.
+    """The properties of the data that a model depends on. They are saved with its weights.
 
-    `num_outputs` is the number of values that the model returns for a row (or a token, in language).
-    `tokens` says what a batch holds: molecules, `ids` (integers below `vocabulary_size`), `values`
-    (`channels` numbers a token) or `steps` of episodes (`channels` numbers a state, three tokens a step).
-    `max_tokens` is the longest sequence. `paired`: two sequences a row. `grid` is how many rows and columns
-    of patches an image was cut into.
-    `vocabulary` identifies what the integers mean, so that a model never meets another vocabulary.
-    `timesteps` is how many steps an episode has at most. `statistics` are numbers of the training data that
-    the model computes with; two specs may differ in them and be about the same data.
+    Attributes:
+        num_outputs: number of values that the model returns for a row, or for a token in language modeling.
+        tokens: kind of data in a batch: `molecules`, `ids` (integers below `vocabulary_size`), `values`
+            (`channels` numbers per token) or `steps` (of episodes: `channels` numbers per state, three tokens
+            per step).
+        vocabulary_size: number of token ids.
+        channels: numbers per token, or per state.
+        max_tokens: length of the longest sequence.
+        paired: whether a row has two sequences.
+        vocabulary: identifies the meaning of the ids, so that a model is not used with another vocabulary.
+        timesteps: largest number of steps of an episode.
+        grid: rows and columns of patches of an image.
+        statistics: numbers of the training data that the model computes with. They are ignored when two specs
+            are compared.
 
     Raises:
-        MolsliceError: a number that is missing or below one.
+        MolsliceError: a number is missing or below one.
     """
 
     num_outputs: int
@@ -265,13 +314,16 @@ class DataSpec:
 
 
 class ModelOutput(NamedTuple):
-    """What every model returns for a batch; predictions are standardized, without unit.
+    """The output of a model for a batch. Predictions are standardized, without unit.
 
-    `heads` are the logits of a model that learns from labels and from a teacher, in this order; `prediction`
-    is their mean.
+    Attributes:
+        prediction: values of each row [B, T], or of each token [B, N, T].
+        penalty: auxiliary loss, a scalar added to the loss of the task, or None.
+        heads: the logits learned from labels and from a teacher, in this order, for a model with
+            distillation. `prediction` is their mean.
     """
 
-    prediction: Float[Tensor, "B T"] | Float[Tensor, "B N T"]  # the latter where every token is predicted
+    prediction: Float[Tensor, "B T"] | Float[Tensor, "B N T"]
     penalty: Float[Tensor, ""] | None = None
     heads: tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]] | None = None
 

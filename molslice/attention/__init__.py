@@ -1,17 +1,19 @@
-"""The zoo: one file = one attention = one name in a configuration.
+"""The attentions: one file, one attention, one configuration name.
 
-What lives here: `base.py`, the contract, and one file for each attention, with its formula as the
-docstring of its class and a `reference`, the slow and obvious float64 form that the fast one must equal.
-May import: `molslice.ops`, `molslice.types`, `molslice.registry`, torch, numpy. No attention imports another.
-To add one: write `my_name.py` with a class `MyName(Attention)`; the contract tests run for it by
-themselves. Why so: a reader looks up an attention by its file name and finds all of it in one place.
+Contents: `base.py` defines the interface. Each attention has one file, with its formula as the class
+docstring. `references/` has a slow, obvious float64 form of each, which the fast form must equal.
+Imports: `molslice.ops`, `molslice.types`, `molslice.registry`, torch, numpy. Attentions do not import each
+other.
+To add one: write `my_name.py` with a class `MyName(Attention)`. The contract tests then run for it and
+require a reference.
+Reason: a reader finds an attention by its file name, and all of it in one place.
 """
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.registry import Registry
 from molslice.types import AttentionSpec, Options
 
-__all__ = ["ATTENTIONS", "Attention", "build_attention"]
+__all__ = ["ATTENTIONS", "Attention", "Projection", "build_attention"]
 
 ATTENTIONS = Registry("molslice.attention", Attention, "attention")
 
@@ -20,6 +22,6 @@ def build_attention(name: str, spec: AttentionSpec, options: Options | None = No
     """Construct the attention `name` for one layer.
 
     Raises:
-        MolsliceError: unknown name, unknown option, or a spec that the attention cannot serve.
+        MolsliceError: unknown name, unknown option, or a spec that the attention does not support.
     """
     return ATTENTIONS.build(name, spec, options=dict(options or {}))

@@ -1,23 +1,47 @@
-"""The contract that every attention keeps."""
+"""The interface that every attention implements."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from molslice.ops.derivatives import channel_maps
 from molslice.ops.masked import pair_softmax
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext, Traits
 
 
-class Attention(nn.Module, ABC):
-    """Mixes the tokens of each sequence of a batch.
+class Projection(nn.Linear):
+    """A linear map whose start `Attention.reset_parameters` draws: Glorot uniform weights and zero biases."""
 
-    A subclass states its promises in `traits`, takes its own options keyword-only, and writes `mix`
-    and `reference_sequence`. Where an option changes the promises, the instance hands its own `traits` to
-    `super().__init__`. `forward` is final: it checks the input, calls `mix`, and zeroes padding.
+
+class ExactMap(NamedTuple):
+    """The attention map of a layer and the tensors from which it is computed.
+
+    Attributes:
+        weights: the map [B, H, N, N]. Row i holds what token i takes from each token j. The product with the
+            values of a head is the input of the output projection.
+        parts: tensors by name, described in the docstring of `exact_map` of the attention.
+        by_token: values per token [B, N] to draw next to the map, by caption.
+    """
+
+    weights: Float[Tensor, "B H N N"]
+    parts: Mapping[str, Tensor] = MappingProxyType({})
+    by_token: Mapping[str, Tensor] = MappingProxyType({})
+
+
+class Attention(nn.Module, ABC):
+    """Base class of the attentions: mixes the tokens of each sequence of a batch.
+
+    A subclass declares what it supports in `traits`, takes its own options as keyword arguments, and
+    implements `mix`. If an option changes the traits, the constructor passes the changed `traits` to
+    `super().__init__`. `forward` is final: it checks the input, calls `mix`, and sets padding to zero. The
+    maps to query, key and value have a bias if `spec.qkv_bias` is true.
     """
 
     traits: Traits
@@ -29,9 +53,24 @@ class Attention(nn.Module, ABC):
             self.traits = traits
         self._refuse_what_is_not_promised()
 
+    def reset_parameters(self) -> None:
+        """Initialize the weights: Glorot uniform for each `Projection`, with zero biases.
+
+        A model calls this once for each attention after building it, and does not change the weights
+        afterwards. All other parameters keep the values that the constructor gave them. Override it to start
+        from other weights.
+
+        Source: Glorot and Bengio 2010, the uniform form.
+        """
+        for part in self.modules():
+            if isinstance(part, Projection):
+                nn.init.xavier_uniform_(part.weight)
+                if part.bias is not None:
+                    nn.init.zeros_(part.bias)
+
     @property
     def name(self) -> str:
-        """The configuration name: the stem of the file, and of a class from elsewhere its own name."""
+        """The configuration name: the name of the file, or of the class if it is outside the package."""
         package, _, stem = type(self).__module__.rpartition(".")
         return stem if package == "molslice.attention" else type(self).__name__
 
@@ -40,23 +79,29 @@ class Attention(nn.Module, ABC):
         if spec.causal and not traits.causal:
             reasons.append("it has no causal form")
         if spec.cross and not traits.cross:
-            reasons.append("it attends within one sequence only, a separate memory cannot enter")
-        if spec.pair_bias not in traits.pair_bias:
+            reasons.append("cross attention to a memory is not supported")
+        if spec.pair_bias_mode not in traits.pair_bias:
             choices = ", ".join(traits.pair_bias)
-            reasons.append(f"a pair bias cannot enter by {spec.pair_bias!r} (choices: {choices})")
+            reasons.append(f"invalid pair_bias {spec.pair_bias_mode!r} (choices: {choices})")
         if traits.fixed_length and spec.max_tokens is None:
             reasons.append("its parameters depend on the number of tokens, so max_tokens must be set")
         if reasons:
             raise MolsliceError(f"attention {self.name!r} cannot be built: {'; '.join(reasons)}")
 
     def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Mix `tokens`; final, a subclass writes `mix`. The result is zero at padding.
+        """Mix the tokens of each sequence. Final: a subclass implements `mix`.
 
-        It is zero also for a sequence whose memory has no real token.
+        Args:
+            tokens: [B, N, D]. Values at padding may be arbitrary.
+            context: the masks, and the pair bias or memory that the spec asks for.
+
+        Returns:
+            Tokens [B, N, D], zero at padding and where the memory of a sequence has no real token, with the
+            penalty and the carry of the attention.
 
         Raises:
-            MolsliceError: shapes that do not fit each other or the spec, a memory that is missing or not
-                asked for, or `torch.func.vmap` over an attention that does not promise it.
+            MolsliceError: shapes do not match each other or the spec, a memory is missing or unexpected, or
+                `torch.func.vmap` is used on an attention that does not support it.
         """
         self._check(tokens, context)
         if context.all_real:
@@ -78,37 +123,41 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """The attention itself. Tokens and memory are zero at padding; what is returned there is zeroed."""
+        """Compute the attention. Tokens and memory are zero at padding; output at padding is ignored."""
 
     @property
     def has_steps(self) -> bool:
-        """Whether the causal form also runs token by token; `traits.recurrent`: in constant memory."""
+        """Whether the causal form also runs one token at a time, in constant memory if `traits.recurrent`."""
         return type(self).step is not Attention.step
 
     def init_state(self, batch: int) -> State:
-        """What `step` starts from: `batch` sequences without a token.
+        """Return the initial state of `step` for `batch` sequences without tokens.
 
         Raises:
-            MolsliceError: an attention without steps, or one built with a pair bias or not causal.
+            MolsliceError: the attention has no steps, or was built with a pair bias or without `causal`.
         """
         if not self.has_steps:
             raise MolsliceError(
-                f"attention {self.name!r} has no steps: its causal form reads all tokens anew"
+                f"attention {self.name!r} has no steps: its causal form needs all tokens at once"
             )
-        if not self.spec.causal or self.spec.pair_bias != "none":
-            raise MolsliceError(
-                f"the steps of attention {self.name!r} are those of its causal form without bias"
-            )
+        if not self.spec.causal or self.spec.pair_bias_mode != "none":
+            raise MolsliceError(f"the steps of attention {self.name!r} need causal: true and no pair bias")
         return self._empty_state(batch)
 
     def _empty_state(self, batch: int) -> State:
         raise NotImplementedError
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
-        """What the causal form gives for the token that comes next, and the state after it.
+        """Compute the causal form for the next token.
 
-        All tokens are real. The state that was given stays as it is; the new one may share tensors with it.
-        An attention that overrides this also writes `_empty_state`.
+        A subclass that overrides this method also implements `_empty_state`.
+
+        Args:
+            token: the next token of each sequence [B, D], all of them real.
+            state: the state after the tokens before. It is not changed.
+
+        Returns:
+            The output for this token [B, D], and the next state, which may share tensors with `state`.
         """
         raise NotImplementedError
 
@@ -116,63 +165,87 @@ class Attention(nn.Module, ABC):
     def memory_of(
         tokens: Float[Tensor, "B N D"], context: TokenContext
     ) -> tuple[Float[Tensor, "B M D"], Bool[Tensor, "B M"]]:
-        """What keys and values come from, with its mask: the memory, or the tokens themselves."""
+        """Return the source of keys and values with its mask: the memory, or the tokens themselves."""
         if context.memory is None or context.memory_mask is None:
             return tokens, context.token_mask
         return context.memory, context.memory_mask
 
-    @abstractmethod
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One sequence without padding, the slow and obvious way: its tokens, its penalty, its carry.
-
-        `memory` is what keys and values come from: `tokens` itself unless the spec says `cross`.
-        """
-
-    def reference(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """What `forward` returns, sequence by sequence, from the real tokens only.
-
-        Meant for float64, evaluation and short sequences; differentiable.
-        """
-        rows: list[Tensor] = []
-        penalties: list[Tensor] = []
-        carries: list[Tensor] = []
-        for b, mask in enumerate(context.token_mask):
-            real = mask.nonzero()[:, 0]
-            row = torch.zeros_like(tokens[b])
-            memory = self._real_memory(tokens[b, real], context, b)
-            if len(real) and len(memory):
-                bias = None if context.pair_bias is None else context.pair_bias[b][:, real][:, :, real]
-                below = None if context.carry is None else context.carry[b]
-                mixed, penalty, carry = self.reference_sequence(tokens[b, real], memory, bias, below)
-                row = row.index_copy(0, real, mixed)
-                penalties += [] if penalty is None else [penalty]
-                carries += [] if carry is None else [carry]
-            rows.append(row)
-        return AttentionOutput(
-            torch.stack(rows),
-            torch.stack(penalties).mean() if penalties else None,
-            torch.stack(carries) if len(carries) == len(rows) else None,
-        )
-
-    def _real_memory(self, tokens: Float[Tensor, "n D"], context: TokenContext, b: int) -> Tensor:
-        if context.memory is None or context.memory_mask is None:
-            return tokens
-        return context.memory[b, context.memory_mask[b]]
-
     def mix_pairs(self, value: Float[Tensor, "B H N C"], context: TokenContext) -> Float[Tensor, "B H N C"]:
-        """U = softmax(S + E) V, what `pair_bias: mix` puts in the place of V; dropout is on the weights."""
+        """Return U = softmax(S + E) V, which replaces V with `pair_bias: mix`. Dropout is on the weights."""
         weights = context.pair_weights
-        if weights is None or self.spec.causal:  # the weights of the batch look into the future
-            assert context.pair_bias is not None  # `forward` has checked it
+        if weights is None or self.spec.causal:  # `pair_weights` includes future tokens
+            assert context.pair_bias is not None  # checked in `forward`
             weights = pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
         weights = functional.dropout(weights, self.spec.dropout, self.training)
         return weights.to(value.dtype) @ value
+
+    def pair_mixing(self, context: TokenContext) -> Float[Tensor, "B H N N"] | None:
+        """Return softmax(S + E) if the attention mixes the values by it, else None."""
+        if self.spec.pair_bias_mode != "mix":
+            return None
+        assert context.pair_bias is not None  # checked in `forward`
+        return pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
+
+    def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
+        """Return the exact attention map, or None if there is no such map.
+
+        By default it is the derivative of the input of the second map of `value_path` by the output of the
+        first, if applying it to the values gives that input again. The part `channels` [B, H, C, N, N] holds
+        the map of each channel, and the result is their mean over a head. Override this method if there is a
+        formula.
+
+        Args:
+            tokens: tokens [B, N, D], zero at padding.
+            context: the context of `tokens`.
+
+        Returns:
+            The map in evaluation mode. Entries at padding are arbitrary.
+        """
+        found = self._values_and_mixed(tokens, context)
+        if found is None:
+            return None
+        values, mixed = found
+        channels = channel_maps(mixed, values, context.token_mask, self.spec.num_heads)
+        return None if channels is None else ExactMap(channels.mean(2), {"channels": channels})
+
+    def value_path(self) -> tuple[nn.Linear, nn.Linear] | None:
+        """Return the projection to values and the output projection: the modules `value` and `output`.
+
+        Returns None if the attention lacks one of them.
+        """
+        first, last = getattr(self, "value", None), getattr(self, "output", None)
+        return (first, last) if isinstance(first, nn.Linear) and isinstance(last, nn.Linear) else None
+
+    @torch.enable_grad()
+    def _values_and_mixed(self, tokens: Tensor, context: TokenContext) -> tuple[Tensor, Tensor] | None:
+        """Return the values as a leaf of the graph, and the input of the output projection.
+
+        Returns None if the attention uses one of the two projections more than once, or with another shape.
+        """
+        path = self.value_path()
+        if path is None:
+            return None
+        leaves: list[Tensor] = []
+        taken: list[Tensor] = []
+
+        def put(module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
+            leaves.append(output.detach().requires_grad_())
+            return leaves[-1]
+
+        def take(module: nn.Module, args: tuple[Tensor]) -> None:
+            taken.append(args[0])
+
+        handles = [path[0].register_forward_hook(put), path[1].register_forward_pre_hook(take)]
+        try:
+            self(tokens, context)
+        finally:
+            for handle in handles:
+                handle.remove()
+        if len(leaves) != 1 or len(taken) != 1:
+            return None
+        values, mixed = leaves[0], taken[0]
+        fits = values.shape == mixed.shape == tokens.shape and mixed.requires_grad
+        return (values, mixed) if fits else None
 
     def _check(self, tokens: Tensor, context: TokenContext) -> None:
         spec = self.spec
@@ -190,11 +263,13 @@ class Attention(nn.Module, ABC):
         if spec.max_tokens is not None and length > spec.max_tokens:
             raise MolsliceError(f"{self.name} was built for {spec.max_tokens} tokens, got {length}")
         if not self.traits.vmap and not torch.compiler.is_compiling() and _is_vmapped(tokens):
-            raise MolsliceError(f"{self.name} cannot run under torch.func.vmap; loop over the further axis")
+            raise MolsliceError(
+                f"{self.name} cannot run under torch.func.vmap; loop over the extra axis instead"
+            )
         self._check_memory(tokens, context)
-        # Weights alone would do for `mix`, but a context always carries the bias that they come from.
-        if spec.pair_bias != "none" and bias is None:
-            raise MolsliceError(f"{self.name} was built with a pair bias, and the context has none")
+        # `mix` needs only the weights, but a context always holds the bias from which they are computed.
+        if spec.pair_bias_mode != "none" and bias is None:
+            raise MolsliceError(f"{self.name} needs a pair bias, but the context has no pair_bias")
         if bias is not None and bias.shape != (batch, spec.num_heads, length, length):
             raise MolsliceError(
                 f"{self.name} takes a pair_bias of shape {[batch, spec.num_heads, length, length]}, "
@@ -205,10 +280,12 @@ class Attention(nn.Module, ABC):
         memory, mask = context.memory, context.memory_mask
         if not self.spec.cross:
             if memory is not None or mask is not None:
-                raise MolsliceError(f"{self.name} was built without `cross`, and the context has a memory")
+                raise MolsliceError(f"{self.name} was built without `cross`, but the context has a memory")
             return
         if memory is None or mask is None:
-            raise MolsliceError(f"{self.name} was built with `cross`, and the context has no memory and mask")
+            raise MolsliceError(
+                f"{self.name} was built with `cross`, but the context lacks memory or memory_mask"
+            )
         batch, dim = tokens.shape[0], self.spec.dim
         if memory.ndim != 3 or memory.shape[0] != batch or memory.shape[2] != dim:
             raise MolsliceError(
@@ -225,12 +302,12 @@ class Attention(nn.Module, ABC):
             )
 
     def split_heads(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
-        """Head h takes the channels h C to (h + 1) C."""
+        """Split the channels into heads: head h takes channels h C to (h + 1) C."""
         return tokens.unflatten(-1, (self.spec.num_heads, -1)).transpose(1, 2)
 
     @staticmethod
     def merge_heads(heads: Float[Tensor, "B H N C"]) -> Float[Tensor, "B N D"]:
-        """The inverse of `split_heads`."""
+        """Invert `split_heads`."""
         return heads.transpose(1, 2).flatten(-2)
 
 

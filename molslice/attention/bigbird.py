@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
     attend_blocks,
@@ -24,17 +24,17 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Bigbird(Attention):
     """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in the blocks that the block of i sees.
 
-    The real tokens are cut into blocks of `block`. A block sees the first `num_global` blocks, itself and
-    the block to each side, and `num_random` others; the global blocks see everything. A key counts once.
-    The random blocks are drawn without replacement from those that a block does not see anyway, for each
-    head and block by a hash of (`seed`, layer, head, block, draw) modulo the number of blocks that are
-    left, so that they depend on the real tokens alone; where fewer are left, all of them are seen.
-    `pair_bias: logits`, ours: S + E joins the scores that are computed. `mix`, ours: softmax(S + E) V
-    stands in for V.
+    The real tokens are cut into blocks of `block`. A block attends to the first `num_global` blocks, to
+    itself, to the block on each side, and to `num_random` others. The global blocks attend to all blocks. A
+    key counts once. The random blocks of each head and block are drawn without replacement from the blocks
+    not attended otherwise, by a hash of (`seed`, layer, head, block, draw) modulo the number of remaining
+    blocks. They therefore depend on the real tokens only. If fewer than `num_random` blocks remain, all of
+    them are used. With `pair_bias: logits`, S + E is added to the scores that are computed (ours). With
+    `mix`, softmax(S + E) V replaces V (ours).
 
-    Source: Zaheer et al. 2020, section 2 and appendix D, the form with internal global tokens (ITC), with
-    its sizes: blocks of 64, two global ones, a window of three, three random ones. That the global blocks
-    are the first ones is ours; the authors' code takes the first and the last one.
+    Source: Zaheer et al. 2020, section 2 and appendix D, the form with internal global tokens (ITC), with its
+    sizes: blocks of 64, two global ones, a window of three, three random ones. Taking the first blocks as
+    global is ours; the authors' code takes the first and the last one.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -62,17 +62,17 @@ class Bigbird(Attention):
             )
         super().__init__(spec)
         self.block, self.num_global, self.num_random, self.seed = block, num_global, num_random, seed
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Packed, the global blocks stand first: their rows come from one product, all others from blocks."""
+        """Compute the rows of the global blocks, packed first, by one product, and the others by blocks."""
         order = packing_order(context.token_mask)
         packed = pack_tokens(tokens, order)
         value = self.value(tokens)
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
         query, key, value = self.query(packed), self.key(packed), pack_tokens(value, order)
         first = min(self.num_global * self.block, tokens.shape[1])
@@ -93,7 +93,7 @@ class Bigbird(Attention):
     ) -> Float[Tensor, "B F D"]:
         places = torch.arange(key.shape[1], device=key.device)
         rows, columns = places[None, None, None, : query.shape[1], None], places[None, None, None, None]
-        # The first place is real unless the sequence is empty, and then its rows must see something.
+        # The first place is real unless the sequence is empty; then its rows need one key.
         seen = (columns < context.token_mask.sum(1)[:, None, None, None, None]) | (columns == 0)
         return self._attend(
             query[:, None], key[:, None], value[:, None], order, rows, columns, seen, context
@@ -107,7 +107,7 @@ class Bigbird(Attention):
         order: Int[Tensor, "B N"],
         context: TokenContext,
     ) -> Float[Tensor, "B N D"]:
-        """Of the global blocks too, whose rows are not used."""
+        """Compute the rows by blocks, including those of the global blocks, which are unused."""
         length, size, first = query.shape[1], self.block, self.num_global * self.block
         blocks = split_blocks(query, size)
         count = context.token_mask.sum(1)
@@ -125,8 +125,8 @@ class Bigbird(Attention):
         random = (index[..., None] * size + places).flatten(-2)[:, :, :, None]
         drawn = is_drawn.repeat_interleave(size, -1)[:, None, :, None]
         real = count[:, None, None, None, None]
-        # The window leaves out the global blocks, which stand behind it. A block of padding sees its first
-        # place, so that no row is without a key and none becomes NaN.
+        # The window omits the global blocks, which follow it. A block of padding attends to its first
+        # place, so that no row is fully masked and becomes NaN.
         in_window = (near >= first) & (near < real) | (near == rows[..., :1, :])
         seen = _side_by_side(in_window, everywhere < real, drawn & (random < real))
         columns = _side_by_side(near, everywhere, random)
@@ -136,13 +136,13 @@ class Bigbird(Attention):
         return merge_blocks(attended, length)
 
     def _random_blocks(
-        self, count: Int[Tensor, "B"], blocks: int
+        self, count: Int[Tensor, " B"], blocks: int
     ) -> tuple[Int[Tensor, "B H G R"], Bool[Tensor, "B G R"]]:
-        """The drawn blocks, and which draws had a block left to draw."""
+        """Return the drawn blocks, and a mask of the draws for which a block remained."""
         device = count.device
         block = torch.arange(blocks, device=device)
         real = (count[:, None] + self.block - 1) // self.block
-        # Of the blocks behind the global ones, those of the window, in a row, are no candidates.
+        # Candidates are the blocks after the global ones, without the consecutive blocks of the window.
         start = (block - 1).clamp(min=self.num_global)
         window = (torch.minimum(block + 1, real - 1) - start + 1).clamp(min=0)
         candidates = (real - self.num_global - window).clamp(min=0)
@@ -151,7 +151,7 @@ class Bigbird(Attention):
         for k in range(self.num_random):
             number = scramble(self.seed, self.spec.layer, head, block, k)
             rank = number % (candidates - k).clamp(min=1)[:, None]
-            # The rank among the candidates that are left becomes the rank among all.
+            # Convert the rank among the remaining candidates to the rank among all.
             for earlier in torch.stack(drawn).sort(0).values.unbind(0) if drawn else ():
                 rank = rank + (rank >= earlier)
             drawn.append(rank)
@@ -175,51 +175,14 @@ class Bigbird(Attention):
         context: TokenContext,
     ) -> Float[Tensor, "B G S D"]:
         bias = None
-        if self.spec.pair_bias == "logits":
-            assert context.pair_bias is not None  # `forward` has checked it
+        if self.spec.pair_bias_mode == "logits":
+            assert context.pair_bias is not None  # checked in `forward`
             bias = gather_pairs(context.pair_bias, order, context.token_mask.sum(1), rows, columns)
         dropout = self.spec.dropout if self.training else 0.0
         return attend_blocks(query, key, value, seen, bias, self.spec.num_heads, dropout)
 
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One token and one head at a time, over lists of blocks."""
-        size, mode, n = self.spec.head_dim, self.spec.pair_bias, len(tokens)
-        queries, keys, values = self.query(tokens), self.key(memory), self.value(memory)
-        heads = []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            query, key, value = queries[:, part], keys[:, part], values[:, part]
-            if mode == "mix" and pair_bias is not None:
-                value = pair_bias[h].exp() @ value / pair_bias[h].exp().sum(1, keepdim=True)
-            rows = []
-            for i in range(n):
-                blocks = self._reference_blocks(h, i // self.block, -(-n // self.block))
-                seen = [j for j in range(n) if j // self.block in blocks]
-                scores = key[seen] @ query[i] / size**0.5
-                if mode == "logits" and pair_bias is not None:
-                    scores = scores + pair_bias[h, i, seen]
-                rows.append(scores.exp() @ value[seen] / scores.exp().sum())
-            heads.append(torch.stack(rows))
-        return self.output(torch.cat(heads, -1)), None, None
-
-    def _reference_blocks(self, head: int, block: int, blocks: int) -> set[int]:
-        if block < self.num_global:
-            return set(range(blocks))
-        seen = {*range(self.num_global), block - 1, block, block + 1}
-        others = [other for other in range(blocks) if other not in seen]
-        for k in range(min(self.num_random, len(others))):
-            number = int(scramble(self.seed, self.spec.layer, head, block, k))
-            seen.add(others.pop(number % len(others)))
-        return seen
-
 
 def _side_by_side(*parts: Shaped[Tensor, "#B #H #G #S _"]) -> Shaped[Tensor, "B H G S L"]:
-    """What is said of the keys in the window, in the global blocks and in the random ones, in one row."""
+    """Concatenate the values for the keys in the window, in the global blocks and in the random blocks."""
     shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
     return torch.cat([part.expand(*shape, -1) for part in parts], -1)

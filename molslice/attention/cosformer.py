@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.features import kernel_average, positive_average, precise
 from molslice.ops.packing import real_positions
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
@@ -18,14 +18,16 @@ EPS = 1e-6
 class Cosformer(Attention):
     """out_i = sum_j w_ij V_j / max(sum_j w_ij, eps) W_O, w_ij = relu(Q_i) relu(K_j) cos(pi (i - j) / 2M).
 
-    Per head. cos(a - b) = cos a cos b + sin a sin b makes it linear: features relu(x_i) cos(pi i / 2M),
-    relu(x_i) sin(pi i / 2M). i and j are ranks among the real tokens, from 0. M is the real length n of each
-    sequence, with a separate memory of m tokens max(n, m), as in the paper. The causal form, ours, has M =
-    max_tokens, which must be set: n lies in its future (the authors' code takes the padded length in both
-    forms). Distances stay below M, so no weight is negative; a query that shares no channel with any key gets
-    zero, by eps = 1e-6 as in the authors' code. `pair_bias: mix`, ours: softmax(S + E) V stands in for V.
+    The formula holds per head. i and j are ranks among the real tokens, from 0. By cos(a - b) = cos a cos b +
+    sin a sin b the cost is linear, with features relu(x_i) cos(pi i / 2M) and relu(x_i) sin(pi i / 2M). In
+    this formula M is the number n of real tokens of the sequence, or max(n, m) for a memory of m real tokens,
+    as in the paper. In the causal form M = max_tokens (ours), which must be set, because n depends on future
+    tokens; the authors' code uses the padded length in both forms. Distances stay below M, so weights are not
+    negative. A query that shares no channel with any key gives zero, by eps = 1e-6 as in the authors' code.
+    With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
-    Source: Qin et al. 2022, the cos-based re-weighting; positions there count from 1, which changes nothing.
+    Source: Qin et al. 2022, the cos-based re-weighting. The paper counts positions from 1, which is
+    equivalent.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -40,17 +42,17 @@ class Cosformer(Attention):
     def __init__(self, spec: AttentionSpec) -> None:
         if spec.causal and spec.max_tokens is None:
             raise MolsliceError(
-                "the causal form of cosformer weighs distances against max_tokens, which must be set"
+                "the causal form of cosformer needs max_tokens, to which it compares distances"
             )
         super().__init__(spec)
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)  # the weights are never formed: on the output
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
+        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Keys and values first, then queries."""
+        """Sum over keys and values first, then apply the queries."""
         memory, memory_mask = self.memory_of(tokens, context)
         mask = context.token_mask
         longest = torch.maximum(mask.sum(1), memory_mask.sum(1)).clamp(min=1)[:, None]
@@ -60,7 +62,7 @@ class Cosformer(Attention):
         key = self._features(self.key(memory), memory_mask, longest)
         key = key.masked_fill(~memory_mask[:, None, :, None], 0.0)
         value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
         if self.spec.causal:
             heads = kernel_average(query, key, value, EPS, causal=True)
@@ -74,30 +76,3 @@ class Cosformer(Attention):
         x = precise(self.split_heads(x)).relu()
         angle = (real_positions(mask).to(x.dtype) / longest * (math.pi / 2))[:, None, :, None]
         return torch.cat([x * angle.cos(), x * angle.sin()], -1)
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The full matrix of weights, entry by entry."""
-        size, causal = self.spec.head_dim, self.spec.causal
-        longest = (self.spec.max_tokens or 1) if causal else max(len(tokens), len(memory))
-        queries, keys, values = self.query(tokens).relu(), self.key(memory).relu(), self.value(memory)
-        heads = []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            value = values[:, part]
-            if self.spec.pair_bias == "mix" and pair_bias is not None:
-                shares = pair_bias[h].exp().tril() if causal else pair_bias[h].exp()
-                value = shares @ value / shares.sum(1, keepdim=True)
-            rows = []
-            for i in range(len(tokens)):
-                last = i + 1 if causal else len(memory)
-                near = [math.cos(math.pi * (i - j) / (2 * longest)) for j in range(last)]
-                weights = torch.stack([queries[i, part] @ keys[j, part] * near[j] for j in range(last)])
-                rows.append(weights @ value[:last] / weights.sum().clamp(min=EPS))
-            heads.append(torch.stack(rows))
-        return self.output(torch.cat(heads, -1)), None, None

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
 
@@ -15,20 +15,22 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class FlashLinear(Attention):
     """out = (U * (V_quad + V_lin)) W_O, the gated attention unit with mixed chunk attention.
 
-    U = silu(X W_U) and V = silu(X W_V) have e = `expansion` D channels, Z = silu(X W_Z) has s = `key_dim`;
-    two pairs of Q and K are Z, each scaled and shifted channel by channel. The real tokens are cut into
-    chunks of c = `chunk_size`, the last one what is left:
-      V_quad = relu(Q_quad K_quad^T / sqrt(s))^2 V / c_g within chunk g of c_g tokens,
-      V_lin = Q_lin (K_lin^T V) / n over all n tokens.
-    The causal form: V_quad over the tokens of the chunk up to the query, divided by their number (ours), and
-    V_lin over the chunks before, divided by the number of their tokens; zero in the first chunk.
-    The causal form keeps an s x e matrix for every chunk, N s e / c numbers in all. Dropout is on the output,
-    for both parts alike. A pair bias can only `mix`, ours: softmax(S + E) V stands in for V, channels h e / H
-    to (h + 1) e / H by head h.
+    U = silu(X W_U) and V = silu(X W_V) have e = `expansion` D channels, Z = silu(X W_Z) has s = `key_dim`.
+    Two pairs of Q and K are Z, each scaled and shifted per channel. The real tokens are cut into chunks of c
+    = `chunk_size`; the last one may be shorter:
+
+        V_quad = relu(Q_quad K_quad^T / sqrt(s))^2 V / c_g within chunk g of c_g tokens
+        V_lin = Q_lin (K_lin^T V) / n over all n tokens
+
+    In the causal form, V_quad runs over the tokens of the chunk up to the query, divided by their number
+    (ours), and V_lin over the chunks before, divided by the number of their tokens; it is zero in the first
+    chunk. The causal form stores an s x e matrix for each chunk, N s e / c numbers in all. Dropout is applied
+    to the output, for both parts. A pair bias can only be used with `pair_bias: mix` (ours): softmax(S + E) V
+    replaces V, with head h on channels h e / H to (h + 1) e / H.
 
     Source: Hua et al. 2022 (FLASH), mixed chunk attention; e = 2 D, s = 128 and c = 256 are the paper's. The
-    scale of the squared relu and the start of the scales of Q and K are those of `flash_quad`. The paper's
-    relative position bias and rotary positions are left out: within a chunk tokens have no order.
+    scale of the squared ReLU and the initial scales of Q and K are those of `flash_quad`. The paper's
+    relative position bias and rotary positions are omitted: within a chunk tokens have no order.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -49,20 +51,20 @@ class FlashLinear(Attention):
             )
         super().__init__(spec)
         self.chunk_size, self.expansion, self.key_dim = chunk_size, expansion, key_dim
-        self.gate = nn.Linear(spec.dim, expansion * spec.dim)
-        self.value = nn.Linear(spec.dim, expansion * spec.dim)
-        self.shared = nn.Linear(spec.dim, key_dim)
+        self.gate = Projection(spec.dim, expansion * spec.dim)
+        self.value = Projection(spec.dim, expansion * spec.dim, bias=spec.qkv_bias)
+        self.shared = Projection(spec.dim, key_dim, bias=spec.qkv_bias)
         # Of Q_quad, K_quad, Q_lin and K_lin
         self.scale = nn.Parameter(1 + 0.02 * torch.randn(4, key_dim))
         self.shift = nn.Parameter(torch.zeros(4, key_dim))
-        self.output = nn.Linear(expansion * spec.dim, spec.dim)
+        self.output = Projection(expansion * spec.dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """On packed tokens in chunks [B, G, c, channels], scores and sums in at least float32."""
+        """Process packed tokens in chunks [B, G, c, channels], with scores and sums in at least float32."""
         order = packing_order(context.token_mask)
         gate, value, shared = (functional.silu(f(tokens)) for f in (self.gate, self.value, self.shared))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
         real = self._chunks(packed_mask(context.token_mask)[..., None])
         value = self._chunks(pack_tokens(value, order)).masked_fill(~real, 0.0)
@@ -76,7 +78,7 @@ class FlashLinear(Attention):
 
     def _chunks(self, values: Tensor) -> Tensor:
         length = values.shape[1]
-        # A chunk is as long as the padded sequence at most: the real tokens are in one chunk then as before.
+        # A chunk is at most as long as the padded sequence: the real tokens are then still in one chunk.
         chunk = min(self.chunk_size, length)
         return functional.pad(values, (0, 0, 0, -length % chunk)).unflatten(1, (-1, chunk))
 
@@ -106,38 +108,6 @@ class FlashLinear(Attention):
             count = real.sum((1, 2)).clamp(min=1)[..., None]
             return query @ (key.transpose(1, 2) / count @ value)[:, None]
         chunks = key.masked_fill(~real, 0.0).transpose(2, 3) @ value
-        before = chunks.cumsum(1) - chunks  # all chunks before one with real tokens are full
+        before = chunks.cumsum(1) - chunks  # chunks before one with real tokens are full
         count = torch.arange(query.shape[1], device=query.device)[:, None, None] * query.shape[2]
         return query @ (before / count.clamp(min=1))
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One pair of tokens at a time."""
-        shared = self.shared(tokens) * self.shared(tokens).sigmoid()
-        values = self.value(tokens) * self.value(tokens).sigmoid()
-        gates = self.gate(tokens) * self.gate(tokens).sigmoid()
-        quad_query, quad_key, query, key = (shared * self.scale[i] + self.shift[i] for i in range(4))
-        causal, size = self.spec.causal, self.chunk_size
-        if self.spec.pair_bias == "mix" and pair_bias is not None:
-            shares = pair_bias.exp().tril() if causal else pair_bias.exp()
-            parts = values.chunk(self.spec.num_heads, -1)
-            values = torch.cat(
-                [w @ v / w.sum(1, keepdim=True) for w, v in zip(shares, parts, strict=True)], -1
-            )
-        rows = []
-        for i in range(len(tokens)):
-            mates = [j for j in range(len(tokens)) if j // size == i // size and (j <= i or not causal)]
-            others = [j for j in range(len(tokens)) if j // size < i // size or not causal]
-            mixed = torch.zeros_like(gates[i])
-            for j in mates:
-                score = (quad_query[i] * quad_key[j]).sum() / self.key_dim**0.5
-                mixed = mixed + score.clamp(min=0) ** 2 * values[j] / len(mates)
-            for j in others:
-                mixed = mixed + (query[i] * key[j]).sum() * values[j] / len(others)
-            rows.append(gates[i] * mixed)
-        return self.output(torch.stack(rows)), None, None

@@ -1,4 +1,4 @@
-"""Key sort: a learnable slice-sort whose sorted keys weigh the tokens, at 2 D^2 + 3 D H parameters."""
+"""Key sort: learnable slice-and-sort with weights from sorted keys, with 2 D^2 + 3 D H parameters."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.laplace import laplace_mix
 from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
@@ -16,20 +16,21 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class KeySort(Attention):
     """out = (gate * softmax(b_j - slope |q_i - k_j| + S + E) V) W_O, per head with numbers q_i, k_j, b_j.
 
-    A head gives every token three numbers, q = x w_q + shift, k = x w_k, b = x w_b: a place to ask from, a
-    place to stand at, and a weight. 3 D H parameters take the place of the 2 D^2 of query and key.
-    On sorted keys the weights exp(b_j - slope |q_i - k_j|) fall apart, so that without a pair bias a sort and
-    two running sums give the exact result in N log N, without an N x N matrix. The sort has a gradient,
-    unlike that of `slice_sort`: a key that passes another changes the result continuously.
-    `gate`: silu(a * v + c) with the token's own values v and two learned numbers a, c a channel.
-    `slope`: how far apart places are, at the start and in how fast they learn to move. Of 1 and 0.1 the
-    second had the smaller error on molecules (benchmarks/results/learnable_sort.json).
-    `pair_bias: logits`: S + E joins the exponents, which takes the N x N matrix that the bias is anyway.
-    `mix`: softmax(S + E) V stands in for V.
+    Each head computes three numbers for each token: the query position q = x w_q + shift, the key position k
+    = x w_k, and the weight b = x w_b. These 3 D H parameters replace the 2 D^2 of query and key. On sorted
+    keys the weights exp(b_j - slope |q_i - k_j|) split into two products. Without a pair bias, a sort and two
+    running sums then give the exact result in N log N, without an N x N matrix. Unlike in `slice_sort`, the
+    sort has a gradient: the result is continuous when two keys change order.
 
-    Source: ours, on what Sliceformer (arXiv 2310.17683) leaves open, a slicing-and-sorting that learns. The
-    weights of a token sum to one; those that it is given need not, so the mixing is not doubly stochastic.
-    The designs that were tried beside it are in benchmarks/results/learnable_sort.json.
+    - `gate`: silu(a * v + c) of the token's own values v, with learned a and c for each channel.
+    - `slope`: scales distances at the start, and how fast the positions learn. Of 1 and 0.1, 0.1 had the
+      smaller error on molecules (benchmarks/results/learnable_sort.json).
+    - `pair_bias: logits`: S + E is added to the exponents, which needs an N x N matrix, as large as the bias.
+    - `pair_bias: mix`: softmax(S + E) V replaces V.
+
+    Source: ours, for the learnable slicing-and-sorting that Sliceformer (arXiv 2310.17683) leaves open. The
+    weights that a token assigns sum to one, but those that it receives need not, so the mixing is not doubly
+    stochastic. The file benchmarks/results/learnable_sort.json compares it with the other designs.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -45,27 +46,27 @@ class KeySort(Attention):
             raise MolsliceError(f"key_sort takes a positive slope, got {slope}")
         super().__init__(spec)
         self.slope = slope
-        self.query = nn.Linear(spec.dim, spec.num_heads)
-        self.key = nn.Linear(spec.dim, spec.num_heads, bias=False)  # one shift is enough: q - k alone counts
-        self.weight = nn.Linear(spec.dim, spec.num_heads, bias=False)  # the softmax would cancel a bias
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.num_heads, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.num_heads, bias=False)  # only q - k matters: one shift is enough
+        self.weight = Projection(spec.dim, spec.num_heads, bias=False)  # softmax cancels a bias
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
         self.gate = nn.Parameter(torch.stack([torch.zeros(spec.dim), torch.ones(spec.dim)])) if gate else None
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Exponents in at least single precision; dropout on the weights, or on what sorting mixes."""
+        """Compute exponents in at least float32. Dropout is on the weights, or on the output of the sort."""
         memory, memory_mask = self.memory_of(tokens, context)
         own = self.value(tokens)
         value = self.split_heads(self.value(memory) if self.spec.cross else own)
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
         exact = torch.float64 if tokens.dtype == torch.float64 else torch.float32
         query = self.query(tokens).transpose(1, 2).to(exact) * self.slope
         key = self.key(memory).transpose(1, 2).to(exact) * self.slope
         weight = self.weight(memory).transpose(1, 2).to(exact)
-        if self.spec.pair_bias == "logits":
-            assert context.pair_bias is not None  # `forward` has checked it
+        if self.spec.pair_bias_mode == "logits":
+            assert context.pair_bias is not None  # checked in `forward`
             scores = weight[:, :, None] - (query[..., None] - key[:, :, None]).abs() + context.pair_bias
             shares = self.dropout(masked_softmax(scores, pair_mask(context.token_mask)))
             heads = shares.to(value.dtype) @ value
@@ -75,34 +76,3 @@ class KeySort(Attention):
         if self.gate is not None:
             mixed = mixed * functional.silu(self.gate[0] * own + self.gate[1])
         return AttentionOutput(self.output(mixed.to(tokens.dtype)))
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Token by token, every weight by its formula."""
-        size = self.spec.head_dim
-        heads = []
-        for h in range(self.spec.num_heads):
-            places, keys, weights = (f(x)[:, h] for f, x in self._numbers(tokens, memory))
-            value = self.value(memory)[:, h * size : (h + 1) * size]
-            if self.spec.pair_bias == "mix" and pair_bias is not None:
-                value = pair_bias[h].exp() @ value / pair_bias[h].exp().sum(-1, keepdim=True)
-            rows = []
-            for i in range(len(tokens)):
-                shares = (weights - self.slope * (places[i] - keys).abs()).exp()
-                if self.spec.pair_bias == "logits" and pair_bias is not None:
-                    shares = shares * pair_bias[h, i].exp()
-                rows.append(shares @ value / shares.sum())
-            heads.append(torch.stack(rows))
-        mixed = torch.cat(heads, -1)
-        if self.gate is not None:
-            opening = self.gate[0] * self.value(tokens) + self.gate[1]
-            mixed = mixed * opening / (1 + (-opening).exp())
-        return self.output(mixed), None, None
-
-    def _numbers(self, tokens: Tensor, memory: Tensor) -> list[tuple[nn.Module, Tensor]]:
-        return [(self.query, tokens), (self.key, memory), (self.weight, memory)]

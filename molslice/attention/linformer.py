@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.masked import zero_padding
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
@@ -18,14 +18,21 @@ Share = Literal["none", "heads", "kv"]
 class Linformer(Attention):
     """out = softmax(Q (E K)^T / sqrt(C)) (F V) W_O, per head, E and F of shape `rank` x max_tokens.
 
-    Column j of E and F belongs to the j-th real token: padding takes part nowhere, and a
-    sequence of n tokens uses the first n columns. `rank` is 128 by default, or max_tokens where that is less.
-    `share`: `none`, E and F for every head; `heads` (default), one E and one F for all heads; `kv`, one
-    matrix for both. The paper's fourth way, one for all layers, is left out: a layer here owns its
-    parameters. `pair_bias: mix`, ours: softmax(S + E) V stands in for V.
+    Column j of E and F belongs to the j-th real token. Padding has no effect, and a sequence of n tokens uses
+    the first n columns. `rank` is 128 by default, or max_tokens if that is less. With `pair_bias: mix`,
+    softmax(S + E) V replaces V (ours).
 
-    Source: Wang et al. 2020, equation 7; E and F start as in the authors' code, which projects the tokens and
-    then applies W_K and W_V, biases included; here E and F are applied to K and V, as in the paper.
+    `share` selects how heads share E and F:
+
+    - `none`: E and F for each head.
+    - `heads` (default): one E and one F for all heads.
+    - `kv`: one matrix for both.
+
+    The paper's fourth variant, one matrix for all layers, is not available, because each layer owns its
+    parameters.
+
+    Source: Wang et al. 2020, equation 7. E and F start as in the authors' code. That code projects the tokens
+    and then applies W_K and W_V with biases; here E and F are applied to K and V, as in the paper.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -45,19 +52,19 @@ class Linformer(Attention):
         super().__init__(spec)
         longest = spec.max_tokens or 1
         self.rank = min(128, longest) if rank is None else rank
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         shape = (spec.num_heads if share == "none" else 1, self.rank, longest)
         self.project_key = _projection(*shape)
         self.project_value = None if share == "kv" else _projection(*shape)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Packs keys and values to the front, where the columns of E and F wait for them."""
+        """Pack keys and values to the front, so that the j-th real token meets column j of E and F."""
         memory, memory_mask = self.memory_of(tokens, context)
         query, key, value = self.split_heads(self.query(tokens)), self.key(memory), self.value(memory)
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
         order, mask = packing_order(memory_mask), packed_mask(memory_mask)
         key, value = (self.split_heads(zero_padding(pack_tokens(x, order), mask)) for x in (key, value))
@@ -71,31 +78,6 @@ class Linformer(Attention):
             dropout_p=self.spec.dropout if self.training else 0.0,
         )
         return AttentionOutput(self.output(self.merge_heads(heads)))
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Row by row of the projections, token by token."""
-        size = self.spec.head_dim
-        by_value = self.project_key if self.project_value is None else self.project_value
-        queries, keys, values = self.query(tokens), self.key(memory), self.value(memory)
-        heads = []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            key, value = keys[:, part], values[:, part]
-            if self.spec.pair_bias == "mix" and pair_bias is not None:
-                value = pair_bias[h].exp() @ value / pair_bias[h].exp().sum(1, keepdim=True)
-            e, f = (x[h if len(x) > 1 else 0] for x in (self.project_key, by_value))
-            few_keys = [sum(e[r, j] * key[j] for j in range(len(memory))) for r in range(self.rank)]
-            few_values = [sum(f[r, j] * value[j] for j in range(len(memory))) for r in range(self.rank)]
-            scores = queries[:, part] @ torch.stack([torch.as_tensor(x) for x in few_keys]).T / size**0.5
-            weights = scores.exp() / scores.exp().sum(1, keepdim=True)
-            heads.append(weights @ torch.stack([torch.as_tensor(x) for x in few_values]))
-        return self.output(torch.cat(heads, -1)), None, None
 
 
 def _projection(heads: int, rank: int, length: int) -> nn.Parameter:

@@ -1,12 +1,12 @@
-"""Longformer attention: a sliding window, and a few global tokens that see all and are seen by all."""
+"""Longformer attention: a sliding window, and a few global tokens that see and are seen by all tokens."""
 
 from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
     attend_blocks,
@@ -23,18 +23,20 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Longformer(Attention):
     """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in the window of i and the global j.
 
-    The window of i is |i - j| <= window, positions counting the real tokens. Global are the first
-    `num_global` real tokens; their own outputs run over all tokens with their own projections,
-      out_i = softmax_j(Qg_i Kg_j / sqrt(C)) Vg_j W_O,
-    which start equal to Q, K and V. A key that is global and in the window counts once.
-    `window` is the reach to each side, half of the paper's w: 256 for its 512. Which tokens are global is
-    a matter of the task in the paper; the first ones are ours (a graph token or a class token stands
-    first).
-    `pair_bias: logits`, ours: S + E joins the scores that are computed, also of the global tokens. `mix`,
-    ours: softmax(S + E) V stands in for V, and for Vg.
+    The window of i is |i - j| <= window, with positions counting the real tokens. `window` is the reach to
+    each side, half of the paper's w: 256 for its 512. The first `num_global` real tokens are global. Their
+    outputs attend to all tokens with their own projections, which start equal to Q, K and V:
+
+        out_i = softmax_j(Qg_i Kg_j / sqrt(C)) Vg_j W_O
+
+    A key that is global and in the window counts once. In the paper the task determines which tokens are
+    global; taking the first ones is ours (a graph token or a class token is first). With `pair_bias: logits`,
+    S + E is added to the scores that are computed, also those of the global tokens (ours). With `mix`,
+    softmax(S + E) V replaces V, and softmax(S + E) Vg replaces Vg (ours).
 
     Source: Beltagy et al. 2020, section 3.1: sliding window, global attention, and linear projections for
-    global attention. That other tokens see the global ones through Q, K and V is the authors' code.
+    global attention. That other tokens attend to the global ones through Q, K and V follows the authors'
+    code.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -52,22 +54,30 @@ class Longformer(Attention):
         if num_global < 1:
             raise MolsliceError(
                 f"longformer takes at least one global token, got num_global={num_global}; "
-                "without any it is the attention 'local'"
+                "for a window only, use attention 'local'"
             )
         super().__init__(spec)
         self.window, self.num_global = window, num_global
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.global_query = nn.Linear(spec.dim, spec.dim)
-        self.global_key = nn.Linear(spec.dim, spec.dim)
-        self.global_value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.global_query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.global_key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.global_value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
+        self._copy_projections()
+
+    def reset_parameters(self) -> None:
+        """Initialize the weights, with the global projections equal to the others."""
+        super().reset_parameters()
+        self._copy_projections()
+
+    def _copy_projections(self) -> None:
         for name in ("query", "key", "value"):
             getattr(self, f"global_{name}").load_state_dict(getattr(self, name).state_dict())
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Packed, the global tokens stand first: their rows come from one product, the others by windows."""
+        """Compute the rows of the global tokens, packed first, by one product, and the others by windows."""
         order = packing_order(context.token_mask)
         packed = pack_tokens(tokens, order)
         value, global_value = (
@@ -79,7 +89,7 @@ class Longformer(Attention):
         return AttentionOutput(self.output(unpack_tokens(mixed, order)))
 
     def _mixed(self, value: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B N D"]:
-        if self.spec.pair_bias != "mix":
+        if self.spec.pair_bias_mode != "mix":
             return value
         return self.merge_heads(self.mix_pairs(self.split_heads(value), context))
 
@@ -101,8 +111,8 @@ class Longformer(Attention):
 
         rows, near = window_places(query.shape[1], size, reach, reach, packed.device)
         everywhere = torch.arange(first, device=packed.device).expand(1, 1, near.shape[2], 1, first)
-        # The window leaves out the global tokens, which stand behind it. A place of padding sees itself, so
-        # that no row is without a key and none becomes NaN.
+        # The window omits the global tokens, which follow it. Padding attends to itself, so that no row
+        # is fully masked and becomes NaN.
         in_window = (near >= first) & (near < count) & ((rows - near).abs() <= self.window) | (rows == near)
         is_real = (everywhere < count).expand(*in_window.shape[:-1], first)
         return merge_blocks(
@@ -126,7 +136,7 @@ class Longformer(Attention):
         first, length = min(self.num_global, packed.shape[1]), packed.shape[1]
         places = torch.arange(length, device=packed.device)
         rows, columns = places[None, None, None, :first, None], places[None, None, None, None]
-        # The first place is real unless the sequence is empty, and then its rows must see something.
+        # The first place is real unless the sequence is empty; then its rows need one key.
         seen = (columns < context.token_mask.sum(1)[:, None, None, None, None]) | (columns == 0)
         query, key = self.global_query(packed[:, :first]), self.global_key(packed)
         bias = self._bias(order, rows, columns, context)
@@ -135,9 +145,9 @@ class Longformer(Attention):
     def _bias(
         self, order: Int[Tensor, "B N"], rows: Tensor, columns: Tensor, context: TokenContext
     ) -> Float[Tensor, "B H G S K"] | None:
-        if self.spec.pair_bias != "logits":
+        if self.spec.pair_bias_mode != "logits":
             return None
-        assert context.pair_bias is not None  # `forward` has checked it
+        assert context.pair_bias is not None  # checked in `forward`
         return gather_pairs(context.pair_bias, order, context.token_mask.sum(1), rows, columns)
 
     def _attend(
@@ -145,31 +155,3 @@ class Longformer(Attention):
     ) -> Float[Tensor, "B G S D"]:
         dropout = self.spec.dropout if self.training else 0.0
         return attend_blocks(query, key, value, seen, bias, self.spec.num_heads, dropout)
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One token and one head at a time."""
-        size, mode, n = self.spec.head_dim, self.spec.pair_bias, len(tokens)
-        ordinary = (self.query(tokens), self.key(tokens), self.value(tokens))
-        own = (self.global_query(tokens), self.global_key(tokens), self.global_value(tokens))
-        heads = []
-        for h in range(self.spec.num_heads):
-            rows = []
-            for i in range(n):
-                is_global = i < self.num_global
-                part = slice(h * size, (h + 1) * size)
-                query, key, value = (x[:, part] for x in (own if is_global else ordinary))
-                if mode == "mix" and pair_bias is not None:
-                    value = pair_bias[h].exp() @ value / pair_bias[h].exp().sum(1, keepdim=True)
-                seen = [j for j in range(n) if is_global or j < self.num_global or abs(i - j) <= self.window]
-                scores = key[seen] @ query[i] / size**0.5
-                if mode == "logits" and pair_bias is not None:
-                    scores = scores + pair_bias[h, i, seen]
-                rows.append(scores.exp() @ value[seen] / scores.exp().sum())
-            heads.append(torch.stack(rows))
-        return self.output(torch.cat(heads, -1)), None, None

@@ -1,13 +1,12 @@
-"""Nystrom attention: the softmax matrix rebuilt from a few landmarks."""
+"""Nystrom attention: the softmax matrix reconstructed from a few landmarks."""
 
 from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.features import full_precision, precise
 from molslice.ops.inverse import razavi_inverse
 from molslice.ops.landmarks import segment_means
@@ -20,15 +19,16 @@ class Nystrom(Attention):
     """out = softmax(Q K~^T) Z softmax(Q~ K^T) V W_O, Z the pseudo-inverse of softmax(Q~ K~^T), per head.
 
     The scores are divided by sqrt(C). Q~ and K~ are the means of Q and K over L = `landmarks` segments of the
-    real tokens; the token of rank r of n stands in segment floor(r L / n). With n <= L every token is its own
-    landmark and the product is softmax attention, as far as Z has converged. Z starts from A^T / (|A|_1
-    |A|_inf) of each matrix A by itself and makes `iterations` steps Z <- Z (13 I - A Z (15 I - A Z (7 I - A
-    Z))) / 4, in at least float32. `conv_kernel`, odd, adds the paper's residual: a convolution of V along the
-    tokens, one kernel a head; it has no form for a separate memory. None, the default, leaves it out.
-    `pair_bias: mix`, ours: softmax(S + E) V stands in for V, in the residual too.
+    real tokens. The token of rank r of n belongs to segment floor(r L / n). If n <= L, each token is its own
+    landmark, and the product equals softmax attention up to the convergence of Z. For each matrix A, Z starts
+    from A^T / (|A|_1 |A|_inf) and takes `iterations` steps Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4,
+    in at least float32. `conv_kernel`, an odd number, adds the residual of the paper: a convolution of V
+    along the tokens with one kernel per head. It does not support cross attention. With None, the default,
+    there is no convolution. With `pair_bias: mix`, softmax(S + E) V replaces V (ours), also in the residual.
 
     Source: Xiong et al. 2021, equations 13 to 15 and algorithm 1. The authors' code starts from the largest
-    norm of the whole batch, so that batch mates matter; it needs n to be a multiple of L, and pads to it.
+    norm in the whole batch, so that sequences of a batch affect each other. It also pads n to a multiple of
+    L.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -53,28 +53,28 @@ class Nystrom(Attention):
                 f"landmarks={landmarks}, iterations={iterations}"
             )
         if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
-            raise MolsliceError(f"nystrom takes an odd conv_kernel or none, got {conv_kernel}")
+            raise MolsliceError(f"nystrom takes an odd conv_kernel or null, got {conv_kernel}")
         super().__init__(spec, self.traits if conv_kernel is None else replace(self.traits, cross=False))
         self.landmarks, self.iterations = landmarks, iterations
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         self.conv = None
         if conv_kernel is not None:
             shape, heads = (conv_kernel, 1), spec.num_heads
             padding = (conv_kernel // 2, 0)
             self.conv = nn.Conv2d(heads, heads, shape, padding=padding, groups=heads, bias=False)
-        self.dropout = nn.Dropout(spec.dropout)  # the weights are never formed: on the output
+        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """From the right to the left, so that no N x N matrix arises."""
+        """Multiply from right to left, so that no N x N matrix is computed."""
         memory, memory_mask = self.memory_of(tokens, context)
         query = precise(self.split_heads(self.query(tokens)))
         key, value = precise(self.split_heads(self.key(memory))), self.split_heads(self.value(memory))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
-        # The inverse magnifies, and what it magnifies must not be rounded before.
+        # The inverse amplifies rounding errors of its input, so full precision is kept.
         with full_precision(query):
             query = query / self.spec.head_dim**0.5
             few_queries, has_query = segment_means(query, context.token_mask, self.landmarks)
@@ -97,49 +97,3 @@ class Nystrom(Attention):
         order, mask = packing_order(context.token_mask), packed_mask(context.token_mask)
         packed = zero_padding(pack_tokens(self.merge_heads(value), order), mask)
         return unpack_tokens(self.merge_heads(self.conv(self.split_heads(packed))), order)
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Only the segments that have a token, and the whole N x N matrix."""
-        size = self.spec.head_dim
-        queries, keys, values = self.query(tokens), self.key(memory), self.value(memory)
-        heads = []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            query, key, value = queries[:, part], keys[:, part], values[:, part]
-            if self.spec.pair_bias == "mix" and pair_bias is not None:
-                value = pair_bias[h].exp() @ value / pair_bias[h].exp().sum(1, keepdim=True)
-            few_queries, few_keys = (torch.stack(self._segments(x)) for x in (query, key))
-            pairs = [(query, few_keys), (few_queries, few_keys), (few_queries, key)]
-            scores = [(one @ other.T / size**0.5).exp() for one, other in pairs]
-            from_few, core, to_few = (score / score.sum(1, keepdim=True) for score in scores)
-            inverse = core.T / (core.sum(0).max() * core.sum(1).max())
-            unit = torch.eye(len(core), dtype=core.dtype)
-            for _ in range(self.iterations):
-                product = core @ inverse
-                inner = 13 * unit - product @ (15 * unit - product @ (7 * unit - product))
-                inverse = inverse @ inner / 4
-            heads.append(from_few @ inverse @ to_few @ value + self._slow_residual(value, h))
-        return self.output(torch.cat(heads, -1)), None, None
-
-    def _segments(self, x: Float[Tensor, "n C"]) -> list[Tensor]:
-        members: dict[int, list[Tensor]] = {}
-        for rank, row in enumerate(x):
-            members.setdefault(rank * self.landmarks // len(x), []).append(row)
-        return [torch.stack(rows).mean(0) for rows in members.values()]
-
-    def _slow_residual(self, value: Float[Tensor, "n C"], head: int) -> Tensor | float:
-        if self.conv is None:
-            return 0.0
-        kernel, count = self.conv.weight[head, 0, :, 0], len(value)
-        half = len(kernel) // 2
-        rows = []
-        for i in range(count):
-            near = range(max(0, i - half), min(count, i + half + 1))
-            rows.append(torch.stack([kernel[j - i + half] * value[j] for j in near]).sum(0))
-        return torch.stack(rows)

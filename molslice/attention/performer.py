@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.features import (
     kernel_average,
     layer_generator,
@@ -18,24 +18,25 @@ from molslice.ops.features import (
 from molslice.ops.masked import masked_softmax
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
 
-# The exponent of the largest key feature: high, as float32 then reaches far below, and still safe to sum
+# The exponent of the largest key feature: high, to use the range of float32 below it, yet safe to sum
 _TOP = 50.0
 
 
 class Performer(Attention):
     """out_i = sum_j phi(q_i) phi(k_j) V_j / sum_j phi(q_i) phi(k_j) W_O, per head, q, k = Q, K / C^(1/4).
 
-    phi_f(x) = exp(w_f x - |x|^2 / 2), f = 1 .. F, so that the mean over f of phi_f(q) phi_f(k) estimates
-    exp(q k) without bias. The w_f are standard normal, orthogonal in blocks of C, drawn once from `seed` and
-    the layer, the same for all heads, and kept as a buffer: they are not drawn anew in training. F =
-    `num_features`, by default C ceil(ln C). Sums run over the real tokens, in the causal form over j <= i.
-    `pair_bias: mix`, ours: softmax(S + E) V stands in for V.
+    phi_f(x) = exp(w_f x - |x|^2 / 2), f = 1 .. F. The mean over f of phi_f(q) phi_f(k) is an unbiased
+    estimate of exp(q k). F = `num_features`, by default C ceil(ln C). The w_f are standard normal and
+    orthogonal in blocks of C. They are drawn once from `seed` and the layer, are shared by all heads, and are
+    stored as a buffer; they are not redrawn in training. Sums run over the real tokens, and over j <= i in
+    the causal form. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
-    The stabilizer, ours: the paper's code subtracts from the exponents of the keys their maximum over all
-    tokens, padding and future included, and adds eps to the features, so that both leak. Here the full form
-    is softmax_f(log phi_f(q) + L_f) softmax_j(log phi_f(k_j)) V, L_f = logsumexp_j(log phi_f(k_j)), the same
-    in exact arithmetic, with no eps; the causal form has exp(w_f k - |k|^2 / 2 - |w_f|^2 / 2 + 50), at most
-    e^50 whatever k, and |w_f|^2 / 2 goes to the query, whose maximum over f is its own affair.
+    The stabilizer is ours. The paper's code subtracts from the exponents of the keys their maximum over all
+    tokens, including padding and future tokens, and adds eps to the features; both leak information. The full
+    form here is softmax_f(log phi_f(q) + L_f) softmax_j(log phi_f(k_j)) V with L_f = logsumexp_j(log
+    phi_f(k_j)). It is equal in exact arithmetic and needs no eps. The causal form uses exp(w_f k - |k|^2 / 2
+    - |w_f|^2 / 2 + 50), which is at most e^50 for every k. The term |w_f|^2 / 2 moves to the query, whose
+    maximum over f can be subtracted for each query separately.
 
     Source: Choromanski et al. 2021, sections 2.3 and 2.4.
     """
@@ -60,20 +61,20 @@ class Performer(Attention):
         if num_features is None:
             num_features = size * max(1, math.ceil(math.log(size)))
         self.num_features = num_features
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         projection = orthogonal_projection(num_features, size, layer_generator(seed, spec.layer))
-        self.register_buffer("projection", projection)  # trained weights fit these features and no others
-        self.dropout = nn.Dropout(spec.dropout)  # the weights are never formed: on the output
+        self.register_buffer("projection", projection)  # trained weights depend on these features
+        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """From the logarithms of the features."""
+        """Compute the attention from the logarithms of the features."""
         memory, memory_mask = self.memory_of(tokens, context)
         query, key = self._log_features(self.query(tokens)), self._log_features(self.key(memory))
         value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
         mask = memory_mask[:, None, :, None]
         if self.spec.causal:
@@ -94,39 +95,8 @@ class Performer(Attention):
         value: Float[Tensor, "B H N C"],
         mask: Bool[Tensor, "B 1 N 1"],
     ) -> Float[Tensor, "B H N C"]:
-        # w k - |k|^2 / 2 <= |w|^2 / 2, equal where k = w: a bound that knows no token.
+        # w k - |k|^2 / 2 <= |w|^2 / 2, equal where k = w: a bound that depends on no token.
         bound = self.projection.to(query.dtype).square().sum(-1) / 2 - _TOP
         query = query + bound
         query = (query - query.detach().amax(-1, keepdim=True)).exp()
         return kernel_average(query, (key - bound).exp().masked_fill(~mask, 0.0), value, causal=True)
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Every pair of tokens by itself, each weight the mean over the features, nothing stabilized."""
-        size, causal = self.spec.head_dim, self.spec.causal
-        queries, keys, values = self.query(tokens), self.key(memory), self.value(memory)
-        heads = []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            query, key, value = queries[:, part] / size**0.25, keys[:, part] / size**0.25, values[:, part]
-            if self.spec.pair_bias == "mix" and pair_bias is not None:
-                shares = pair_bias[h].exp().tril() if causal else pair_bias[h].exp()
-                value = shares @ value / shares.sum(1, keepdim=True)
-            rows = []
-            for i in range(len(tokens)):
-                last = i + 1 if causal else len(memory)
-                weights = torch.stack([self._estimate(query[i], key[j]) for j in range(last)])
-                rows.append(weights @ value[:last] / weights.sum())
-            heads.append(torch.stack(rows))
-        return self.output(torch.cat(heads, -1)), None, None
-
-    def _estimate(self, query: Float[Tensor, "C"], key: Float[Tensor, "C"]) -> Float[Tensor, ""]:
-        """Of exp(query key)."""
-        phi_query = (self.projection @ query - query @ query / 2).exp()
-        phi_key = (self.projection @ key - key @ key / 2).exp()
-        return (phi_query * phi_key).mean()

@@ -1,4 +1,4 @@
-"""Reformer attention: tokens see those of their own hash bucket, sorted together and cut into chunks."""
+"""Reformer attention: tokens attend within hash buckets, sorted together and cut into chunks."""
 
 from typing import ClassVar
 
@@ -7,40 +7,41 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.masked import pair_mask
 from molslice.ops.sorting import inverse_order
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
 
-MOST_BUCKETS = 128  # of the number that is found from the length: hashing stays linear
-CAUSAL_LENGTH = 1024  # tokens that a causal form of open length chooses its number of buckets for
-_ALONE = -1e30  # score of a token for itself: above what is not seen, below everything else
-_NOWHERE = -(2**40)  # place of padding: far from every token
+MOST_BUCKETS = 128  # limit of the default number, so that hashing stays linear
+CAUSAL_LENGTH = 1024  # length for the default number of buckets of a causal form without max_tokens
+_ALONE = -1e30  # score of a token for itself: above masked scores, below all others
+_NOWHERE = -(2**40)  # place of padding, far from all tokens
 
 
 class Reformer(Attention):
     """out_i = sum_j softmax_j(q_i k_j / sqrt(C)) v_j W_O over the j that i meets in any round, per head.
 
-    Keys are normalized queries, k_j = q_j / |q_j|. In each of `num_rounds` rounds a token falls into the
-    bucket argmax [q R; -q R] with a random R. The real tokens, sorted by bucket and then by position, are
-    cut into chunks of `chunk_size`; i meets the j of its bucket that stand in its own chunk or in the one
-    before. Each round has its softmax, with the logarithm of the number of rounds in which i meets j
-    subtracted from the score, and the rounds are weighted by their sums of exponentials: together one
-    softmax over all that i meets. A token meets itself only where it meets no other.
+    Keys are normalized queries, k_j = q_j / |q_j|. In each of `num_rounds` rounds a token gets the bucket
+    argmax [q R; -q R] with a random R. The real tokens, sorted by bucket and then by position, are cut into
+    chunks of `chunk_size`. Token i meets the tokens j of its bucket in its own chunk and in the chunk before.
+    Each round has its own softmax, with the logarithm of the number of rounds in which i meets j subtracted
+    from the score. The rounds are weighted by their sums of exponentials, so that together they are one
+    softmax over all tokens that i meets. A token meets itself only if it meets no other.
 
-    Decided here:
-    - R is drawn once, from `seed`, the layer, the head and the round, and saved with a trained model. The
-      paper draws it in every pass.
-    - `num_buckets: None` takes the paper's number, 2 ceil(n / chunk_size), at most 128, of the n real tokens
-      of each sequence, by leaving columns of R unread. The causal form may not know n: it takes that number
-      for `max_tokens`, or for 1024 where the spec leaves the length open.
-    - In the causal form i meets the `chunk_size` tokens of its bucket before it. Chunks would tell of the
-      future, their borders move with the buckets of later tokens.
-    - Rounds are counted by actual meetings; the paper counts equal buckets, also where chunks keep tokens
-      apart.
-    - The first chunk has none before it; the authors' code lets it see the last one.
-    - `pair_bias: logits`: S + E joins the scores of the pairs that meet. `mix`: softmax(S + E) V stands in
-      for V.
+    Choices:
+
+    - R is drawn once, from `seed`, the layer, the head and the round, and is saved with the model. The paper
+      draws it in every pass.
+    - `num_buckets: None` uses the paper's number, 2 ceil(n / chunk_size), at most 128, for the n real tokens
+      of each sequence, by ignoring columns of R. The causal form must not depend on n: it uses that number
+      for `max_tokens`, or for 1024 if `max_tokens` is None.
+    - In the causal form i meets the `chunk_size` tokens of its bucket before it. Chunks would leak the
+      future, because their borders depend on the buckets of later tokens.
+    - Rounds are counted by actual meetings. The paper counts equal buckets, also if chunks separate the
+      tokens.
+    - The first chunk has no chunk before it. In the authors' code it attends to the last one.
+    - With `pair_bias: logits`, S + E is added to the scores of the pairs that meet. With `mix`, softmax(S +
+      E) V replaces V.
 
     Source: Kitaev et al. 2020 (Reformer), section 2; four rounds, where the paper studies 1 to 8.
     """
@@ -70,8 +71,7 @@ class Reformer(Attention):
             )
         if num_buckets is not None and (num_buckets < 2 or num_buckets % 2):
             raise MolsliceError(
-                "reformer takes an even number of buckets, for the two ends of each axis, got "
-                f"num_buckets={num_buckets}"
+                f"reformer takes an even number of buckets, two for each axis, got num_buckets={num_buckets}"
             )
         super().__init__(spec)
         self.chunk_size, self.num_rounds = chunk_size, num_rounds
@@ -79,18 +79,18 @@ class Reformer(Attention):
         if num_buckets is None:
             length = spec.max_tokens or CAUSAL_LENGTH
             num_buckets = min(2 * -(-length // chunk_size), MOST_BUCKETS) if spec.causal else MOST_BUCKETS
-        self.query_key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query_key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
         generator = torch.Generator().manual_seed(seed * 1024 + spec.layer)
         shape = (spec.num_heads, num_rounds, spec.head_dim, num_buckets // 2)
         self.register_buffer("rotations", torch.randn(shape, generator=generator))
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Scores of pairs lie as [B, H, R, G, chunk, 2 chunk], R rounds and G chunks."""
+        """Score pairs as [B, H, R, G, chunk, 2 chunk], with R rounds and G chunks."""
         value = self.split_heads(self.value(tokens))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
         query = self.split_heads(self.query_key(tokens))
         query = query if query.dtype == torch.float64 else query.float()
@@ -100,7 +100,7 @@ class Reformer(Attention):
         values = self._with_previous(self._chunks(_take(value, order)))
         scores = (queries @ keys.transpose(4, 5)).to(query.dtype) / self.spec.head_dim**0.5
         numbers = self._chunks(order[..., None], -1)
-        if self.spec.pair_bias == "logits":
+        if self.spec.pair_bias_mode == "logits":
             scores = scores + self._biases(numbers, context)
         scores = self._masked(scores, numbers, self._meetings(place, order))
         sums = scores.logsumexp(5, keepdim=True)
@@ -117,7 +117,7 @@ class Reformer(Attention):
     ) -> Int[Tensor, "B H R N"]:
         rotated = query.detach()[:, :, None] @ self.rotations.to(query.dtype)
         if self.is_adaptive:
-            # Columns of R, one for two buckets, that a sequence of this length reads.
+            # The number of columns of R, one for two buckets, for a sequence of this length.
             count = -(-token_mask.sum(1) // self.chunk_size)[:, None, None, None, None]
             unread = torch.arange(rotated.shape[-1], device=rotated.device) >= count
             unread = torch.cat([unread, unread], -1)
@@ -127,10 +127,10 @@ class Reformer(Attention):
     def _sort(
         self, buckets: Int[Tensor, "B H R N"], token_mask: Bool[Tensor, "B N"]
     ) -> tuple[Int[Tensor, "B H R N"], Int[Tensor, "B H R N"]]:
-        """The tokens sorted by bucket and position, padding last, and the place of each token.
+        """Return the tokens sorted by bucket and position, padding last, and the place of each token.
 
-        i meets j exactly where place_i - place_j lies between 0 and the reach, being 1 chunk or, in the
-        causal form, `chunk_size` tokens: buckets are farther apart.
+        i meets j if and only if place_i - place_j is from 0 to the reach, which is 1 chunk or, in the causal
+        form, `chunk_size` tokens. Different buckets are farther apart.
         """
         length = buckets.shape[-1]
         most = 2 * self.rotations.shape[-1]
@@ -146,7 +146,7 @@ class Reformer(Attention):
     def _meetings(
         self, place: Int[Tensor, "B H R N"], order: Int[Tensor, "B H R N"]
     ) -> list[Bool[Tensor, "B H R G S K"]]:
-        """For each round whether the pairs meet in it; the pairs of round r lie in row r."""
+        """Return for each round whether the pairs meet in it. Row r holds the pairs of round r."""
         reach = self.chunk_size if self.spec.causal else 1
         meetings = []
         for r in range(self.num_rounds):
@@ -162,7 +162,7 @@ class Reformer(Attention):
         numbers: Int[Tensor, "B H R G S 1"],
         meetings: list[Tensor],
     ) -> Float[Tensor, "B H R G S K"]:
-        """The scores of round r for the pairs that meet in it, less the log of their number of meetings."""
+        """Return the scores of round r for its pairs, less the log of their number of meetings."""
         rounds = torch.zeros_like(scores)
         for meeting in meetings:
             rounds = rounds + meeting
@@ -174,68 +174,24 @@ class Reformer(Attention):
     def _biases(
         self, numbers: Int[Tensor, "B H R G S 1"], context: TokenContext
     ) -> Float[Tensor, "B H R G S K"]:
-        assert context.pair_bias is not None  # `forward` has checked it
+        assert context.pair_bias is not None  # checked in `forward`
         length = context.token_mask.shape[1]
         entries = numbers.clamp(min=0) * length + self._with_previous(numbers, 0).clamp(min=0).transpose(4, 5)
         bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0)
         return bias.flatten(2).gather(2, entries.flatten(2)).view(entries.shape)
 
     def _chunks(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """[B, H, R, N, C] in chunks, the last one filled up."""
+        """Cut [B, H, R, N, C] into chunks, with the last one filled up."""
         missing = -values.shape[3] % self.chunk_size
         return functional.pad(values, (0, 0, 0, missing), value=fill).unflatten(3, (-1, self.chunk_size))
 
     def _with_previous(self, chunks: Tensor, fill: float = 0.0) -> Tensor:
-        """Each chunk behind the one before it; the first behind `fill`."""
+        """Append each chunk to the one before it, and the first to `fill`."""
         previous = functional.pad(chunks, (0, 0, 0, 0, 1, 0), value=fill)[:, :, :, :-1]
         return torch.cat([previous, chunks], 4)
 
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """For each token the set of those that it meets in any round, and one softmax over the set."""
-        size, causal, mode = self.spec.head_dim, self.spec.causal, self.spec.pair_bias
-        queries, values, heads = self.query_key(tokens), self.value(tokens), []
-        for h in range(self.spec.num_heads):
-            query, value = (x[:, h * size : (h + 1) * size] for x in (queries, values))
-            if mode == "mix" and pair_bias is not None:
-                share = pair_bias[h].exp().tril() if causal else pair_bias[h].exp()
-                value = share @ value / share.sum(1, keepdim=True)
-            met: list[set[int]] = [set() for _ in range(len(tokens))]
-            for rotation in self.rotations[h]:
-                self._reference_round(query.detach(), rotation, met)
-            rows = []
-            for i in range(len(tokens)):
-                seen = sorted(met[i] - {i}) or [i]
-                keys = torch.stack([query[j] / query[j].square().sum().sqrt() for j in seen])
-                scores = keys @ query[i] / size**0.5
-                if mode == "logits" and pair_bias is not None:
-                    scores = scores + pair_bias[h, i, seen]
-                rows.append((scores - scores.max()).softmax(0) @ value[seen])
-            heads.append(torch.stack(rows))
-        return self.output(torch.cat(heads, -1)), None, None
-
-    def _reference_round(
-        self, query: Float[Tensor, "n C"], rotation: Float[Tensor, "C K"], met: list[set[int]]
-    ) -> None:
-        if self.is_adaptive:
-            rotation = rotation[:, : -(-len(query) // self.chunk_size)]
-        buckets = torch.cat([query @ rotation, -query @ rotation], 1).argmax(1).tolist()
-        by_bucket = sorted(range(len(query)), key=lambda i: (buckets[i], i))
-        chunk = {i: rank // self.chunk_size for rank, i in enumerate(by_bucket)}
-        for i in range(len(query)):
-            mates = [j for j in range(len(query)) if buckets[j] == buckets[i]]
-            if self.spec.causal:
-                met[i].update([j for j in mates if j < i][-self.chunk_size :])
-            else:
-                met[i].update(j for j in mates if chunk[i] - chunk[j] in (0, 1))
-
 
 def _take(values: Float[Tensor, "B H N C"], order: Int[Tensor, "B H R N"]) -> Float[Tensor, "B H R N C"]:
-    """The values of each head in the order of each round."""
+    """Return the values of each head in the order of each round."""
     index = order[..., None].expand(*order.shape, values.shape[-1])
     return values[:, :, None].expand(index.shape).gather(3, index)

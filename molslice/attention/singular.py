@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, ExactMap, Projection
 from molslice.ops.masked import masked_mean, masked_softmax, zero_padding
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
 
@@ -14,17 +14,19 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Singular(Attention):
     """out = alpha softmax((alphahat Q)(alphahat K)^T / sqrt(C) + carry) (alphahat V) W_O, softmax per head.
 
-    One map W_a: D -> r, shared by all heads, r = `rank` (C by default). alpha = softmax over r of X W_a
-    unfolds r pseudo-tokens to n tokens; alphahat = softmax over the real tokens of (X W_a)^T folds n tokens
-    to r. The scores before the softmax, [r, r] per head, are handed to the next layer as `carry`.
-    penalty = orthogonal_weight / r^2 (|off(alpha^T alpha)|^2 + |off(alphahat alphahat^T)|^2)
-    + diagonal_weight / r^2 |off(A')|^2, with off the off-diagonal entries, | | the Frobenius norm and A' the
-    softmax of the scores; the mean over heads and over the sequences of a batch.
-    `pair_bias: logits`, ours: alphahat (S + E) alphahat^T, the folded bias, joins the scores of its head.
-    `mix`, ours: softmax(S + E) V stands in for V.
+    One map W_a: D -> r is shared by all heads, with r = `rank` (C by default). alphahat = softmax over the
+    real tokens of (X W_a)^T reduces n tokens to r pseudo-tokens, and alpha = softmax over r of X W_a expands
+    them to n tokens. The scores before the softmax, [r, r] per head, are passed to the next layer as `carry`.
 
-    Source: Wu et al. 2023 (Singularformer, IJCAI). That the heads share W_a is the default of the authors'
-    code; its penalty on A' is the mean of the entries, ours the squared norm.
+    The penalty is orthogonal_weight / r^2 (|off(alpha^T alpha)|^2 + |off(alphahat alphahat^T)|^2) +
+    diagonal_weight / r^2 |off(A')|^2, with off the off-diagonal entries, | | the Frobenius norm and A' the
+    softmax of the scores. It is the mean over heads and over the sequences of a batch.
+
+    With `pair_bias: logits`, alphahat (S + E) alphahat^T is added to the scores of its head (ours). With
+    `mix`, softmax(S + E) V replaces V (ours).
+
+    Source: Wu et al. 2023 (Singularformer, IJCAI). Sharing W_a among the heads is the default of the authors'
+    code. Its penalty on A' is the mean of the entries; ours is the squared norm.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -52,15 +54,15 @@ class Singular(Attention):
         super().__init__(spec)
         self.rank = spec.head_dim if rank is None else rank
         self.orthogonal_weight, self.diagonal_weight = orthogonal_weight, diagonal_weight
-        self.fold = nn.Linear(spec.dim, self.rank)
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.fold = Projection(spec.dim, self.rank)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Folds before it projects: the weights of a fold sum to one, so the biases pass through it."""
+        """Apply alphahat before the projections: its rows sum to one, so biases pass through unchanged."""
         mask = context.token_mask
         shares = self.fold(tokens)
         unfolding = zero_padding(shares.softmax(-1), mask)
@@ -68,12 +70,12 @@ class Singular(Attention):
         dropped = self.dropout(folding)
         folded = dropped @ tokens
         query, key = self.split_heads(self.query(folded)), self.split_heads(self.key(folded))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = dropped[:, None] @ self.mix_pairs(self.split_heads(self.value(tokens)), context)
         else:
             value = self.split_heads(self.value(folded))
         scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
-        if self.spec.pair_bias == "logits":
+        if self.spec.pair_bias_mode == "logits":
             scores = scores + self._folded_bias(folding, context)
         if context.carry is not None:
             scores = scores + self._checked(context.carry, scores)
@@ -82,10 +84,28 @@ class Singular(Attention):
         unfolded = self.dropout(unfolding) @ self.output(self.merge_heads(heads))
         return AttentionOutput(unfolded, self._penalty(unfolding, folding, weights, context), scores)
 
+    def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
+        """Return alpha A' alphahat; with `mix`, multiplied by softmax(S + E).
+
+        Parts: `unfolding` alpha [B, N, r], `folding` alphahat [B, r, N], `scores` A' [B, H, r, r]. By token:
+        its weight in the pseudo-token with the largest weight in the output of token 0.
+        """
+        mask = context.token_mask
+        shares = self.fold(tokens)
+        unfolding = shares.softmax(-1).masked_fill(~mask[..., None], 0.0)
+        folding = masked_softmax(shares.transpose(1, 2), mask[:, None])
+        scores = self(tokens, context).carry.softmax(-1)  # the carry is the scores before softmax
+        weights = unfolding[:, None] @ scores @ folding[:, None]
+        mixing = self.pair_mixing(context)
+        weights = weights if mixing is None else weights @ mixing
+        most = unfolding[:, 0].argmax(-1)
+        by_token = {"weight in its pseudo-token": folding[torch.arange(len(most)), most]}
+        return ExactMap(weights, {"unfolding": unfolding, "folding": folding, "scores": scores}, by_token)
+
     def _folded_bias(
         self, folding: Float[Tensor, "B r N"], context: TokenContext
     ) -> Float[Tensor, "B H r r"]:
-        assert context.pair_bias is not None  # `forward` has checked it
+        assert context.pair_bias is not None  # checked in `forward`
         mask = context.token_mask
         seen = mask[:, None, :, None] & mask[:, None, None, :]
         bias = context.pair_bias.masked_fill(~seen, 0.0).to(folding.dtype)
@@ -115,44 +135,7 @@ class Singular(Attention):
         each = self.orthogonal_weight * orthogonal + self.diagonal_weight * diagonal
         return masked_mean(each, context.token_mask.any(-1), 0) / self.rank**2
 
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Projects, then folds, head by head, as the formula stands."""
-        size, rank = self.spec.head_dim, self.rank
-        shares = self.fold(tokens).exp()
-        unfolding = shares / shares.sum(1, keepdim=True)
-        folding = (shares / shares.sum(0, keepdim=True)).T
-        off = 1 - torch.eye(rank, dtype=tokens.dtype)
-        penalty = self.orthogonal_weight * ((unfolding.T @ unfolding * off) ** 2).sum()
-        penalty = penalty + self.orthogonal_weight * ((folding @ folding.T * off) ** 2).sum()
-        heads, carried = [], []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            query, key, value = (f(tokens)[:, part] for f in (self.query, self.key, self.value))
-            if self.spec.pair_bias == "mix" and pair_bias is not None:
-                value = pair_bias[h].exp() @ value / pair_bias[h].exp().sum(1, keepdim=True)
-            scores = (folding @ query) @ (folding @ key).T / size**0.5
-            if self.spec.pair_bias == "logits" and pair_bias is not None:
-                scores = scores + folding @ pair_bias[h] @ folding.T
-            if carry is not None:
-                scores = scores + carry[h]
-            weights = scores.exp() / scores.exp().sum(1, keepdim=True)
-            penalty = penalty + self.diagonal_weight * ((weights * off) ** 2).sum() / self.spec.num_heads
-            heads.append(unfolding @ weights @ (folding @ value))
-            carried.append(scores)
-        has_penalty = self.orthogonal_weight or self.diagonal_weight
-        return (
-            self.output(torch.cat(heads, -1)),
-            penalty / rank**2 if has_penalty else None,
-            torch.stack(carried),
-        )
-
 
 def _off_diagonal(square: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch"]:
-    """The squared Frobenius norm without the diagonal."""
+    """Return the squared Frobenius norm of the off-diagonal entries."""
     return square.square().sum((-1, -2)) - square.diagonal(dim1=-2, dim2=-1).square().sum(-1)

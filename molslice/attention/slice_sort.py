@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, ExactMap, Projection
+from molslice.ops.derivatives import channel_maps
 from molslice.ops.mixed_sort import mix_and_sort
+from molslice.ops.packing import real_positions
 from molslice.ops.sorting import (
     permute_groups,
     permute_tokens,
@@ -33,20 +35,30 @@ TIE_TOLERANCE = 1e-5  # of the largest lead key; float32 noise between symmetric
 class SliceSort(Attention):
     """out = Sort_col(U) W_O with U = softmax(S + E) V, or U = V without a pair bias; no query and no key.
 
-    `order` arranges each column (channel) along the tokens; layer n of L and column i of D count from 1:
-      ascending, descending; half: the second half of the columns descending;
-      interleave: descending exactly where floor((i - 1) 2^(L - n) / D) is odd;
-      max_exchange: the largest value and the first token's change places;
-      multi_permutation: sum over k = 1..K of alpha_k P^k u, where P sorts u ascending and
-      alpha = softmax(permutation_logits), K = `num_permutations`; `learned_weights: false` keeps them equal;
-      shuffle: one fixed random permutation for all columns, the ablation that must fail.
-    `form`: sort_of_mix = Sort(U); mix_plus_sort = U + Sort(V).
-    `placement`: `index` gives rank r to token r. `aligned` does the same on tokens that were put in the order
-    of the lead channel, the first channel of each head, and puts them back: rank r goes to the token that
-    has rank r in the lead channel, and a permutation of the tokens permutes the result.
+    `order` selects how each column (channel) is arranged along the tokens. Layer n of L and column i of D
+    count from 1:
 
-    Source: Yuan and Xu 2023 (Sliceformer); `mix_plus_sort` is what the authors' code
-    runs on molecules; the integer rule of `interleave` is their Haar basis without a sine. `aligned` is ours.
+    - `ascending`, `descending`.
+    - `half`: the second half of the columns is descending.
+    - `interleave`: ascending where sin(2^(L - n) pi i / D) >= 0. In exact integers, it is descending where
+      (i 2^(L - n)) mod 2D > D.
+    - `max_exchange`: swaps the largest value with the value of the first token.
+    - `multi_permutation`: sum over k = 1..K of alpha_k P^k u, where P sorts u ascending, alpha =
+      softmax(permutation_logits) and K = `num_permutations`; `learned_weights: false` keeps the weights
+      equal.
+    - `shuffle`: one fixed random permutation for all columns, a negative control.
+
+    `form` places the pair bias: `sort_of_mix` is Sort(U), `mix_plus_sort` is U + Sort(V).
+
+    `placement` selects which token receives rank r. With `index` it is token r. With `aligned` it is the
+    token that has rank r in the lead channel, the first channel of each head. A permutation of the tokens
+    then permutes the result.
+
+    Source: Yuan and Xu 2023 (Sliceformer). Where the authors' code differs from the paper, ours follows the
+    paper: for `interleave` the code takes the signs of a Haar basis head by head, and two of its copies count
+    the layers from the other end; its `half` divides the channels of each head; its `shuffle` in Long Range
+    Arena draws a permutation for each column. `mix_plus_sort` is what the code computes on molecules.
+    `aligned` is SWD14 and SWD15 of the code; that tied tokens share the mean of their ranks is ours.
     """
 
     descending: Tensor  # bool [D]
@@ -76,15 +88,15 @@ class SliceSort(Attention):
         ):
             if value not in get_args(choices):
                 raise MolsliceError(
-                    f"slice_sort has no {option} {value!r}; choices: {', '.join(get_args(choices))}"
+                    f"slice_sort: invalid {option} {value!r}; choices: {', '.join(get_args(choices))}"
                 )
         if num_permutations < 2:
             raise MolsliceError(f"num_permutations must be at least 2, got {num_permutations}")
         super().__init__(spec, self._promises(order, placement))
         self.order, self.form, self.placement = order, form, placement
         self.num_permutations, self.seed = num_permutations, seed
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         if order == "multi_permutation":
             logits = torch.zeros(num_permutations)
             if learned_weights:
@@ -106,28 +118,58 @@ class SliceSort(Attention):
         )
 
     def descending_columns(self) -> list[bool]:
-        """Which of the D columns this layer sorts downward."""
+        """Return which of the D columns this layer sorts descending."""
         dim = self.spec.dim
         if self.order == "interleave":
-            # The paper's sign of a sine, in integers: floating point gets its zeros wrong.
-            period = 2 ** (self.spec.num_layers - self.spec.layer - 1)
-            return [i * period // dim % 2 == 1 for i in range(dim)]
+            # The sign of the paper's sine, computed in integers: floating point misses the zeros of a sine.
+            factor = 2 ** (self.spec.num_layers - self.spec.layer - 1)
+            return [i * factor % (2 * dim) > dim for i in range(1, dim + 1)]
         if self.order == "half":
             return [2 * i >= dim for i in range(dim)]
         return [self.order == "descending"] * dim
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Columns are views [B, H, C, N] or [B, D, N] of the tokens, which the sort copies block by block."""
-        value = self.value(tokens)
+        """Project to values, mix and sort them."""
+        return AttentionOutput(self.output(self._sorted(self.value(tokens), context)))
+
+    def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
+        """Return the mean of the maps of the channels of each head.
+
+        Parts: `channels` [B, H, C, N, N], the map of each channel; `permutation` [B, H, C, N, N], that of the
+        sort of U, or of V with `mix_plus_sort`. The derivative of a sort is its permutation; with `placement:
+        aligned`, tied tokens share entries. By token: the share of the channels that move its value to token
+        0, and the mean place of its values after sorting, from 0 at the first token to 1 at the last.
+        """
+        mask, heads = context.token_mask, self.spec.num_heads
+        with torch.enable_grad():
+            value = self.value(tokens).detach().requires_grad_()
+            channels = channel_maps(self._sorted(value, context), value, mask, heads)
+            if self.spec.pair_bias_mode == "mix" and self.form == "sort_of_mix":
+                mixed = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+                value = mixed.detach().requires_grad_()
+            placed = self._place(value.transpose(1, 2), mask).transpose(1, 2)
+            permutation = channel_maps(placed, value, mask, heads)
+        assert channels is not None  # all orders are linear in the values, by channel
+        assert permutation is not None
+        places = real_positions(mask) / (mask.sum(1, keepdim=True) - 1).clamp(min=1)
+        mean_place = torch.einsum("bhcij,bi->bhcj", permutation, places.to(permutation.dtype)).mean((1, 2))
+        by_token = {
+            "share of channels sent to token 0": permutation[:, :, :, 0].mean((1, 2)),
+            "mean place after sorting": mean_place,
+        }
+        return ExactMap(channels.mean(2), {"permutation": permutation, "channels": channels}, by_token)
+
+    def _sorted(self, value: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B N D"]:
+        """Sort the columns, views [B, H, C, N] or [B, D, N] that the sort copies block by block."""
         columns, mixed = value.transpose(1, 2), value
-        if self.spec.pair_bias == "mix" and self.form == "sort_of_mix":
+        if self.spec.pair_bias_mode == "mix" and self.form == "sort_of_mix":
             if self._can_fuse():
-                return AttentionOutput(self.output(self._mix_and_sort(value, context)))
+                return self._mix_and_sort(value, context)
             columns = self.mix_pairs(self.split_heads(value), context).transpose(2, 3)
-        elif self.spec.pair_bias == "mix":
+        elif self.spec.pair_bias_mode == "mix":
             mixed = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
         arranged = self._place(columns, context.token_mask).transpose(1, 2)
-        return AttentionOutput(self.output(arranged if self.form == "sort_of_mix" else mixed + arranged))
+        return arranged if self.form == "sort_of_mix" else mixed + arranged
 
     def _can_fuse(self) -> bool:
         is_dropping = self.training and self.spec.dropout > 0
@@ -137,7 +179,7 @@ class SliceSort(Attention):
         heads, pairs = self.split_heads(value), context.pair_weights
         is_bias = pairs is None
         pairs = context.pair_bias if pairs is None else pairs
-        assert pairs is not None  # `forward` has checked it
+        assert pairs is not None  # checked in `forward`
         flags = self._descending(heads.transpose(2, 3))
         columns = mix_and_sort(heads, pairs, context.token_mask, flags, is_bias)
         return columns.flatten(1, 2).transpose(1, 2)
@@ -150,7 +192,7 @@ class SliceSort(Attention):
         heads = columns if columns.ndim == 4 else columns.unflatten(1, (self.spec.num_heads, -1))
         by_lead = rank_order(heads[:, :, 0], token_mask)
         count = token_mask.sum(-1)
-        if self.order in SORTS:  # a sort does not mind in which order it gets the tokens
+        if self.order in SORTS:  # the order of the input does not change a sort
             arranged = sorted_columns(heads, token_mask, self._descending(heads), to_front=True)
         else:
             is_real = torch.arange(heads.shape[-1], device=heads.device) < count[:, None]
@@ -160,10 +202,10 @@ class SliceSort(Attention):
 
     @staticmethod
     def _share_ties(
-        arranged: Float[Tensor, "B H C N"], lead: Float[Tensor, "B H N"], count: Integer[Tensor, "B"]
+        arranged: Float[Tensor, "B H C N"], lead: Float[Tensor, "B H N"], count: Integer[Tensor, " B"]
     ) -> Float[Tensor, "B H C N"]:
-        # Ties broken by index would make symmetric atoms depend on their numbers: tokens whose lead keys are
-        # equal up to noise share the mean of what falls to their ranks instead.
+        # Breaking ties by index would make symmetric atoms depend on their indices. Instead, tokens whose
+        # lead keys are equal up to rounding share the mean of the values at their ranks.
         count = count.repeat_interleave(lead.shape[1])
         shared = tied_mean(arranged.flatten(0, 1), lead.flatten(0, 1), count, TIE_TOLERANCE)
         return shared.view(arranged.shape)
@@ -189,67 +231,3 @@ class SliceSort(Attention):
             columns = permute_tokens(columns, order)
             total = total + weight * columns
         return total
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Column by column with Python's own sort."""
-        size = self.spec.head_dim
-        value = self.value(tokens)
-        mixed = value
-        if self.spec.pair_bias == "mix" and pair_bias is not None:
-            weights = pair_bias.exp() / pair_bias.exp().sum(-1, keepdim=True)
-            parts = [weights[h] @ value[:, h * size : (h + 1) * size] for h in range(self.spec.num_heads)]
-            mixed = torch.cat(parts, -1)
-        source = mixed if self.form == "sort_of_mix" else value
-        columns = []
-        for i in range(self.spec.dim):
-            column, lead = source[:, i], source[:, i - i % size]
-            if self.placement == "index":
-                columns.append(self._reference_column(column, i))
-                continue
-            by_lead = sorted(range(len(column)), key=lead.tolist().__getitem__)
-            arranged = self._reference_column(column[by_lead], i)
-            placed = torch.zeros_like(column)
-            for run in _runs(lead[by_lead].tolist()):
-                for rank in run:
-                    placed[by_lead[rank]] = arranged[run].mean()
-            columns.append(placed)
-        arranged = torch.stack(columns, -1)
-        return self.output(arranged if self.form == "sort_of_mix" else mixed + arranged), None, None
-
-    def _reference_column(self, column: Float[Tensor, "n"], i: int) -> Float[Tensor, "n"]:
-        values = column.tolist()
-        tokens = list(range(len(values)))
-        if self.order == "shuffle":
-            mask = torch.ones(1, len(values), dtype=torch.bool, device=column.device)
-            return column[shuffle_order(mask, self.seed * 1024 + self.spec.layer)[0, 0].long()]
-        if self.order == "max_exchange":
-            largest = values.index(max(values))
-            tokens[0], tokens[largest] = tokens[largest], tokens[0]
-            return column[tokens]
-        if self.order == "multi_permutation":
-            by_value = sorted(tokens, key=values.__getitem__)
-            total = torch.zeros_like(column)
-            for weight in self.permutation_logits.softmax(-1):
-                column = column[by_value]
-                total = total + weight * column
-            return total
-        down = self.descending_columns()[i]
-        return column[sorted(tokens, key=values.__getitem__, reverse=down)]
-
-
-def _runs(keys: list[float]) -> list[list[int]]:
-    """Ranks grouped by nearly equal ascending keys."""
-    scale = max(abs(key) for key in keys)
-    runs = [[0]]
-    for rank in range(1, len(keys)):
-        if keys[rank] - keys[rank - 1] <= TIE_TOLERANCE * scale:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    return runs

@@ -1,4 +1,4 @@
-"""SOFT attention: a Gaussian kernel in the place of softmax, decomposed through landmarks, in linear time."""
+"""SOFT attention: a Gaussian kernel in place of softmax, approximated by landmarks, in linear time."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.inverse import newton_schulz_inverse
 from molslice.ops.landmarks import segment_means
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
@@ -15,19 +15,19 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Soft(Attention):
     """out = G(Q, L) G(L, L)^+ G(L, Q) V W_O with G(a, b) = exp(-|a - b|^2 / (2 sqrt(C))), per head.
 
-    Queries are keys; nothing is normalized. L are the `num_landmarks` bottleneck tokens, means of Q over
-    contiguous segments of the n real tokens: the token of rank r belongs to segment floor(r num_landmarks /
-    n). With n <= num_landmarks the decomposition is exact, out = G(Q, Q) V W_O, as far as the inverse has
-    converged. The pseudo-inverse is `iterations` steps of Newton's method, Z <- Z (2 I - A Z), from Z = A^T
-    / (|A|_1 |A|_inf), and its gradient is that of these steps. Dropout is on the output. The bias of the
-    queries shifts tokens and landmarks alike and has no effect; it stands in the published counts.
-    `pair_bias: mix`, ours: softmax(S + E) V stands in for V.
+    Keys equal queries, and nothing is normalized. L are the `num_landmarks` bottleneck tokens, means of Q
+    over contiguous segments of the n real tokens: the token of rank r belongs to segment floor(r
+    num_landmarks / n). If n <= num_landmarks the approximation is exact up to the convergence of the inverse:
+    out = G(Q, Q) V W_O. The pseudo-inverse takes `iterations` steps of Newton's method, Z <- Z (2 I - A Z),
+    from Z = A^T / (|A|_1 |A|_inf), and its gradient is that of these steps. Dropout is applied to the output.
+    The bias of the queries shifts tokens and landmarks alike and has no effect; it is included in the
+    published parameter counts. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
-    Source: Lu et al. 2021 (SOFT), section 3. The paper compares poolings over windows of the image and takes
-    a convolution; the authors' code puts a layer norm and a GELU behind it and adds a depthwise convolution
-    of V. Ours is the paper's average pooling, along the sequence and without parameters. The start of their
-    iteration, 2 A / |A|_1^2 (later 1.8, with 0.01 I added to A), lies at the edge of convergence; ours
-    converges for every A. Their code takes the gradient of the exact inverse.
+    Source: Lu et al. 2021 (SOFT), section 3. The paper compares poolings over windows of the image and
+    selects a convolution; the authors' code adds a layer norm and a GELU after it, and a depthwise
+    convolution of V. Ours is the paper's average pooling, along the sequence and without parameters. Their
+    iteration starts from 2 A / |A|_1^2 (later 1.8, with 0.01 I added to A), at the limit of convergence; ours
+    converges for every A. Their code uses the gradient of the exact inverse.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -44,18 +44,18 @@ class Soft(Attention):
             raise MolsliceError(f"soft takes at least 1 step of Newton's method, got iterations={iterations}")
         super().__init__(spec)
         self.num_landmarks, self.iterations = num_landmarks, iterations
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Three products of thin matrices; no N x N tensor."""
+        """Multiply three thin matrices, without an N x N tensor."""
         query, value = self.split_heads(self.query(tokens)), self.split_heads(self.value(tokens))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
-        # Distances are small differences of large squares, and the inverse amplifies what was rounded there:
-        # in float32 also where the model, or autocast, computes in half precision.
+        # Distances are small differences of large squares, and the inverse amplifies their rounding errors.
+        # This needs float32, also if the model or autocast computes in half precision.
         with torch.autocast(tokens.device.type, enabled=False):
             query, value = (x if x.dtype == torch.float64 else x.float() for x in (query, value))
             heads = self._mix_heads(query / self.spec.head_dim**0.25, value, context.token_mask)
@@ -74,40 +74,8 @@ class Soft(Attention):
         inverse = newton_schulz_inverse(between, self.iterations)
         return to_landmarks @ (inverse @ (to_landmarks.transpose(2, 3) @ value))
 
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Segments as lists of tokens, the full n x n matrix per head."""
-        size, count = self.spec.head_dim, len(tokens)
-        segments = [
-            [r for r in range(count) if r * self.num_landmarks // count == k]
-            for k in range(self.num_landmarks)
-        ]
-        segments = [segment for segment in segments if segment]
-        queries, values, heads = self.query(tokens), self.value(tokens), []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            query, value = queries[:, part], values[:, part]
-            if self.spec.pair_bias == "mix" and pair_bias is not None:
-                value = pair_bias[h].exp() @ value / pair_bias[h].exp().sum(1, keepdim=True)
-            landmarks = torch.stack([query[segment].mean(0) for segment in segments])
-
-            def gaussian(one: Tensor, other: Tensor) -> Tensor:
-                return (-((one[:, None] - other[None]) ** 2).sum(-1) / (2 * size**0.5)).exp()
-
-            square = gaussian(landmarks, landmarks)
-            inverse = square.T / (square.sum(0).max() * square.sum(1).max())
-            for _ in range(self.iterations):
-                inverse = inverse @ (2 * torch.eye(len(square), dtype=square.dtype) - square @ inverse)
-            heads.append(gaussian(query, landmarks) @ inverse @ gaussian(landmarks, query) @ value)
-        return self.output(torch.cat(heads, -1)), None, None
-
 
 def _gaussian(one: Float[Tensor, "B H N C"], other: Float[Tensor, "B H M C"]) -> Float[Tensor, "B H N M"]:
-    """exp(-|a - b|^2 / 2) by a product: the differences would take N M C memory."""
+    """Return exp(-|a - b|^2 / 2) by a matrix product; explicit differences need N M C memory."""
     squares = (one.square().sum(-1)[..., None] + other.square().sum(-1)[..., None, :]) / 2
     return (one @ other.transpose(2, 3) - squares).exp()

@@ -1,4 +1,4 @@
-"""Soft sort: slicing and sorting with a sort that has a gradient everywhere."""
+"""Soft sort: slice-and-sort by a sort that is differentiable everywhere."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.laplace import laplace_mix
 from molslice.ops.sorting import permute_tokens, place_order
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
@@ -15,16 +15,19 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class SoftSort(Attention):
     """out = SoftSort_col(U) W_O with U = softmax(S + E) V, or U = V without a pair bias; no query and no key.
 
-    Each column u (channel) is sorted softly along the n real tokens, ascending, rank r to the r-th of them:
-      SoftSort(u)_r = sum_j P_rj u_j, P_r = softmax_j(-|sort(u)_r - u_j| / temperature).
-    As the temperature goes to zero it is `slice_sort`, as it grows every token gets the mean of the column.
-    P would be n x n in every channel; its exponents fall apart on a sorted column, so that sorting and two
-    running sums give the exact result in N log N (`ops.laplace`), keeping about min(N, 64) numbers for each
-    value: for molecules as much as P, in long sequences far less, and always more than `slice_sort`.
-    Dropout is on the output.
+    Each column u (channel) is softly sorted along the n real tokens, ascending, with rank r at the r-th real
+    token:
 
-    Source: Prillo and Eisenschlos 2020 (SoftSort) with the distance |x - y|; they sort descending. Its use in
-    the place of Sliceformer's sort is ours, as is the way in N log N.
+        SoftSort(u)_r = sum_j P_rj u_j, P_r = softmax_j(-|sort(u)_r - u_j| / temperature)
+
+    For a temperature of zero it converges to `slice_sort`, for a large one each token gets the mean of the
+    column. P would be n x n in every channel. On a sorted column the exponents split into two products, so
+    that sorting and two running sums give the exact result in N log N (`ops.laplace`). They store about
+    min(N, 64) numbers for each value: as much as P for molecules, much less for long sequences, and always
+    more than `slice_sort`. Dropout is applied to the output.
+
+    Source: Prillo and Eisenschlos 2020 (SoftSort) with the distance |x - y|; the paper sorts descending. Its
+    use in place of Sliceformer's sort and the algorithm in N log N are ours.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -39,39 +42,19 @@ class SoftSort(Attention):
             raise MolsliceError(f"soft_sort takes a positive temperature, got {temperature}")
         super().__init__(spec)
         self.temperature = temperature
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Columns lie as [B, D, N], in at least float32."""
+        """Sort the columns as [B, D, N], in at least float32."""
         value, mask = self.value(tokens), context.token_mask
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
         columns = value.transpose(1, 2).contiguous()
         columns = columns if columns.dtype == torch.float64 else columns.float()
         ordered = permute_tokens(columns, place_order(columns, mask))
-        # The distance of a value to itself is zero on both sides of the kernel, so its slope there cancels.
+        # A value has distance zero to itself on both sides of the kernel, so the slopes there cancel.
         query, key = ordered / self.temperature, columns / self.temperature
         mixed = laplace_mix(query, key, torch.zeros_like(key), columns[..., None], mask)[..., 0]
         return AttentionOutput(self.dropout(self.output(mixed.transpose(1, 2).to(tokens.dtype))))
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Column by column with the full matrix P."""
-        size, value = self.spec.head_dim, self.value(tokens)
-        columns = []
-        for i in range(self.spec.dim):
-            column = value[:, i]
-            if self.spec.pair_bias == "mix" and pair_bias is not None:
-                shares = pair_bias[i // size].exp()
-                column = shares @ column / shares.sum(1)
-            by_value = sorted(range(len(column)), key=column.tolist().__getitem__)
-            weights = (-(column[by_value][:, None] - column).abs() / self.temperature).exp()
-            columns.append(weights @ column / weights.sum(1))
-        return self.output(torch.stack(columns, -1)), None, None

@@ -1,26 +1,27 @@
-"""Softmax attention: the Transformer's, ViT's and Graphormer's."""
+"""Softmax attention, as in the Transformer, ViT and Graphormer."""
 
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Attention
-from molslice.ops.masked import pair_mask
+from molslice.attention.base import Attention, ExactMap, Projection
+from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext, Traits
 
 
 class Softmax(Attention):
     """out = softmax(Q K^T / sqrt(C) + S + E) V W_O, per head.
 
-    `fused`: through `scaled_dot_product_attention`, which keeps no N x N tensor where its kernels can;
-    `fused: false` writes the scores out (matmul, softmax, dropout, matmul), as the Transformer that the
-    papers measure against does. Both are the same function. Token by token it keeps all keys and values.
+    `fused` uses `scaled_dot_product_attention`, which avoids N x N tensors where its kernels can. `fused:
+    false` computes matmul, softmax, dropout and matmul separately, as the Transformers that the papers
+    compare with. Both compute the same function. Run one token at a time, the state holds all keys and
+    values.
 
-    Source: Vaswani et al. 2017, equation 1; with the pair bias in the scores Ying et al. 2021
-    (Graphormer), equations 6 and 7. With `pair_bias: mix`, ours, softmax(S + E) V stands in for V.
+    Source: Vaswani et al. 2017, equation 1; Ying et al. 2021 (Graphormer), equations 6 and 7, for the pair
+    bias in the scores. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -37,23 +38,23 @@ class Softmax(Attention):
             raise MolsliceError(f"softmax: fused must be true or false, got {fused!r}")
         super().__init__(spec)
         self.fused = fused
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Bias and padding enter as one mask."""
+        """Pass bias and padding to the kernel as one mask."""
         memory, _ = self.memory_of(tokens, context)
         query = self.split_heads(self.query(tokens))
         key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
         dropout = self.spec.dropout if self.training else 0.0
         if not self.fused:
             heads = _attend_in_full(query, key, value, self._mask(context, query.dtype), dropout)
-        elif context.all_real and self.spec.pair_bias != "logits":
-            # Without a mask the flash kernels may be taken.
+        elif context.all_real and self.spec.pair_bias_mode != "logits":
+            # Without a mask, PyTorch can choose a flash kernel.
             heads = functional.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=self.spec.causal
             )
@@ -62,13 +63,23 @@ class Softmax(Attention):
             heads = functional.scaled_dot_product_attention(query, key, value, mask, dropout)
         return AttentionOutput(self.output(self.merge_heads(heads)))
 
+    def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
+        """Return softmax(Q K^T / sqrt(C) + S + E); with `mix`, multiplied by softmax(S + E)."""
+        query, key = (self.split_heads(f(tokens)) for f in (self.query, self.key))
+        scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
+        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
+            scores = scores + context.pair_bias
+        weights = masked_softmax(scores, pair_mask(context.token_mask, self.spec.causal))
+        mixing = self.pair_mixing(context)
+        return ExactMap(weights if mixing is None else weights @ mixing)
+
     def _empty_state(self, batch: int) -> State:
-        """Keys and values of no token."""
+        """Return empty keys and values."""
         none = self.key.weight.new_zeros(batch, self.spec.num_heads, 0, self.spec.head_dim)
         return none, none
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
-        """One more key and value, then the query on all of them."""
+        """Append one key and value, then apply the query to all of them."""
         query, key, value = (self.split_heads(f(token)[:, None]) for f in (self.query, self.key, self.value))
         keys, values = torch.cat([state[0], key], 2), torch.cat([state[1], value], 2)
         heads = functional.scaled_dot_product_attention(query, keys.to(query.dtype), values.to(query.dtype))
@@ -76,49 +87,19 @@ class Softmax(Attention):
 
     def _mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
         mask = context.token_mask
-        if self.spec.pair_bias == "logits" and context.pair_bias is not None:
-            # Half of the lowest number: kernels multiply scores by log2(e), which must not reach infinity.
+        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
+            # Half of the lowest finite value: kernels multiply scores by log2(e), which must not overflow.
             floor = torch.finfo(dtype).min / 2
             return context.pair_bias.to(dtype).masked_fill(~pair_mask(mask, self.spec.causal), floor)
         if self.spec.causal:
-            # Padding may see itself, so that no row is without an entry and none becomes NaN.
+            # Padding attends to itself, so that no row is fully masked and becomes NaN.
             return pair_mask(mask, causal=True) | torch.eye(
                 mask.shape[1], dtype=torch.bool, device=mask.device
             )
         if context.memory_mask is not None:
             mask = context.memory_mask
-        # A sequence without real tokens sees its padding: finite, and zeroed in the end.
+        # A sequence without real tokens attends to its padding: finite, and zeroed at the end.
         return (mask | ~mask.any(-1, keepdim=True))[:, None, None]
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One token and one head at a time."""
-        size = self.spec.head_dim
-        queries, keys, values = self.query(tokens), self.key(memory), self.value(memory)
-        heads = []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            query, key, value = queries[:, part], keys[:, part], values[:, part]
-            rows, mixed = [], []
-            for i in range(len(tokens)):
-                if self.spec.pair_bias == "mix" and pair_bias is not None:
-                    last = i + 1 if self.spec.causal else len(tokens)
-                    share = pair_bias[h, i, :last].exp()
-                    mixed.append(share @ value[:last] / share.sum())
-            value = torch.stack(mixed) if mixed else value
-            for i in range(len(tokens)):
-                last = i + 1 if self.spec.causal else len(memory)
-                scores = key[:last] @ query[i] / size**0.5
-                if self.spec.pair_bias == "logits" and pair_bias is not None:
-                    scores = scores + pair_bias[h, i, :last]
-                rows.append(scores.exp() @ value[:last] / scores.exp().sum())
-            heads.append(torch.stack(rows))
-        return self.output(torch.cat(heads, -1)), None, None
 
 
 def _attend_in_full(
@@ -128,7 +109,7 @@ def _attend_in_full(
     mask: Tensor,
     dropout: float,
 ) -> Float[Tensor, "B H N C"]:
-    """What `scaled_dot_product_attention` computes, with the N x M scores and weights in memory."""
+    """Compute `scaled_dot_product_attention` with the N x M scores and weights in memory."""
     scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
     if scores.dtype in (torch.float16, torch.bfloat16):
         scores = scores.float()  # exponentials and their sums

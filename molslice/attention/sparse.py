@@ -6,10 +6,10 @@ from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.masked import masked_softmax
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
@@ -27,25 +27,25 @@ FACTORS = ("merged", "heads", "layers")
 
 
 class _Scored(NamedTuple):
-    """What the queries of each block see by one of the two sets: scores, and which of them count."""
+    """The scores of the queries of each block for one of the two sets, and a mask of the valid ones."""
 
     scores: Float[Tensor, "B H G S K"]
     seen: Bool[Tensor, "B H G S K"]
 
 
 class _Blocks(NamedTuple):
-    """Some heads of the packed sequence, cut into G blocks of S places, and what is known of its tokens."""
+    """Some heads of the packed sequence, cut into G blocks of S places, with the masks of its tokens."""
 
     query: Float[Tensor, "B H G S C"]
     key: Float[Tensor, "B H G S C"]
     value: Float[Tensor, "B H G S C"]
-    head: Int[Tensor, "H"]
+    head: Int[Tensor, " H"]
     order: Int[Tensor, "B N"]
-    count: Int[Tensor, "B"]
+    count: Int[Tensor, " B"]
     bias: Float[Tensor, "B H N N"] | None
 
     def only(self, heads: slice) -> "_Blocks":
-        """The same of some of the heads."""
+        """Return the same blocks for some of the heads."""
         return self._replace(
             query=self.query[:, heads],
             key=self.key[:, heads],
@@ -58,24 +58,28 @@ class _Blocks(NamedTuple):
 class Sparse(Attention):
     """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in A1(i) and A2(i), per head; l = `stride`.
 
-    Positions count the real tokens from 0.
-      strided: A1(i) = {j: |i - j| <= l}, A2(i) = {j: (i - j) mod l = 0};
-      fixed:   A1(i) = {j: floor(j / l) = floor(i / l)}, A2(i) = {j: j mod l in R}, R being `summary`
-               places of a block, the last ones for head 0, those before for head 1 and so on, around.
-    In the causal form, the paper's, only j <= i; without it both directions are ours.
-    `factors` says how the two sets are used: `merged`, every head sees both (a key in both counts once);
-    `heads`, the first half of the heads sees A1, the others A2; `layers`, even layers see A1, odd ones A2.
-    A token whose set is empty (only A2 of fixed, causal, without A1) gets W_O's bias.
-    `stride` None means ceil(sqrt(max_tokens)), which must then be set: with it the cost is n sqrt(n). A
-    stride that does not grow with n costs n^2 / stride. `summary` None means 8, or the stride where that
-    is less.
-    `pair_bias: logits`, ours: S + E joins the scores that are computed. `mix`, ours: softmax(S + E) V
-    stands in for V.
+    Positions count the real tokens from 0. `pattern` selects the sets:
 
-    Source: Child et al. 2019, sections 4.2, 4.3, 5.1: A1, A2 and the three uses of them; distinct places for
-    the heads are what the paper prefers, from the end of the block on what its code does; `summary` 8, 16
-    or 32 for strides of 128 and 256. The paper's strided A1 holds l + 1 places, its code's l; ours is the
-    paper's.
+    - `strided`: A1(i) = {j: |i - j| <= l}, A2(i) = {j: (i - j) mod l = 0}.
+    - `fixed`: A1(i) = {j: floor(j / l) = floor(i / l)}, A2(i) = {j: j mod l in R}. R is `summary` places of
+      each block: the last ones for head 0, the ones before for head 1, and so on, cyclically.
+
+    The causal form, that of the paper, restricts both to j <= i; the form without it is ours.
+
+    `factors` selects how the sets are used. With `merged`, each head attends to both, and a key in both
+    counts once. With `heads`, the first half of the heads uses A1 and the others A2. With `layers`, even
+    layers use A1 and odd ones A2. A token whose set is empty (only A2 of `fixed`, causal, without A1) gets
+    the bias of W_O.
+
+    `stride` None means ceil(sqrt(max_tokens)), and max_tokens must be set; the cost is then n sqrt(n). A
+    fixed stride costs n^2 / stride. `summary` None means 8, or the stride if that is less. With `pair_bias:
+    logits`, S + E is added to the scores that are computed (ours). With `mix`, softmax(S + E) V replaces V
+    (ours).
+
+    Source: Child et al. 2019, sections 4.2, 4.3 and 5.1: A1, A2 and the three ways to use them. The paper
+    prefers different places for the heads; counting them from the end of the block follows its code.
+    `summary` is 8, 16 or 32 for strides of 128 and 256. The strided A1 has l + 1 places in the paper and l in
+    its code; ours follows the paper.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -84,7 +88,7 @@ class Sparse(Attention):
         symmetry="ordered",
         pair_bias=("none", "logits", "mix"),
         causal=True,
-        fixed_length=True,  # the stride depends on it, unless it is given
+        fixed_length=True,  # the default stride depends on max_tokens
     )
 
     def __init__(
@@ -105,18 +109,18 @@ class Sparse(Attention):
         self.pattern, self.factors = pattern, factors
         self.stride = _root(spec.max_tokens or 1) if stride is None else stride
         self.summary = self._checked_summary(pattern, summary, self.stride)
-        self.query = nn.Linear(spec.dim, spec.dim)
-        self.key = nn.Linear(spec.dim, spec.dim)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
 
     @classmethod
     def _traits_with(cls, spec: AttentionSpec, stride: int | None) -> Traits:
         if stride is None:
             if spec.max_tokens is None:
                 raise MolsliceError(
-                    "sparse takes its stride, ceil(sqrt(max_tokens)), from max_tokens, which is not set; "
-                    "set it, or the option stride"
+                    "sparse needs max_tokens for its default stride, ceil(sqrt(max_tokens)); "
+                    "set max_tokens or the option stride"
                 )
             return cls.traits
         if stride < 1:
@@ -128,17 +132,17 @@ class Sparse(Attention):
         if summary is None:
             return min(8, stride)
         if pattern != "fixed":
-            raise MolsliceError("sparse takes a summary with pattern 'fixed' only, 'strided' has none")
+            raise MolsliceError("sparse takes summary with pattern 'fixed' only")
         if not 1 <= summary <= stride:
             raise MolsliceError(f"sparse takes a summary of 1 to {stride} places, its stride, got {summary}")
         return summary
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """In blocks of `stride` places: A1 lies in neighboring blocks, A2 in a column through all blocks."""
+        """Process blocks of `stride` places: A1 is in neighboring blocks, A2 in a column through all."""
         order, length = packing_order(context.token_mask), tokens.shape[1]
         packed = pack_tokens(tokens, order)
         value = self.value(tokens)
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
         size = window_reach(length, self.stride)[0] if self.pattern == "strided" else self.stride
 
@@ -152,7 +156,7 @@ class Sparse(Attention):
             torch.arange(self.spec.num_heads, device=order.device),
             order,
             context.token_mask.sum(1),
-            context.pair_bias if self.spec.pair_bias == "logits" else None,
+            context.pair_bias if self.spec.pair_bias_mode == "logits" else None,
         )
         mixed = merge_blocks(self._attend(blocks).movedim(1, 3).flatten(-2), length)
         return AttentionOutput(self.output(unpack_tokens(mixed, order)))
@@ -237,57 +241,16 @@ class Sparse(Attention):
         value = self._summaries(blocks.value, blocks.head)
         return (weights.flatten(2, 3) @ value).unflatten(2, weights.shape[2:4])
 
-    def _places(self, head: Int[Tensor, "H"]) -> Int[Tensor, "H R"]:
-        """The places of a block that summarize it for each head."""
+    def _places(self, head: Int[Tensor, " H"]) -> Int[Tensor, "H R"]:
+        """Return the summary places of a block for each head."""
         inside = torch.arange(self.summary, device=head.device)
         return (inside - (head[:, None] + 1) * self.summary) % self.stride
 
-    def _summaries(self, x: Float[Tensor, "B H G S C"], head: Int[Tensor, "H"]) -> Float[Tensor, "B H K C"]:
+    def _summaries(self, x: Float[Tensor, "B H G S C"], head: Int[Tensor, " H"]) -> Float[Tensor, "B H K C"]:
         index = self._places(head)[None, :, None, :, None]
         return x.gather(3, index.expand(x.shape[0], -1, x.shape[2], -1, x.shape[4])).flatten(2, 3)
 
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One token and one head at a time."""
-        size, causal, mode, n = self.spec.head_dim, self.spec.causal, self.spec.pair_bias, len(tokens)
-        queries, keys, values = self.query(tokens), self.key(memory), self.value(memory)
-        heads = []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            query, key, value = queries[:, part], keys[:, part], values[:, part]
-            if mode == "mix" and pair_bias is not None:
-                share = pair_bias[h].exp().tril() if causal else pair_bias[h].exp()
-                value = share @ value / share.sum(1, keepdim=True)
-            rows = []
-            for i in range(n):
-                seen = [j for j in range(i + 1 if causal else n) if self._reference_sees(h, i, j)]
-                scores = key[seen] @ query[i] / size**0.5
-                if mode == "logits" and pair_bias is not None:
-                    scores = scores + pair_bias[h, i, seen]
-                total = scores.exp().sum() if seen else 1.0
-                rows.append(scores.exp() @ value[seen] / total)
-            heads.append(torch.stack(rows))
-        return self.output(torch.cat(heads, -1)), None, None
-
-    def _reference_sees(self, head: int, i: int, j: int) -> bool:
-        stride, heads = self.stride, self.spec.num_heads
-        if self.pattern == "strided":
-            near, far = abs(i - j) <= stride, (i - j) % stride == 0
-        else:
-            summaries = [(stride - 1 - head * self.summary - k) % stride for k in range(self.summary)]
-            near, far = i // stride == j // stride, j % stride in summaries
-        if self.factors == "merged":
-            return near or far
-        if self.factors == "heads":
-            return near if head < heads // 2 else far
-        return near if self.spec.layer % 2 == 0 else far
-
 
 def _root(count: int) -> int:
-    """The square root, rounded up."""
+    """Return the square root, rounded up."""
     return isqrt(count - 1) + 1

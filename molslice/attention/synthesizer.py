@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Projection
 from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
@@ -17,21 +17,23 @@ Kind = Literal["dense", "random", "factorized"]
 class Synthesizer(Attention):
     """out = softmax(R + S + E) V W_O per head, with scores R [n, n] that no query and no key has made.
 
-    i and j are ranks among the real tokens: row i and column j of R belong to the i-th and the j-th of them,
-    at most `max_tokens`. `kind` says where R comes from:
-      dense: R_i = relu(W_1 x_i + b_1)_h W_2h + b_2h, two layers from the token to the scores of its row;
-      random: R_h is learned, max_tokens x max_tokens, the same for every sequence;
-      factorized: R_h = A_h B_h^T with A and B learned, max_tokens x `rank`: the factorized random one.
-    The causal form leaves out the scores of the future. Ours: the pair bias joins the scores (`logits`), or
-    softmax(S + E) V stands in for V (`mix`).
+    Row i and column j of R belong to the i-th and the j-th real token, of at most `max_tokens`. `kind`
+    selects how R is computed:
+
+    - `dense`: R_i = relu(W_1 x_i + b_1)_h W_2h + b_2h, two layers from the token to the scores of its row.
+    - `random`: R_h is learned, max_tokens x max_tokens, and equal for all sequences.
+    - `factorized`: R_h = A_h B_h^T with learned A and B, max_tokens x `rank`; the factorized random form.
+
+    The causal form masks the scores of future tokens. With `pair_bias: logits`, S + E is added to the scores
+    (ours). With `mix`, softmax(S + E) V replaces V (ours).
 
     Source: Tay et al. 2020 (Synthesizer). Each head has its own W_2 and b_2, which gives the d^2 + d l
     parameters of the paper's table; the authors' code shares one W_2 among the heads and has no biases. The
-    paper's factorized dense form (k = a b, two tiled products) and its mixtures with dot products are left
-    out. Scores start near zero, ours: equal weights.
+    paper's factorized dense form (k = a b, two tiled products) and its mixtures with dot products are
+    omitted. Scores start near zero, that is, with equal weights (ours).
     """
 
-    hidden: nn.Linear
+    hidden: Projection
     traits: ClassVar[Traits] = Traits(
         source="Synthesizer, arXiv 2005.00743",
         cost="quadratic",
@@ -43,26 +45,26 @@ class Synthesizer(Attention):
 
     def __init__(self, spec: AttentionSpec, *, kind: Kind = "dense", rank: int = 8) -> None:
         if kind not in get_args(Kind):
-            raise MolsliceError(f"synthesizer has no kind {kind!r}; choices: {', '.join(get_args(Kind))}")
+            raise MolsliceError(f"synthesizer: invalid kind {kind!r}; choices: {', '.join(get_args(Kind))}")
         if rank < 1:
             raise MolsliceError(f"synthesizer takes a rank of at least 1, got {rank}")
         super().__init__(spec)
-        assert spec.max_tokens is not None  # refused above
+        assert spec.max_tokens is not None  # checked above
         self.kind, self.rank = kind, rank
         heads, length = spec.num_heads, spec.max_tokens
         if kind == "dense":
-            self.hidden = nn.Linear(spec.dim, spec.dim)
+            self.hidden = Projection(spec.dim, spec.dim)
             self.score_weight = self._drawn(
                 heads, spec.head_dim, length, std=(spec.head_dim * length) ** -0.5
             )
             self.score_bias = nn.Parameter(torch.zeros(heads, length))
         elif kind == "random":
             self.scores = self._drawn(heads, length, length, std=length**-0.5)
-        else:  # the product of the factors starts with the spread of the random form
+        else:  # the product of the factors starts with the standard deviation of the random form
             self.row_factor = self._drawn(heads, length, rank, std=(rank * length) ** -0.25)
             self.column_factor = self._drawn(heads, length, rank, std=(rank * length) ** -0.25)
-        self.value = nn.Linear(spec.dim, spec.dim)
-        self.output = nn.Linear(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     @staticmethod
@@ -70,10 +72,10 @@ class Synthesizer(Attention):
         return nn.Parameter(torch.randn(shape) * std)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """On packed sequences, where the rank of a token is its place."""
+        """Pack the sequences, so that the rank of a token is its place."""
         order = packing_order(context.token_mask)
         value = self.split_heads(self.value(tokens))
-        if self.spec.pair_bias == "mix":
+        if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
         value = self.split_heads(pack_tokens(self.merge_heads(value), order))
         seen = packed_mask(context.token_mask)[:, None, None]
@@ -81,7 +83,7 @@ class Synthesizer(Attention):
             length = tokens.shape[1]
             seen = seen & torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()
         scores = self._scores(pack_tokens(tokens, order))
-        if self.spec.pair_bias == "logits" and context.pair_bias is not None:
+        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
             bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0)
             bias = pack_tokens(bias.transpose(1, 2), order)  # rows, then columns
             scores = scores + pack_tokens(bias.transpose(1, 3), order).permute(0, 2, 3, 1)
@@ -99,44 +101,3 @@ class Synthesizer(Attention):
         else:
             scores = self.row_factor[:, :length] @ self.column_factor[:, :length].transpose(1, 2)
         return scores.expand(len(tokens), -1, -1, -1)
-
-    def reference_sequence(
-        self,
-        tokens: Float[Tensor, "n D"],
-        memory: Float[Tensor, "m D"],
-        pair_bias: Float[Tensor, "H n n"] | None,
-        carry: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One score at a time."""
-        size, count, values = self.spec.head_dim, len(tokens), self.value(tokens)
-        mode = self.spec.pair_bias
-        heads = []
-        for h in range(self.spec.num_heads):
-            part = slice(h * size, (h + 1) * size)
-            seen = [range(i + 1) if self.spec.causal else range(count) for i in range(count)]
-            value = values[:, part]
-            if mode == "mix" and pair_bias is not None:
-                value = self._average(value, [[pair_bias[h, i, j] for j in seen[i]] for i in range(count)])
-            scores = [[self._reference_score(tokens[i], h, i, j) for j in seen[i]] for i in range(count)]
-            if mode == "logits" and pair_bias is not None:
-                scores = [[row[j] + pair_bias[h, i, j] for j in seen[i]] for i, row in enumerate(scores)]
-            heads.append(self._average(value, scores))
-        return self.output(torch.cat(heads, -1)), None, None
-
-    def _reference_score(self, token: Float[Tensor, "D"], h: int, i: int, j: int) -> Tensor:
-        if self.kind == "dense":
-            size = self.spec.head_dim
-            hidden = self.hidden(token).clamp(min=0)[h * size : (h + 1) * size]
-            return (hidden * self.score_weight[h, :, j]).sum() + self.score_bias[h, j]
-        if self.kind == "random":
-            return self.scores[h, i, j]
-        return (self.row_factor[h, i] * self.column_factor[h, j]).sum()
-
-    @staticmethod
-    def _average(values: Float[Tensor, "n C"], scores: list[list[Tensor]]) -> Float[Tensor, "n C"]:
-        """Rows of `values` averaged by the exponentials of the scores of each row, from the first on."""
-        rows = []
-        for row in scores:
-            weights = torch.stack(row).exp()
-            rows.append(weights @ values[: len(row)] / weights.sum())
-        return torch.stack(rows)

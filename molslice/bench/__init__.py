@@ -1,24 +1,31 @@
-"""What an attention costs: steps per second, peak memory, parameters, operations.
+"""Measure what an attention costs: steps per second, peak memory, parameters, and operations.
 
-What lives here: `plan` (what is asked), `job` (one measurement of it), `worker` (the program that measures
-one job in a process of its own), `process` (starts and watches it), `memory` (resident sets and limits),
-`run` (all jobs in interleaved order, kept in a folder), `result` (medians, spreads, crossing points),
-`tables`, `bubbles` and `scores` (what is written), `published` (the numbers of the Sliceformer paper),
-`machine`.
-May import: everything below `molslice.cli` but `molslice.studies`. `worker` imports torch and the model
-alone.
-To add a quantity: measure it in `worker`, give it a field in `result.Cell` and a table in `tables`.
+Modules:
+    plan: What to measure.
+    job: One measurement of a plan.
+    worker: The program that measures one job in its own process.
+    process: Starts and watches a worker.
+    memory: Resident sets and limits.
+    run: Runs all jobs in interleaved order and keeps the measurements in a folder.
+    result: Medians, spreads, and crossing points.
+    tables, bubbles, scores: The files of a result.
+    published: The numbers of the Sliceformer paper.
+    machine: The description of the machine.
 
-Why so: each measurement is a fresh process, so that the peak of the resident set is that of one model, an
-attention that runs out of memory or dies ends its process and not the table, and no measurement inherits the
-heap of another. Rounds go over the entries in turn, so that a slow minute of the machine falls on all of
-them; what is told is the median over the rounds with the smallest and the largest.
+Imports: everything below `molslice.cli` except `molslice.studies`. `worker` imports only torch and the model.
 
-What is measured: a `SequenceClassifier` (byte ids, all tokens real, no dropout). A training step is forward,
-cross-entropy plus the attention's penalty, backward and AdamW; an inference step is a forward pass in
-evaluation. Half precision is autocast. Peak memory is that of training steps: on CPU the peak of the resident
-set less what it was before the model was made (after one step of a tiny one, which loads the code), on GPU
-that of torch's allocator. Operations are those of one forward and backward pass as
-`torch.utils.flop_counter` counts them: matrix products alone; sorting, exponentials, gathering and Fourier
-transforms count nothing, so a sorting attention looks cheaper there than it is. GB are 10^9 bytes.
+To add a quantity, measure it in `worker`, add a field to `result.Cell`, and add a table to `tables`.
+
+Each measurement runs in a fresh process. The peak of the resident set is therefore that of one model, an
+attention that runs out of memory or crashes does not end the table, and no measurement inherits the heap of
+another one. Each round measures the entries in turn, so a slow minute of the machine affects all of them. A
+result is the median over the rounds, with the smallest and the largest value.
+
+The model is a `SequenceClassifier` of byte ids without padding and without dropout. A training step is the
+forward pass, the cross-entropy plus the penalty of the attention, the backward pass, and AdamW. An inference
+step is a forward pass in evaluation mode. Half precision is autocast. Peak memory is that of training steps:
+on a CPU, the peak of the resident set minus its size before the model was built (after one step of a tiny
+model, which loads the code); on a GPU, the peak of torch's allocator. Operations are those of one forward and
+backward pass as `torch.utils.flop_counter` counts them. It counts only matrix products, so an attention that
+sorts looks cheaper than it is. 1 GB is 10^9 bytes.
 """

@@ -1,67 +1,92 @@
 """The bubble plot of the Sliceformer paper: speed against score, memory as the area of the bubbles.
 
-Without scores it is speed against memory, parameters as the area. One panel for each length.
+Without scores it shows speed against memory, with parameters as the area. There is one panel for each length.
+Softmax, slice_sort, flow, and singular are in color, with their options; the other attentions are gray.
 """
 
-import io
+import math
 from collections.abc import Sequence
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from molslice.bench.result import BenchResult, Cell
 from molslice.bench.scores import Scores
+from molslice.figures import (
+    DPI,
+    OTHERS,
+    Point,
+    color_of,
+    is_highlighted,
+    place_labels,
+    set_log_scale,
+    to_picture,
+)
 
 __all__ = ["draw_bubbles"]
 
 MOST_PANELS = 6
-PANEL = (4.8, 4.0)  # inches
-LARGEST_AREA = 1600.0  # points squared
-CROWD = 12.0  # bubbles; where there are more, they are smaller
-CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
+MOST_COLUMNS = 3
+PANEL = (5.8, 4.8)  # inches
+LEGEND_ROW = 0.155  # inches
+LARGEST_AREA = 420.0  # points squared
+CROWD = 8  # with more entries, bubbles are smaller and the gray ones have numbers in place of names
+FONT, SMALL = 8.0, 6.5  # points
 GIGA = 1e9
-LOG_FROM = 20.0  # an axis whose largest value is so many times the smallest is logarithmic
 
 
 def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None) -> bytes:
-    """The picture as PNG or SVG; the same result gives the same bytes.
+    """Draw a measurement; the same result gives the same bytes.
 
-    At most six panels, the longest lengths of the first width and batching. Entries without a number, or
-    without a score where there are scores, are left out of a panel.
+    At most six panels are drawn: the longest lengths of the first width and batching. A panel omits entries
+    without a number and, where there are scores, entries without a score.
+
+    Args:
+        result: The measurement.
+        suffix: `png` or `svg`.
+        scores: Score of each attention, which the vertical axis shows in place of memory.
+
+    Returns:
+        The content of the picture file.
     """
     panels = _panels(result, scores)
-    columns = min(3, max(1, len(panels)))
-    rows = max(1, -(-len(panels) // columns))
     drawn = {cell.attention for _, cells in panels for cell in cells}
     entries = [entry for entry in result.entries if entry in drawn]
-    legend_columns, legend_inches = _legend_layout(entries, PANEL[1] * rows)
-    with rc_context({"svg.hashsalt": "molslice", "svg.fonttype": "none"}):
-        size = (PANEL[0] * columns + legend_inches, PANEL[1] * rows)
-        figure = Figure(figsize=size, layout="constrained")
-        canvas = CANVASES[suffix](figure)
-        for index, (title, cells) in enumerate(panels):
-            axes = figure.add_subplot(rows, columns, index + 1)
-            _draw_panel(axes, cells, entries, scores)
-            axes.set_title(title, fontsize="medium")
+    columns = _columns(len(panels))
+    rows = max(1, -(-len(panels) // columns))
+    numbered = len(entries) > CROWD
+    legend = [entry for entry in entries if numbered and not is_highlighted(entry)]
+    legend_columns, legend_inches = _legend_layout(legend, PANEL[1] * rows)
+    figure = Figure(
+        figsize=(PANEL[0] * columns + legend_inches, PANEL[1] * rows), dpi=DPI, layout="constrained"
+    )
+    for index, (title, cells) in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        _draw_panel(axes, cells, scores)
+        axes.set_title(title, fontsize="medium")
+    if legend:
         handles = [
-            Line2D([], [], marker="o", linestyle="none", color=_color(index), label=f"{index + 1} {entry}")
-            for index, entry in enumerate(entries)
+            Line2D([], [], linestyle="none", label=f"{entries.index(entry) + 1} {entry}") for entry in legend
         ]
         figure.legend(
             handles=handles,
             loc="outside right upper",
             ncols=legend_columns,
-            fontsize="small",
+            fontsize=SMALL + 0.5,
+            labelcolor="0.35",
+            handlelength=0.0,
             frameon=False,
         )
-        stream = io.BytesIO()
-        metadata = {"Date": None} if suffix == "svg" else {"Software": None}
-        canvas.print_figure(stream, format=suffix, dpi=150, metadata=metadata)
-    return stream.getvalue()
+    figure.draw_without_rendering()  # decides the size of the panels, which labels need
+    figure.set_layout_engine("none")
+    for axes, (_, cells) in zip(figure.axes, panels, strict=True):
+        _label_panel(axes, cells, entries, scores, numbered)
+    return to_picture(figure, suffix)
+
+
+def _columns(panels: int) -> int:
+    return 2 if panels == 4 else min(MOST_COLUMNS, max(1, panels))
 
 
 def _panels(result: BenchResult, scores: Scores | None) -> list[tuple[str, list[Cell]]]:
@@ -80,42 +105,58 @@ def _is_drawn(cell: Cell, scores: Scores | None) -> bool:
     return known and (scores is None or cell.attention in scores.values)
 
 
-def _draw_panel(axes: Axes, cells: Sequence[Cell], entries: Sequence[str], scores: Scores | None) -> None:
+def _places(cells: Sequence[Cell], scores: Scores | None) -> tuple[list[float], list[float], list[float]]:
+    """Return steps per second, heights, and areas of the bubbles in points squared."""
     speeds = [cell.training_steps_per_second.median for cell in cells if cell.training_steps_per_second]
     memory = [cell.peak_bytes.median / GIGA for cell in cells if cell.peak_bytes]
     if scores is None:
         heights, sizes = memory, [float(cell.parameters or 0) for cell in cells]
-        axes.set_ylabel("peak memory (GB); area: parameters")
     else:
         heights, sizes = [scores.values[cell.attention] for cell in cells], memory
-        axes.set_ylabel(f"{scores.label}; area: peak memory")
-    numbers = [entries.index(cell.attention) for cell in cells]
-    unit = LARGEST_AREA / max(1.0, len(cells) / CROWD) / (max(sizes) or 1.0)
+    unit = LARGEST_AREA * min(1.0, CROWD / (3 * len(cells))) / (max(sizes) or 1.0)
+    return speeds, heights, [unit * size for size in sizes]
+
+
+def _draw_panel(axes: Axes, cells: Sequence[Cell], scores: Scores | None) -> None:
+    cells = sorted(cells, key=lambda cell: is_highlighted(cell.attention))  # colors above gray
+    speeds, heights, areas = _places(cells, scores)
     axes.scatter(
         speeds,
         heights,
-        s=[unit * size for size in sizes],
-        c=[_color(number) for number in numbers],
-        alpha=0.55,
-        edgecolors="black",
-        linewidths=0.5,
+        s=areas,
+        c=[color_of(cell.attention) for cell in cells],
+        alpha=0.75,
+        edgecolors="white",
+        linewidths=0.6,
+        zorder=2,
     )
-    for number, speed, height in zip(numbers, speeds, heights, strict=True):
-        axes.annotate(str(number + 1), (speed, height), ha="center", va="center", fontsize="small")
-    for values, set_scale in ((speeds, axes.set_xscale), (heights, axes.set_yscale)):
-        if min(values) > 0 and max(values) > LOG_FROM * min(values):
-            set_scale("log")
+    set_log_scale(axes, "x", speeds)
+    if scores is None:
+        set_log_scale(axes, "y", heights)
+    axes.set_ylabel(
+        "peak memory (GB); area: parameters" if scores is None else f"{scores.label}; area: peak memory"
+    )
     axes.set_xlabel("training steps per second")
-    axes.grid(alpha=0.3)
-    axes.margins(0.2)
+    axes.grid(alpha=0.25, linewidth=0.5)
+    axes.margins(0.15)
 
 
-def _color(index: int) -> str:
-    return f"C{index % 10}"
+def _label_panel(
+    axes: Axes, cells: Sequence[Cell], entries: Sequence[str], scores: Scores | None, numbered: bool
+) -> None:
+    points = []
+    for cell, speed, height, area in zip(cells, *_places(cells, scores), strict=True):
+        entry, radius = cell.attention, math.sqrt(area) / 2
+        if is_highlighted(entry):
+            points.append(Point(speed, height, entry, color_of(entry), radius))
+        else:
+            label = str(entries.index(entry) + 1) if numbered else entry
+            points.append(Point(speed, height, label, "0.35" if numbered else OTHERS, radius))
+    points.sort(key=lambda point: point.color == "0.35")  # the names take the best places
+    place_labels(axes, points, SMALL if numbered else FONT)
 
 
-def _legend_layout(entries: Sequence[str], height: float) -> tuple[int, float]:
-    """Columns of the legend in a picture of so many inches, and how many inches wide they are."""
-    fitting = int(height / 0.21)
-    columns = max(1, -(-len(entries) // fitting))
-    return columns, columns * (0.5 + 0.075 * max((len(entry) + 3 for entry in entries), default=0))
+def _legend_layout(labels: Sequence[str], height: float) -> tuple[int, float]:
+    """Return the columns of a legend that is so many inches high, and its width in inches."""
+    columns = max(1, -(-len(labels) // int(height / LEGEND_ROW)))
+    return columns, columns * (0.35 + 0.06 * max(map(len, labels))) if labels else 0.0

@@ -1,4 +1,4 @@
-"""One measurement: what the worker is asked."""
+"""One measurement, as it is sent to the worker."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,7 +12,27 @@ DTYPES: tuple[Dtype, ...] = ("fp32", "bf16", "fp16")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An attention at one size in one round. Either `steps` or `seconds` says how long is timed."""
+    """An attention at one size in one round.
+
+    Attributes:
+        attention: Name of the attention.
+        options: Its own options.
+        length: Tokens of a sequence.
+        dim: Width of the model.
+        batch_size: Sequences in a batch.
+        num_layers: Layers of the encoder.
+        num_heads: Heads of the attention.
+        ffn_dim: Width of the feed-forward network.
+        causal: Whether the causal form is measured.
+        dtype: Precision of the computation; half precisions are autocast.
+        device: `cpu`, `cuda`, or `cuda:0` and so on.
+        threads: Threads of the processor.
+        steps: Steps to time, or None to time as many as fill `seconds`.
+        seconds: Seconds to fill if `steps` is None.
+        budget_bytes: Memory that the job may use, or None for no limit.
+        seed: Seed of the weights and of the batch.
+        counts_flops: Whether operations are counted.
+    """
 
     attention: str
     options: dict[str, Any]
@@ -33,10 +53,10 @@ class Job:
     counts_flops: bool
 
     def to_json(self) -> str:
-        """What the worker reads."""
+        """Return the text that the worker reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Job":
-        """The inverse of `to_json`."""
+        """Return the inverse of `to_json`."""
         return cls(**json.loads(text))

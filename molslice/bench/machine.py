@@ -1,4 +1,4 @@
-"""Where a measurement was made: what must be equal for two numbers to stand in one table."""
+"""The machine of a measurement; two numbers are comparable only if it is the same."""
 
 import platform
 from pathlib import Path
@@ -11,10 +11,10 @@ __all__ = ["check_device", "describe_machine"]
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that cannot be measured, without starting anything on it.
+    """Refuse a device that cannot be measured, without starting anything on the device.
 
     Raises:
-        MolsliceError: neither the processor nor a CUDA device that is there.
+        MolsliceError: The device is neither the processor nor an available CUDA device.
     """
     try:
         device = torch.device(name)
@@ -23,14 +23,14 @@ def check_device(name: str) -> None:
     if device.type == "cpu":
         return
     if device.type != "cuda":
-        raise MolsliceError(f"device {name!r} cannot be measured; choices: cpu, cuda, cuda:0, ...")
+        raise MolsliceError(f"cannot measure device {name!r}; choices: cpu, cuda, cuda:0, ...")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if (device.index or 0) >= count:
-        raise MolsliceError(f"device {name!r} cannot be used: torch finds {count} CUDA devices")
+        raise MolsliceError(f"device {name!r} is not available: torch finds {count} CUDA devices")
 
 
 def describe_machine(device: str) -> dict[str, str]:
-    """Processor, the device's name, and the versions that speed depends on."""
+    """Return the name of the device and the processor, and the versions that speed depends on."""
     target = torch.device(device)
     name = torch.cuda.get_device_name(target) if target.type == "cuda" else _processor()
     return {

@@ -1,6 +1,6 @@
-"""Resident sets, their peaks, and limits on how they grow.
+"""Resident sets, their peaks, and limits on their growth.
 
-Linux tells them in /proc; elsewhere only the peak is known, and None stands for what is not.
+Linux reports them in /proc. Other systems report only the peak; the other functions return None there.
 """
 
 import sys
@@ -16,17 +16,17 @@ except ImportError:  # Windows
 __all__ = ["available_bytes", "limited_growth", "peak_bytes", "resident_bytes", "restart_peak"]
 
 CGROUP = Path("/sys/fs/cgroup")
-NO_LIMIT = 1 << 60  # what old control groups write for "no limit" lies above
+NO_LIMIT = 1 << 60  # old control groups write a larger number for "no limit"
 
 
 def resident_bytes(process: int | str = "self") -> int | None:
-    """The resident set of a process now; None where the system does not tell or the process is gone."""
+    """Return the resident set of a process in bytes, or None if it is not known or the process has ended."""
     return _status(process, "VmRSS")
 
 
 def peak_bytes() -> int | None:
-    """The largest resident set of this process since `restart_peak`, or since its start."""
-    # ru_maxrss is the second choice: on Linux it is inherited from the process that started this one.
+    """Return the largest resident set of this process in bytes, since `restart_peak` or since its start."""
+    # ru_maxrss is the second choice, because Linux inherits it from the parent process.
     peak = _status("self", "VmHWM")
     if peak is None and resource is not None:
         unit = 1 if sys.platform == "darwin" else 1024
@@ -35,7 +35,7 @@ def peak_bytes() -> int | None:
 
 
 def restart_peak() -> None:
-    """Let `peak_bytes` count from now, where the system can; elsewhere it goes on."""
+    """Restart the peak of `peak_bytes`; has no effect on systems without /proc."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
@@ -44,10 +44,12 @@ def restart_peak() -> None:
 
 @contextmanager
 def limited_growth(budget_bytes: int | None) -> Iterator[None]:
-    """Inside, allocations fail that would let the data of this process grow by more than the budget.
+    """Limit the growth of the data of this process inside the context.
 
-    They fail before a page is touched, as MemoryError or torch's RuntimeError. Nothing is limited where the
-    system cannot, or with None.
+    An allocation beyond the limit fails before a page is touched, with MemoryError or torch's RuntimeError.
+
+    Args:
+        budget_bytes: Largest growth in bytes. None, or a system without limits, limits nothing.
     """
     data = _status("self", "VmData")
     if budget_bytes is None or resource is None or data is None:
@@ -65,7 +67,7 @@ def limited_growth(budget_bytes: int | None) -> Iterator[None]:
 
 
 def available_bytes() -> int | None:
-    """What a new process may take without swapping, within the machine and its control group."""
+    """Return the bytes that a new process can use without swapping, in the machine and its control group."""
     free = [_entry(Path("/proc/meminfo"), "MemAvailable")]
     limit = _number(CGROUP / "memory.max")
     if limit is not None and limit < NO_LIMIT:

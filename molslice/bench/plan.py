@@ -1,4 +1,4 @@
-"""What is asked of a measurement: entries, sizes, precision, device, how long."""
+"""What to measure: entries, sizes, precision, device, and duration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from molslice.bench.job import DTYPES, Dtype, Job
 from molslice.bench.machine import check_device
 from molslice.bench.memory import available_bytes
 from molslice.config import RunConfig
-from molslice.model.spec import DecisionSpec, HierarchicalSpec, LanguageSpec
+from molslice.entries import WrittenEntry, describe_data, split_entries
+from molslice.model.base import OneEncoderSpec
 from molslice.registry import near_names
-from molslice.training.entries import WrittenEntry, describe_data, split_entries
 from molslice.types import AttentionSpec, MolsliceError
 
 __all__ = [
@@ -32,7 +32,7 @@ DEFAULT_ENTRIES = "softmax,softmax:fused=false,slice_sort,flow,singular"
 ALL = "all"
 GIGA = 1e9
 MOLECULE_TOKENS = 52
-MARGIN = 0.9  # of the memory that is free: what a job may take when no budget is given
+MARGIN = 0.9  # share of the free memory that a job may use if no budget is given
 
 # The byte-level text classification that the Sliceformer paper measures speed and memory on
 SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -61,15 +61,30 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """All that decides a measurement.
+    """The settings of a measurement; every entry is measured at every length, width, and batch size.
 
-    Every entry is measured at every length, width and batch size. `batch_tokens` stands for batch sizes that
-    fall with the length: as many sequences as hold that many tokens, at least one. `ffn_dim` None is four
-    times the width, `threads` None torch's own choice, `budget_gb` None nine tenths of the free memory on CPU
-    and all of it on GPU. A round times `steps` steps, or as many as fill `seconds`.
+    Attributes:
+        entries: The attentions with their options.
+        lengths: Tokens of a sequence.
+        dims: Widths of the model.
+        batch_sizes: Sequences in a batch; unused if `batch_tokens` is given.
+        batch_tokens: Tokens in a batch, which then has at least one sequence.
+        num_layers: Layers of the encoder.
+        num_heads: Heads of the attention.
+        ffn_dim: Width of the feed-forward network; None is four times the width.
+        causal: Whether to measure the causal forms.
+        dtype: Precision of the computation; half precisions are autocast.
+        device: `cpu`, `cuda`, or `cuda:0` and so on.
+        threads: Threads of the processor; None is the number that torch chooses.
+        rounds: Measurements of each entry and size.
+        steps: Steps that a round times; None times as many as fill `seconds`.
+        seconds: Seconds that a round times if `steps` is None.
+        budget_gb: Memory above which a job is out of memory; None is 90 % of the free memory on a CPU, and
+            all memory on a GPU.
+        timeout: Seconds after which a job has failed; None is no limit.
 
     Raises:
-        MolsliceError: a value out of its range, an unknown device, or an entry that cannot be built.
+        MolsliceError: A value is out of its range, the device is unknown, or an entry cannot be built.
     """
 
     entries: tuple[WrittenEntry, ...]
@@ -114,7 +129,7 @@ class BenchPlan:
             self._build_once(entry)
 
     def _build_once(self, entry: WrittenEntry) -> None:
-        """What cannot be built shows now, and not after the measurements before it."""
+        """Report an entry that cannot be built now, and not after the measurements before it."""
         for dim in self.dims:
             spec = AttentionSpec(
                 dim=dim,
@@ -129,7 +144,7 @@ class BenchPlan:
                 raise MolsliceError(f"entry {entry.label!r}: {error}") from error
 
     def sizes(self) -> list[Size]:
-        """All columns: width by width, batch by batch, the lengths rising."""
+        """Return all sizes by width, then batch size, then rising length."""
         if self.batch_tokens is not None:
             text = f"{self.batch_tokens:,} tokens a batch"
             rules = [(text, lambda length: max(1, (self.batch_tokens or 1) // length))]
@@ -143,7 +158,7 @@ class BenchPlan:
         ]
 
     def job(self, entry: WrittenEntry, size: Size, number: int, budget_bytes: int | None) -> Job:
-        """The measurement of an entry at a size in round `number`, counted from 0."""
+        """Return the job of an entry at a size in round `number`, counted from 0."""
         return Job(
             attention=entry.name,
             options=entry.options,
@@ -165,25 +180,25 @@ class BenchPlan:
         )
 
     def budget_bytes(self) -> int | None:
-        """What a job may take; None where the device alone sets the limit."""
+        """Return the bytes that a job may use, or None if only the device limits it."""
         if self.budget_gb is not None:
             return int(self.budget_gb * GIGA)
         free = available_bytes() if torch.device(self.device).type == "cpu" else None
         return None if free is None else int(MARGIN * free)
 
     def conditions(self) -> dict[str, Any]:
-        """What must be equal for numbers to stand in one table, beside the machine."""
+        """Return the settings that comparable numbers share, apart from the machine."""
         names = ("num_layers", "num_heads", "ffn_dim", "causal", "dtype", "device", "threads", "steps")
         return {**{name: getattr(self, name) for name in names}, "seconds": self.seconds}
 
 
 def read_entries(text: str) -> tuple[WrittenEntry, ...]:
-    """Entries as `molslice compare` takes them; `all` is every attention with its own defaults.
+    """Read entries as `molslice compare` does; `all` is every attention with its defaults.
 
-    `all` has softmax twice, fused and as the papers measure it.
+    `all` holds softmax twice: through the fused kernel, and as the papers measure it.
 
     Raises:
-        MolsliceError: no entry, one that stands twice, or a setting that is not `option=value`.
+        MolsliceError: There is no entry, an entry is given twice, or a setting is not `option=value`.
     """
     if text.strip() == ALL:
         others = [name for name in ATTENTIONS.names() if name != "softmax"]
@@ -192,18 +207,18 @@ def read_entries(text: str) -> tuple[WrittenEntry, ...]:
 
 
 def sizes_of_config(config: RunConfig) -> dict[str, Any]:
-    """Layers, widths, heads, longest sequence and batch size of a configuration, as fields of a plan.
+    """Return the sizes of a configuration as fields of a plan.
 
-    Molecules are as long as `model.max_tokens` says, or 52 tokens, the most in PCQM4M.
+    The length of molecules is `model.max_tokens`, or 52 tokens, the most in PCQM4M.
 
     Raises:
-        MolsliceError: a model in stages, which has no one width and length.
+        MolsliceError: The model has stages, which differ in width and length.
     """
     model = config.model
-    if isinstance(model, HierarchicalSpec):
+    if not isinstance(model, OneEncoderSpec):
         raise MolsliceError(
-            "bench measures one encoder of one width; measure the stages of a hierarchical model one by one, "
-            f"with --dim {model.dims[0]} and so on"
+            f"bench measures one encoder of one width; the model {model.name} is {model.size_label}: measure "
+            "its stages one by one, with --layers and --dim"
         )
     length = getattr(model, "max_tokens", None) or describe_data(config).max_tokens or MOLECULE_TOKENS
     return {
@@ -213,15 +228,15 @@ def sizes_of_config(config: RunConfig) -> dict[str, Any]:
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
         "ffn_dim": model.ffn_dim,
-        "causal": isinstance(model, LanguageSpec | DecisionSpec) or getattr(model, "causal", False),
+        "causal": model.is_causal,
     }
 
 
 def choose_setting(name: str) -> Mapping[str, Any]:
-    """The sizes of a named setting.
+    """Return the sizes of a named setting.
 
     Raises:
-        MolsliceError: no such setting; the message lists them.
+        MolsliceError: The setting is unknown; the message lists the choices.
     """
     if name not in SETTINGS:
         raise MolsliceError(f"unknown setting {name!r}; {near_names(name, SETTINGS)}")

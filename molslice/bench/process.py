@@ -1,23 +1,22 @@
-"""A job in a fresh process, watched from here: whatever happens to it is an outcome."""
+"""Run a job in a fresh process and watch it; whatever happens to the process is an outcome."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any
 
-import molslice
 from molslice.bench.job import Job
 from molslice.bench.memory import resident_bytes
+from molslice.files.processes import child_program
 
 __all__ = ["run_job"]
 
 LOOK_EVERY_SECONDS = 0.05
-# What the limit of the worker itself lets through is rounding and what the allocator keeps.
+# The limit of the worker itself lets pass rounding and what the allocator keeps.
 TOLERANCE = 1.05
 
 
@@ -25,33 +24,16 @@ def run_job(job: Job, timeout: float | None = None) -> dict[str, Any]:
     """Measure one job.
 
     Args:
-        job: what to measure.
-        timeout: seconds after which the process is ended.
+        job: What to measure.
+        timeout: Seconds after which the process is ended.
 
     Returns:
-        The outcome, with the numbers or the reason why there are none.
+        The outcome, with the numbers or the reason for their absence.
     """
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "molslice.bench.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=_environment(job),
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(job.to_json().encode())
-            process.stdin.close()
+        with child_program("molslice.bench.worker", job.to_json(), errors, _environment(job)) as process:
+            assert process.stdout is not None
             answers, ended = _watch(job, process, process.stdout, timeout)
-        except BrokenPipeError:
-            answers, ended = [], None  # it died before it read
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            process.stdout.close()
         if ended is not None:
             return ended
         if process.returncode == 0 and answers and "outcome" in answers[-1]:
@@ -60,8 +42,8 @@ def run_job(job: Job, timeout: float | None = None) -> dict[str, Any]:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    # The package may have been imported from a folder that the new process would not look into.
-    paths = [str(Path(molslice.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    # The new process may not find the folder that the package was imported from.
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     threads = {name: str(job.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
@@ -69,7 +51,7 @@ def _environment(job: Job) -> dict[str, str]:
 def _watch(
     job: Job, process: subprocess.Popen[bytes], stream: IO[bytes], timeout: float | None
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """What the process said until it ended, and the outcome if it had to be ended."""
+    """Return the answers of the process, and the outcome if it had to be ended."""
     os.set_blocking(stream.fileno(), False)
     said, base, start = b"", None, time.monotonic()
     most = TOLERANCE * job.budget_bytes if job.budget_bytes is not None and job.device == "cpu" else None
@@ -94,10 +76,10 @@ def _base(said: bytes) -> int | None:
 
 
 def _death(code: int, errors: IO[bytes]) -> dict[str, Any]:
-    """A process that ended without an answer: by which signal, and its last words."""
+    """Return the outcome of a process that ended without an answer: the signal and its last message."""
     errors.seek(0)
     lines = errors.read().decode(errors="replace").strip().splitlines()
-    last = lines[-1].strip()[:300] if lines else "it said nothing"
+    last = lines[-1].strip()[:300] if lines else "no message"
     if code < 0:
         try:
             name = signal.Signals(-code).name

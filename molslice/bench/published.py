@@ -1,8 +1,8 @@
-"""The numbers of the Sliceformer paper for its text setting, to stand beside ours.
+"""The numbers of the Sliceformer paper for its text setting, shown beside ours.
 
 Source: Yuan and Xu 2023, arXiv 2310.17683, the comparison of speed and memory on byte-level text
-classification: batch 32 over four RTX 3090, 1K to 4K tokens. Their Transformer writes the scores out, as
-`softmax:fused=false` does; a fused kernel is not among their baselines. None stands for out of memory.
+classification: batch 32 over four RTX 3090, 1K to 4K tokens. Their Transformer computes all scores, as
+`softmax:fused=false` does; a fused kernel is not among their baselines. None means out of memory.
 """
 
 from typing import NamedTuple
@@ -14,14 +14,14 @@ LENGTHS = (1024, 2048, 3072, 4096)
 
 
 class Published(NamedTuple):
-    """By length: training steps per second, and memory in GB."""
+    """The numbers of one attention by length; None means out of memory."""
 
-    name: str
-    speed: tuple[float | None, ...]
-    memory: tuple[float | None, ...]
+    name: str  # in the paper
+    speed: tuple[float | None, ...]  # training steps per second
+    memory: tuple[float | None, ...]  # GB
 
 
-# entry of ours -> what the paper says
+# our entry -> the numbers of the paper
 PUBLISHED: dict[str, Published] = {
     "softmax:fused=false": Published("Transformer", (27.49, 9.45, 4.73, None), (11.64, 32.45, 65.67, None)),
     "linformer": Published("Linformer", (28.47, 28.08, 19.08, 14.55), (5.95, 8.82, 11.65, 14.47)),

@@ -1,10 +1,10 @@
-"""What was measured, summarized: medians and spreads over the rounds, and crossing points."""
+"""Summaries of measurements: medians and spreads over the rounds, and crossing points."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, get_type_hints
 
 from molslice.bench.plan import Size
 from molslice.types import MolsliceError
@@ -16,49 +16,51 @@ BASELINE = "softmax"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One job's outcome: "ok" with numbers, or "OOM" or "failed" with the reason.
+    """The outcome of one job."""
 
-    Seconds are of one step; `flops` are of the first round alone.
-    """
-
-    attention: str
+    attention: str  # the entry: a name with options behind colons
     length: int
     dim: int
     batch_size: int
-    round: int
-    outcome: str
+    round: int  # counted from 0
+    outcome: str  # "ok" with numbers, or "OOM" or "failed" with a reason
     budget_bytes: int | None = None
     reason: str | None = None
-    training_seconds: float | None = None
-    training_steps: int | None = None
-    inference_seconds: float | None = None
-    inference_steps: int | None = None
-    peak_bytes: int | None = None
-    parameters: int | None = None
-    attention_parameters: int | None = None
-    flops: int | None = None
+    training_seconds: float | None = None  # of one step
+    training_steps: int | None = None  # that were timed
+    inference_seconds: float | None = None  # of one step
+    inference_steps: int | None = None  # that were timed
+    peak_bytes: int | None = None  # of training
+    parameters: int | None = None  # of the model
+    attention_parameters: int | None = None  # of all its attentions
+    flops: int | None = None  # measured only in the first round
 
     @classmethod
     def of_mapping(cls, mapping: dict[str, Any], source: str) -> "Measurement":
-        """From what `bench.json` holds.
+        """Read an entry of `bench.json`.
 
         Raises:
-            MolsliceError: not a measurement; the message begins with `source`.
+            MolsliceError: The mapping is not a measurement; the message names `source`.
         """
+        kinds = get_type_hints(cls)
         try:
+            for name, value in mapping.items():
+                kind = kinds[name]
+                if not isinstance(value, kind) and not (type(value) is int and isinstance(0.0, kind)):
+                    raise TypeError(f"{name} is {value!r:.80}")
             return cls(**mapping)
-        except TypeError as error:
-            raise MolsliceError(f"{source} holds a measurement that does not read: {error}") from error
+        except (TypeError, KeyError, AttributeError) as error:
+            raise MolsliceError(f"invalid measurement in {source}: {error}") from error
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:
-        """What it is a measurement of."""
+        """Return the entry, the size, and the round."""
         return (self.attention, self.length, self.dim, self.batch_size, self.round)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Over the rounds."""
+    """Median, minimum, and maximum over the rounds."""
 
     median: float
     min: float
@@ -66,7 +68,7 @@ class Spread:
 
     @classmethod
     def over(cls, values: Sequence[float | None]) -> "Spread | None":
-        """None where a value is missing."""
+        """Return the spread of the values, or None if one of them is missing."""
         known = [value for value in values if value is not None]
         if not known or len(known) < len(values):
             return None
@@ -75,11 +77,11 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """An attention at a size, over the rounds. `outcome` is ok, OOM, failed or missing (not yet measured)."""
+    """An attention at a size, over the rounds."""
 
     attention: str
     size: Size
-    outcome: str
+    outcome: str  # "ok", "OOM", "failed", or "missing" if it is not measured yet
     reason: str | None = None
     rounds: int = 0
     parameters: int | None = None
@@ -91,7 +93,7 @@ class Cell:
 
     @classmethod
     def of_rounds(cls, attention: str, size: Size, found: Sequence[Measurement]) -> "Cell":
-        """One bad round is the outcome of all."""
+        """Summarize the rounds; one that failed or was out of memory decides the outcome."""
         if not found:
             return cls(attention, size, "missing")
         for outcome in ("OOM", "failed"):
@@ -115,7 +117,7 @@ class Cell:
 
     @property
     def training_seconds(self) -> float | None:
-        """Of one step; infinite where there is no memory for it, None where it is not known."""
+        """Return the seconds of one step: infinity if it is out of memory, None if it is not known."""
         if self.outcome == "OOM":
             return math.inf
         speed = self.training_steps_per_second
@@ -124,10 +126,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """From which length an attention trains faster than the baseline, and stays so up to the longest.
+    """The length from which an attention trains faster than the baseline, up to the longest length.
 
-    `length` None: it does not up to `longest`, or, where `longest` is None, nothing can be compared.
-    `at_once`: already at the shortest.
+    Attributes:
+        attention: The entry.
+        dim: Width of the model.
+        batching: The batch size or the tokens of a batch, as text.
+        length: The length, or None if the attention is not faster at the longest length.
+        longest: The longest length that was compared, or None if nothing can be compared.
+        at_once: Whether the attention is faster already at the shortest length.
     """
 
     attention: str
@@ -138,7 +145,7 @@ class Crossing:
     at_once: bool = False
 
     def to_text(self) -> str:
-        """As it stands in the table."""
+        """Return the text of the table."""
         if self.longest is None:
             return "-"
         if self.length is None:
@@ -148,7 +155,7 @@ class Crossing:
 
 @dataclass(slots=True)
 class BenchResult:
-    """All measurements of the asked entries and sizes, and under which conditions they were made."""
+    """All measurements of the requested entries and sizes, with their conditions."""
 
     entries: list[str]
     sizes: list[Size]
@@ -158,8 +165,32 @@ class BenchResult:
     interrupted: bool = False
     measurements: list[Measurement] = field(default_factory=list)
 
+    @classmethod
+    def of_mapping(cls, mapping: dict[str, Any], source: str) -> "BenchResult":
+        """Return the inverse of `to_mapping`.
+
+        Raises:
+            MolsliceError: The mapping is not a result; the message begins with `source`.
+        """
+        try:
+            cells = mapping["cells"]
+            sizes = [Size(**{name: cell[name] for name in Size.__slots__}) for cell in cells]
+            return cls(
+                list(dict.fromkeys(cell["attention"] for cell in cells)),
+                list(dict.fromkeys(sizes)),
+                mapping["conditions"],
+                mapping["machine"],
+                mapping["setting"],
+                mapping["interrupted"],
+                [Measurement.of_mapping(one, source) for one in mapping["measurements"]],
+            )
+        except (KeyError, TypeError) as error:
+            raise MolsliceError(
+                f"cannot read {source}: it is not the result of a bench: {error!r}"
+            ) from error
+
     def cells(self) -> list[Cell]:
-        """Size by size, the entries in their order."""
+        """Return the cells by size, then by entry."""
         found: dict[tuple[str, int, int, int], list[Measurement]] = {}
         for one in self.measurements:
             found.setdefault(one.key[:4], []).append(one)
@@ -170,18 +201,18 @@ class BenchResult:
         ]
 
     def tables(self) -> dict[tuple[int, str], list[Cell]]:
-        """The cells of each width and batching."""
+        """Return the cells of each width and batching."""
         grouped: dict[tuple[int, str], list[Cell]] = {}
         for cell in self.cells():
             grouped.setdefault((cell.size.dim, cell.size.batching), []).append(cell)
         return grouped
 
     def baseline(self) -> str | None:
-        """What the others are compared with: softmax through the fused kernel, where it was measured."""
+        """Return the baseline: softmax with the fused kernel, if it was measured."""
         return BASELINE if BASELINE in self.entries else None
 
     def crossings(self) -> list[Crossing]:
-        """One for each entry but the baseline, in each table."""
+        """Return a crossing for each table and entry except the baseline."""
         baseline = self.baseline()
         return [
             find_crossing(entry, baseline, dim, batching, cells)
@@ -191,7 +222,7 @@ class BenchResult:
         ]
 
     def failures(self) -> dict[str, str]:
-        """The entries that failed for another reason than memory, with the first reason."""
+        """Return the entries that failed for another reason than memory, with their first reason."""
         found: dict[str, str] = {}
         for cell in self.cells():
             if cell.outcome == "failed":
@@ -199,7 +230,7 @@ class BenchResult:
         return found
 
     def to_mapping(self) -> dict[str, Any]:
-        """What `bench.json` holds."""
+        """Return the content of `bench.json`."""
         return {
             "setting": self.setting,
             "conditions": self.conditions,
@@ -223,10 +254,10 @@ def _flat(cell: Cell) -> dict[str, Any]:
 
 
 def find_crossing(attention: str, baseline: str, dim: int, batching: str, cells: Sequence[Cell]) -> Crossing:
-    """Where the seconds of a training step fall below the baseline's, for good.
+    """Find the length from which a training step takes less time than that of the baseline.
 
-    Between two lengths the logarithm of the ratio is taken as linear in the logarithm of the length. A side
-    that is out of memory is infinitely slow; where both are, nothing is compared.
+    Between two lengths, the logarithm of the ratio is interpolated linearly in the logarithm of the length. A
+    side that is out of memory is infinitely slow; lengths at which both are out of memory are not compared.
     """
     ratios: list[tuple[int, float]] = []
     for length in sorted({cell.size.length for cell in cells}):

@@ -1,19 +1,20 @@
-"""All measurements of a plan, in interleaved order, kept in a folder as they come."""
+"""Run all measurements of a plan in interleaved order and keep each one in a folder."""
 
-import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from molslice.bench.machine import describe_machine
 from molslice.bench.plan import BenchPlan, Size
 from molslice.bench.process import run_job
 from molslice.bench.result import BenchResult, Measurement
 from molslice.bench.scores import Scores
+from molslice.entries import WrittenEntry
+from molslice.files.atomic import write_atomically
+from molslice.files.lock import lock_folder
+from molslice.files.parsing import read_json_object
 from molslice.inference.json_text import to_json
 from molslice.inference.progress import progress_bar
-from molslice.inference.run_folder import write_atomically
-from molslice.training.entries import WrittenEntry
 from molslice.types import MolsliceError
 
 __all__ = ["RESULT", "run_bench"]
@@ -31,23 +32,26 @@ def run_bench(
     tell: Callable[[str], None] = lambda message: None,
     quiet: bool = False,
 ) -> BenchResult:
-    """Measure every entry at every size, each round of each in a process of its own.
+    """Measure every entry at every size, with a new process for each round.
 
-    What `out` holds already is not measured again; what failed there is, and what was out of memory under a
-    smaller budget. Ctrl-C ends the measuring and not the function: the result says `interrupted`, and a
-    second call with the same folder goes on.
+    Measurements in `out` are kept, except those that failed or were out of memory under a smaller budget.
+    Ctrl-C ends the measurements but not the function: the result is marked `interrupted`, and a second call
+    with the same folder continues.
 
     Args:
-        plan: what to measure.
-        out: folder of `bench.json`, written after every measurement, and in the end of `table.md`,
-            `table.csv`, `bubbles.png` and `bubbles.svg`; None keeps nothing.
-        setting: the name of the setting that the sizes come from; its published numbers stand in the table.
-        scores: what the plot draws against speed; without them it draws memory.
-        tell: receives a line for each measurement without numbers.
-        quiet: no progress bar.
+        plan: What to measure.
+        out: Folder of `bench.json`, written after every measurement, and of `table.md`, `table.csv`,
+            `bubbles.png`, and `bubbles.svg`, written at the end. None keeps nothing.
+        setting: Name of the setting that the sizes come from; the table shows its published numbers.
+        scores: Values that the plot draws against speed; None draws memory.
+        tell: Receives a line for each measurement without numbers.
+        quiet: Whether to hide the progress bar.
+
+    Returns:
+        The measurements, also those of earlier calls.
 
     Raises:
-        MolsliceError: `out` holds measurements of another machine or other conditions, or a file that cannot
+        MolsliceError: `out` holds measurements of another machine or under other conditions, or a file cannot
             be read or written.
     """
     folder = None if out is None else Path(out)
@@ -60,23 +64,25 @@ def run_bench(
     )
     if scores is not None:
         scores.check(result.entries)
-    if folder is not None:
-        result.measurements = _read_kept(folder / RESULT, result)
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        _measure_all(plan, result, folder, tell, quiet)
-    except KeyboardInterrupt:
-        result.interrupted = True
-    if folder is not None:
-        write_result(result, folder, scores)
+    with ExitStack() as exits:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            exits.enter_context(lock_folder(folder))
+            result.measurements = _read_kept(folder / RESULT, result)
+        try:
+            _measure_all(plan, result, folder, tell, quiet)
+        except KeyboardInterrupt:
+            result.interrupted = True
+        if folder is not None:
+            write_result(result, folder, scores)
     return result
 
 
 def write_result(result: BenchResult, folder: Path, scores: Scores | None = None) -> None:
-    """All files of a result.
+    """Write all files of a result.
 
     Raises:
-        MolsliceError: a file cannot be written; what stood there before is left.
+        MolsliceError: A file cannot be written; its earlier content is kept.
     """
     from molslice.bench.bubbles import draw_bubbles
     from molslice.bench.tables import to_csv, to_markdown
@@ -90,7 +96,7 @@ def write_result(result: BenchResult, folder: Path, scores: Scores | None = None
 
 
 def _tasks(plan: BenchPlan) -> Iterator[Task]:
-    """Size by size; there the entries in turn, round after round, so that they share the machine's moods."""
+    """Yield the measurements by size, then round, then entry, so that a slow minute affects all entries."""
     for size in plan.sizes():
         for number in range(plan.rounds):
             for entry in plan.entries:
@@ -141,7 +147,7 @@ def _measure(
 
 
 def _stands(one: Measurement, budget: int | None) -> bool:
-    """Whether a kept measurement is not to be made again: a larger budget may change what memory ended."""
+    """Return whether a measurement is kept; one that was out of memory is repeated with a larger budget."""
     if one.outcome == "OOM":
         return budget is None or one.budget_bytes is None or budget <= one.budget_bytes
     return one.outcome == "ok"
@@ -150,11 +156,8 @@ def _stands(one: Measurement, budget: int | None) -> bool:
 def _read_kept(file: Path, result: BenchResult) -> list[Measurement]:
     if not file.is_file():
         return []
-    try:
-        kept: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise MolsliceError(f"{file} does not read: {error}") from error
-    if not isinstance(kept, dict) or not {"conditions", "machine", "measurements"} <= kept.keys():
+    kept, shapes = read_json_object(file), {"conditions": dict, "machine": dict, "measurements": list}
+    if not all(isinstance(kept.get(name), shape) for name, shape in shapes.items()):
         raise MolsliceError(f"{file} is not a result of `molslice bench`")
     for what, now in (("conditions", result.conditions), ("machine", result.machine)):
         for name in now.keys() | kept[what].keys():

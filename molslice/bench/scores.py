@@ -1,4 +1,4 @@
-"""What the bubble plot draws against speed: a number for each attention, from a file."""
+"""The scores that the bubble plot draws against speed: a number for each attention, from a file."""
 
 import csv
 import io
@@ -16,17 +16,17 @@ __all__ = ["Scores", "read_scores"]
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores by entry; `label` names them on the axis."""
+    """The scores of a file."""
 
-    label: str
-    values: dict[str, float]
-    source: str
+    label: str  # what the axis shows
+    values: dict[str, float]  # by entry
+    source: str  # the file
 
     def check(self, entries: Sequence[str]) -> None:
-        """Refuse scores of other attentions only.
+        """Check that at least one entry has a score.
 
         Raises:
-            MolsliceError: none of the entries has a score.
+            MolsliceError: None of the entries has a score.
         """
         if not set(entries) & self.values.keys():
             hint = near_names(entries[0], self.values)
@@ -34,12 +34,12 @@ class Scores:
 
 
 def read_scores(path: Path | str) -> Scores:
-    """Read a CSV file with the columns name and score, or a JSON object from names to scores.
+    """Read a CSV file with the columns name and score, or a JSON object of scores by name.
 
-    A first line of the CSV file whose second column is no number is its header, and names the axis.
+    The first line of a CSV file is its header if the second column is not a number; it then names the axis.
 
     Raises:
-        MolsliceError: a file that cannot be read, a line without a finite number, a name twice.
+        MolsliceError: The file cannot be read, a line has no finite number, or a name occurs twice.
     """
     source = str(path)
     try:
@@ -50,23 +50,23 @@ def read_scores(path: Path | str) -> Scores:
     values: dict[str, float] = {}
     for name, score in pairs:
         if name in values:
-            raise MolsliceError(f"{source}: {name!r} stands twice")
+            raise MolsliceError(f"{source}: {name!r} occurs twice")
         number = _number(score)
         if number is None:
             raise MolsliceError(f"{source}: the score of {name!r} is {score!r}, expected a number")
         values[name] = number
     if not values:
-        raise MolsliceError(f"{source} holds no score")
+        raise MolsliceError(f"{source} has no scores")
     return Scores(label, values, source)
 
 
 def _read_json(text: str, source: str) -> tuple[str, list[tuple[str, object]]]:
     try:
         mapping = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MolsliceError(f"{source} is not JSON: {error}") from error
     if not isinstance(mapping, dict):
-        raise MolsliceError(f"{source} is not a JSON object from names to scores")
+        raise MolsliceError(f"{source} is not a JSON object of scores by name")
     return "score", list(mapping.items())
 
 

@@ -1,4 +1,4 @@
-"""A result as Markdown, rows the attentions and columns the lengths, and as CSV, one line a cell."""
+"""Write a result as Markdown (a row for each attention, a column for each length) and as CSV."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ QUANTITIES: tuple[tuple[str, str, float], ...] = (
     ("training_steps_per_second", "Training steps/s", 1.0),
     ("inference_steps_per_second", "Inference steps/s", 1.0),
     ("peak_bytes", "Peak memory of training (GB)", GIGA),
-    ("flops", "GFLOP forward and backward, matrix products alone", GIGA),
+    ("flops", "GFLOP forward and backward, matrix products only", GIGA),
 )
 SIZE_COLUMNS = ("length", "dim", "batch_size")
 PLAIN_COLUMNS = ("outcome", "reason", "rounds", "parameters", "attention_parameters", "flops")
@@ -26,7 +26,7 @@ SPREAD_COLUMNS = ("training_steps_per_second", "inference_steps_per_second", "pe
 
 
 def to_markdown(result: BenchResult) -> str:
-    """All tables, what the numbers were measured under, and why cells are without one."""
+    """Return all tables, the conditions of the measurement, and the reasons for missing numbers."""
     parts = [_conditions(result)]
     several = len(result.tables()) > 1
     for (dim, batching), cells in result.tables().items():
@@ -41,7 +41,7 @@ def to_markdown(result: BenchResult) -> str:
 
 
 def to_csv(result: BenchResult) -> str:
-    """One line for each attention and size: medians, smallest and largest over the rounds."""
+    """Return a line for each attention and size: median, minimum, and maximum over the rounds."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     ends = ("median", "min", "max")
@@ -60,7 +60,7 @@ def _conditions(result: BenchResult) -> str:
     sizes = {(size.dim, size.batching) for size in result.sizes}
     width = f", width {next(iter(sizes))[0]}, {next(iter(sizes))[1]}" if len(sizes) == 1 else ""
     causal = ", causal" if had["causal"] else ""
-    stopped = " Interrupted: cells marked `...` are not measured yet." if result.interrupted else ""
+    stopped = " Interrupted: cells with `...` are not measured yet." if result.interrupted else ""
     return (
         f"{had['num_layers']} layers, {had['num_heads']} heads{width}{causal}, {had['dtype']}, "
         f"{machine['device']}, {had['threads']} threads, torch {machine['torch']}. "
@@ -113,7 +113,7 @@ def _number(value: float) -> str:
 
 
 def _widest(cells: Sequence[Cell], name: str) -> str:
-    """A line on how far the rounds lie apart at worst."""
+    """Return a line with the largest difference between the rounds of a cell."""
     found: list[tuple[float, Cell]] = []
     for cell in cells:
         spread = getattr(cell, name)

@@ -1,8 +1,8 @@
-"""The program that measures one job: `python -m molslice.bench.worker`, a `Job` as JSON on standard input.
+"""Measure one job: `python -m molslice.bench.worker` reads a `Job` as JSON on standard input.
 
-It answers with lines of JSON: `{"base_bytes": ...}` before the model is made, then the measurement, which has
-an `outcome` ("ok", "OOM" or "failed", with its `reason`) and the numbers. What libraries write to standard
-output goes to standard error. It imports torch and the model alone, to start quickly and small.
+It answers with lines of JSON: `{"base_bytes": ...}` before the model is built, then the measurement with
+an `outcome` ("ok", "OOM", or "failed", with its `reason`) and the numbers. What libraries write to standard
+output goes to standard error. It imports only torch and the model, so it starts fast and uses little memory.
 """
 
 import gc
@@ -28,15 +28,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from molslice.attention import Attention
 from molslice.bench.job import Job
 from molslice.bench.memory import limited_growth, peak_bytes, resident_bytes, restart_peak
-from molslice.model.sequence import SequenceClassifier
-from molslice.model.spec import AttentionChoice, SequenceSpec
+from molslice.files.processes import end_with_input
+from molslice.model import AttentionChoice
+from molslice.model.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch
 
 __all__ = ["Model", "count_flops", "is_out_of_memory", "measure"]
 
 VOCABULARY, CLASSES = 256, 2  # bytes, and two classes as in the text task of Long Range Arena
 LOADING_TOKENS = 16
-SLOW_STEP_SECONDS = 5.0  # a first step that takes longer warms up by itself
+SLOW_STEP_SECONDS = 5.0  # a longer first step needs no further warm-up
 MOST_STEPS = 10_000
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OUT_OF_MEMORY = (
@@ -52,7 +53,7 @@ Numbers = dict[str, Any]
 
 
 class Model:
-    """A model with its optimizer and one batch, and the two steps that are timed."""
+    """A model with its optimizer, one batch, and the two steps that are timed."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.device = job, torch.device(job.device)
@@ -74,13 +75,13 @@ class Model:
         self.labels = torch.randint(CLASSES, shape[:1], device=self.device)
 
     def loss(self) -> torch.Tensor:
-        """Cross-entropy and penalty."""
+        """Return the cross-entropy plus the penalty of the attention."""
         output = self.module(self.batch)
         loss = functional.cross_entropy(output.prediction.float(), self.labels)
         return loss if output.penalty is None else loss + output.penalty
 
     def train_step(self) -> None:
-        """Forward, backward, optimizer."""
+        """Run a forward pass, a backward pass, and the optimizer."""
         self.optimizer.zero_grad(set_to_none=True)
         with self._precision():
             loss = self.loss()
@@ -88,7 +89,7 @@ class Model:
         self.optimizer.step()
 
     def inference_step(self) -> None:
-        """Forward."""
+        """Run a forward pass."""
         with torch.inference_mode(), self._precision():
             self.module(self.batch)
 
@@ -98,7 +99,12 @@ class Model:
 
 
 def measure(job: Job, report: Callable[[Numbers], None]) -> Numbers:
-    """All numbers of a job, or why there are none. `report` receives what is known before the model is."""
+    """Return the numbers of a job, or the reason for their absence.
+
+    Args:
+        job: What to measure.
+        report: Receives the memory before the model is built.
+    """
     torch.set_num_threads(job.threads)
     try:
         if not _is_cpu(job):
@@ -116,7 +122,7 @@ def measure(job: Job, report: Callable[[Numbers], None]) -> Numbers:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """What allocators of Python, C++, torch and CUDA raise."""
+    """Return whether an allocator of Python, C++, torch, or CUDA has raised the error."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
 
@@ -126,7 +132,7 @@ def _is_cpu(job: Job) -> bool:
 
 
 def _load_code(job: Job) -> None:
-    """One step of a tiny model: the code and the threads that a step needs are then there and not counted."""
+    """Run a step of a tiny model to load the code and start the threads, which are then not counted."""
     tiny = Model(replace(job, length=min(LOADING_TOKENS, job.length), batch_size=1, num_layers=1))
     tiny.train_step()
     tiny.inference_step()
@@ -137,7 +143,7 @@ def _load_code(job: Job) -> None:
 
 
 def _restart_memory(job: Job) -> int | None:
-    """What is resident, or allocated on the GPU, before the model; its peak counts from here."""
+    """Return the bytes in use before the model is built, and restart the peak."""
     if _is_cpu(job):
         restart_peak()
         return resident_bytes()
@@ -158,7 +164,7 @@ def _peak_above(job: Job, base: int | None) -> int | None:
 def _measure(job: Job, base: int | None) -> Numbers:
     model = Model(job)
     training = _time_steps(job, model.train_step)
-    peak = _peak_above(job, base)  # before inference; the warm-up has made the optimizer's moments
+    peak = _peak_above(job, base)  # before inference; the moments of the optimizer exist after the warm-up
     model.optimizer.zero_grad(set_to_none=True)
     model.module.eval()
     inference = _time_steps(job, model.inference_step)
@@ -180,7 +186,7 @@ def _count(module: nn.Module) -> int:
 
 
 def _time_steps(job: Job, step: Callable[[], None]) -> tuple[float, int]:
-    """Seconds a step, over the steps of the job or as many as fill its seconds, and how many; warmed up."""
+    """Return the seconds of a step after the warm-up, and the number of steps that were timed."""
     seconds = _time(job, step, 1)
     if seconds < SLOW_STEP_SECONDS:
         seconds = _time(job, step, 1)
@@ -203,15 +209,15 @@ def _wait(job: Job) -> None:
 
 
 def count_flops(model: Model) -> int | None:
-    """Operations of a forward and backward pass; None where an attention does not run without data.
+    """Count the operations of a forward and a backward pass; None if an attention needs the data to run.
 
-    It runs on fake tensors, which have shapes and no data: counting takes no memory, whatever the length.
+    Fake tensors have shapes and no data, so counting needs no memory at any length.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     named = [*model.module.named_parameters(), *model.module.named_buffers()]
     state: dict[str, torch.Tensor] = {name: fake.from_tensor(value) for name, value in named}
     inputs = (SequenceBatch(fake.from_tensor(model.batch.tokens)),)
-    # The counter knows no formula for the processor's fused kernel: the plain form has the same products.
+    # The counter has no formula for the fused kernel of the CPU; the plain form has the same products.
     try:
         with fake, FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             output = functional_call(model.module.train(), state, inputs)
@@ -223,7 +229,7 @@ def count_flops(model: Model) -> int | None:
 
 
 def main() -> None:
-    """Read a job, answer, leave."""
+    """Read a job, measure it, and write the answers."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -231,7 +237,9 @@ def main() -> None:
         channel.write(json.dumps(numbers) + "\n")
         channel.flush()
 
-    report(measure(Job.from_json(sys.stdin.read()), report))
+    job = Job.from_json(sys.stdin.readline())
+    end_with_input()
+    report(measure(job, report))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Where the atoms of a molecule stand in a drawing, from the arrays of the store alone.
+"""Compute the positions of atoms in a drawing from the arrays of the store.
 
-The order is that of the arrays by construction: no SMILES is read again. Stereochemistry is not drawn.
+Atoms are in the order of the arrays, because no SMILES is parsed. Stereochemistry is not drawn.
 """
 
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ class Depiction:
 
 
 def depict(molecule: MoleculeArrays) -> Depiction:
-    """Coordinates by RDKit, labels and bond orders for a drawing.
+    """Compute coordinates (with RDKit), labels and bond orders for a drawing.
 
     Raises:
         MolsliceError: a molecule without atoms.
     """
     if not len(molecule.atoms):
-        raise MolsliceError("a molecule without atoms cannot be drawn")
+        raise MolsliceError("cannot draw a molecule without atoms")
     mol = _skeleton(molecule)
     rdDepictor.Compute2DCoords(mol, canonOrient=True)
     positions = np.array(mol.GetConformer().GetPositions()[:, :2])

@@ -5,26 +5,25 @@ Source: Bemis and Murcko, J. Med. Chem. 39 (1996) 2887, as RDKit computes it.
 
 from collections.abc import Iterable
 
-from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
+
+from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
 
 
 def scaffolds(smiles: Iterable[str | None]) -> list[str]:
-    """The framework of each molecule as a SMILES without stereo.
+    """Find the framework of each molecule, as a SMILES without stereo, isotopes and atom maps.
 
-    A molecule without rings, and a SMILES that cannot be read, has the empty framework.
+    A molecule without rings has the empty framework, and so has a row that cannot be read.
     """
-    with rdBase.BlockLogs():
-        return [_scaffold(text) for text in smiles]
+    return [_scaffold(text) for text in smiles]
 
 
 def _scaffold(smiles: str | None) -> str:
-    if not isinstance(smiles, str) or "\0" in smiles:
-        return ""
     try:
-        mol = Chem.MolFromSmiles(smiles)
-        if mol is None:
-            return ""
-        return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
-    except (RuntimeError, ValueError):  # RDKit's invariants; the frameworks of some radicals and metals
+        with quiet_rdkit():
+            mol = parse_unguarded(smiles)
+            drop_atom_maps(mol)
+            # RDKit cannot sanitize the frameworks of some radicals and metals
+            return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
+    except ChemError:
         return ""

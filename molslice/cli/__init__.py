@@ -1,44 +1,57 @@
-"""The command line: one file = one verb, and each is thin.
+"""The command line. One file is one verb.
 
-What lives here: `train`, `evaluate`, `predict`, `generate`, `rollout`, `compare`, `bench`, `study`, `params`,
-`prepare`; `arguments.py` and `datasets.py`, what several of them ask for; `console.py`, the two streams.
-Results go to files or to standard output (as JSON with `--json`), messages and progress to standard error.
-Exit 0 done, 1 the input was bad in a way the message names, 2 wrong usage, 130 interrupted.
-May import: everything. To add a verb: a file with `SUMMARY`, `EXAMPLE`, `add_arguments(parser)` and
-`run(args) -> int`, and its name in `VERBS`. Why so: `--help` imports no verb's machinery, and each verb is
-a door to a function that Python can call as well.
+A verb is a file with `SUMMARY`, `EXAMPLE`, `TAKES_OVERRIDES`, `add_arguments(parser)` and `run(args) -> int`.
+The name of the file is the name of the verb. The docstring of the file is its description in `--help`. Files
+without `SUMMARY` are shared: `arguments.py`, `datasets.py`, and `console.py` for the standard streams.
+
+Results go to files or to standard output (as JSON with `--json`). Messages and progress go to standard error.
+Exit codes: 0 success, 1 a reported error, 2 wrong usage, 130 interrupted, 128 + number for another signal.
+
+Imports: everything. Import torch and packages that need it inside functions, so that `--help` is fast.
+
+To add a verb, write one such file. A verb is thin: it calls a function that Python code can call too.
 """
 
 import argparse
 import importlib
 import os
+import pkgutil
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import IO
 
-from molslice import __version__
 from molslice.cli.arguments import HelpFormatter, split_overrides
-from molslice.cli.console import OutputClosedError, close_output, say
+from molslice.cli.console import OutputClosedError, close_messages, close_output, open_streams, say, write
+from molslice.version import __version__
 
-__all__ = ["VERBS", "build_parser", "main"]
+__all__ = ["build_parser", "find_verbs", "main"]
 
-VERBS = (
-    "train",
-    "evaluate",
-    "predict",
-    "generate",
-    "rollout",
-    "compare",
-    "bench",
-    "study",
-    "params",
-    "prepare",
-)
+
+def find_verbs() -> dict[str, ModuleType]:
+    """Return the modules of the verbs by name, sorted."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "__main__")
+    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: module for name, module in modules.items() if hasattr(module, "SUMMARY")}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports a failure to write its help, which argparse ignores."""
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        if message and file is not None and file is sys.stdout:
+            write(message)
+        else:
+            super()._print_message(message, file)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `molslice` with all its verbs."""
-    parser = argparse.ArgumentParser(
+    """Build the parser of `molslice` with all verbs."""
+    parser = _Parser(
         prog="molslice",
         description="Predict molecular properties; train and compare attentions.",
         epilog='example:\n  molslice predict gap-xtb --smiles "CCO" "c1ccccc1"',
@@ -47,8 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"molslice {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name in VERBS:
-        module = importlib.import_module(f"molslice.cli.{name}")
+    for name, module in find_verbs().items():
         verb = verbs.add_parser(
             name,
             help=module.SUMMARY,
@@ -64,48 +76,89 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. The entry point `molslice` is this."""
-    words, overrides = split_overrides(sys.argv[1:] if argv is None else list(argv))
-    args = build_parser().parse_args(words)
-    if overrides and not args.takes_overrides:
-        args.usage_error(f"unrecognized arguments: --{overrides[0][0]}")
-    for key, value in overrides:
-        if value is None:
-            args.usage_error(f"argument --{key}: expected a value")
-    args.overrides = overrides
-    return _run(args)
-
-
-def _run(args: argparse.Namespace) -> int:
+    """Run one command and return its exit code. The entry point `molslice` is this function."""
+    open_streams()
+    args = argparse.Namespace(debug=False)
     try:
-        code = args.run(args)
+        with _ended_by_signals():
+            code = _run(sys.argv[1:] if argv is None else list(argv), args)
         close_output()
         return code
     except OutputClosedError:
-        return 0  # whoever read the output has seen enough, as `head` has
+        return 0  # the reader has seen enough
     except KeyboardInterrupt as interrupt:
-        say(str(interrupt) or "interrupted")  # training says how to go on
+        say(str(interrupt) or "interrupted")  # the message of training says how to resume
         return 130
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, RuntimeError, MemoryError) as error:
         if args.debug or os.environ.get("MOLSLICE_DEBUG") == "1":
             traceback.print_exc()
         elif not _is_users(error):
             raise
         say(f"error: {describe(error)}")
         return 1
+    finally:
+        close_messages()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Turn TERM and HUP into an exception, so that partial files are removed and workers are ended.
+
+    A signal that is ignored stays ignored, such as HUP under `nohup`.
+    """
+
+    def end(number: int, frame: object) -> None:  # noqa: ARG001
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    numbers = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _run(argv: list[str], args: argparse.Namespace) -> int:
+    words, overrides = split_overrides(argv)
+    try:
+        build_parser().parse_args(words, args)
+        if overrides and not args.takes_overrides:
+            args.usage_error(f"unrecognized arguments: --{overrides[0][0]}")
+        for key, value in overrides:
+            if value is None:
+                args.usage_error(f"argument --{key}: expected a value")
+        args.overrides = overrides
+        return args.run(args)
+    except SystemExit as stop:  # argparse has printed the help or an error, or a signal arrived
+        return int(stop.code or 0)
 
 
 def _is_users(error: BaseException) -> bool:
-    """A mistake that the message explains; anything else is a fault of ours and shows its traceback."""
+    """Whether the message explains the error. Other errors are bugs and show their traceback."""
     from molslice.types import MolsliceError
 
-    return isinstance(error, (MolsliceError, OSError))
+    return isinstance(error, (MolsliceError, OSError)) or _is_out_of_memory(error)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    text = str(error)  # torch raises a plain RuntimeError on CPU
+    return isinstance(error, RuntimeError) and ("allocate memory" in text or "out of memory" in text)
 
 
 def describe(error: BaseException) -> str:
-    """One line: what was wrong and where."""
-    if isinstance(error, OSError) and error.strerror:
+    """Describe an error in one line."""
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ValueError):
         text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    elif _is_out_of_memory(error):
+        reason = str(error).partition("\n")[0]
+        text = f"not enough memory: {reason}" if reason else "not enough memory"
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())

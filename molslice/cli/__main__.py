@@ -1,4 +1,4 @@
-"""`python -m molslice.cli` is `molslice`."""
+"""Run `python -m molslice.cli` as `molslice`."""
 
 import sys
 

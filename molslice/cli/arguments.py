@@ -1,23 +1,27 @@
-"""What several verbs ask for, and the dotted settings."""
+"""Arguments that several verbs share, and dotted settings."""
 
 import argparse
+import math
+from pathlib import Path
 from typing import Any
 
 __all__ = ["HelpFormatter", "add_device", "add_json", "add_quiet", "positive", "split_overrides"]
 
+LARGEST = 2**63 - 1
+
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the example's lines as they are."""
+    """Keeps the line breaks of descriptions and examples."""
 
     def __init__(self, prog: str, **options: Any) -> None:  # noqa: ANN401
         super().__init__(prog, max_help_position=32, width=100, **options)
 
 
 def split_overrides(words: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """Take `--any.dotted.key value` and `--any.dotted.key=value` out of a command line.
+    """Split a command line into `--dotted.key value` or `--dotted.key=value` settings and other words.
 
     Returns:
-        The other words in order, and the settings in order; a value is None where none was given.
+        The other words and the settings, in order. The value of a setting is None if it is missing.
     """
     rest: list[str] = []
     overrides: list[tuple[str, str | None]] = []
@@ -38,23 +42,57 @@ def split_overrides(words: list[str]) -> tuple[list[str], list[tuple[str, str | 
     return rest, overrides
 
 
+def file_path(text: str) -> Path:
+    """Read a path. An empty path is refused because it would mean the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
+
+
+def model_name(text: str) -> str:
+    """Read a run folder or the name of a shipped model."""
+    file_path(text)
+    return text
+
+
 def positive(text: str) -> int:
-    """A whole number of at least one."""
-    value = int(text) if text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return value
+    """Read an integer of at least 1."""
+    return _whole(text, 1)
 
 
 def count(text: str) -> int:
-    """A whole number of at least zero."""
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
+    """Read an integer of at least 0."""
+    return _whole(text, 0)
+
+
+def worker_count(text: str) -> int:
+    """Read a number of processes."""
+    from molslice.files.processes import MAX_WORKERS
+
+    return _whole(text, 0, MAX_WORKERS)
+
+
+def _whole(text: str, least: int, most: int = LARGEST) -> int:
+    value = int(text) if text.isdecimal() and len(text) < 30 else -1
+    if not least <= value <= most:
+        up_to = f" and at most {most}" if value > most or most < LARGEST else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}{up_to}")
+    return value
+
+
+def finite(text: str) -> float:
+    """Read a number that is neither infinite nor NaN."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return value
 
 
 def minutes(text: str) -> float:
-    """A positive number of minutes."""
+    """Read a positive number of minutes."""
     try:
         value = float(text)
     except ValueError:
@@ -65,26 +103,26 @@ def minutes(text: str) -> float:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json`."""
-    parser.add_argument("--json", action="store_true", help="print the result as JSON, and nothing else")
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print only the result, as JSON")
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """`--quiet`."""
-    parser.add_argument("--quiet", action="store_true", help="no progress bar and no messages")
+    """Add `--quiet`."""
+    parser.add_argument("--quiet", action="store_true", help="hide progress bars and messages")
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """`--device`."""
-    parser.add_argument("--device", default="cpu", help="where to compute: cpu, cuda, cuda:1 (default: cpu)")
+    """Add `--device`."""
+    parser.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ... (default: cpu)")
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """`--workers`."""
+    """Add `--workers`."""
     parser.add_argument(
         "--workers",
-        type=count,
+        type=worker_count,
         default=0,
         metavar="N",
-        help="processes that read SMILES (default: 0, in this one)",
+        help="worker processes that read SMILES (default: 0, read in the main process)",
     )

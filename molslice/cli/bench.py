@@ -1,17 +1,16 @@
-"""Measure what attentions cost: training and inference steps per second, peak memory, parameters, operations.
+"""Measure the speed and memory of attentions: steps per second, peak memory, parameters and operations.
 
-The model is a classifier of sequences of bytes. Every number is measured in a fresh process, the entries in
-turn; the table tells medians over rounds, and from which length each attention trains faster than softmax. An
-entry of --attention is a name with its options behind colons, softmax:fused=false, and `all` is every
-attention. Running out of memory is an outcome that stands in the table. A second call with the same --out
-goes on where the first stopped, also after Ctrl-C.
+The model classifies sequences of bytes. Each number is measured in a new process, and the entries take
+turns. The table shows medians over the rounds, and the length above which each attention trains faster than
+softmax. An entry of --attention is a name with options after colons, such as softmax:fused=false, or `all`
+for all attentions. An entry that runs out of memory is marked in the table. A second call with the same
+--out continues where the first one stopped, also after Ctrl-C.
 """
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, positive
+from molslice.cli.arguments import add_device, add_json, add_quiet, file_path, positive
 from molslice.cli.console import say, write, write_json
 
 SUMMARY = "measure speed and memory of attentions"
@@ -23,7 +22,7 @@ TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bench`."""
+    """Add the arguments of `bench`."""
     parser.add_argument(
         "--attention", metavar="A,B,...", help="entries, or all (default: the four, softmax both ways)"
     )
@@ -33,25 +32,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", default="fp32", metavar="TYPE", help="fp32, bf16 or fp16 by autocast (default: fp32)"
     )
     add_device(parser)
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads of the processor")
-    parser.add_argument("--rounds", type=positive, default=3, metavar="N", help="rounds (default: 3)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
+    parser.add_argument(
+        "--rounds", type=positive, default=3, metavar="N", help="repetitions of each measurement (default: 3)"
+    )
     how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument("--steps", type=positive, metavar="N", help="steps that a round times")
+    how_long.add_argument("--steps", type=positive, metavar="N", help="timed steps of a round")
     how_long.add_argument(
-        "--seconds", type=positive_number, default=1.0, metavar="S", help="or seconds (default: 1)"
+        "--seconds", type=positive_number, default=1.0, metavar="S", help="timed seconds (default: 1)"
     )
     parser.add_argument(
         "--budget-gb",
         type=positive_number,
         metavar="GB",
-        help="memory above which a measurement is out of memory (default: what is free)",
+        help="memory limit of a measurement (default: the free memory)",
     )
     parser.add_argument(
-        "--timeout", type=positive_number, metavar="S", help="seconds after which a measurement has failed"
+        "--timeout", type=positive_number, metavar="S", help="time limit of a measurement in seconds"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the tables and the plot")
+    parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the tables and the plot")
     parser.add_argument(
-        "--score", type=Path, metavar="FILE", help="CSV or JSON, name to score: what the plot shows upward"
+        "--score",
+        type=file_path,
+        metavar="FILE",
+        help="CSV or JSON file with a score for each entry, the vertical axis of the plot",
     )
     add_quiet(parser)
     add_json(parser)
@@ -60,17 +64,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument(
-        "--setting", metavar="NAME", help="sizes of a paper: sliceformer_text; flags given win over it"
+        "--setting", metavar="NAME", help="sizes of a paper: sliceformer_text; other flags override them"
     )
     whose.add_argument(
-        "--config", type=Path, metavar="FILE", help="sizes of a YAML file; flags given win over it"
+        "--config", type=file_path, metavar="FILE", help="sizes of a YAML file; other flags override them"
     )
-    parser.add_argument("--lengths", type=numbers, metavar="N,...", help="tokens (default: 512,1024,2048)")
+    parser.add_argument(
+        "--lengths", type=numbers, metavar="N,...", help="numbers of tokens (default: 512,1024,2048)"
+    )
     parser.add_argument("--dim", type=numbers, metavar="D,...", help="widths (default: 256)")
     batch = parser.add_mutually_exclusive_group()
-    batch.add_argument("--batch-size", type=numbers, metavar="B,...", help="sequences (default: 4)")
     batch.add_argument(
-        "--batch-tokens", type=positive, metavar="N", help="as many sequences as hold N tokens, at least one"
+        "--batch-size", type=numbers, metavar="B,...", help="sequences of a batch (default: 4)"
+    )
+    batch.add_argument(
+        "--batch-tokens", type=positive, metavar="N", help="tokens of a batch; at least one sequence"
     )
     parser.add_argument("--num-layers", type=positive, metavar="N", help="layers (default: 4)")
     parser.add_argument("--num-heads", type=positive, metavar="N", help="heads (default: 4)")
@@ -80,12 +88,12 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Whole numbers of at least one with a comma between."""
+    """Read integers of at least 1, separated by commas."""
     return tuple(positive(part.strip()) for part in text.split(","))
 
 
 def positive_number(text: str) -> float:
-    """A positive number."""
+    """Read a positive number."""
     try:
         value = float(text)
     except ValueError:
@@ -96,7 +104,7 @@ def positive_number(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure; 1 where an entry failed for another reason than memory, 130 after Ctrl-C."""
+    """Measure; return 1 if an entry failed for another reason than memory, 130 after Ctrl-C."""
     from molslice.bench.plan import DEFAULT_ENTRIES, BenchPlan, read_entries
     from molslice.bench.run import RESULT, run_bench
     from molslice.bench.scores import read_scores
@@ -114,9 +122,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         write(to_markdown(result))
     if args.out is not None:
-        tell(f"the table is {args.out / 'table.md'}, all numbers are in {args.out / RESULT}")
+        tell(f"table: {args.out / 'table.md'}, all numbers: {args.out / RESULT}")
     if result.interrupted:
-        kept = "; the same command goes on" if args.out is not None else ""
+        kept = "; the same command continues" if args.out is not None else ""
         say(f"interrupted after {len(result.measurements)} measurements{kept}")
         return 130
     for label, reason in result.failures().items():
@@ -125,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of the plan: those of the setting, then those given."""
+    """Return the fields of the plan: those of the setting, overridden by those given."""
     from molslice.bench.plan import choose_setting, sizes_of_config
     from molslice.config import load_config
 

@@ -1,17 +1,17 @@
-"""Compare attentions: parameters against error, over seeds or folds, each trained for the same budget.
+"""Compare attentions: plot the error against the parameters, with the same training budget for each.
 
-An entry of --attention is a name with its options behind colons,
+An entry of --attention is a name with options after colons, such as
 slice_sort:form=mix_plus_sort:placement=aligned, or gin_virtual, a graph network without attention.
-A second call with the same --out goes on where the first stopped.
+Each entry is trained with several seeds or on several folds. A second call with the same --out continues
+where the first one stopped.
 """
 
 import argparse
-from pathlib import Path
 
-from molslice.cli.arguments import add_json, add_quiet, minutes, positive
+from molslice.cli.arguments import add_json, add_quiet, file_path, minutes, positive
 from molslice.cli.console import say, write, write_json
 
-SUMMARY = "compare attentions, parameters against error"
+SUMMARY = "compare attentions by parameters and error"
 EXAMPLE = """\
   molslice compare --config configs/molecule/quickstart.yaml --attention softmax,slice_sort,flow,singular \\
       --minutes 1 --out runs/compare
@@ -21,30 +21,34 @@ TAKES_OVERRIDES = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `compare`."""
+    """Add the arguments of `compare`."""
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--config", type=Path, metavar="FILE", help="train these entries from this YAML file")
-    what.add_argument("--runs", type=Path, nargs="+", metavar="RUN", help="draw finished runs, train nothing")
+    what.add_argument(
+        "--config", type=file_path, metavar="FILE", help="YAML file that all entries are trained with"
+    )
+    what.add_argument(
+        "--runs", type=file_path, nargs="+", metavar="RUN", help="finished runs to compare without training"
+    )
     parser.add_argument("--attention", metavar="A,B,...", help="entries to train (default: the four)")
     parser.add_argument(
-        "--seeds", type=positive, default=1, metavar="N", help="runs of each entry (default: 1)"
+        "--seeds", type=positive, default=1, metavar="N", help="number of seeds for each entry (default: 1)"
     )
     parser.add_argument(
         "--folds",
         type=positive,
         metavar="K",
-        help="K-fold cross-validation: each entry is tested on each fold of the data",
+        help="K-fold cross-validation: train each entry once for each test fold",
     )
     parser.add_argument("--minutes", type=minutes, metavar="M", help="training time of each run")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder of the table and the plot"
+        "--out", type=file_path, required=True, metavar="DIR", help="folder for the table, plot and runs"
     )
     add_quiet(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare; 1 where an entry failed, after all others have run."""
+    """Compare, and return 1 if an entry failed; the other entries are still run."""
     from molslice.training.compare import FOUR, Comparison, compare_attentions, compare_runs
 
     def tell(message: str) -> None:
@@ -53,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.runs is not None:
         if args.attention or args.minutes or args.folds or args.overrides:
-            args.usage_error("--runs draws runs that exist; what to train goes with --config")
+            args.usage_error("--runs compares finished runs; settings for training need --config")
         comparison: Comparison = compare_runs(args.runs, args.out)
     else:
         comparison = compare_attentions(
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         write_json(comparison.to_mapping())
     else:
         write(comparison.to_text())
-    tell(f"the table is {args.out / 'table.md'}, the plot {args.out / 'compare.png'}")
+    tell(f"table: {args.out / 'table.md'}, plot: {args.out / 'compare.png'}")
     for label, reason in comparison.failed.items():
         say(f"error: {label} failed: {reason}")
     return 1 if comparison.failed else 0

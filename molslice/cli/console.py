@@ -1,60 +1,114 @@
-"""The two streams: results on standard output, messages on standard error."""
+"""The standard streams: results on standard output, messages on standard error."""
 
+import contextlib
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
-__all__ = ["OutputClosedError", "close_output", "say", "text_table", "write", "write_json"]
+__all__ = [
+    "OutputClosedError",
+    "close_messages",
+    "close_output",
+    "open_streams",
+    "say",
+    "text_table",
+    "write",
+    "write_json",
+]
 
 
 class OutputClosedError(Exception):
-    """Whoever read standard output has closed it."""
+    """The reader of standard output has closed it, as `head` does."""
+
+
+def open_streams() -> None:
+    """Make the standard streams safe to use: closed ones are not reused, and any text can be written."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # else the next file that is opened gets the number of this stream
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(message: str) -> None:
-    """One line for the person, on standard error."""
-    sys.stderr.write(f"molslice: {message}\n")
-    sys.stderr.flush()
+    """Write one line for the user to standard error."""
+    with contextlib.suppress(OSError):  # standard error is closed
+        sys.stderr.write(f"molslice: {message}\n")
+    close_messages()
+
+
+def close_messages() -> None:
+    """Flush standard error. If it cannot be written, discard later messages."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
 
 
 def write(text: str) -> None:
-    """Text on standard output.
+    """Write text to standard output.
 
     Raises:
-        OutputClosedError: nobody reads any more.
+        OutputClosedError: The reader has closed standard output.
+        MolsliceError: Standard output cannot be written.
     """
     try:
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "it is closed")
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
-        sys.stdout.flush()
-    except BrokenPipeError as error:
-        _abandon_output()
-        raise OutputClosedError from error
+    except OSError as error:
+        _abandon_output(error)
+    close_output()
 
 
 def write_json(value: Any) -> None:  # noqa: ANN401
-    """One JSON document on standard output."""
+    """Write one JSON document to standard output."""
     from molslice.inference.json_text import to_json
 
     write(to_json(value))
 
 
 def close_output() -> None:
-    """Flush standard output while a failure can still be told."""
+    """Flush standard output while a failure can still be reported.
+
+    Raises:
+        OutputClosedError: The reader has closed standard output.
+        MolsliceError: Standard output cannot be written.
+    """
     try:
-        sys.stdout.flush()
-    except BrokenPipeError as error:
-        _abandon_output()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        _abandon_output(error)
+
+
+def _abandon_output(error: OSError) -> None:
+    if sys.stdout is not None:
+        _drop(sys.stdout)
+    if isinstance(error, BrokenPipeError):
         raise OutputClosedError from error
+    from molslice.types import MolsliceError
+
+    raise MolsliceError(f"cannot write to standard output: {error.strerror}") from error
 
 
-def _abandon_output() -> None:
-    # The interpreter flushes standard output once more at exit and would complain there.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _drop(stream: TextIO) -> None:
+    # the interpreter flushes the stream again at exit, and would fail again
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned by spaces, numbers to the right."""
+    """Align columns with spaces; columns of numbers are right-aligned."""
     table = [list(header), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]

@@ -1,9 +1,7 @@
-"""The data that a trained model was trained on, wherever they lie now."""
+"""The data set for a trained model."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
     from molslice.config import RunConfig
@@ -18,27 +16,20 @@ def find_dataset(
     """Build the data set of a run's configuration.
 
     Args:
-        config: the configuration of the run.
-        root: another folder of the data, for data sets that have the option `root`.
-        overrides: `data.` settings that replace those of the run.
+        config: The configuration of the run.
+        root: Another folder of the data, for data sets with an option `root`.
+        overrides: `data.` settings that replace those of the run. A new `data.name` drops the run's options.
 
     Raises:
-        MolsliceError: a setting that is not of the data, or whatever is wrong with the data.
+        MolsliceError: A setting is not a `data.` setting, or the data cannot be loaded.
     """
-    import yaml
-
-    from molslice.config import config_from_mapping, config_to_mapping
+    from molslice.config import override_config
     from molslice.data import build_dataset
+    from molslice.types import MolsliceError
 
-    mapping = config_to_mapping(config)
-    settings = [(key, yaml.safe_load(value)) for key, value in overrides]
-    for key, value in settings + ([("data.root", root)] if root is not None else []):
-        section, *path, last = key.split(".")
-        if section != "data":
+    settings = [*overrides, *([("data.root", root)] if root is not None else [])]
+    for key, _ in settings:
+        if not key.startswith("data."):
             raise MolsliceError(f"--{key}: only settings of the data (--data.<option>) can be changed here")
-        place = mapping["data"]
-        for name in path:
-            place = place.setdefault(name, {})
-        place[last] = value
-    changed = config_from_mapping(mapping, source="data settings")
-    return build_dataset(changed.data.name, dict(changed.data.options))
+    data = override_config(config, settings).data
+    return build_dataset(data.name, dict(data.options))

@@ -1,29 +1,41 @@
-"""Measure the error of a trained model on the validation or test split of the data it was trained on."""
+"""Measure the error of a trained model on a split of its data, or on other data.
+
+Settings such as --data.root DIR replace those of the run. With another --data.name, none of the run's data
+settings are kept: give those that the data set needs. Your own CSV file needs data.path, data.target_columns
+(the columns of the model's targets, in the order of the targets) and, if the targets have units, data.units.
+"""
 
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, count
+from molslice.cli.arguments import add_device, add_json, add_quiet, count, model_name
 from molslice.cli.console import text_table, write, write_json
 
 SUMMARY = "measure the error of a trained model"
 EXAMPLE = """\
   molslice evaluate runs/first
   molslice evaluate runs/first --split valid --json
-  molslice evaluate runs/first --shuffle-atoms 1          # what the order of the atoms is worth
-  molslice evaluate gap-xtb --root data/gap_xtb           # the data elsewhere"""
+  molslice evaluate runs/first --shuffle-atoms 1          # does the order of atoms matter?
+  molslice evaluate gap-xtb --root data/gap_xtb           # the data are in another folder
+  molslice evaluate gap-xtb --split all --data.name csv --data.path mine.csv \\
+      --data.target-columns gap --data.units eV           # your own molecules"""
 TAKES_OVERRIDES = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `evaluate`."""
+    """Add the arguments of `evaluate`."""
     parser.add_argument(
-        "model", metavar="RUN", help="run folder, checkpoint folder, or name of a shipped model"
+        "model",
+        type=model_name,
+        metavar="RUN",
+        help="run folder, checkpoint folder, or name of a shipped model",
     )
-    parser.add_argument("--split", default="test", help="train, valid, test, ... (default: test)")
-    parser.add_argument("--root", metavar="DIR", help="short for --data.root: the folder of the data")
     parser.add_argument(
-        "--shuffle-atoms", type=count, metavar="SEED", help="permute the atoms of each molecule first"
+        "--split", default="test", help="train, valid, test, ..., or all for all rows (default: test)"
+    )
+    parser.add_argument("--root", metavar="DIR", help="same as --data.root: the folder of the data")
+    parser.add_argument(
+        "--shuffle-atoms", type=count, metavar="SEED", help="first shuffle the atoms of each molecule"
     )
     add_device(parser)
     add_quiet(parser)
@@ -31,13 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate, and print the errors."""
+    """Evaluate and print the errors."""
+    import numpy as np
+
     from molslice.cli.datasets import find_dataset
     from molslice.inference.evaluate import evaluate
     from molslice.inference.load import load_model
 
     predictor = load_model(args.model, args.device)
     dataset = find_dataset(predictor.config, args.root, args.overrides)
+    columns = [key for key, _ in args.overrides if key.replace("-", "_") == "data.target_columns"]
+    if columns and len(dataset.target_names) == len(predictor.target_names):
+        dataset.target_names = predictor.target_names  # columns may have any name
+    if args.split == "all":
+        rows = np.concatenate(list(dataset.splits.values()))
+        dataset.splits = {**dataset.splits, "all": np.unique(rows)}
     result = evaluate(
         predictor, dataset, args.split, atom_permutation=args.shuffle_atoms, progress=not args.quiet
     )
@@ -50,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def result_text(result: dict[str, Any]) -> str:
-    """One line for each target, then what was counted."""
+    """Format one line for each target, then the counts."""
     from molslice.tasks.metrics import METRIC_LABELS
 
     metric = result["metric"]

@@ -1,35 +1,41 @@
 """Continue a text with a trained language model, token by token.
 
-Attentions with a state that does not grow (linear, flow) take the same time and memory for every token.
+Attentions with a state of constant size (linear, flow) take the same time and memory for each token.
 """
 
 import argparse
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, count, positive
+from molslice.cli.arguments import add_device, add_json, add_quiet, count, model_name, positive
 from molslice.cli.console import say, write, write_json
 
 SUMMARY = "continue a text with a trained language model"
 EXAMPLE = """\
   molslice generate runs/words --prompt "The history of the" --tokens 50
   molslice generate runs/words --prompt "The history of the" --temperature 0.7 --top-k 40 --seed 1
-  molslice generate runs/words --temperature 0 --json       # the most probable token each time"""
+  molslice generate runs/words --temperature 0 --json       # always the most probable token"""
 TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `generate`."""
-    parser.add_argument("model", metavar="RUN", help="run folder of a language model")
-    parser.add_argument("--prompt", default="", metavar="TEXT", help="what to continue (default: a new line)")
-    parser.add_argument("--tokens", type=positive, default=50, metavar="N", help="how many (default: 50)")
+    """Add the arguments of `generate`."""
+    parser.add_argument("model", type=model_name, metavar="RUN", help="run folder of a language model")
+    parser.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: a new line)")
+    parser.add_argument(
+        "--tokens", type=positive, default=50, metavar="N", help="number of new tokens (default: 50)"
+    )
     parser.add_argument(
         "--temperature",
         type=_temperature,
         default=1.0,
         metavar="T",
-        help="below 1 more probable tokens, above 1 less; 0 takes the most probable one (default: 1)",
+        help="divisor of the logits: below 1 favors probable tokens, 0 takes the most probable (default: 1)",
     )
-    parser.add_argument("--top-k", type=positive, metavar="K", help="draw from the K most probable tokens")
-    parser.add_argument("--seed", type=count, default=0, metavar="N", help="of the drawing (default: 0)")
+    parser.add_argument(
+        "--top-k", type=positive, metavar="K", help="draw only from the K most probable tokens"
+    )
+    parser.add_argument(
+        "--seed", type=count, default=0, metavar="N", help="seed of the random draws (default: 0)"
+    )
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -46,7 +52,7 @@ def _temperature(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generate, and print the text."""
+    """Generate and print the text."""
     from molslice.inference.generate import generate
     from molslice.inference.load import load_model
 

@@ -1,12 +1,11 @@
 """Count the parameters of a configuration's model, part by part, without training.
 
-Data are read only where their options do not tell the number of words or classes.
+The data are read only if their options do not determine the number of words or classes.
 """
 
 import argparse
-from pathlib import Path
 
-from molslice.cli.arguments import add_json
+from molslice.cli.arguments import add_json, file_path
 from molslice.cli.console import text_table, write, write_json
 
 SUMMARY = "count parameters by part"
@@ -17,17 +16,17 @@ TAKES_OVERRIDES = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `params`."""
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="a YAML file")
+    """Add the arguments of `params`."""
+    parser.add_argument("--config", type=file_path, required=True, metavar="FILE", help="YAML file")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Count and print."""
+    """Count the parameters and print them."""
     from molslice.config import load_config
-    from molslice.model.build import build_model
+    from molslice.entries import attention_label, describe_data
+    from molslice.model import build_model
     from molslice.model.count import parameters_by_part
-    from molslice.training.entries import attention_label, describe_data
 
     config = load_config(args.config, args.overrides)
     counts = parameters_by_part(build_model(config.model, config.attention, describe_data(config)))

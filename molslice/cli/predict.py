@@ -1,10 +1,10 @@
-"""Predict from SMILES: given on the command line, in a CSV file of any length, or as a PCQM4M test split."""
+"""Predict from SMILES on the command line, from a CSV file of any length, or for a PCQM4M test split."""
 
 import argparse
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, add_workers
+from molslice.cli.arguments import add_device, add_json, add_quiet, add_workers, file_path, model_name
 from molslice.cli.console import say, text_table, write, write_json
 
 if TYPE_CHECKING:
@@ -19,26 +19,31 @@ TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `predict`."""
+    """Add the arguments of `predict`."""
     parser.add_argument(
-        "model", metavar="MODEL", help="run folder, checkpoint folder, or name of a shipped model"
+        "model",
+        type=model_name,
+        metavar="MODEL",
+        help="run folder, checkpoint folder, or name of a shipped model",
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--smiles", nargs="+", metavar="SMILES", help="molecules; the values are printed")
-    what.add_argument("--input", type=Path, metavar="FILE", help="a .csv or .csv.gz with a column of SMILES")
+    what.add_argument("--smiles", nargs="+", metavar="SMILES", help="molecules; print the predictions")
     what.add_argument(
-        "--submission", type=Path, metavar="DIR", help="write OGB's submission files of a PCQM4M test"
+        "--input", type=file_path, metavar="FILE", help=".csv or .csv.gz file with a column of SMILES"
+    )
+    what.add_argument(
+        "--submission", type=file_path, metavar="DIR", help="write PCQM4M submission files to this folder"
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="the .csv or .csv.gz to write, with --input"
+        "--output", type=file_path, metavar="FILE", help="the .csv or .csv.gz file to write, with --input"
     )
     parser.add_argument(
-        "--smiles-column", default="smiles", metavar="NAME", help="in --input (default: smiles)"
+        "--smiles-column", default="smiles", metavar="NAME", help="column of --input (default: smiles)"
     )
     parser.add_argument(
-        "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="of --submission (default: the model's)"
+        "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"
     )
-    parser.add_argument("--root", metavar="DIR", help="folder of the data of --submission")
+    parser.add_argument("--root", metavar="DIR", help="folder of the data, with --submission")
     add_workers(parser)
     add_device(parser)
     add_quiet(parser)
@@ -46,11 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predict; 1 where not a single molecule could be read."""
+    """Predict, and return 1 if no molecule could be read."""
     from molslice.inference.load import load_model
 
     if (args.input is None) != (args.output is None):
-        args.usage_error("--input and --output belong together")
+        args.usage_error("--input and --output need each other")
     predictor = load_model(args.model, args.device)
     if args.smiles is not None:
         return _predict_listed(predictor, args)
@@ -72,20 +77,22 @@ def _predict_listed(predictor: "Predictor", args: argparse.Namespace) -> int:
 
 
 def listed_json(predictor: "Predictor", smiles: list[str], predictions: "Predictions") -> dict:
-    """Model, targets, and one entry for each SMILES."""
+    """Return the model, its targets, and one entry for each SMILES."""
+    from molslice.inference.columns import ERROR, SMILES
+
     targets = zip(predictor.target_names, predictor.target_units, predictor.columns, strict=True)
     return {
         "model": predictor.name,
         "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in targets],
         "predictions": [
-            {"smiles": text, **dict(zip(predictor.columns, values, strict=True)), "error": reason}
+            {SMILES: text, **dict(zip(predictor.columns, values, strict=True)), ERROR: reason}
             for text, values, reason in zip(smiles, predictions.values, predictions.errors, strict=True)
         ],
     }
 
 
 def listed_text(predictor: "Predictor", smiles: list[str], predictions: "Predictions") -> str:
-    """A table with one line for each SMILES."""
+    """Format a table with one line for each SMILES."""
     names = zip(predictor.target_names, predictor.target_units, strict=True)
     header = ["SMILES", *(f"{name} [{unit}]" if unit else name for name, unit in names)]
     failed = any(reason is not None for reason in predictions.errors)
@@ -108,15 +115,14 @@ def _predict_table(predictor: "Predictor", args: argparse.Namespace) -> int:
         progress=not args.quiet,
     )
     if args.json:
-        fields = {"rows": report.rows, "failed": report.failed, "first_failure": report.first_failure}
-        write_json({"model": predictor.name, "output": args.output, **fields})
+        write_json({"model": predictor.name, "output": args.output, **asdict(report)})
     if report.failed == report.rows:
         say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}")
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")
     if not args.quiet:
-        say(f"{report.rows} rows written to {args.output}")
+        say(f"{report.rows} rows written to {args.output}; predictions in {', '.join(report.columns)}")
     return 0
 
 

@@ -1,16 +1,16 @@
-"""Prepare data once, so that training starts at once: fetch them if asked, read them, keep what was made."""
+"""Prepare data before training: download them if asked, read them, and cache the result."""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from molslice.cli.arguments import add_json, positive
+from molslice.cli.arguments import add_json, file_path, worker_count
 from molslice.cli.console import say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.data import Dataset
 
-SUMMARY = "fetch and prepare data"
+SUMMARY = "download and prepare data"
 EXAMPLE = """\
   molslice prepare --config configs/molecule/quickstart.yaml
   molslice prepare --config configs/vision/mnist.yaml --download
@@ -20,20 +20,23 @@ DOWNLOADS = ("pcqm4m", "pcqm4m-v2")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `prepare`."""
+    """Add the arguments of `prepare`."""
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--config", type=Path, metavar="FILE", help="prepare the data of this YAML file")
+    what.add_argument("--config", type=file_path, metavar="FILE", help="prepare the data of this YAML file")
     what.add_argument("--dataset", choices=DOWNLOADS, help="prepare this data set")
-    parser.add_argument("--root", type=Path, metavar="DIR", help="the folder of --dataset")
-    parser.add_argument("--download", action="store_true", help="fetch the data if they are not there")
+    parser.add_argument("--root", type=file_path, metavar="DIR", help="the folder of --dataset")
+    parser.add_argument("--download", action="store_true", help="download the data if they are missing")
     parser.add_argument(
-        "--workers", type=positive, metavar="N", help="processes (default: all cores where it pays)"
+        "--workers",
+        type=worker_count,
+        metavar="N",
+        help="worker processes (default: all cores for large data)",
     )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepare, and print what there is."""
+    """Prepare the data and print the splits."""
     dataset = _of_config(args) if args.config is not None else _of_name(args)
     counts = {split: len(rows) for split, rows in dataset.splits.items()}
     failed, store = len(dataset.errors), getattr(dataset, "store", None)
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         say(dataset.failures)
     if store is not None:
-        say(f"the store is {store.path or 'in memory, as no folder can be written'}")
+        say(f"the store is {store.path or 'in memory, because no folder can be written'}")
     return 0
 
 
@@ -54,7 +57,7 @@ def _of_config(args: argparse.Namespace) -> "Dataset":
     from molslice.data import build_dataset
 
     if args.root is not None:
-        args.usage_error("--root goes with --dataset; a configuration takes --data.root")
+        args.usage_error("--root goes with --dataset; with --config use --data.root")
     workers = [("data.workers", str(args.workers))] if args.workers else []
     data = load_config(args.config, [*args.overrides, *workers]).data
     if args.download:
@@ -63,10 +66,10 @@ def _of_config(args: argparse.Namespace) -> "Dataset":
 
 
 def _download(name: str, options: dict[str, Any]) -> None:
-    """What the data set's classmethod `download(options)` does: fetch what its options name.
+    """Call the data set's classmethod `download(options)`, which downloads the files that its options name.
 
     Raises:
-        MolsliceError: a data set without one, an option that is missing, or whatever `download` says.
+        MolsliceError: The data set has no `download`, an option is missing, or the download failed.
     """
     from molslice.data import DATASETS, require_options
     from molslice.types import MolsliceError
@@ -76,8 +79,8 @@ def _download(name: str, options: dict[str, Any]) -> None:
     if download is None:
         fetched = [other for other in DATASETS.names() if hasattr(DATASETS.find(other), "download")]
         raise MolsliceError(
-            f"the data set {name!r} reads files that are there. {found.how_to_get or 'They are your own'}; "
-            f"--download fetches those of {', '.join(fetched)}, and pcqm4m by --dataset"
+            f"data set {name!r} reads existing files. {found.how_to_get or 'They are your own'}; "
+            f"--download works for {', '.join(fetched)}, and for pcqm4m with --dataset"
         )
     require_options(name, options)
     try:
@@ -87,19 +90,19 @@ def _download(name: str, options: dict[str, Any]) -> None:
 
 
 def _of_name(args: argparse.Namespace) -> "Dataset":
-    from molslice.data.download import download
-    from molslice.data.pcqm4m import Pcqm4m
+    from molslice.data.molecules.ogb_download import download
+    from molslice.data.molecules.pcqm4m import Pcqm4m
     from molslice.types import MolsliceError
 
     given: Path | None = args.root
     if given is None:
         return args.usage_error("--dataset needs --root, the folder of the data")
     if args.overrides:
-        args.usage_error("settings go with --config")
+        args.usage_error("settings need --config")
     root = download(args.dataset, given) if args.download else given
     if not root.exists():
-        raise MolsliceError(f"{root}: no such folder; --download fetches {args.dataset} into it")
-    dataset = Pcqm4m(root=root, workers=args.workers)
+        raise MolsliceError(f"{root}: no such folder; --download downloads {args.dataset} into it")
+    dataset = Pcqm4m(root=root, workers=args.workers or None)
     expected = "v2" if args.dataset == "pcqm4m-v2" else "v1"
     if dataset.version != expected:
         raise MolsliceError(

@@ -1,4 +1,4 @@
-"""Play a trained policy in its environment, told which return to reach.
+"""Play a trained policy in its environment, conditioned on a target return.
 
 The score is D4RL's: 0 for a random policy, 100 for an expert, where the task has a reference.
 """
@@ -6,7 +6,7 @@ The score is D4RL's: 0 for a random policy, 100 for an expert, where the task ha
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, count, positive
+from molslice.cli.arguments import add_device, add_json, add_quiet, count, finite, model_name, positive
 from molslice.cli.console import text_table, write, write_json
 
 SUMMARY = "play a trained policy in its environment"
@@ -17,20 +17,22 @@ TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `rollout`."""
-    parser.add_argument("model", metavar="RUN", help="run folder of a policy")
+    """Add the arguments of `rollout`."""
+    parser.add_argument("model", type=model_name, metavar="RUN", help="run folder of a policy")
     parser.add_argument(
-        "--target-return", type=float, nargs="+", required=True, metavar="R", help="what to ask for"
+        "--target-return", type=finite, nargs="+", required=True, metavar="R", help="returns to condition on"
     )
     parser.add_argument(
         "--env",
         metavar="NAME",
-        help="Gymnasium environment, package.module:Name-v0 where a module registers it "
-        "(default: that of the model's data)",
+        help="Gymnasium environment; package.module:Name-v0 imports the module that registers it "
+        "(default: the registered one that the model's data name)",
     )
-    parser.add_argument("--episodes", type=positive, default=10, metavar="N", help="each (default: 10)")
     parser.add_argument(
-        "--seed", type=count, default=0, metavar="N", help="of the first episode (default: 0)"
+        "--episodes", type=positive, default=10, metavar="N", help="episodes for each return (default: 10)"
+    )
+    parser.add_argument(
+        "--seed", type=count, default=0, metavar="N", help="seed of the first episode (default: 0)"
     )
     add_device(parser)
     add_quiet(parser)
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, and print the returns."""
+    """Play and print the returns."""
     from molslice.inference.load import load_model
     from molslice.inference.rollout import rollout
 
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def result_text(result: dict[str, Any]) -> str:
-    """One line for each target return."""
+    """Format one line for each target return."""
     rows = []
     for target in result["targets"]:
         score = (

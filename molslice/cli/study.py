@@ -1,15 +1,14 @@
 """Show what an attention does: a figure and its numbers, in minutes on a CPU.
 
-The options of a study are its own: molslice study NAME --help lists them. Studies that look at trained models
-train short ones on the embedded data, kept in DIR/runs, unless --runs names others.
+Each study has its own options; molslice study NAME --help lists them. Studies of trained models train small
+ones on the embedded data and keep them in DIR/runs, unless --runs names other models.
 """
 
 import argparse
 import inspect
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from molslice.cli.arguments import HelpFormatter, add_json, add_quiet
+from molslice.cli.arguments import HelpFormatter, add_json, add_quiet, count, file_path
 from molslice.cli.console import say, text_table, write, write_json
 
 if TYPE_CHECKING:
@@ -25,19 +24,19 @@ TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What stands before the name of a study; the rest is read when the study is known."""
-    parser.add_argument("--list", action="store_true", help="list the studies and what each shows")
-    parser.add_argument("study", nargs="?", metavar="NAME", help="the study")
-    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="--out DIR, and its options")
+    """Add the arguments before the options of a study, which are parsed when the study is known."""
+    parser.add_argument("--list", action="store_true", help="list the studies")
+    parser.add_argument("study", nargs="?", metavar="NAME", help="name of the study")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="--out DIR and options")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the studies, or carry one out."""
+    """List the studies or run one."""
     from molslice.studies import STUDIES, run_study
 
     if args.study is None:
         if not args.list:
-            args.usage_error("the name of a study, or --list")
+            args.usage_error("give the name of a study, or --list")
         rows = [(name, STUDIES.find(name).summary) for name in STUDIES.names()]
         write(text_table(("study", "shows"), rows))
         return 0
@@ -83,8 +82,8 @@ def _parser(name: str, known: "dict[str, Option]") -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the files")
-    parser.add_argument("--seed", type=int, default=0, help="of everything drawn at random (default: 0)")
+    parser.add_argument("--out", type=file_path, required=True, metavar="DIR", help="folder for the files")
+    parser.add_argument("--seed", type=count, default=0, help="seed of everything random (default: 0)")
     runs = "run folders or shipped models to study" if study.takes_runs else argparse.SUPPRESS
     parser.add_argument("--runs", nargs="+", default=(), metavar="RUN", help=runs)
     for option in known.values():
@@ -107,7 +106,8 @@ def _metavar(option: "Option") -> str:
 
 
 def _given(words: argparse.Namespace, known: "dict[str, Option]") -> dict[str, Any]:
-    from molslice.studies.options import read_option
+    from molslice.conversion import convert_text
 
     texts = {name: getattr(words, name) for name in known}
-    return {name: read_option(known[name], text) for name, text in texts.items() if text is not None}
+    given = {name: text for name, text in texts.items() if text is not None}
+    return {name: convert_text(text, known[name].type, name) for name, text in given.items()}

@@ -1,48 +1,47 @@
 """Train a model. Any setting of the configuration can be given as --any.dotted.key VALUE."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from molslice.cli.arguments import add_json, add_quiet
+from molslice.cli.arguments import add_json, add_quiet, file_path
 from molslice.cli.console import say, text_table, write, write_json
 
 SUMMARY = "train a model from a configuration file"
 EXAMPLE = """\
   molslice train --config configs/molecule/quickstart.yaml --out runs/first --training.max_minutes 1
   molslice train --config configs/molecule/gap_xtb.yaml --out runs/slices --attention.name slice_sort
-  molslice train --resume --out runs/first        # go on where a stopped run stood"""
+  molslice train --resume --out runs/first        # continue a stopped run"""
 TAKES_OVERRIDES = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `train`."""
+    """Add the arguments of `train`."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="a YAML file; with --resume that of the run"
+        "--config", type=file_path, metavar="FILE", help="YAML file (default with --resume: the run's)"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder to write")
+    parser.add_argument("--out", type=file_path, required=True, metavar="RUN", help="run folder to write")
     parser.add_argument("--resume", action="store_true", help="continue the run in RUN")
-    parser.add_argument("--seed", metavar="N", help="short for the setting seed")
+    parser.add_argument("--seed", metavar="N", help="same as setting seed in the configuration")
     add_quiet(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, and print the errors."""
+    """Train and print the errors."""
     from molslice.config import load_config
-    from molslice.inference.run_folder import CONFIG
+    from molslice.run_folder import CONFIG
     from molslice.training.run import train
 
     path = args.config
     if path is None:
         if not args.resume:
-            args.usage_error("--config is required, unless --resume continues a run")
+            args.usage_error("--config is required unless --resume continues a run")
         path = args.out / CONFIG
     overrides = list(args.overrides)
     if args.seed is not None:
         overrides.append(("seed", args.seed))
     summary = train(load_config(path, overrides), args.out, resume=args.resume, quiet=args.quiet)
-    if not _is_first_process():  # of several that train together, one reports
+    if not _is_first_process():  # one of several processes reports
         return 0
     if args.json:
         write_json(summary)
@@ -60,7 +59,7 @@ def _is_first_process() -> bool:
 
 
 def summary_text(summary: dict[str, Any]) -> str:
-    """Errors of each target on each split, then what it took."""
+    """Format the errors of each target on each split, then the cost."""
     from molslice.tasks.metrics import METRIC_LABELS
 
     label = METRIC_LABELS[summary["metric"]]

@@ -1,6 +1,7 @@
-"""Train, valid and test of labeled rows: what the source says, shares carved from it, or folds.
+"""Train, valid and test splits of labeled rows: those of the source, random fractions, or folds.
 
-Classes keep their shares in every part, as far as their rows can be divided.
+All random divisions are stratified by class. scikit-learn's `StratifiedKFold` assigns other rows to
+the folds, so that comparisons already made could not continue. It also refuses rows without a class.
 """
 
 from collections.abc import Mapping
@@ -15,21 +16,27 @@ __all__ = ["OFFICIAL_TEST", "Division"]
 
 OVER = ("all", "train")
 DEFAULT_TEST_FRACTION = 0.1
-OFFICIAL_TEST = "official_test"  # the split of the source's own test rows where folds are of the others
+OFFICIAL_TEST = "official_test"  # the source's own test rows when folds are made of the other rows
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How rows are divided.
+    """How rows are divided into train, valid and test.
 
-    Without folds the source's own splits stay; `valid_fraction` of its training rows is the valid split and
-    `test_fraction` (0.1 by default) of all its rows the test split, where it has none of its own.
-    With `folds: K`, `fold: k` (from 0) is the test split, the others are divided into train and valid;
-    `fold_over: all` makes folds of all rows, `train` of those that are not the source's test rows, which then
-    are the split `official_test`.
+    Without folds, the splits of the source are kept, and missing ones are drawn from its training rows. With
+    folds, one fold is the test split and the other folds are divided into train and valid.
+
+    Attributes:
+        valid_fraction: fraction of the training rows for the valid split, if the source has none.
+        test_fraction: fraction of all rows for the test split, if the source has none; by default 0.1.
+        seed: seed of the random draws.
+        folds: number of folds K; by default no folds.
+        fold: number of the test fold, 0 to K - 1.
+        fold_over: `all` makes folds of all rows. `train` makes folds of the rows outside the source's test
+            split, which becomes the split `official_test`.
 
     Raises:
-        MolsliceError: a share, a fold or a choice that is none.
+        MolsliceError: invalid fraction, fold or choice.
     """
 
     valid_fraction: float = 0.1
@@ -44,37 +51,44 @@ class Division:
             share = getattr(self, name)
             is_number = isinstance(share, int | float) and not isinstance(share, bool)
             if share is not None and not (is_number and 0 < share < 1):
-                raise MolsliceError(f"{name} must lie between 0 and 1, got {share!r}")
+                raise MolsliceError(f"{name} must be between 0 and 1, got {share!r}")
         if type(self.seed) is not int or self.seed < 0:
-            raise MolsliceError(f"seed of the data must be a whole number from 0 up, got {self.seed!r}")
+            raise MolsliceError(f"seed of the data must be a non-negative integer, got {self.seed!r}")
         if self.fold_over not in OVER:
-            raise MolsliceError(f"fold_over is {self.fold_over!r}; {near_names(str(self.fold_over), OVER)}")
+            raise MolsliceError(
+                f"invalid fold_over {self.fold_over!r}; {near_names(str(self.fold_over), OVER)}"
+            )
         if (self.folds is None) != (self.fold is None):
-            raise MolsliceError(f"folds and fold belong together, got folds={self.folds}, fold={self.fold}")
+            raise MolsliceError(
+                f"folds and fold must be given together, got folds={self.folds}, fold={self.fold}"
+            )
         if self.folds is None or self.fold is None:
             return
         if type(self.folds) is not int or self.folds < 2:
             raise MolsliceError(f"folds must be at least 2, got {self.folds!r}")
         if type(self.fold) is not int or not 0 <= self.fold < self.folds:
-            raise MolsliceError(f"fold must be one of 0 to {self.folds - 1}, got {self.fold!r}")
+            raise MolsliceError(f"fold must be between 0 and {self.folds - 1}, got {self.fold!r}")
         if self.test_fraction is not None:
-            raise MolsliceError("with folds a fold is the test split: leave out test_fraction")
+            raise MolsliceError("test_fraction cannot be used with folds: a fold is the test split")
 
     def divide(self, parts: Mapping[str, np.ndarray], strata: np.ndarray) -> dict[str, np.ndarray]:
-        """The splits, each sorted.
+        """Divide rows into splits.
 
         Args:
-            parts: rows of the splits that the source names: train, and perhaps valid and test.
-            strata: the class of every row of the data set, NaN where it is missing.
+            parts: row numbers of the source's own splits: train, and optionally valid and test.
+            strata: class of every row of the data set, NaN where missing.
+
+        Returns:
+            Sorted row numbers of each split.
 
         Raises:
-            MolsliceError: `test_fraction` of a source with test rows, or too few rows.
+            MolsliceError: `test_fraction` for a source with a test split, or too few rows.
         """
         if self.fold is not None:
             return self._divide_folds(parts, strata)
         splits = dict(parts)
         if "test" in parts and self.test_fraction is not None:
-            raise MolsliceError("the source names its test rows: leave out test_fraction")
+            raise MolsliceError("test_fraction cannot be used: the source has its own test split")
         if "test" not in parts:
             share = DEFAULT_TEST_FRACTION if self.test_fraction is None else self.test_fraction
             splits["train"], splits["test"] = self._hold_out(splits["train"], share, strata, "test")
@@ -90,7 +104,7 @@ class Division:
         pool = np.sort(np.concatenate(list(pooled.values())))
         assert self.folds is not None
         if len(pool) < self.folds:
-            raise MolsliceError(f"{len(pool)} rows do not make {self.folds} folds")
+            raise MolsliceError(f"{len(pool)} rows cannot be divided into {self.folds} folds")
         is_held = np.arange(len(pool)) % self.folds == self.fold
         ordered = self._by_class(pool, strata)
         rest, held = np.sort(ordered[~is_held]), np.sort(ordered[is_held])
@@ -101,18 +115,17 @@ class Division:
     def _hold_out(
         self, rows: np.ndarray, share: float, strata: np.ndarray, name: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The rest and the share, both sorted."""
+        """Hold out a fraction of the rows; returns the rest and the fraction, both sorted."""
         count = round(share * len(rows))
         if not 0 < count < len(rows):
-            raise MolsliceError(f"{share:g} of {len(rows)} rows for the split {name!r} leaves a split empty")
+            raise MolsliceError(f"a fraction {share:g} of {len(rows)} rows for {name!r} leaves a split empty")
         ordered = self._by_class(rows, strata)
         is_held = np.zeros(len(rows), dtype=bool)
-        is_held[((np.arange(count) + 0.5) * len(rows) / count).astype(np.int64)] = (
-            True  # evenly: class by class
-        )
+        # rows are ordered by class, so evenly spaced places are stratified
+        is_held[((np.arange(count) + 0.5) * len(rows) / count).astype(np.int64)] = True
         return np.sort(ordered[~is_held]), np.sort(ordered[is_held])
 
     def _by_class(self, rows: np.ndarray, strata: np.ndarray) -> np.ndarray:
-        """Rows of one class after those of another, at random within a class."""
+        """Sort rows by class, in random order within a class."""
         shuffled = np.random.default_rng(self.seed).permutation(rows)
         return shuffled[np.argsort(strata[shuffled], kind="stable")]

@@ -1,10 +1,8 @@
-"""Sequences end to end in flat arrays, as a folder that is read again, and the data sets made of them."""
+"""Sequences concatenated in flat arrays, their cache, and the base class of data sets of sequences."""
 
 import hashlib
 import json
 import logging
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,8 @@ import numpy as np
 import torch
 
 from molslice.data.base import Dataset
-from molslice.data.store_writer import FAILING, failing_disk
+from molslice.files.atomic import atomic_folder
+from molslice.files.cache import FAILING, failing_disk
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 logger = logging.getLogger(__name__)
@@ -26,13 +25,15 @@ FORMAT = "molslice-sequences-1"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sequences:
-    """Sequences end to end: row r owns `values[offsets[r]:offsets[r + 1]]`.
+    """Concatenated sequences: row r is `values[offsets[r]:offsets[r + 1]]`.
 
-    `values` are integers [sum n] in the smallest type that holds them, or numbers [sum n, F].
+    Attributes:
+        values: integers [sum n] in the smallest type that holds them, or numbers [sum n, F].
+        offsets: start of each row and end of the last one, int64 [rows + 1].
     """
 
     values: np.ndarray
-    offsets: np.ndarray  # int64 [rows + 1]
+    offsets: np.ndarray
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -42,12 +43,12 @@ class Sequences:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each row, int64 [rows]."""
+        """Number of tokens of each row, int64 [rows]."""
         return np.diff(self.offsets)
 
     @classmethod
     def pack(cls, rows: Iterable[np.ndarray | Sequence[int]], dtype: np.dtype | type | str) -> Self:
-        """Put rows end to end as `dtype`.
+        """Concatenate rows as `dtype`.
 
         Raises:
             MolsliceError: an integer that does not fit into `dtype`.
@@ -68,7 +69,7 @@ class Sequences:
         return cls(np.ascontiguousarray(values, dtype=kind), offsets)
 
     def cut(self, max_tokens: int) -> "Sequences":
-        """The same rows, of each the first `max_tokens` tokens; itself where none is longer."""
+        """Truncate each row to `max_tokens` tokens; returns self if no row is longer."""
         lengths = self.lengths
         if not len(lengths) or lengths.max() <= max_tokens:
             return self
@@ -77,9 +78,11 @@ class Sequences:
         return Sequences(np.asarray(self.values[kept]), offsets)
 
     def padded(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The rows side by side [B, N] or [B, N, F], zeros at padding, and their mask; None without padding.
+        """Pad rows to a batch.
 
-        Integers come as int64, numbers as float32.
+        Returns:
+            The values [B, N] or [B, N, F], zero at padding: int64 for integers, float32 for numbers. The mask
+            of real tokens, bool [B, N], or None if there is no padding.
         """
         starts, lengths = self.offsets[rows], self.lengths[rows]
         width = int(lengths.max(initial=1))
@@ -91,7 +94,7 @@ class Sequences:
 
 
 def smallest_type(count: int) -> np.dtype:
-    """The smallest unsigned type that holds the numbers below `count`."""
+    """Smallest unsigned integer type that holds 0 to `count` - 1."""
     return np.min_scalar_type(max(count - 1, 0))
 
 
@@ -99,9 +102,9 @@ class SequenceDataset(Dataset):
     """Sequences with targets; a subclass sets the attributes below and those of `Dataset`.
 
     Attributes:
-        sequences: one sequence a row; an empty one is a row that could not be read.
-        pairs: the second sequence of each row, where a task compares two.
-        labels: float32 [rows, T], NaN where missing.
+        sequences: one sequence per row; empty for a row that could not be read.
+        pairs: second sequence of each row, for tasks that compare two; otherwise None.
+        labels: targets, float32 [rows, T], NaN where missing.
     """
 
     sequences: Sequences
@@ -113,33 +116,39 @@ class SequenceDataset(Dataset):
 
     @property
     def spec(self) -> DataSpec:
-        """What a model has to know of the data."""
+        """Properties of the data that determine the model's inputs and outputs."""
         return self._spec
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Why a row could not be read, by row; what is made has none."""
+        """Row number to the reason why the row could not be read."""
         return self._errors
 
     @property
     def num_tokens(self) -> np.ndarray:
-        """Those of both sequences where there are two; zero where one of them is empty."""
+        """Number of tokens of each row, of both sequences for a pair; 0 if one of them is empty."""
         lengths = self.sequences.lengths
         if self.pairs is None:
             return lengths
         others = self.pairs.lengths
         return np.where((lengths > 0) & (others > 0), lengths + others, 0)
 
+    def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
+        """Those of the sequences."""
+        parts = {"sequences": self.sequences, "pairs": self.pairs}
+        arrays = {name: (part.values, part.offsets) for name, part in parts.items() if part is not None}
+        return {name: " ".join(map(checksum, pair)) for name, pair in arrays.items()}
+
     @property
     def targets(self) -> np.ndarray:
-        """The labels."""
+        """Targets, float32 [rows, T], NaN where missing."""
         return self.labels
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:  # noqa: ARG002
-        """The sequences as one padded batch; nothing in it is random.
+        """Collate sequences into one padded batch; nothing in it is random.
 
         Raises:
-            MolsliceError: no rows, or a row that is not there or could not be read.
+            MolsliceError: no rows, a row out of range, or a row that could not be read.
         """
         rows = checked_rows(rows, self.num_tokens, self.source)
         tokens, mask = self.sequences.padded(rows)
@@ -150,41 +159,48 @@ class SequenceDataset(Dataset):
 
 
 def checked_rows(rows: np.ndarray | Sequence[int], num_tokens: np.ndarray, source: str) -> np.ndarray:
-    """Rows that can be batched, int64, a copy.
+    """Check that rows can be batched, and return a copy, int64 [B].
 
     Raises:
-        MolsliceError: no rows, or a row that is not there or could not be read.
+        MolsliceError: no rows, a row out of range, or a row that could not be read.
     """
     rows = np.array(rows, dtype=np.int64)
     if rows.ndim != 1 or not len(rows):
-        raise MolsliceError(f"a batch takes a list of at least one row, got shape {list(rows.shape)}")
+        raise MolsliceError(f"a batch needs a list of at least one row, got shape {list(rows.shape)}")
     if rows.min() < 0 or rows.max() >= len(num_tokens):
-        raise MolsliceError(f"rows {rows.min()} to {rows.max()} of {source}, of {len(num_tokens)} rows")
+        raise MolsliceError(
+            f"rows {rows.min()} to {rows.max()} are out of range: {source} has {len(num_tokens)} rows"
+        )
     if not num_tokens[rows].all():
         failed = rows[num_tokens[rows] == 0][:5].tolist()
-        raise MolsliceError(f"rows of {source} that could not be read cannot be batched: {failed}")
+        raise MolsliceError(f"cannot batch rows of {source} that could not be read: {failed}")
     return rows
 
 
 def pack_reasons(reasons: Mapping[int, str]) -> dict[str, np.ndarray]:
-    """Why rows could not be read, as arrays to keep."""
+    """Convert the reasons why rows could not be read to arrays for the cache."""
     failed = np.array(list(reasons), np.int64)
     return {"failed": failed, "reasons": np.array(list(reasons.values()), np.str_)}
 
 
 def unpack_reasons(arrays: Mapping[str, np.ndarray]) -> dict[int, str]:
-    """The inverse of `pack_reasons`."""
+    """Invert `pack_reasons`."""
     return dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True))
 
 
 def keep_arrays(
     folders: Sequence[Path], identity: Mapping[str, Any], build: Callable[[], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Arrays that take long to make: made the first time, found again under their identity, memory-mapped.
+    """Load arrays from a cache, memory-mapped, or build them and write them there.
 
-    They lie in the first of `folders` that can be written, under a name from `identity` (what they are made
-    of: file checksums, options), and are written under another name and renamed when whole. Where nothing can
-    be written they stay in memory, with a warning.
+    They are written atomically into the first writable folder. If no folder is writable, they stay in memory,
+    with a warning.
+
+    Args:
+        folders: cache folders, in order of preference.
+        identity: everything that the arrays depend on (file checksums, options), as JSON values. Its hash is
+            the name of the cached folder.
+        build: function that computes the arrays.
 
     Raises:
         MolsliceError: the disk is full or fails.
@@ -200,28 +216,26 @@ def keep_arrays(
         if _write_arrays(folder, name, identity, arrays):
             return _open_arrays(folder / name) or arrays
     tried = ", ".join(map(str, folders)) or "no folder"
-    logger.warning("what was made stays in memory and will be made again: nothing can be kept in %s", tried)
+    logger.warning("cannot write the cache in %s; prepared data stay in memory and are not reused", tried)
     return arrays
 
 
 def _write_arrays(
     folder: Path, name: str, identity: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> bool:
-    part, place = folder / f".{name}.{os.getpid()}.tmp", folder / name
+    place = folder / name
     try:
-        part.mkdir(parents=True, exist_ok=True)
-        for label, array in arrays.items():
-            np.save(part / f"{label}.npy", array)
-        header = {"format": FORMAT, "identity": dict(identity), "arrays": sorted(arrays)}
-        (part / HEADER).write_text(json.dumps(header, indent=2, default=str) + "\n", encoding="utf-8")
-        shutil.rmtree(place, ignore_errors=True)  # damaged, or it would have been found
-        part.replace(place)
+        with atomic_folder(
+            place, replace=True
+        ) as part:  # an existing folder is damaged, or it had been found
+            for label, array in arrays.items():
+                np.save(part / f"{label}.npy", array)
+            header = {"format": FORMAT, "identity": dict(identity), "arrays": sorted(arrays)}
+            (part / HEADER).write_text(json.dumps(header, indent=2, default=str) + "\n", encoding="utf-8")
     except OSError as error:
         if error.errno in FAILING:
             raise MolsliceError(failing_disk(error)) from error
         return _open_arrays(place) is not None  # another process may have been faster
-    finally:
-        shutil.rmtree(part, ignore_errors=True)  # also after Ctrl-C; gone already where all went well
     return True
 
 
@@ -229,11 +243,5 @@ def _open_arrays(place: Path) -> dict[str, np.ndarray] | None:
     try:
         header = json.loads((place / HEADER).read_text(encoding="utf-8"))
         return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in header["arrays"]}
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        EOFError,
-    ):  # the last for a file that was cut to nothing
+    except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError):  # EOFError: an empty file
         return None

@@ -1,12 +1,13 @@
-"""Ways to divide the rows of a data set: at random, by scaffold, by a column."""
+"""Ways to divide the rows of a data set: at random, by scaffold, or by a column."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from molslice.files.tables import Unreadable
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
@@ -19,7 +20,14 @@ OPTIONS = {"random": ("fractions", "seed"), "scaffold": ("fractions",), "column"
 
 @dataclass(frozen=True, slots=True)
 class SplitChoice:
-    """How to divide rows: random, scaffold, column, or files, where each file is a split."""
+    """How to divide rows.
+
+    Attributes:
+        kind: `random`, `scaffold`, `column`, or `files` (each file is a split).
+        fractions: fraction of the rows of each split, for `random` and `scaffold`.
+        seed: seed of a random split.
+        column: name of the column that holds the split of each row, for `column`.
+    """
 
     kind: str
     fractions: dict[str, float] = field(default_factory=dict)
@@ -28,14 +36,18 @@ class SplitChoice:
 
 
 def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]) -> SplitChoice:
-    """Read what a configuration says of the split; `files` are the splits that have a file of their own.
+    """Check the option `split` of a configuration.
+
+    Args:
+        split: name of the kind, or a mapping with `kind` and its options.
+        files: names of the splits that have their own file.
 
     Raises:
-        MolsliceError: unknown kind or option, or one that does not go with the files.
+        MolsliceError: unknown kind or option, or one that cannot be combined with the files.
     """
     if "valid" in files:
         if split is not None:
-            raise MolsliceError("valid_path divides the rows already: leave out split")
+            raise MolsliceError("split cannot be used with valid_path, which already divides the rows")
         return SplitChoice("files")
     choice = dict(split) if isinstance(split, Mapping) else {"kind": split or "random"}
     kind = choice.pop("kind", "random")
@@ -55,9 +67,9 @@ def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]
 
 def _by_column(column: object, files: Collection[str]) -> SplitChoice:
     if not isinstance(column, str):
-        raise MolsliceError(f"a split by column needs column, the name of the column, got {column!r}")
+        raise MolsliceError(f"a split by column needs the option column, a column name; got {column!r}")
     if "test" in files:
-        raise MolsliceError("a split by column and test_path exclude each other")
+        raise MolsliceError("a split by column cannot be combined with test_path")
     return SplitChoice("column", column=column)
 
 
@@ -69,14 +81,14 @@ def _fractions(given: object, names: Sequence[str]) -> dict[str, float]:
         return checked_fractions({name: given.get(name, 0.0) for name in names})
     if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(names):
         return checked_fractions(dict(zip(names, given, strict=True)))
-    raise MolsliceError(f"split fractions must be those of {', '.join(names)}, got {given!r}")
+    raise MolsliceError(f"split fractions must be given for {', '.join(names)}, got {given!r}")
 
 
 def random_split(rows: np.ndarray, fractions: Mapping[str, float], seed: int) -> Splits:
     """Divide rows at random, the same way for the same seed; each split is sorted.
 
     Raises:
-        MolsliceError: fractions that are none, or a split that would be empty.
+        MolsliceError: invalid fractions, or a split that would be empty.
     """
     fractions = checked_fractions(fractions)
     shuffled = np.random.default_rng(seed).permutation(np.asarray(rows, dtype=np.int64))
@@ -88,19 +100,20 @@ def random_split(rows: np.ndarray, fractions: Mapping[str, float], seed: int) ->
 
 
 def scaffold_split(rows: np.ndarray, scaffolds: Sequence[str], fractions: Mapping[str, float]) -> Splits:
-    """Divide rows so that molecules of one scaffold stay together.
+    """Divide rows so that all molecules with the same scaffold are in one split.
 
-    The scaffolds go, the most frequent first (ties in the order of their first row), to the first split that
-    they do not fill beyond its share, as in MoleculeNet (Wu et al., Chem. Sci. 9 (2018) 513); one that fits
-    nowhere goes to the first split.
+    Scaffolds are assigned in order of decreasing frequency (ties in the order of their first row) to the
+    first split whose fraction they do not exceed. A scaffold that fits nowhere goes to the first split.
 
     Args:
-        rows: the rows to divide.
-        scaffolds: the scaffold of each of `rows`.
-        fractions: the share of each split.
+        rows: row numbers to divide.
+        scaffolds: scaffold of each of `rows`.
+        fractions: fraction of the rows of each split.
 
     Raises:
-        MolsliceError: fractions that are none, or a split that would be empty.
+        MolsliceError: invalid fractions, or a split that would be empty.
+
+    Source: MoleculeNet, Wu et al., Chem. Sci. 9 (2018) 513.
     """
     fractions = checked_fractions(fractions)
     groups: dict[str, list[int]] = {}
@@ -115,38 +128,45 @@ def scaffold_split(rows: np.ndarray, scaffolds: Sequence[str], fractions: Mappin
     return _without_empty(arrays, fractions)
 
 
-def column_split(values: Sequence[str], column: str) -> Splits:
-    """Divide rows by what a column says: train, valid or test (val and validation mean valid).
+def column_split(values: Sequence[str], column: str, where: Callable[[int], str]) -> Splits:
+    """Divide rows by a column that holds train, valid or test (val and validation mean valid).
+
+    A row that cannot be read counts as train. It has no target, so it is never used.
+
+    Args:
+        values: cells of the column.
+        column: name of the column.
+        where: function that returns the location of a row, for messages.
 
     Raises:
-        MolsliceError: another word, naming row and word, or no training rows.
+        MolsliceError: any other word, or no training rows.
     """
-    words = [str(value).strip().lower() for value in values]
+    words = ["train" if isinstance(value, Unreadable) else value.strip().lower() for value in values]
     words = [ALIASES.get(word, word) for word in words]
     for row, word in enumerate(words):
         if word not in NAMES:
             raise MolsliceError(
-                f"row {row}, column {column!r}: {values[row]!r} is none of {', '.join(NAMES)}"
+                f"{where(row)}, column {column!r}: {values[row]!r} is not one of {', '.join(NAMES)}"
             )
     array = np.array(words)
     splits = {name: np.flatnonzero(array == name).astype(np.int64) for name in NAMES}
     if not len(splits["train"]):
-        raise MolsliceError(f"column {column!r} puts no row into train")
+        raise MolsliceError(f"column {column!r} assigns no row to train")
     return {name: rows for name, rows in splits.items() if len(rows)}
 
 
 def checked_fractions(fractions: Mapping[str, float]) -> dict[str, float]:
-    """Fractions by split name: not negative, a sum of one, some for train.
+    """Check fractions by split name: between 0 and 1, with sum 1, and positive for train.
 
     Raises:
-        MolsliceError: the message gives the fractions.
+        MolsliceError: invalid fractions.
     """
     values = list(fractions.values())
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not numbers or any(not 0 <= value <= 1 for value in values) or abs(sum(values) - 1) > 1e-6:
-        raise MolsliceError(f"split fractions must lie in [0, 1] and sum to 1, got {dict(fractions)}")
+        raise MolsliceError(f"split fractions must be in [0, 1] and sum to 1, got {dict(fractions)}")
     if not fractions.get("train"):
-        raise MolsliceError(f"split fractions leave nothing to train on: {dict(fractions)}")
+        raise MolsliceError(f"split fractions leave no training rows: {dict(fractions)}")
     return dict(fractions)
 
 
@@ -154,42 +174,52 @@ def _without_empty(splits: Splits, fractions: Mapping[str, float]) -> Splits:
     rows = sum(map(len, splits.values()))
     for name, part in splits.items():
         if fractions[name] and not len(part):
-            raise MolsliceError(f"{fractions[name]:g} of {rows} rows leaves the split {name!r} empty")
+            raise MolsliceError(
+                f"a fraction {fractions[name]:g} of {rows} rows leaves the split {name!r} empty"
+            )
     return {name: part for name, part in splits.items() if len(part)}
 
 
 def checked_seed(seed: object, name: str = "seed") -> int:
-    """A seed, or what is wrong with it."""
+    """Check a seed and return it.
+
+    Raises:
+        MolsliceError: not a non-negative integer.
+    """
     if type(seed) is not int or seed < 0:
-        raise MolsliceError(f"{name} must be a whole number from 0 up, got {seed!r}")
+        raise MolsliceError(f"{name} must be a non-negative integer, got {seed!r}")
     return seed
 
 
 def check_counts(counts: Sequence[object]) -> None:
-    """Refuse what is not how many rows are made for each split."""
+    """Check the numbers of rows to generate for train, valid and test.
+
+    Raises:
+        MolsliceError: not three positive integers.
+    """
     if len(counts) != len(NAMES) or not all(type(count) is int and count > 0 for count in counts):
-        raise MolsliceError(f"counts must be the rows of {', '.join(NAMES)}, got {counts!r}")
+        raise MolsliceError(f"counts must be the number of rows of {', '.join(NAMES)}, got {counts!r}")
 
 
 def split_folders(root: Path) -> dict[str, Path]:
-    """The folder of each split, under whichever of its names; none without one to train on.
+    """Find the folder of each split under any of its names; empty if there is no folder for train.
 
     Raises:
-        MolsliceError: two folders of one split, or `root` cannot be read.
+        MolsliceError: two folders for one split, or `root` cannot be read.
     """
     found: dict[str, list[Path]] = {}
     try:
         folders = sorted(path for path in root.iterdir() if path.is_dir())
     except OSError as error:
-        raise MolsliceError(f"{root}: {error.strerror}") from error
+        raise MolsliceError(f"cannot read {root}: {error.strerror}") from error
     for path in folders:
         name = path.name.lower()
         if (split := ALIASES.get(name, name)) in NAMES:
             found.setdefault(split, []).append(path)
     if "train" not in found:
-        return {}  # its folders are classes, whatever their names
+        return {}  # without train, the folders are classes, even one named test
     for split, paths in found.items():
         if len(paths) > 1:
             names = " and ".join(path.name for path in paths)
-            raise MolsliceError(f"{root}: {names} are both the split {split}; keep one of them")
+            raise MolsliceError(f"{root}: {names} are both names of the split {split}; keep one of them")
     return {split: paths[0] for split, paths in found.items()}

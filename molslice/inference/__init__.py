@@ -1,12 +1,23 @@
-"""From a trained model to numbers.
+"""Use of trained models: prediction, evaluation, generation, rollouts and attention maps.
 
-What lives here: `load.py`, the `Predictor` that turns SMILES into values in the target's unit, and
-`reading.py`, which turns them into arrays for it; `table.py`, the same for CSV files of any length, and
-`submission.py` for PCQM4M's test; `evaluate.py`, the error on a split of a data set; `generate.py`, the text
-of a language model; `rollout.py`, what a policy reaches in its environment; `run_folder.py`, what a run
-folder holds and how it is read and written; `maps.py` and `derivatives.py`, the maps of a model's attentions;
-`json_text.py`, results as JSON; `progress.py`, the bar.
-May import: everything below `training`: `tasks`, `config`, `data`, `model`, `chem`.
-To add a way of using a trained model: a new file here that takes a `Predictor`, and a verb in `molslice.cli`.
-Why so: reading a model never unpickles anything, and prediction has one path, whoever asks.
+Modules:
+    load: The `Predictor`, which predicts from SMILES in the unit of the targets.
+    forward: The precision of every forward pass.
+    reading: Converts SMILES to arrays.
+    table: Predicts CSV files of any length.
+    columns: Names the columns of predictions.
+    evaluate: Measures the error on a split of a data set.
+    submission: Writes submissions to the PCQM4M leaderboard.
+    generate: Continues a text with a language model.
+    rollout: Plays a policy in its environment.
+    maps: Reads the attention maps of a model.
+    derivatives: Computes attention maps by differentiation.
+    json_text: Writes results as JSON.
+    progress: The progress bar.
+
+Imports: `tasks`, `run_folder`, `config`, `data`, `model`, `chem` and the packages below them.
+
+To add a use of trained models, write a function that takes a `Predictor` here, and a verb in `molslice.cli`.
+
+Nothing is unpickled when a model is loaded, and every prediction takes the same path.
 """

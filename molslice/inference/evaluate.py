@@ -7,15 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from molslice.data.base import Dataset, MoleculeDataset
-from molslice.data.pcqm4m import Pcqm4m
-from molslice.data.submission import evaluate_gap
-from molslice.inference.load import Predictor
+from molslice.data.base import Dataset
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.leaderboard import evaluate_gap
+from molslice.data.molecules.pcqm4m import Pcqm4m
+from molslice.inference.load import NOT_FINITE, Predictor
 from molslice.model.count import parameters_by_part
+from molslice.tasks import TASKS
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import DataSpec, MolsliceError
 
 __all__ = ["evaluate"]
+
+KIND_NAMES = {
+    "regression": "regression (numbers)",
+    "classification": "classification (0 or 1)",
+    "multiclass": "one class of several",
+    "tokens": "the next token",
+    "actions": "actions",
+}
 
 
 def evaluate(
@@ -26,29 +36,33 @@ def evaluate(
     atom_permutation: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Predict a split and measure the error against its labels.
+    """Predict a split and compare the predictions with its labels.
 
-    A row without a label counts for no target; a row that cannot be read is counted in `failed`.
+    A row without a label for a target is left out for this target. Rows that cannot be read are counted in
+    `failed`.
 
     Args:
-        predictor: the model.
-        dataset: data with the model's targets.
-        split: the name of one of its splits.
-        atom_permutation: seed of a shuffle of each molecule's atoms, to see what their order is worth.
-        progress: show a bar on standard error.
+        predictor: The model.
+        dataset: Data with the same targets as the model.
+        split: The name of a split of the data.
+        atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
+        progress: Whether to show a bar on standard error.
 
     Returns:
-        `split`, `rows`, `noun` (what a row is), `failed`, `metric`, `targets` (for each: `name`, `unit`,
-        `count`, and the metric), `parameters`, `parameters_without_embeddings`, `seconds`, and of molecules
-        `atoms`, the order of their atoms.
+        `split`, `rows`, `noun` (the name of a row), `failed`, `metric`, `targets` (for each: `name`, `unit`,
+        `count`, and the metric), `parameters`, `parameters_without_embeddings` and `seconds`. For molecules
+        also `atoms`, the order of the atoms.
 
     Raises:
-        MolsliceError: no such split, other targets, classes or vocabulary than the model's, or no labels.
+        MolsliceError: The split does not exist or has no labels, or the data have other targets, classes or
+            another vocabulary than the model.
     """
     _check_targets(predictor, dataset)
     if not isinstance(dataset, MoleculeDataset):
         if atom_permutation is not None:
-            raise MolsliceError(f"atoms are shuffled in molecules, {dataset.source} holds {dataset.noun}")
+            raise MolsliceError(
+                f"atom_permutation needs molecules; the rows of {dataset.source} are {dataset.noun}"
+            )
         return _evaluate_rows(predictor, dataset, split, progress)
     rows = dataset.rows(split)
     labels = np.asarray(dataset.store.targets)[rows].astype(np.float64)
@@ -61,7 +75,9 @@ def evaluate(
         dataset, rows, atom_permutation=atom_permutation, progress=progress
     )
     seconds = time.perf_counter() - start
-    failed = sum(reason is not None for reason in predictions.errors)
+    # a prediction that is not finite counts as infinitely wrong
+    readable = np.array([reason in (None, NOT_FINITE) for reason in predictions.errors])
+    failed = int((~readable).sum())
     if failed == len(rows):
         raise MolsliceError(
             f"no molecule of split {split!r} of {dataset.source} can be read; first: {predictions.errors[0]}"
@@ -73,7 +89,7 @@ def evaluate(
         "noun": dataset.noun,
         "failed": failed,
         "metric": METRIC_NAMES[dataset.kind],
-        "targets": _errors(dataset, labels, predictions.values.astype(np.float64)),
+        "targets": _errors(dataset, labels[readable], predictions.values[readable]),
         "parameters": counts["total"],
         "parameters_without_embeddings": counts["without embeddings"],
         "atoms": predictor.atom_order if atom_permutation is None else f"shuffled, seed {atom_permutation}",
@@ -82,9 +98,7 @@ def evaluate(
 
 
 def _evaluate_rows(predictor: Predictor, dataset: Dataset, split: str, progress: bool) -> dict[str, Any]:
-    """The metrics of the task that the model was trained for."""
-    from molslice.tasks import TASKS  # Lightning comes with it
-
+    """Compute the metrics of the task that the model was trained for."""
     if dataset.spec != predictor.data:
         difference = _difference(dataset.spec, predictor.data)
         raise MolsliceError(f"{dataset.source} is not what the model was trained on: {difference}")
@@ -124,6 +138,11 @@ def _difference(theirs: DataSpec, ours: DataSpec) -> str:
 
 
 def _check_targets(predictor: Predictor, dataset: Dataset) -> None:
+    if dataset.kind != predictor.targets.kind:
+        raise MolsliceError(
+            f"the model is for {KIND_NAMES[predictor.targets.kind]}, the targets of {dataset.source} are for "
+            f"{KIND_NAMES[dataset.kind]}"
+        )
     theirs = tuple(zip(dataset.target_names, dataset.target_units, strict=True))
     ours = tuple(zip(predictor.target_names, predictor.target_units, strict=True))
     if theirs != ours:
@@ -135,8 +154,8 @@ def _check_targets(predictor: Predictor, dataset: Dataset) -> None:
     if tuple(classes) != predictor.targets.classes:
         odd = sorted(set(classes) ^ set(predictor.targets.classes))
         raise MolsliceError(
-            f"the model tells {len(predictor.targets.classes)} classes apart, the data hold {len(classes)}"
-            + (f"; not in both: {', '.join(odd[:5])}" if odd else ", the same ones in another order")
+            f"the model has {len(predictor.targets.classes)} classes, the data have {len(classes)}"
+            + (f"; not in both: {', '.join(odd[:5])}" if odd else ", in another order")
         )
 
 
@@ -146,9 +165,10 @@ def _listed(targets: tuple[tuple[str, str], ...]) -> str:
 
 def _errors(dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
     metric = METRIC_NAMES[dataset.kind]
+    values = values.astype(np.float64)
     result = []
     for index, (name, unit) in enumerate(zip(dataset.target_names, dataset.target_units, strict=True)):
-        present = np.isfinite(labels[:, index]) & np.isfinite(values[:, index])
+        present = np.isfinite(labels[:, index])
         truth, guess = labels[present, index], values[present, index]
         error = _metric(dataset)(guess, truth) if len(truth) else float("nan")
         result.append({"name": name, "unit": unit, "count": int(present.sum()), metric: error})
@@ -156,7 +176,7 @@ def _errors(dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray) ->
 
 
 def _metric(dataset: MoleculeDataset) -> Callable[[np.ndarray, np.ndarray], float]:
-    """The metric of one target; for PCQM4M that of OGB's own evaluator."""
+    """The metric of one target; OGB's own evaluator for PCQM4M."""
     if isinstance(dataset, Pcqm4m):
         return lambda guess, truth: evaluate_gap(dataset.version, truth, guess)
     return mean_absolute_error if dataset.kind == "regression" else roc_auc

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from molslice.data.lexicon import Lexicon
+from molslice.data.text.lexicon import Lexicon
+from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor
 from molslice.inference.progress import progress_bar
 from molslice.model.language import LanguageModel
@@ -20,9 +21,12 @@ __all__ = ["Generation", "generate"]
 class Generation:
     """A continued text.
 
-    `numbers` are the generated tokens in the vocabulary; `unknown` is what of the prompt is not in it, which
-    the model has read as `<unk>`. `forgotten` tokens, of prompt and continuation, were out of the model's
-    reach at the end.
+    Attributes:
+        prompt: The prompt.
+        continuation: The generated text.
+        numbers: The generated tokens as indices into the vocabulary.
+        unknown: The words of the prompt that are not in the vocabulary; the model reads `<unk>` for them.
+        forgotten: Number of tokens at the start that were outside of the model's window at the end.
     """
 
     prompt: str
@@ -33,7 +37,7 @@ class Generation:
 
     @property
     def text(self) -> str:
-        """The prompt and what follows it."""
+        """The prompt and its continuation."""
         return f"{self.prompt}{self.continuation}"
 
 
@@ -47,35 +51,38 @@ def generate(
     seed: int = 0,
     progress: bool = False,
 ) -> Generation:
-    """Draw one token after the other.
+    """Generate tokens one by one.
 
-    A model with `n` positions reads at most the last n tokens: when there are more it begins anew with the
-    last half of them. An attention that has steps keeps a state, the others read all tokens for every new
-    one; both give the same text.
+    A model with `n` positions reads at most n tokens. When the text becomes longer, the window restarts at
+    its last half. An attention with a step form keeps a state; other attentions read the whole window for
+    each new token. Both give the same text.
 
     Args:
-        predictor: a language model.
-        prompt: what to continue; empty is the beginning of a line.
-        tokens: how many to generate.
-        temperature: divides the logits; 0 takes the most probable token each time.
-        top_k: draw from the k most probable tokens alone.
-        seed: of the drawing; the same one gives the same text.
-        progress: show a bar on standard error.
+        predictor: A language model.
+        prompt: The text to continue. An empty prompt is the beginning of a line.
+        tokens: Number of tokens to generate.
+        temperature: Divisor of the logits. 0 always takes the most probable token.
+        top_k: Draw only from the k most probable tokens; None draws from all.
+        seed: Seed of the random draws.
+        progress: Whether to show a bar on standard error.
+
+    Returns:
+        The text and the generated tokens.
 
     Raises:
-        MolsliceError: not a language model, or a number that makes no sense.
+        MolsliceError: The model is not a language model, or a number is out of range.
     """
     model = predictor.model
     if not isinstance(model, LanguageModel):
-        raise MolsliceError(f"{predictor.name} is no language model: it predicts {predictor.target_names}")
+        raise MolsliceError(f"{predictor.name} is not a language model: it predicts {predictor.target_names}")
     _check(tokens, temperature, top_k)
     lexicon = Lexicon.from_mapping(predictor.metadata.get("lexicon"))
     numbers = lexicon.encode(prompt) or [lexicon.line_end]
     given = len(numbers)
     generator = torch.Generator().manual_seed(seed)
-    with torch.inference_mode(), progress_bar(tokens, "tokens", progress) as bar:
+    with float32_inference(predictor.device), progress_bar(tokens, "tokens", progress) as bar:
         for logits in _logits(model, numbers, predictor.device):
-            # rows of the table that no token of the text has are never drawn
+            # embedding rows without a word are never drawn
             chosen = _choose(logits[: len(lexicon)].double().cpu(), temperature, top_k, generator)
             numbers.append(chosen)
             bar.update()
@@ -93,13 +100,13 @@ def _check(tokens: int, temperature: float, top_k: int | None) -> None:
     if tokens < 1:
         raise MolsliceError(f"tokens must be at least 1, got {tokens}")
     if not (math.isfinite(temperature) and temperature >= 0):
-        raise MolsliceError(f"temperature must be zero or positive, got {temperature}")
+        raise MolsliceError(f"temperature must be at least 0, got {temperature}")
     if top_k is not None and top_k < 1:
         raise MolsliceError(f"top_k must be at least 1, got {top_k}")
 
 
 def _logits(model: LanguageModel, numbers: Sequence[int], device: torch.device) -> Iterator[Tensor]:
-    """Logits [V] of the token after `numbers`, again and again, as the caller makes them longer."""
+    """Yield logits [V] of the token after `numbers`, each time the caller has appended to them."""
     longest, start, read, state = model.embedding.max_tokens, -1, 0, None
     while True:
         begin = _window_start(len(numbers), longest)
@@ -117,10 +124,10 @@ def _logits(model: LanguageModel, numbers: Sequence[int], device: torch.device) 
 
 
 def _window_start(count: int, longest: int) -> int:
-    """Of `count` tokens, the first that a model of `longest` positions still reads."""
+    """Return the first of `count` tokens that a model with `longest` positions reads."""
     if count <= longest:
         return 0
-    hop = longest + 1 - max(1, longest // 2)  # one token too many: the last half is kept
+    hop = longest + 1 - max(1, longest // 2)  # when one token is too many, keep the last half
     return math.ceil((count - longest) / hop) * hop
 
 

@@ -1,4 +1,4 @@
-"""Results as JSON that every program reads."""
+"""Results as strict JSON."""
 
 import json
 import math
@@ -10,7 +10,7 @@ __all__ = ["to_json"]
 
 
 def to_json(value: Any) -> str:  # noqa: ANN401
-    """One document; NaN and infinity become null, which is what JSON can say, and paths become text."""
+    """Convert to a JSON document. NaN and infinity become null, and paths become text."""
     return json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -22,8 +22,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, np.ndarray) and value.ndim:
         return [_plain(item) for item in value]
     if getattr(value, "dtype", None) == np.float32:
-        return _plain(float(str(value)))  # the digits that it has, and not those of its double
-    if hasattr(value, "item"):  # scalars of numpy
+        return _plain(float(str(value)))  # the shortest digits of the float32
+    if hasattr(value, "item"):  # numpy scalars
         return _plain(value.item())
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -1,6 +1,6 @@
 """Load a trained model and predict from SMILES."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,37 +9,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molslice.chem.featurize import HARD_MAX_ATOMS
-from molslice.data.base import Dataset, MoleculeDataset
-from molslice.data.batching import collate, ordered_batches
-from molslice.data.store import MoleculeStore
+from molslice.chem.smiles import HARD_MAX_ATOMS
+from molslice.data.base import Dataset
+from molslice.data.batching import ordered_batches
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.collate import collate
+from molslice.data.molecules.store import MoleculeStore
+from molslice.inference.columns import prediction_columns
+from molslice.inference.forward import float32_inference
 from molslice.inference.progress import progress_bar
 from molslice.inference.reading import SmilesReader
-from molslice.inference.run_folder import LoadedRun, read_run
-from molslice.model.spec import ModelSpec
 from molslice.pretrained import find_pretrained, pretrained_names
+from molslice.run_folder import LoadedRun, read_run
 from molslice.types import MolsliceError
 
 __all__ = ["Predictions", "Predictor", "load_model"]
 
-TOKEN_BUDGET = 8192  # padded tokens a batch; bounds memory, 32 molecules of 256 atoms
+TOKEN_BUDGET = 8192  # padded tokens of a batch, such as 32 molecules of 256 atoms; bounds memory
 MAX_ROWS = 256
-REDUCED = {"bf16": torch.bfloat16, "16": torch.float16}
+NOT_FINITE = "the prediction for this molecule is not finite"
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Values in the targets' units, [n, T], NaN where a molecule failed; its reason, None for the others."""
+    """Predictions for n molecules and T targets.
+
+    Attributes:
+        values: [n, T] in the units of the targets; NaN in the rows that failed.
+        errors: For each row, the reason why it failed, or None.
+    """
 
     values: np.ndarray
     errors: list[str | None]
 
 
 class Predictor:
-    """A trained model that predicts in the unit of its targets.
+    """A trained model that predicts in the units of its targets.
 
-    A prediction depends on the molecule alone: not on its neighbors in the batch, nor on the order of the
-    rows. It is deterministic, without dropout.
+    A prediction depends on the molecule only. It does not depend on the other rows of the batch, on their
+    order, on the precision of the training, or on torch's settings such as the default dtype and autocast. It
+    is computed in float32 (see `molslice.inference.forward`), deterministically and without dropout.
+
+    Args:
+        run: The model and its description.
+        name: The name of the model in messages.
+        device: Where to compute.
     """
 
     def __init__(self, run: LoadedRun, name: str, device: torch.device | str = "cpu") -> None:
@@ -52,51 +66,54 @@ class Predictor:
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """Names of the targets, T of them."""
+        """The names of the T targets."""
         return tuple(self.targets.names)
 
     @property
     def target_units(self) -> tuple[str, ...]:
-        """Unit of each target, empty where it has none."""
+        """The unit of each target, "" if it has none."""
         return tuple(self.targets.units)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """`<target>_<unit>` for each target: the names of the columns of a prediction."""
-        pairs = zip(self.target_names, self.target_units, strict=True)
-        return tuple(f"{name}_{unit}" if unit else name for name, unit in pairs)
+        """The column names of a prediction: `<target>_<unit>`, unique (see `prediction_columns`)."""
+        return prediction_columns(self.target_names, self.target_units)
 
     @property
     def atom_order(self) -> str:
-        """The order of atoms that the model was trained on: `canonical` or `input`."""
+        """The order of atoms that the model was trained on, `canonical` or `input`."""
         return str(self.config.data.options.get("atom_order", "canonical"))
 
     def reader(self, workers: int = 0) -> SmilesReader:
-        """What turns SMILES into the arrays that this model was trained on, in `workers` processes.
+        """Return a reader that converts SMILES to the arrays that this model takes.
+
+        Args:
+            workers: Number of worker processes; 0 reads in this process.
 
         Raises:
-            MolsliceError: a model of other data than molecules.
+            MolsliceError: The model was not trained on molecules.
         """
-        if not isinstance(self.config.model, ModelSpec):
+        if "molecules" not in self.config.model.takes:
             raise MolsliceError(
                 f"{self.name} does not take molecules: it was trained on data of {self.config.data.name!r}. "
-                "molslice evaluate measures such a model, on other data of the same kind too"
+                "Use molslice evaluate to measure it on data of the same kind"
             )
         return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers)
 
     def predict(self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False) -> np.ndarray:
-        """Predict for each SMILES, in order, in the unit of the target; NaN where it cannot be read.
+        """Predict each SMILES in the unit of the target.
 
         Args:
-            smiles: the molecules.
-            workers: processes that read SMILES; 0 reads them in this one.
-            progress: show a bar on standard error.
+            smiles: The molecules.
+            workers: Number of processes that read SMILES; 0 reads them in this process.
+            progress: Whether to show a bar on standard error.
 
         Returns:
-            float32 `[n]` for a model of one target, else `[n, T]`. For a classification, probabilities.
+            float32 `[n]` for a model with one target, else `[n, T]`, in the order of `smiles`. NaN for a
+            molecule that cannot be read. For a classification, probabilities.
 
         Raises:
-            MolsliceError: one string instead of a list of them.
+            MolsliceError: `smiles` is a string, bytes, or another type that is not a list of strings.
         """
         values = self.predict_with_errors(smiles, workers=workers, progress=progress).values
         return values[:, 0] if values.shape[1] == 1 else values
@@ -104,14 +121,11 @@ class Predictor:
     def predict_with_errors(
         self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False
     ) -> Predictions:
-        """As `predict`, with the reason for each row that failed, and always `[n, T]`."""
-        if isinstance(smiles, str):
-            raise MolsliceError(
-                f"predict takes a list of SMILES, got the one string {smiles!r}; write [{smiles!r}]"
-            )
+        """Predict as `predict` does; return `[n, T]` values and the reason for each row that failed."""
+        rows = _as_rows(smiles)
         values, errors = [np.empty((0, len(self.target_names)), np.float32)], []
-        with self.reader(workers) as reader, progress_bar(len(smiles), "molecules", progress) as bar:
-            for store in reader.read(_chunks(list(smiles), reader.chunk_rows)):
+        with self.reader(workers) as reader, progress_bar(len(rows), "molecules", progress) as bar:
+            for store in reader.read(_chunks(rows, reader.chunk_rows)):
                 part = self.predict_store(store)
                 values.append(part.values)
                 errors += part.errors
@@ -126,10 +140,9 @@ class Predictor:
         atom_permutation: int | None = None,
         progress: bool = False,
     ) -> Predictions:
-        """Predict rows of a data set; `atom_permutation` seeds a shuffle of each molecule's atoms."""
+        """Predict rows of a data set; `atom_permutation` is the seed of a random order of the atoms."""
         return self.predict_store(dataset.store, rows, atom_permutation=atom_permutation, progress=progress)
 
-    @torch.inference_mode()
     def predict_store(
         self,
         store: MoleculeStore,
@@ -138,22 +151,22 @@ class Predictor:
         atom_permutation: int | None = None,
         progress: bool = False,
     ) -> Predictions:
-        """Predict rows of a store (all of them by default), batched by length, in the order asked for."""
+        """Predict rows of a store (default: all) in batches of similar length; results follow `rows`."""
         rows = np.arange(len(store)) if rows is None else np.asarray(rows, dtype=np.int64)
-        values = np.full((len(rows), len(self.target_names)), np.nan, dtype=np.float32)
         num_atoms = np.asarray(store.num_atoms)[rows]
-        readable = np.flatnonzero(num_atoms)
-        with progress_bar(len(rows), "molecules", progress) as bar:
-            for places in _batches(num_atoms, readable):
-                batch = collate(store, rows[places], atom_permutation=atom_permutation)
-                output = self.model(batch.to(self.device)).prediction
-                values[places] = self.targets.to_unit(output).cpu().numpy()
-                bar.update(len(places))
+        values = self._predict(
+            _batches(num_atoms, np.flatnonzero(num_atoms)),
+            lambda places: collate(store, rows[places], atom_permutation=atom_permutation),
+            lambda prediction, _: self.targets.to_unit(prediction),
+            (len(rows), len(self.target_names)),
+            "molecules" if progress else None,
+        )
         reasons = store.errors
         errors = [None if num_atoms[i] else reasons.get(int(row), "no atoms") for i, row in enumerate(rows)]
+        for i in np.flatnonzero((num_atoms > 0) & ~np.isfinite(values).all(1)):
+            values[i], errors[i] = np.nan, NOT_FINITE
         return Predictions(values, errors)
 
-    @torch.inference_mode()
     def predict_rows(
         self,
         dataset: Dataset,
@@ -163,12 +176,18 @@ class Predictor:
         *,
         progress: bool = False,
     ) -> np.ndarray:
-        """What `results` makes of predictions and batch, float32 [rows, num_results], in the order asked for.
+        """Apply `results` to the predictions of each batch, with the batch sizes of the training.
 
-        Batches are those of the model's training configuration, and so is the precision: what training has
-        reported comes out again.
+        Args:
+            dataset: The data.
+            rows: The rows to predict.
+            results: Takes a prediction and its batch and returns [B, num_results].
+            num_results: Number of results of a row.
+            progress: Whether to show a bar on standard error.
+
+        Returns:
+            float32 [rows, num_results], in the order of `rows`.
         """
-        values = np.full((len(rows), num_results), np.nan, dtype=np.float32)
         training = self.config.training
         batches = ordered_batches(
             dataset.num_tokens[rows],
@@ -176,16 +195,42 @@ class Predictor:
             batch_size=training.batch_size,
             parts=training.accumulate,
         )
-        reduced = REDUCED.get(self.config.trainer.precision)
-        autocast = torch.autocast(self.device.type, reduced, enabled=reduced is not None)
-        with progress_bar(len(rows), dataset.noun, progress) as bar:
+        return self._predict(
+            batches,
+            lambda places: dataset.collate(rows[places]),
+            results,
+            (len(rows), num_results),
+            dataset.noun if progress else None,
+        )
+
+    def _predict(
+        self,
+        batches: Iterable[np.ndarray],
+        collate: Callable[[np.ndarray], Any],
+        results: Callable[[Tensor, Any], Tensor],
+        shape: tuple[int, int],
+        noun: str | None,
+    ) -> np.ndarray:
+        """Compute results, float32 `shape`, NaN in rows of no batch. If `noun` is None, no bar is shown."""
+        values = np.full(shape, np.nan, dtype=np.float32)
+        with progress_bar(shape[0], noun or "", noun is not None) as bar:
             for places in batches:
-                batch = dataset.collate(rows[places]).to(self.device)
-                with autocast:
-                    prediction = self.model(batch).prediction
-                values[places] = results(prediction, batch).float().cpu().numpy()
+                batch = collate(places).to(self.device)
+                with float32_inference(self.device):
+                    values[places] = results(self.model(batch).prediction, batch).float().cpu().numpy()
                 bar.update(len(places))
         return values
+
+
+def _as_rows(smiles: Iterable[str]) -> list[str]:
+    """Return the rows. A string and bytes are sequences too, so they are refused here."""
+    if isinstance(smiles, str):
+        raise MolsliceError(
+            f"predict takes a list of SMILES, got the one string {smiles!r}; write [{smiles!r}]"
+        )
+    if not isinstance(smiles, Iterable) or isinstance(smiles, bytes | bytearray | memoryview | Mapping | Set):
+        raise MolsliceError(f"predict takes a list of SMILES, got {type(smiles).__name__}")
+    return list(smiles)
 
 
 def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
@@ -194,7 +239,7 @@ def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
 
 
 def _batches(num_atoms: np.ndarray, places: np.ndarray) -> Iterator[np.ndarray]:
-    """Places of similar length together, under the token budget; the same places give the same batches."""
+    """Batches of similar length within the token budget; the same places give the same batches."""
     tokens = num_atoms[places] + 1  # the graph token
     for batch in ordered_batches(tokens, token_budget=TOKEN_BUDGET, batch_size=MAX_ROWS):
         yield places[batch]
@@ -204,12 +249,12 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
     """Load a trained model.
 
     Args:
-        name_or_path: a run folder, a checkpoint folder (`model.safetensors` and `config.yaml`), or the
-            name of a model that ships with the package.
-        device: where it computes, for instance `cpu` or `cuda`.
+        name_or_path: A run folder, a checkpoint folder (`model.safetensors` and `config.yaml`), or the name
+            of a model that ships with the package.
+        device: Where to compute, such as `cpu` or `cuda`.
 
     Raises:
-        MolsliceError: neither such a folder nor such a name, or files that are damaged or foreign.
+        MolsliceError: There is no such folder or name, or the files are damaged or not molslice's.
     """
     path = Path(name_or_path)
     if not path.exists():
@@ -221,10 +266,18 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
                 f"molslice are {shipped}"
             )
         path = find_pretrained(str(name_or_path))
-    try:
-        target = torch.device(device)
-        torch.empty(0, device=target)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise MolsliceError(f"device {str(device)!r} cannot be used: {reason}") from error
+    target = _find_device(device)
     return Predictor(read_run(path), name=str(name_or_path), device=target)
+
+
+def _find_device(device: torch.device | str) -> torch.device:
+    """Return the device after making an empty tensor on it."""
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise MolsliceError(f"device {str(device)!r} is not available: {reason}") from error
+    if found.type == "meta":
+        raise MolsliceError("device 'meta' is not available for inference: its tensors have no values")
+    return found

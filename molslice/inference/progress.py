@@ -1,4 +1,4 @@
-"""The progress bar of everything that takes more than two seconds."""
+"""The progress bar of long operations."""
 
 from typing import Any
 
@@ -8,6 +8,6 @@ __all__ = ["progress_bar"]
 
 
 def progress_bar(total: int | None, unit: str, shown: bool = True, **options: Any) -> tqdm:  # noqa: ANN401
-    """A bar on standard error that appears after two seconds; silent when that is not a terminal."""
-    disable = None if shown else True  # None: tqdm looks whether standard error is a terminal
+    """Make a bar on standard error that appears after two seconds, and only on a terminal."""
+    disable = None if shown else True  # None: tqdm checks whether standard error is a terminal
     return tqdm(total=total, unit=f" {unit}", unit_scale=True, delay=2, disable=disable, **options)

@@ -1,4 +1,4 @@
-"""What a trained policy reaches in its environment when it is told what return to reach."""
+"""Play a trained policy in its environment, conditioned on a target return."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from molslice.data.d4rl import TOKENS_A_STEP, normalized_score
+from molslice.data.episodes.d4rl import TOKENS_A_STEP, normalized_score
+from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor
 from molslice.inference.progress import progress_bar
 from molslice.types import EpisodeBatch, MolsliceError
@@ -30,37 +31,37 @@ def rollout(
     seed: int = 0,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Play episodes for each target return, and the mean and spread (over episodes) of what was reached.
+    """Play episodes for each target return.
 
-    An episode ends where the environment ends it, at the latest after the number of steps that the model
-    knows. The same seeds are played for each target.
+    An episode ends when the environment ends it, at the latest after the number of timesteps of the model.
+    Each target is played with the same seeds.
 
     Args:
-        predictor: a model of episodes.
-        target_returns: what to ask for.
-        environment: name of a Gymnasium environment, `package.module:Name-v0` where a module registers it; by
-            default the one that the model's data name.
-        episodes: how many for each target.
-        seed: of the first episode; each following one has the next.
-        progress: show a bar on standard error.
+        predictor: A policy: a model trained on episodes.
+        target_returns: The returns to condition on.
+        environment: The name of a Gymnasium environment, or `package.module:Name-v0` to import the module
+            that registers it. None takes the registered environment that the data of the model name; a module
+            is never imported because a model names it.
+        episodes: Number of episodes for each target.
+        seed: Seed of the first episode. Episode k has seed + k.
+        progress: Whether to show a bar on standard error.
 
     Returns:
-        `environment`, `episodes`, `seed`, `targets` (for each: `target_return`, `return`, `return_std`,
-        `normalized` and `normalized_std`, D4RL's score, None where there is no reference, `length`, and
-        `returns` of all episodes), and `seconds`.
+        `environment`, `episodes`, `seed`, `seconds` and `targets`. For each target: `target_return`, the mean
+        and standard deviation over episodes `return` and `return_std`, D4RL's score `normalized` and
+        `normalized_std` (None without a reference score), the mean `length`, and the `returns` of all
+        episodes.
 
     Raises:
-        MolsliceError: a model of something else, an environment that cannot be made or does not fit it.
+        MolsliceError: The model is not a policy, or the environment cannot be made or does not fit the model.
     """
     if predictor.data.tokens != "steps":
         raise MolsliceError(f"{predictor.name} is not a policy: it was trained on {predictor.data.tokens}")
     if episodes < 1 or not target_returns or not np.isfinite(target_returns).all():
         raise MolsliceError(
-            f"a rollout takes episodes and finite target returns, got {episodes} and {list(target_returns)}"
+            f"a rollout needs episodes and finite target returns, got {episodes} and {list(target_returns)}"
         )
-    name = environment or predictor.config.data.options.get("environment")
-    if not name:
-        raise MolsliceError("the data of the model name no environment; give one, for instance Hopper-v4")
+    name = environment or _environment_of(predictor)
     start, results = time.perf_counter(), []
     with progress_bar(len(target_returns) * episodes, "episodes", progress) as bar:
         for target in target_returns:
@@ -86,7 +87,6 @@ def rollout(
     }
 
 
-@torch.inference_mode()
 def play(
     model: nn.Module,
     environments: Sequence["gymnasium.Env[Any, Any]"],
@@ -95,15 +95,26 @@ def play(
     device: torch.device | str = "cpu",
     tick: Callable[[int], Any] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns and lengths of one episode in each environment, float64 [episodes]; `tick` counts those ended.
+    """Play one episode in each environment, all in step, with shared forward passes.
 
-    All go step by step together and share a forward pass.
+    Args:
+        model: The policy.
+        environments: The environments.
+        target_return: The return to condition on.
+        seeds: A seed for each environment.
+        device: Where to compute.
+        tick: Receives the number of episodes that ended, after each step.
+
+    Returns:
+        The returns and the lengths, float64 [episodes] each.
+
     Source: Chen et al. 2021 (arXiv 2106.01345), algorithm 1.
     """
     data: Any = model.data
     episodes = _Episodes(environments, target_return, seeds, data)
     while len(episodes.running):
-        prediction = model(episodes.seen().to(device)).prediction
+        with float32_inference(device):
+            prediction = model(episodes.seen().to(device)).prediction
         ended = episodes.act(prediction[:, -1].float().cpu().numpy())
         if tick is not None:
             tick(ended)
@@ -111,7 +122,7 @@ def play(
 
 
 class _Episodes:
-    """What has happened so far, in the environment's units, of episodes that are at the same step."""
+    """The history of episodes that are at the same step, in the units of the environment."""
 
     def __init__(
         self,
@@ -132,10 +143,10 @@ class _Episodes:
             self.states[index, 0] = environment.reset(seed=int(seed))[0]
 
     def seen(self) -> EpisodeBatch:
-        """Of the episodes that still run, the last `context` steps, as a window of the data holds them.
+        """Return the last `context` steps of the running episodes, in the format of the data.
 
-        States and actions as they were and the target less the rewards so far; the action that is asked for
-        is zero, and the state before it does not see it.
+        The return-to-go is the target minus the rewards so far. The action to predict is zero, and the model
+        predicts it without seeing it.
         """
         window = np.arange(max(0, self.step + 1 - self.context), self.step + 1)
         place = np.ix_(self.running, window)
@@ -147,7 +158,7 @@ class _Episodes:
         )
 
     def act(self, chosen: np.ndarray) -> int:
-        """Take the actions, [running, A], within the bounds of the action space; how many episodes ended."""
+        """Take the actions [running, A], clipped to the action space; return how many episodes ended."""
         before, going = len(self.running), []
         for index, action in zip(self.running, chosen, strict=True):
             environment = self.environments[int(index)]
@@ -165,12 +176,28 @@ class _Episodes:
         return before - len(going)
 
 
+def _environment_of(predictor: Predictor) -> str:
+    """Return the environment that the data of the model name, which must be registered.
+
+    `module:Name-v0` makes Gymnasium import the module. The user may ask for that, a model may not.
+    """
+    name = predictor.config.data.options.get("environment")
+    if not name:
+        raise MolsliceError("the data of the model name no environment; give one, such as Hopper-v4")
+    if ":" in name:
+        raise MolsliceError(
+            f"{predictor.name} names the environment {name!r}, whose module a model cannot import; if you "
+            "trust that module, give the environment yourself (--env)"
+        )
+    return str(name)
+
+
 def _make(name: str, predictor: Predictor) -> "gymnasium.Env[Any, Any]":
-    """The environment, whose states and actions are vectors as long as the model's."""
+    """Make the environment and check that its states and actions are vectors of the model's sizes."""
     try:
         import gymnasium
     except ImportError as error:
-        raise MolsliceError("playing an environment needs gymnasium: pip install 'molslice[rl]'") from error
+        raise MolsliceError("a rollout needs gymnasium: pip install 'molslice[rl]'") from error
     try:
         environment = gymnasium.make(name, disable_env_checker=True)
     except (gymnasium.error.Error, ImportError) as error:
@@ -181,7 +208,7 @@ def _make(name: str, predictor: Predictor) -> "gymnasium.Env[Any, Any]":
     for what, space, size in sizes:
         if not isinstance(space, gymnasium.spaces.Box) or space.shape != (size,):
             environment.close()
-            raise MolsliceError(f"the {what} of {name} are {space}, those of the model {size} numbers")
+            raise MolsliceError(f"{what} of {name} are {space}, but those of the model are {size} numbers")
     return environment
 
 

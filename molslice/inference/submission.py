@@ -1,9 +1,9 @@
-"""Predict the test splits of PCQM4M and write the files that OGB's leaderboard takes."""
+"""Predict the test splits of PCQM4M and write submissions to OGB's leaderboard."""
 
 from pathlib import Path
 
-from molslice.data.pcqm4m import Pcqm4m
-from molslice.data.submission import SUBMISSIONS, write_submission
+from molslice.data.molecules.leaderboard import SUBMISSIONS, write_submission
+from molslice.data.molecules.pcqm4m import Pcqm4m
 from molslice.inference.load import Predictor
 from molslice.types import MolsliceError
 
@@ -21,19 +21,23 @@ def predict_submission(
     workers: int = 0,
     progress: bool = True,
 ) -> list[Path]:
-    """Write a submission file for every test split of the data in `root`, and return the files.
+    """Write a submission file for each test split of the data in `root`.
 
     Args:
-        predictor: a model with the one target of PCQM4M.
-        root: the folder of the data.
-        folder: where to write; it is made if it is not there.
-        dataset: `pcqm4m` or `pcqm4m-v2`, which the data must be; by default whichever they are.
-        workers: processes for preparing the molecules, 0 for as many as pay.
-        progress: show a bar on standard error.
+        predictor: A model with one target, the gap of PCQM4M.
+        root: The folder of the data.
+        folder: The folder to write to. It is created if needed.
+        dataset: The required version of the data, `pcqm4m` or `pcqm4m-v2`. None accepts both.
+        workers: Number of processes that prepare the molecules; 0 chooses it.
+        progress: Whether to show a bar on standard error.
+
+    Returns:
+        The files.
 
     Raises:
-        MolsliceError: another data set, a model with other targets, or splits that are not OGB's.
-        OSError: a file cannot be written; nothing is left under its name.
+        MolsliceError: The data are of another version, the model has several targets, or the splits are not
+            OGB's.
+        OSError: A file cannot be written. No partial file is left.
     """
     if len(predictor.target_names) != 1:
         raise MolsliceError(
@@ -45,7 +49,7 @@ def predict_submission(
     wanted = {split: rows for (version, split), (_, rows) in SUBMISSIONS.items() if version == data.version}
     for split, rows in wanted.items():
         found = len(data.rows(split))
-        if found != rows:  # known now, and not after hours of predicting
+        if found != rows:  # checked before hours of prediction
             raise MolsliceError(f"split {split!r} of {data.source} has {found} rows, OGB's has {rows}")
     paths = []
     for split in wanted:

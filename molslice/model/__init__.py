@@ -1,11 +1,37 @@
-"""Tokens in, prediction out; knows no data set.
+"""Models: tokens in, predictions out. One file, one model, one configuration name.
 
-What lives here: `spec` (sizes), `embeddings` (integers to tokens), `graph_bias` (S + E), `encoder` (the
-layers, shared by every kind of input), `graphormer` (the molecular model), `gin_virtual` (the baseline),
-`sequence` (words, patches or series in, classes out), `hierarchical` (images in stages), `language` (what
-comes next), `decision` (policies), `build` and `count`.
-May import: `attention`, `ops`, `types`, `registry`, torch, numpy; `gin_virtual` alone imports PyG, and only
-when it is asked for.
-To add a model: one file with a module from a batch to `ModelOutput`, its name in `spec` and `build`.
-Why so: training from a prepared store and predicting from a prepared batch need no chemistry.
+Contents: `base.py` (the interface of a spec), one file for each model, and what models share: `embeddings.py`
+(integers to tokens), `graph_bias.py` (S + E), `encoder.py` (the layers), `count.py`. Models do not depend on
+a data set.
+Imports: `attention`, `ops`, `types`, `registry`, torch, numpy. Only `gin_virtual` imports PyG, when it is
+built.
+To add one: write `my_model.py` with a frozen dataclass `MyModelSpec(ModelSpec)`, without a list to edit. Its
+fields are the options under `model` in a configuration, `takes` declares the kinds of data, and `build`
+constructs the module, which maps a batch to `ModelOutput`. A module declares in `parts` how its children are
+counted, and in `lookup_tables` which of its own parameters are looked up by an integer.
+Reason: training from a prepared store and predicting from a prepared batch need no chemistry.
 """
+
+from torch import nn
+
+from molslice.model.base import AttentionChoice, ModelSpec
+from molslice.registry import Registry
+from molslice.types import DataSpec, MolsliceError
+
+__all__ = ["DEFAULT_MODEL", "MODELS", "AttentionChoice", "ModelSpec", "build_model"]
+
+MODELS = Registry("molslice.model", ModelSpec, "model", suffix="Spec")
+DEFAULT_MODEL = "graphormer"  # if a configuration does not name one
+
+
+def build_model(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> nn.Module:
+    """Construct the module of a spec. Its `forward` takes a batch and returns a `ModelOutput`.
+
+    Raises:
+        MolsliceError: the model does not support the data, the attention or an option is unknown, or the
+            attention does not support the spec.
+    """
+    if data.tokens not in spec.takes:
+        fit = ", ".join(name for name in MODELS.names() if data.tokens in MODELS.find(name).takes)
+        raise MolsliceError(f"model.name {spec.name!r} does not take these data; choices: {fit}")
+    return spec.build(attention, data)

@@ -1,48 +1,37 @@
-"""Parameters by part."""
+"""Counts of parameters by part, and the parameters that are lookup tables. See `molslice.model`."""
+
+from collections.abc import Iterator
 
 from torch import nn
 
-PARTS = {
-    "atom_embedding": "atom embedding",
-    "bond_embedding": "bond embedding",
-    "virtual_node": "virtual node",
-    "virtual_updates": "virtual node",
-    "graph_bias": "graph bias",
-    "encoder": "layers",
-    "layers": "layers",
-    "norms": "layers",
-    "stages": "layers",
-    "merges": "layers",
-    "norm": "layers",
-    "embedding": "embedding",
-    "cls_token": "embedding",
-    "distillation_token": "embedding",
-    "head": "readout",
-    "readout": "readout",
-    "distilled_readout": "readout",
-}
-# tables looked up by an integer of the data; their size follows vocabulary and length, not the model
-EMBEDDINGS = (
-    "atom_embedding",
-    "bond_embedding",
-    "graph_bias.bond_embedding",
-    "graph_bias.distance_embedding",
-    "embedding.table",
-    "embedding.positions",
-)
+
+def lookup_tables(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield the parameters that are looked up by an integer of the data or by a position.
+
+    Their size depends on the vocabulary and the length, not on the model, and weight decay would shrink rows
+    that are rarely looked up. They are the weights of each `nn.Embedding` and the parameters that a module
+    names in `lookup_tables`.
+    """
+    for part in module.modules():
+        names = ("weight",) if isinstance(part, nn.Embedding) else getattr(part, "lookup_tables", ())
+        for name in names:
+            parameter = getattr(part, name)
+            if parameter is not None:
+                yield parameter
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
-    """Trainable parameters of each part, then "total" and "without embeddings".
+    """Count the trainable parameters of each part, then "total" and "without embeddings".
 
-    The last leaves out the tables that data look up (atoms, bonds, degrees, distances; words and positions).
+    The attribute `parts` of the model maps names of children or parameters to names of parts. The last count
+    omits `lookup_tables`.
     """
+    parts = getattr(model, "parts", {})
     counts: dict[str, int] = {}
-    embeddings = 0
     for name, parameter in model.named_parameters():
-        part = PARTS.get(name.split(".")[0], name.split(".")[0])
+        child = name.split(".")[0]
+        part = parts.get(child, child)
         counts[part] = counts.get(part, 0) + parameter.numel()
-        if name.startswith(EMBEDDINGS):
-            embeddings += parameter.numel()
     total = sum(counts.values())
+    embeddings = sum(table.numel() for table in lookup_tables(model))
     return {**counts, "total": total, "without embeddings": total - embeddings}

@@ -1,49 +1,101 @@
-"""A policy as a model of sequences: the return still asked for, state and action of each step are tokens."""
+"""A policy as a sequence model: return-to-go, state and action of each step are tokens."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.encoder import build_encoder, initialize_linear
-from molslice.model.spec import AttentionChoice, DecisionSpec
 from molslice.types import DataSpec, EpisodeBatch, ModelOutput, MolsliceError
 
 TOKENS_A_STEP = 3  # return-to-go, state, action, in this order
 
 
-class DecisionModel(nn.Module):
-    """Tokens R_1, s_1, a_1, R_2, s_2, a_2, ... through a causal encoder; the action a_t is read out at s_t.
+@dataclass(frozen=True, slots=True)
+class DecisionSpec(OneEncoderSpec):
+    """The spec of a return-conditioned policy. See `OneEncoderSpec` for the other fields.
 
-    So it sees the returns and states up to t and the actions before t. Everything in a batch is in the
-    environment's own units: that states are standardized (by the statistics of the training data, which
-    `DataSpec` carries) and returns divided by `return_scale` happens here, for training and acting alike.
-    Where `action_limit` is given the action is limit * tanh(x), else x. Padding may stand anywhere.
-
-    Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, section 3 and algorithm 1), with the
-    norm over the embedded tokens and the learned timesteps of the authors' code.
+    Attributes:
+        return_scale: divisor of returns.
+        action_limit: bound of the absolute value of each action, or None if the action space is unbounded.
 
     Raises:
-        MolsliceError: what the attention cannot serve, an attention without a causal form among them, or
-            actions in the data beyond `action_limit`.
+        MolsliceError: a size is below one, or a scale or limit is not positive.
     """
+
+    takes: ClassVar[tuple[Tokens, ...]] = ("steps",)
+    num_layers: int
+    dim: int
+    ffn_dim: int
+    num_heads: int
+    name: Literal["decision"] = "decision"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    norm: Literal["pre", "post"] = "pre"
+    return_scale: float = 1000.0
+    action_limit: float | None = 1.0
+    activation_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        self.check_sizes(SIZES)
+        for scale in ("return_scale", "action_limit"):
+            value = getattr(self, scale)
+            if value is not None and not 0 < value < float("inf"):
+                raise MolsliceError(f"model.{scale} must be positive and finite, got {value}")
+        self.check_rates()
+
+    @property
+    def is_causal(self) -> bool:
+        """True: an action does not depend on later steps."""
+        return True
+
+    def build(self, attention: AttentionChoice, data: DataSpec) -> "DecisionModel":
+        """Construct the module; see `ModelSpec.build`."""
+        return DecisionModel(self, attention, data)
+
+
+class DecisionModel(nn.Module):
+    """Encode tokens R_1, s_1, a_1, R_2, s_2, a_2, ... causally, and predict action a_t from the token of s_t.
+
+    a_t therefore depends on the returns and states up to t and the actions before t. A batch is in the units
+    of the environment. The model itself standardizes states, by the statistics of the training data in
+    `DataSpec`, and divides returns by `return_scale`, in training and in rollouts. With `action_limit` the
+    action is limit * tanh(x), otherwise x. Padding may be anywhere.
+
+    Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, section 3 and algorithm 1), with the
+    norm of the embedded tokens and the learned timesteps of the authors' code.
+
+    Raises:
+        MolsliceError: the attention does not support the spec, for example lacks a causal form, or actions in
+            the data exceed `action_limit`.
+    """
+
+    parts: ClassVar[Mapping[str, str]] = MappingProxyType({"encoder": "layers"})
 
     def __init__(self, spec: DecisionSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
         self.spec, self.data = spec, data
         _check_limit(spec, data)
         self.embedding = EpisodeEmbedding(spec, data)
-        self.encoder = build_encoder(spec, attention, causal=True, max_tokens=data.max_tokens)
+        self.encoder = build_encoder(spec, attention, causal=spec.is_causal, max_tokens=data.max_tokens)
         self.readout = nn.Linear(spec.dim, data.num_outputs)
         initialize_linear(self.encoder)
         initialize_linear(self.readout)
 
     def forward(self, batch: EpisodeBatch) -> ModelOutput:
-        """The action at every step [B, S, A] as `prediction`, in its own unit; arbitrary at padding.
+        """Predict the action of each step.
+
+        Returns:
+            Actions [B, S, A] as `prediction`, in their own unit, arbitrary at padding.
 
         Raises:
-            MolsliceError: more steps than the context that the model was built for.
+            MolsliceError: there are more steps than the context of the model.
         """
         steps, context = batch.states.shape[1], (self.data.max_tokens or 0) // TOKENS_A_STEP
         if steps > context:
@@ -56,15 +108,15 @@ class DecisionModel(nn.Module):
 
 
 class EpisodeEmbedding(nn.Module):
-    """Each kind of token by a linear map of its own, plus the timestep, which the three of a step share.
+    """Embed each kind of token by its own linear map, and add the timestep that the tokens of a step share.
 
-    The maps and the table start as torch makes them, as in the authors' code: in what goes through the norm
-    the one number of the return then weighs about as much as the state and the timestep.
+    The maps and the table keep PyTorch's initialization, as in the authors' code. After the norm, the single
+    number of the return then has about the same weight as the state and the timestep.
     """
 
     def __init__(self, spec: DecisionSpec, data: DataSpec) -> None:
         super().__init__()
-        assert data.channels is not None  # `DataSpec` has checked it
+        assert data.channels is not None  # checked in `DataSpec`
         assert data.timesteps is not None
         self.return_scale = spec.return_scale
         self.return_to_go = nn.Linear(1, spec.dim)
@@ -76,11 +128,11 @@ class EpisodeEmbedding(nn.Module):
         self.state_std: Tensor
         for name, default in (("state_mean", 0.0), ("state_std", 1.0)):
             values = data.statistics.get(name, (default,) * data.channels)
-            # they travel in the data's description, beside the weights
+            # saved in the data spec, next to the weights
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32), persistent=False)
 
     def forward(self, batch: EpisodeBatch) -> Float[Tensor, "B N D"]:
-        """Three tokens a step; what stands at padding is arbitrary, but never NaN."""
+        """Return three tokens per step, arbitrary but not NaN at padding."""
         returns, states, actions = batch.returns_to_go[..., None], batch.states, batch.actions
         timesteps = batch.timesteps
         if batch.step_mask is not None:
@@ -102,7 +154,7 @@ class EpisodeEmbedding(nn.Module):
 
 
 def _check_limit(spec: DecisionSpec, data: DataSpec) -> None:
-    """An action that the model can never return must not be asked of it; rounding is no such."""
+    """Raise an error for actions in the data beyond the limit, up to rounding."""
     bounds = [*data.statistics.get("action_low", ()), *data.statistics.get("action_high", ())]
     largest = max(map(abs, bounds), default=0.0)
     if (

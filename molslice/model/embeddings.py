@@ -1,4 +1,6 @@
-"""Tables that turn integers of the store into vectors."""
+"""Embedding tables for the integer features of a store."""
+
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -13,12 +15,14 @@ MAX_DEGREE = 11
 
 
 class FeatureEmbedding(nn.Module):
-    """The sum of one embedding for each categorical feature, all in one table.
+    """The sum of one embedding for each categorical feature, in one table.
 
-    With exact vocabularies the table has sum(sizes) rows. `legacy_vocab` rebuilds the published one: 512
-    slots a feature and one for padding, of which molecules can reach 9 to 32 in a hundred at most.
-    Rows start normal with variance 1 / F, so that a sum of F of them has variance one.
+    With exact vocabularies the table has sum(sizes) rows. `legacy_vocab` rebuilds the published table: 512
+    rows per feature and one for padding, of which molecules can use 9 to 32 in a hundred at most. Rows are
+    initialized with variance 1 / F, so that the sum of F rows has variance one.
     """
+
+    lookup_tables: ClassVar[tuple[str, ...]] = ("weight",)
 
     starts: Tensor
     sizes: Tensor
@@ -33,18 +37,21 @@ class FeatureEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=len(sizes) ** -0.5)
 
     def forward(self, features: UInt8[Tensor, "*rows F"]) -> Float[Tensor, "*rows D"]:
-        """Embed features; entries beyond a vocabulary count as its unknown, the last entry."""
+        """Embed features. Values beyond a vocabulary use the last entry, its unknown."""
         slots = torch.minimum(features.long(), self.sizes - 1) + self.starts
         flat = F.embedding_bag(slots.flatten(0, -2), self.weight, mode="sum")
         return flat.unflatten(0, slots.shape[:-1])
 
 
 class AtomEmbedding(nn.Module):
-    """One token an atom: atom features and degree (centrality encoding), after the graph token.
+    """One token per atom, after the graph token: the sum of atom features and degree (centrality encoding).
 
-    Source: Ying et al. 2021, section 3.1.1. Molecular graphs are undirected, so one degree table does what
-    the published code does with two; `legacy_vocab` keeps both.
+    Source: Ying et al. 2021, section 3.1.1. Molecular graphs are undirected, so one degree table is
+    equivalent to the two of the published code; `legacy_vocab` keeps both. Degrees above `MAX_DEGREE` share
+    its row, also with `legacy_vocab`.
     """
+
+    lookup_tables: ClassVar[tuple[str, ...]] = ("graph_token",)
 
     def __init__(self, dim: int, *, legacy_vocab: bool = False) -> None:
         super().__init__()
@@ -58,7 +65,7 @@ class AtomEmbedding(nn.Module):
         nn.init.normal_(self.graph_token, std=0.1)
 
     def forward(self, atoms: UInt8[Tensor, "B A 9"], neighbors: Neighbors) -> Float[Tensor, "B N D"]:
-        """Tokens [B, 1 + A, D]."""
+        """Return tokens [B, 1 + A, D]."""
         degree: Int[Tensor, "B A"] = (neighbors.atom >= 0).sum(-1).clamp(max=MAX_DEGREE)
         tokens = self.features(atoms)
         for table in self.degree:

@@ -1,4 +1,4 @@
-"""The encoder that molecules, sequences, images and series share: attention and feed-forward, L times."""
+"""The encoder of molecules, sequences, images and series: L layers of attention and feed-forward network."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
-from molslice.model.spec import AttentionChoice, OneEncoderSpec
+from molslice.model.base import AttentionChoice, OneEncoderSpec
 from molslice.ops.masked import pair_softmax
 from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
 
 class FeedForward(nn.Module):
-    """W_2 gelu(W_1 x): applied to every token alike."""
+    """W_2 gelu(W_1 x), applied to each token."""
 
     def __init__(self, dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__()
@@ -24,16 +24,16 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
-        """The same shape as the input."""
+        """Return a tensor of the same shape."""
         return self.outer(self.dropout(nn.functional.gelu(self.inner(tokens))))
 
 
 class EncoderLayer(nn.Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)); with `norm="post"` norm(x + f(x)) instead.
 
-    In training `drop_path` is the probability with which a row goes without f (stochastic depth, Huang et al.
-    2016, arXiv 1603.09382), the others taking f / (1 - drop_path). `ffn_scale` starts a learned factor for
-    each channel of the feed-forward part (LayerScale, Touvron et al. 2021, arXiv 2103.17239).
+    In training, `drop_path` is the probability that a row skips f (stochastic depth, Huang et al. 2016, arXiv
+    1603.09382); the other rows add f / (1 - drop_path). `ffn_scale` is the initial value of a learned factor
+    for each channel of the feed-forward network (LayerScale, Touvron et al. 2021, arXiv 2103.17239).
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Tokens of the next layer, with what the attention adds to the loss and hands on."""
+        """Return the tokens of the next layer, with the penalty and carry of the attention."""
         mixed = self.attention(self.attention_norm(tokens) if self.norm_first else tokens, context)
         return mixed._replace(tokens=self._add(tokens, mixed.tokens))
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
-        """The token that comes next, and what the attention remembers of it."""
+        """Return the output for the next token, and the next state of the attention."""
         mixed, state = self.attention.step(self.attention_norm(token) if self.norm_first else token, state)
         return self._add(token[:, None], mixed[:, None])[:, 0], state
 
@@ -84,11 +84,26 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """L layers around one attention, and a last norm. Knows no task and no data set.
+    """L layers with one attention, and a final norm. Independent of task and data set.
 
-    `pair_bias` says whether the caller will give one; the attention chooses how it enters unless the
-    configuration does. Where it enters by `mix`, softmax(S + E) is computed here, once a batch. `drop_path`
-    and `ffn_scale` are those of the layers, one rate for each.
+    Args:
+        attention: the attention, its options and its pair bias mode.
+        dim: width of the tokens.
+        num_layers: number of layers.
+        num_heads: number of heads of the attention.
+        ffn_dim: hidden width of the feed-forward network.
+        dropout: dropout rate of tokens.
+        attention_dropout: dropout rate in the attention.
+        norm: whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
+        uses_pair_bias: whether `forward` gets a pair bias. Its mode is that of `attention`, or the preferred
+            one. With `mix`, softmax(S + E) is computed once per batch.
+        causal: whether a token depends only on itself and tokens before it.
+        max_tokens: upper limit of N, for attentions whose parameters depend on it.
+        activation_checkpointing: recompute layers in the backward pass to save memory.
+        drop_path: rate of stochastic depth of each layer.
+        ffn_scale: initial value of LayerScale, or None for no LayerScale.
+        last_norm: whether there is a final norm.
+        qkv_bias: whether the maps to query, key and value have a bias.
     """
 
     def __init__(
@@ -102,18 +117,19 @@ class Encoder(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         norm: Literal["pre", "post"] = "pre",
-        pair_bias: bool = False,
+        uses_pair_bias: bool = False,
         causal: bool = False,
         max_tokens: int | None = None,
         activation_checkpointing: bool = False,
         drop_path: Sequence[float] | None = None,
         ffn_scale: float | None = None,
         last_norm: bool = True,
+        qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         rates = [0.0] * num_layers if drop_path is None else drop_path
         preferred = ATTENTIONS.find(attention.name).traits.preferred_pair_bias
-        self.pair_bias = (attention.pair_bias or preferred) if pair_bias else "none"
+        self.pair_bias_mode = (attention.pair_bias or preferred) if uses_pair_bias else "none"
         self.activation_checkpointing = activation_checkpointing
         self.layers = nn.ModuleList()
         for layer in range(num_layers):
@@ -124,8 +140,9 @@ class Encoder(nn.Module):
                 num_layers=num_layers,
                 dropout=attention_dropout,
                 causal=causal,
-                pair_bias=self.pair_bias,
+                pair_bias_mode=self.pair_bias_mode,
                 max_tokens=max_tokens,
+                qkv_bias=qkv_bias,
             )
             mixer = build_attention(attention.name, spec, attention.options)
             self.layers.append(EncoderLayer(mixer, dim, ffn_dim, dropout, norm, rates[layer], ffn_scale))
@@ -138,14 +155,21 @@ class Encoder(nn.Module):
         token_mask: Bool[Tensor, "B N"] | None = None,
         pair_bias: Float[Tensor, "B H N N"] | None = None,
     ) -> AttentionOutput:
-        """Encoded tokens [B, N, D] and the sum of the layers' penalties; values at padding are arbitrary.
+        """Encode tokens.
 
-        Without a mask every token is real, and an attention may take kernels that know no mask.
+        Args:
+            tokens: tokens [B, N, D].
+            token_mask: True at real tokens [B, N]. None if all tokens are real, which allows kernels without
+                a mask.
+            pair_bias: S + E [B, H, N, N], if `uses_pair_bias`.
+
+        Returns:
+            Encoded tokens [B, N, D], arbitrary at padding, and the sum of the penalties of the layers.
         """
         all_real, weights = token_mask is None, None
         if token_mask is None:
             token_mask = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
-        if self.pair_bias == "mix" and pair_bias is not None:
+        if self.pair_bias_mode == "mix" and pair_bias is not None:
             weights = pair_softmax(pair_bias, token_mask)
         context = TokenContext(token_mask, pair_bias, weights, all_real=all_real)
         tokens, penalty = self.dropout(tokens), None
@@ -161,21 +185,21 @@ class Encoder(nn.Module):
 
     @property
     def has_steps(self) -> bool:
-        """Whether a causal encoder with this attention also runs token by token; see `Attention.step`."""
+        """Whether the encoder, if causal, also runs one token at a time; see `Attention.step`."""
         return all(layer.attention.has_steps for layer in self._typed_layers())
 
     def init_state(self, batch: int) -> tuple[State, ...]:
-        """What `step` starts from: `batch` sequences without a token, layer by layer.
+        """Return the initial state of `step` for `batch` sequences without tokens, one entry per layer.
 
         Raises:
-            MolsliceError: not causal, or an attention without steps.
+            MolsliceError: the encoder is not causal, or its attention has no steps.
         """
         return tuple(layer.attention.init_state(batch) for layer in self._typed_layers())
 
     def step(
         self, token: Float[Tensor, "B D"], states: tuple[State, ...]
     ) -> tuple[Float[Tensor, "B D"], tuple[State, ...]]:
-        """The encoded token that comes next, as `forward` gives it in evaluation, and the states after it."""
+        """Return the encoded next token, equal to `forward` in evaluation, and the next states."""
         token, following = self.dropout(token), []
         for layer, state in zip(self._typed_layers(), states, strict=True):
             token, state = layer.step(token, state)
@@ -191,13 +215,14 @@ def build_encoder(
     attention: AttentionChoice,
     *,
     causal: bool = False,
-    pair_bias: bool = False,
+    uses_pair_bias: bool = False,
     max_tokens: int | None = None,
     drop_path: Sequence[float] | None = None,
+    qkv_bias: bool = True,
 ) -> Encoder:
-    """The encoder of the sizes that a model's spec asks for."""
+    """Build the encoder of a model's spec."""
     if spec.dim is None or spec.num_layers is None or spec.num_heads is None or spec.ffn_dim is None:
-        raise AssertionError("a spec fills its sizes when it is built")
+        raise AssertionError("a spec sets its sizes when it is built")
     return Encoder(
         attention,
         dim=spec.dim,
@@ -207,23 +232,28 @@ def build_encoder(
         dropout=spec.dropout,
         attention_dropout=spec.attention_dropout,
         norm=spec.norm,
-        pair_bias=pair_bias,
+        uses_pair_bias=uses_pair_bias,
         causal=causal,
         max_tokens=max_tokens,
         activation_checkpointing=spec.activation_checkpointing,
         drop_path=drop_path,
+        qkv_bias=qkv_bias,
     )
 
 
 def drop_path_rates(last: float, num_layers: int) -> list[float]:
-    """The rate of each layer, from 0 in the first to `last`, as DeiT and Flowformer have it."""
+    """Return the rate of each layer, from 0 in the first to `last`, as in DeiT and Flowformer."""
     return [last * layer / max(1, num_layers - 1) for layer in range(num_layers)]
 
 
 def initialize_linear(module: nn.Module) -> None:
-    """Glorot's start for every linear map, biases zero."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.xavier_uniform_(part.weight)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
+    """Initialize linear maps by Glorot's rule with zero biases; an attention initializes itself."""
+    if isinstance(module, Attention):
+        module.reset_parameters()
+        return
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    for child in module.children():
+        initialize_linear(child)

@@ -1,17 +1,39 @@
-"""GIN with a virtual node: the baseline that OGB publishes beside PCQM4M-LSC, in PyG's layers.
+"""GIN with a virtual node: the baseline of PCQM4M-LSC published by OGB, in layers of PyG.
 
-Source: Xu et al. 2019, "How Powerful are Graph Neural Networks?"; Gilmer et al. 2017 for the virtual node;
-Hu et al. 2021, "OGB-LSC", for the form and the sizes (5 layers of 600: 6.66 M parameters).
+Source: Xu et al. 2019, "How Powerful are Graph Neural Networks?"; Gilmer et al. 2017 for the virtual node; Hu
+et al. 2021, "OGB-LSC", for the form and the sizes (5 layers of 600: 6.66 M parameters).
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GINEConv, global_add_pool
 
+from molslice.model.base import AttentionChoice
 from molslice.model.embeddings import FeatureEmbedding
-from molslice.model.spec import ModelSpec
+from molslice.model.graphormer import GraphormerSpec
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
-from molslice.types import ModelOutput, MoleculeBatch
+from molslice.types import DataSpec, ModelOutput, MoleculeBatch
+
+
+@dataclass(frozen=True, slots=True)
+class GinVirtualSpec(GraphormerSpec):
+    """The spec of the baseline, with `dim`, `num_layers` and `dropout`.
+
+    The other options of a Graphormer are accepted and unused, so that a comparison can use one configuration
+    for both models.
+    """
+
+    needed: ClassVar[tuple[str, ...]] = ("num_layers", "dim")
+
+    name: Literal["gin_virtual"] = "gin_virtual"
+
+    def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:  # noqa: ARG002
+        """Construct the module, which has no attention; see `ModelSpec.build`."""
+        return GinVirtual(self, data)
 
 
 def _two_layers(dim: int, *, last_norm: bool) -> nn.Sequential:
@@ -23,13 +45,26 @@ class GinVirtual(nn.Module):
     """Message passing h_i <- MLP((1 + eps) h_i + sum over bonds of relu(h_j + e_ij)) with a virtual node.
 
     The virtual node is added to every atom before a layer and updated between layers from the sum of the
-    atoms; the prediction is a linear map of the sum of the last atom states.
+    atoms. The prediction is a linear map of the sum of the last atom states.
     """
 
-    def __init__(self, spec: ModelSpec, num_targets: int) -> None:
+    parts: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "atom_embedding": "atom embedding",
+            "bond_embedding": "bond embedding",
+            "virtual_node": "virtual node",
+            "virtual_updates": "virtual node",
+            "norms": "layers",
+        }
+    )
+
+    def __init__(self, spec: GinVirtualSpec, data: DataSpec) -> None:
+        # importing PyG takes seconds, and reading a configuration does not need it
+        from torch_geometric.nn import GINEConv, global_add_pool
+
         super().__init__()
         if spec.dim is None or spec.num_layers is None:
-            raise AssertionError("ModelSpec fills its sizes when it is built")
+            raise AssertionError("a spec sets its sizes when it is built")
         dim, depth = spec.dim, spec.num_layers
         self.spec = spec
         self.atom_embedding = FeatureEmbedding(ATOM_FEATURE_SIZES, dim)
@@ -43,7 +78,8 @@ class GinVirtual(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm1d(dim) for _ in range(depth))
         self.virtual_updates = nn.ModuleList(_two_layers(dim, last_norm=True) for _ in range(depth - 1))
         self.dropout = nn.Dropout(spec.dropout)
-        self.readout = nn.Linear(dim, num_targets)
+        self.readout = nn.Linear(dim, data.num_outputs)
+        self._sum_atoms = global_add_pool
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: [B, T], standardized, without unit."""
@@ -59,14 +95,14 @@ class GinVirtual(nn.Module):
             state = norm(layer(atoms, edges, self.bond_embedding[index](bond_features)))
             if index < len(self.virtual_updates):
                 state = torch.relu(state)
-                pooled = global_add_pool(atoms, graph, size=molecules)
+                pooled = self._sum_atoms(atoms, graph, size=molecules)
                 virtual = self.dropout(self.virtual_updates[index](pooled + virtual))
             atoms = self.dropout(state)
-        return ModelOutput(self.readout(global_add_pool(atoms, graph, size=molecules)))
+        return ModelOutput(self.readout(self._sum_atoms(atoms, graph, size=molecules)))
 
     @staticmethod
     def _directed_edges(batch: MoleculeBatch) -> tuple[Tensor, Tensor]:
-        """Edges [2, 2 M] between the real atoms in one list, each bond in both directions."""
+        """Return the edges [2, 2 M] between the real atoms of all molecules, each bond in both directions."""
         sizes = batch.atom_mask.sum(1)
         first = (sizes.cumsum(0) - sizes)[batch.bond_index[:, 0].long()]
         begin, end = first + batch.bond_index[:, 1], first + batch.bond_index[:, 2]

@@ -1,8 +1,8 @@
-"""The pair bias S + E of a molecular graph: how far two atoms are, and over which bonds.
+"""The pair bias S + E of a molecular graph, from distances between atoms and the bonds between them.
 
 Source: Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?", sections 3.1.2
-(spatial encoding, equation 6) and 3.1.3 (edge encoding, equation 7), and the authors' released code where
-the paper is silent (five hops, one H x H weight a hop, division by the number of hops counted).
+(spatial encoding, equation 6) and 3.1.3 (edge encoding, equation 7). Details that the paper leaves open
+follow the authors' code: five hops, one H x H weight per hop, division by the number of hops counted.
 """
 
 import torch
@@ -15,18 +15,22 @@ from molslice.ops.paths import ShortestPaths
 from molslice.ops.vocabulary import BOND_FEATURE_SIZES
 
 MAX_HOPS = 5
-# The longest distance with a slot of its own; PCQM4M has at most 52 atoms. Longer ones share the last.
+# The longest distance with its own slot; longer ones share it. PCQM4M has at most 52 atoms.
 MAX_DISTANCE = 50
 LEGACY_DISTANCES, LEGACY_HOPS = 512, 128
 
 
 class PathLevels:
-    """The pairs of a batch sorted by distance; integers only, nothing to differentiate.
+    """The pairs of atoms of a batch sorted by distance, as integers without gradients.
 
-    `order` lists all pairs (flat positions in [B, A, A]): those without a path first, then distance 0, 1, 2,
-    ...; `sizes` says how many there are of each. `steps[d - 1]` holds for the pairs at distance d = 1..5 the
-    place of the pair one step shorter among those of its distance, and the last bond of the path. `beyond`
-    holds for the pairs farther apart the place of their path's first five bonds among those at distance 5.
+    Attributes:
+        order: all pairs as flat positions in [B, A, A]: those without a path first, then distance 0, 1, 2,
+            ...
+        sizes: number of pairs at each distance, in the order of `order`.
+        steps: for the pairs at distance d = 1..5, `steps[d - 1]` has the place of the pair one step shorter
+            among the pairs at its distance, and the last bond of the path.
+        beyond: for pairs farther apart, the place of the first five bonds of their path among the pairs at
+            distance 5.
     """
 
     def __init__(self, paths: ShortestPaths, max_hops: int = MAX_HOPS) -> None:
@@ -41,7 +45,7 @@ class PathLevels:
         self.steps: list[tuple[Tensor, Tensor]] = []
         beyond = [everything[:0]]
         for hop, pairs in enumerate(self.order.split(self.sizes), start=-1):
-            if hop > max_hops:  # bonds beyond the last hop counted add nothing
+            if hop > max_hops:  # bonds beyond the last hop are not counted
                 place[pairs] = place[shorter[pairs]]
                 beyond.append(place[pairs])
             elif hop >= 0:
@@ -52,13 +56,15 @@ class PathLevels:
 
 
 class GraphBias(nn.Module):
-    """S + E for all pairs of tokens, the graph token being token 0.
+    """S + E for all pairs of tokens, with the graph token as token 0.
 
-    S(i, j) = b[distance(i, j)], a slot of its own for pairs without a path, and one learned scalar t a head
-    for every pair with the graph token.
-    E(i, j) = 1 / n sum over h = 1..n of W_h e(bond h of the path), n = min(distance, 5), e the mean of the
-    embeddings of the bond's three features. Computed hop by hop for all pairs of the batch at that distance
-    together, the sum for (i, j) being that for (i, previous) plus W_n e(last bond).
+    S(i, j) = b[distance(i, j)], with a separate slot for pairs without a path, and one learned scalar t per
+    head for each pair with the graph token.
+
+    E(i, j) = 1 / n sum over h = 1..n of W_h e(bond h of the path), with n = min(distance, 5) and e the mean
+    of the embeddings of the three features of the bond. It is computed hop by hop for all pairs of the batch
+    at one distance: the sum for (i, j) is that for (i, previous) plus W_n e(last bond). The path among
+    equally short ones is selected as in `molslice.ops.paths`, which differs from the released code.
     """
 
     def __init__(self, num_heads: int, *, legacy_vocab: bool = False) -> None:
@@ -70,29 +76,29 @@ class GraphBias(nn.Module):
         self.hop_weight = nn.Parameter(torch.empty(hops, num_heads, num_heads))
         self.distance_embedding = nn.Embedding(self.num_distances, num_heads)
         self.graph_token_distance = nn.Parameter(torch.empty(num_heads))
-        # S and E start with a deviation of about a third: with the published 0.02 all pairs look alike
-        # for the first thousand steps, and a short training never makes up for it.
+        # S and E start with a standard deviation of about 1/3. With the published 0.02 all pairs are nearly
+        # equal for the first thousand steps, and a short training does not recover from that.
         nn.init.normal_(self.hop_weight, std=num_heads**-0.5)
         nn.init.normal_(self.distance_embedding.weight, std=0.3)
         nn.init.normal_(self.graph_token_distance, std=0.02)
 
     def forward(self, paths: ShortestPaths, bond_features: UInt8[Tensor, "M 3"]) -> Float[Tensor, "B H N N"]:
-        """The pair bias [B, H, N, N], N = 1 + A.
+        """Return the pair bias [B, H, N, N], with N = 1 + A.
 
-        Finite everywhere; at padding it holds the slot of pairs without a path, which no attention reads.
+        It is finite everywhere. Padding has the values of pairs without a path, which attentions ignore.
         """
         levels = PathLevels(paths)
         values = self._spatial(levels) + self._edges(levels, bond_features)
         batch, atoms, _ = paths.distance.shape
         place = torch.arange(batch * (atoms + 1) ** 2, device=levels.order.device)
         place = place.view(batch, atoms + 1, atoms + 1)[:, 1:, 1:].flatten()[levels.order]
-        # everything that is no pair of atoms is a pair with the graph token
+        # all pairs except for those of atoms include the graph token
         bias = self.graph_token_distance.to(values.dtype).expand(batch * (atoms + 1) ** 2, -1)
         bias = bias.index_copy(0, place, values)
         return bias.view(batch, atoms + 1, atoms + 1, self.num_heads).permute(0, 3, 1, 2)
 
     def _spatial(self, levels: PathLevels) -> Float[Tensor, "P H"]:
-        """S in the order of `levels`: runs of one row each, so that its gradient is a few sums."""
+        """Return S in the order of `levels`, as runs of equal rows, so that its gradient is a few sums."""
         table, last = self.distance_embedding.weight, self.num_distances - 1
         slots = [
             last if distance < 0 else min(distance, last - 1) for distance in range(-1, len(levels.sizes) - 1)
@@ -102,7 +108,7 @@ class GraphBias(nn.Module):
         )
 
     def _edges(self, levels: PathLevels, bond_features: Tensor) -> Float[Tensor, "P H"]:
-        """E in the order of `levels`; zero where no path or no bond is."""
+        """Return E in the order of `levels`; zero for pairs without a path or bond."""
         bonds = self.bond_embedding(bond_features) / len(BOND_FEATURE_SIZES)
         means = [bonds.new_zeros(sum(levels.sizes[:2]), self.num_heads)]
         total = means[0]

@@ -1,38 +1,113 @@
-"""Graphormer with an attention that can be exchanged.
+"""Graphormer with an exchangeable attention.
 
 Source: Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?".
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import build_encoder, initialize_linear
 from molslice.model.graph_bias import GraphBias
-from molslice.model.spec import AttentionChoice, ModelSpec
 from molslice.ops.masked import masked_mean
 from molslice.ops.paths import list_neighbors, shortest_paths
-from molslice.types import ModelOutput, MoleculeBatch
+from molslice.registry import near_names
+from molslice.types import DataSpec, ModelOutput, MoleculeBatch, MolsliceError
+
+# layers, width, feed-forward width, heads; `base` and `small` are Graphormer's own (Ying et al. 2021)
+PRESETS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        "base": {"num_layers": 12, "dim": 768, "ffn_dim": 768, "num_heads": 32},
+        "small": {"num_layers": 6, "dim": 512, "ffn_dim": 512, "num_heads": 32},
+        "slim": {"num_layers": 12, "dim": 80, "ffn_dim": 80, "num_heads": 8},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphormerSpec(OneEncoderSpec):
+    """The spec of a Graphormer. See `OneEncoderSpec` for the other fields.
+
+    Attributes:
+        needed: the sizes that must be set, directly or by a preset.
+        preset: name of the preset for the sizes that are None.
+        readout: whether the prediction uses the graph token or the mean of the atoms.
+        legacy_vocab: use the tables of the published Graphormer (512 rows per feature), to compare parameter
+            counts.
+        max_tokens: upper limit of the number of atoms plus the graph token, for attentions whose parameters
+            depend on it.
+
+    Raises:
+        MolsliceError: the preset is unknown, or a size is missing or below one.
+    """
+
+    takes: ClassVar[tuple[Tokens, ...]] = ("molecules",)
+    needed: ClassVar[tuple[str, ...]] = SIZES
+
+    name: Literal["graphormer"] = "graphormer"
+    preset: Literal["base", "small", "slim"] | None = None
+    num_layers: int | None = None
+    dim: int | None = None
+    ffn_dim: int | None = None
+    num_heads: int | None = None
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    norm: Literal["pre", "post"] = "pre"
+    readout: Literal["graph_token", "mean"] = "graph_token"
+    legacy_vocab: bool = False
+    max_tokens: int | None = None
+    activation_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.preset is not None and self.preset not in PRESETS:
+            raise MolsliceError(f"unknown model preset {self.preset!r}; {near_names(self.preset, PRESETS)}")
+        for size in self.needed:
+            value = getattr(self, size)
+            if value is None and self.preset is not None:
+                value = PRESETS[self.preset][size]
+                object.__setattr__(self, size, value)
+            if value is None:
+                raise MolsliceError(f"model.{size} is missing; give it or a preset ({', '.join(PRESETS)})")
+        self.check_sizes((*SIZES, "max_tokens"))
+        if self.max_tokens is not None and self.max_tokens < 2:
+            raise MolsliceError(
+                f"model.max_tokens must be at least 2, the graph token and one atom, got {self.max_tokens}"
+            )
+        self.check_rates()
+
+    def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:
+        """Construct the module; see `ModelSpec.build`."""
+        return Graphormer(self, attention, data)
 
 
 class Graphormer(nn.Module):
-    """Molecules in, standardized predictions out: embed, bias, encode, read out.
+    """Predict standardized values of molecules: embed, compute the pair bias, encode, read out.
 
-    Token 0 is the virtual graph token; the prediction is a linear map of its last state, or of the mean of
-    the atoms' (`readout="mean"`).
+    Token 0 is the virtual graph token. The prediction is a linear map of its last state, or of the mean of
+    the atoms' states (`readout="mean"`).
     """
 
-    def __init__(self, spec: ModelSpec, attention: AttentionChoice, num_targets: int) -> None:
+    parts: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"atom_embedding": "atom embedding", "graph_bias": "graph bias", "encoder": "layers"}
+    )
+
+    def __init__(self, spec: GraphormerSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
         if spec.dim is None or spec.num_layers is None or spec.num_heads is None or spec.ffn_dim is None:
-            raise AssertionError("ModelSpec fills its sizes when it is built")
+            raise AssertionError("a spec sets its sizes when it is built")
         self.spec = spec
         self.atom_embedding = AtomEmbedding(spec.dim, legacy_vocab=spec.legacy_vocab)
         self.graph_bias = GraphBias(spec.num_heads, legacy_vocab=spec.legacy_vocab)
-        self.encoder = build_encoder(spec, attention, pair_bias=True, max_tokens=spec.max_tokens)
+        self.encoder = build_encoder(spec, attention, uses_pair_bias=True, max_tokens=spec.max_tokens)
         initialize_linear(self.encoder)
-        self.readout = nn.Linear(spec.dim, num_targets)
+        self.readout = nn.Linear(spec.dim, data.num_outputs)
         nn.init.normal_(self.readout.weight, std=0.02)
         nn.init.zeros_(self.readout.bias)
 
@@ -41,7 +116,7 @@ class Graphormer(nn.Module):
         neighbors = list_neighbors(batch.bond_index, *batch.atom_mask.shape)
         tokens = self.atom_embedding(batch.atoms, neighbors)
         bias = None
-        if self.encoder.pair_bias != "none":
+        if self.encoder.pair_bias_mode != "none":
             bias = self.graph_bias(shortest_paths(neighbors), batch.bond_features)
         token_mask = F.pad(batch.atom_mask, (1, 0), value=True)
         encoded = self.encoder(tokens, token_mask, bias)

@@ -1,30 +1,88 @@
-"""A model of images in stages: from one to the next a quarter of the tokens, each wider."""
+"""An image model in stages: each stage has a quarter of the tokens of the stage before, and wider ones."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from molslice.model.base import AttentionChoice, ModelSpec, Tokens
 from molslice.model.encoder import Encoder, drop_path_rates, initialize_linear
 from molslice.model.sequence import TokenEmbedding
-from molslice.model.spec import AttentionChoice, HierarchicalSpec
 from molslice.types import DataSpec, ModelOutput, MolsliceError, SequenceBatch
 
 
-class HierarchicalClassifier(nn.Module):
-    """Embed patches, add learned positions, and between encoders merge squares of 2 x 2 tokens into one.
+@dataclass(frozen=True, slots=True)
+class HierarchicalSpec(ModelSpec):
+    """The spec of an image model in stages.
 
-    Stage s is an encoder of its own, `depths[s]` layers of width `dims[s]`, over a grid of half the height
-    and width of the stage before; its tokens are linear maps of the four side by side. The norm of the last
-    stage's tokens is averaged and read out.
+    Attributes:
+        dims: width of each stage.
+        depths: number of layers of each stage.
+        num_heads: number of heads, in all stages.
+        ffn_ratio: hidden width of the feed-forward network, divided by that of the stage.
+        dropout: dropout rate of tokens.
+        attention_dropout: dropout rate in the attention.
+        drop_path: rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
+        ffn_scale: initial value of LayerScale on the feed-forward networks; None for no LayerScale.
+        activation_checkpointing: recompute layers in the backward pass to save memory.
+
+    Raises:
+        MolsliceError: a size is below one, or `dims` and `depths` differ in length.
+    """
+
+    takes: ClassVar[tuple[Tokens, ...]] = ("values",)
+    dims: tuple[int, ...]
+    depths: tuple[int, ...]
+    num_heads: int
+    name: Literal["hierarchical"] = "hierarchical"
+    ffn_ratio: int = 4
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    drop_path: float = 0.0
+    ffn_scale: float | None = None
+    activation_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.dims) != len(self.depths) or not self.dims:
+            raise MolsliceError(
+                f"model.dims and model.depths need one number per stage, got {list(self.dims)} and "
+                f"{list(self.depths)}"
+            )
+        self.check_sizes(("dims", "depths", "num_heads", "ffn_ratio"))
+        self.check_rates(("dropout", "attention_dropout", "drop_path"))
+
+    @property
+    def size_label(self) -> str:
+        """Layers and width of each stage, as `3x96-3x192`."""
+        return "-".join(f"{depth}x{dim}" for depth, dim in zip(self.depths, self.dims, strict=True))
+
+    def build(self, attention: AttentionChoice, data: DataSpec) -> "HierarchicalClassifier":
+        """Construct the module; see `ModelSpec.build`."""
+        return HierarchicalClassifier(self, attention, data)
+
+
+class HierarchicalClassifier(nn.Module):
+    """Embed patches, add learned positions, and between stages merge squares of 2 x 2 tokens into one.
+
+    Stage s is an encoder with `depths[s]` layers of width `dims[s]`, over a grid of half the height and width
+    of the stage before. Its tokens are linear maps of four concatenated tokens. The tokens of the last stage
+    are normalized, averaged and read out.
 
     Source: Flowformer (Wu et al. 2022, arXiv 2202.06258, section 4.2 and the released code), four stages of
     56 x 56, 28 x 28, 14 x 14 and 7 x 7 tokens.
 
     Raises:
-        MolsliceError: no image cut into patches, a grid that cannot be halved so often, or what the attention
-            cannot serve.
+        MolsliceError: the data are not images cut into patches, the grid cannot be halved that often, or the
+            attention does not support the spec.
     """
+
+    parts: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"stages": "layers", "merges": "layers", "norm": "layers"}
+    )
 
     def __init__(self, spec: HierarchicalSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
@@ -59,10 +117,10 @@ class HierarchicalClassifier(nn.Module):
         initialize_linear(self)
 
     def forward(self, batch: SequenceBatch) -> ModelOutput:
-        """Logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
+        """Return logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
 
         Raises:
-            MolsliceError: not as many tokens as the grid has, or padding.
+            MolsliceError: the number of tokens differs from the grid, or there is padding.
         """
         rows, columns = self.grid
         if batch.token_mask is not None or batch.tokens.shape[1] != rows * columns:
@@ -83,7 +141,7 @@ class HierarchicalClassifier(nn.Module):
 
 
 def merged_squares(tokens: Float[Tensor, "B N D"], rows: int, columns: int) -> Float[Tensor, "B M W"]:
-    """M = N / 4 tokens of W = 4 D channels: of each square of 2 x 2 the upper two, then the lower two."""
+    """Concatenate each square of 2 x 2 tokens to one of W = 4 D channels, the upper two first; M = N / 4."""
     batch, _, dim = tokens.shape
     squares = tokens.reshape(batch, rows // 2, 2, columns // 2, 2, dim).transpose(2, 3)
     return squares.reshape(batch, rows * columns // 4, 4 * dim)

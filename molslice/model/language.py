@@ -1,89 +1,137 @@
-"""A language model: what comes next at every token, and token by token."""
+"""A language model: predicts the next token at each token, and generates one token at a time."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.encoder import build_encoder, initialize_linear
 from molslice.model.sequence import sinusoidal_positions
-from molslice.model.spec import AttentionChoice, LanguageSpec
 from molslice.ops.packing import real_positions
 from molslice.types import DataSpec, ModelOutput, MolsliceError, SequenceBatch, State
 
 
+@dataclass(frozen=True, slots=True)
+class LanguageSpec(OneEncoderSpec):
+    """The spec of a language model. See `OneEncoderSpec` for the other fields.
+
+    Attributes:
+        positions: `sinusoidal` (Vaswani et al. 2017, section 3.5), `learned`, or `none`.
+        tie: whether the embedding table is also the map to the logits.
+        max_tokens: largest number of positions, by default the length of the windows of the data.
+
+    Raises:
+        MolsliceError: a size is below one.
+    """
+
+    takes: ClassVar[tuple[Tokens, ...]] = ("ids",)
+    num_layers: int
+    dim: int
+    ffn_dim: int
+    num_heads: int
+    name: Literal["language"] = "language"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    norm: Literal["pre", "post"] = "pre"
+    positions: Literal["learned", "sinusoidal", "none"] = "sinusoidal"
+    tie: bool = True
+    max_tokens: int | None = None
+    activation_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        self.check_sizes((*SIZES, "max_tokens"))
+        self.check_rates()
+
+    @property
+    def is_causal(self) -> bool:
+        """True: a language model does not depend on later tokens."""
+        return True
+
+    def build(self, attention: AttentionChoice, data: DataSpec) -> "LanguageModel":
+        """Construct the module; see `ModelSpec.build`."""
+        return LanguageModel(self, attention, data)
+
+
 class LanguageState(NamedTuple):
-    """What the model remembers of the tokens before, layer by layer, and how many they are."""
+    """The state of generation after some tokens."""
 
     place: int
     layers: tuple[State, ...]
 
 
 class LanguageModel(nn.Module):
-    """Embed, add positions, encode causally, map every token to the vocabulary.
+    """Embed, add positions, encode causally, and map each token to the vocabulary.
 
-    With `tie` the table of the vocabulary is also the map to it, without bias; otherwise the map has weights
-    of its own.
+    With `tie` the embedding table is also the map to the vocabulary, without bias; otherwise the map has its
+    own weights.
 
-    Source: the decoder of Vaswani et al. 2017 without the part that looks at a source sentence, as fairseq's
-    `transformer_lm`, which the Flowformer paper measures on; tied weights: Press and Wolf 2017.
+    Source: the decoder of Vaswani et al. 2017 without cross attention, as in fairseq's `transformer_lm`,
+    which the Flowformer paper uses; tied weights: Press and Wolf 2017.
 
     Raises:
-        MolsliceError: data that are not about the next token, or an attention without a causal form.
+        MolsliceError: the targets of the data are not next tokens, or the attention has no causal form.
     """
+
+    parts: ClassVar[Mapping[str, str]] = MappingProxyType({"encoder": "layers"})
 
     def __init__(self, spec: LanguageSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
         if data.tokens != "ids" or data.paired or data.num_outputs != data.vocabulary_size:
             raise MolsliceError(
-                "model.name language says what token comes next; of data without such targets, take sequence"
+                "model.name language needs next tokens as targets; use sequence for other data"
             )
         self.spec, self.data = spec, data
         self.embedding = WordEmbedding(spec, data)
-        self.encoder = build_encoder(spec, attention, causal=True, max_tokens=self.embedding.max_tokens)
+        self.encoder = build_encoder(
+            spec, attention, causal=spec.is_causal, max_tokens=self.embedding.max_tokens
+        )
         self.readout = None if spec.tie else nn.Linear(spec.dim, data.num_outputs, bias=False)
         initialize_linear(self)
 
     def forward(self, batch: SequenceBatch) -> ModelOutput:
-        """Logits [B, N, V] of the token after each, and the penalty of the attentions.
+        """Return logits [B, N, V] of the token after each token, and the penalty of the attentions.
 
         Raises:
-            MolsliceError: more columns than the model was built for.
+            MolsliceError: there are more tokens than `max_tokens`.
         """
         encoded = self.encoder(self.embedding(batch.tokens, batch.token_mask), batch.token_mask)
         return ModelOutput(self._logits(encoded.tokens), encoded.penalty)
 
     def following(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B V"]:
-        """Logits of the token after the last one, all tokens being real.
+        """Return the logits of the token after the last one. All tokens must be real.
 
         Raises:
-            MolsliceError: more columns than the model was built for.
+            MolsliceError: there are more tokens than `max_tokens`.
         """
         return self._logits(self.encoder(self.embedding(tokens)).tokens[:, -1])
 
     @property
     def has_steps(self) -> bool:
-        """Whether `step` can be called: see `Attention.step`."""
+        """Whether `step` is available; see `Attention.step`."""
         return self.encoder.has_steps
 
     def init_state(self, batch: int) -> LanguageState:
-        """What `step` starts from: `batch` texts without a token.
+        """Return the initial state of `step` for `batch` texts without tokens.
 
         Raises:
-            MolsliceError: an attention without steps.
+            MolsliceError: the attention has no steps.
         """
         return LanguageState(0, self.encoder.init_state(batch))
 
     def step(
-        self, token: Int[Tensor, "B"], state: LanguageState
+        self, token: Int[Tensor, " B"], state: LanguageState
     ) -> tuple[Float[Tensor, "B V"], LanguageState]:
-        """Logits of the token after this one, equal to those of `forward` in evaluation, and the state then.
+        """Return the logits of the token after this one, as `forward` in evaluation, and the next state.
 
         Raises:
-            MolsliceError: more tokens than the model was built for.
+            MolsliceError: there are more tokens than `max_tokens`.
         """
         embedded = self.embedding.at(token, state.place)
         encoded, layers = self.encoder.step(embedded, state.layers)
@@ -96,18 +144,21 @@ class LanguageModel(nn.Module):
 
 
 class WordEmbedding(nn.Module):
-    """sqrt(D) times a token's row of a table that starts with the spread 1 / sqrt(D), and its position.
+    """sqrt(D) times the embedding of a token, plus its position.
 
-    So both a sum of such rows and the map by the same table start at the scale of one. Sinusoidal positions
-    are added as they are, learned ones begin and are multiplied as the tokens are.
+    Embeddings are initialized with standard deviation 1 / sqrt(D). Both the scaled embeddings and the map to
+    logits by the same table then start at the scale of one. Sinusoidal positions are added without a factor;
+    learned ones are initialized and scaled like the tokens.
 
-    Source: Vaswani et al. 2017, sections 3.4 and 3.5; the spread as in fairseq.
+    Source: Vaswani et al. 2017, sections 3.4 and 3.5; the standard deviation as in fairseq.
     """
+
+    lookup_tables: ClassVar[tuple[str, ...]] = ("positions",)
 
     def __init__(self, spec: LanguageSpec, data: DataSpec) -> None:
         super().__init__()
         longest = spec.max_tokens or data.max_tokens
-        assert longest is not None  # `DataSpec` has checked it
+        assert longest is not None  # checked in `DataSpec`
         assert data.vocabulary_size is not None
         self.max_tokens, self.scale = longest, math.sqrt(spec.dim)
         self.table = nn.Embedding(data.vocabulary_size, spec.dim)
@@ -122,21 +173,21 @@ class WordEmbedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B N"], token_mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N D"]:
-        """What stands at padding is arbitrary, also in the result.
+        """Embed tokens. The result is arbitrary at padding.
 
         Raises:
-            MolsliceError: more columns than positions.
+            MolsliceError: there are more tokens than positions.
         """
         self._check(tokens.shape[1])
         if token_mask is None:
             return self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))
         return self._embed(tokens.masked_fill(~token_mask, 0), real_positions(token_mask))
 
-    def at(self, token: Int[Tensor, "B"], place: int) -> Float[Tensor, "B D"]:
-        """One token of each text, at the position `place`.
+    def at(self, token: Int[Tensor, " B"], place: int) -> Float[Tensor, "B D"]:
+        """Embed one token of each text at position `place`.
 
         Raises:
-            MolsliceError: no such position.
+            MolsliceError: the position is beyond `max_tokens`.
         """
         self._check(place + 1)
         return self._embed(token, torch.tensor(place, device=token.device))

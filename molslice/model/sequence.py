@@ -1,34 +1,114 @@
-"""A model of sequences: tokens of a vocabulary, patches of an image, steps of a series."""
+"""A sequence model for token ids, patches of an image and steps of a series."""
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.encoder import Encoder, build_encoder, drop_path_rates, initialize_linear
-from molslice.model.spec import AttentionChoice, SequenceSpec
 from molslice.ops.masked import masked_max, masked_mean
 from molslice.ops.packing import real_positions
 from molslice.types import DataSpec, ModelOutput, MolsliceError, SequenceBatch
 
 
-class SequenceClassifier(nn.Module):
-    """Embed, add positions, encode, read out one vector, map it to the outputs.
+@dataclass(frozen=True, slots=True)
+class SequenceSpec(OneEncoderSpec):
+    """The spec of a sequence model. See `OneEncoderSpec` for the other fields.
 
-    Integers are looked up in a table, values take a linear map. The position of a token is its rank among the
-    real tokens of its sequence: padding may stand anywhere and shifts nothing. Of two sequences a row each is
-    encoded and read out alone, by the same weights; u and v together are [u, v, u * v, u - v].
-
-    Source: the encoder classifiers of Long Range Arena (Tay et al. 2020, arXiv 2011.04006, section 3; two
-    sequences as in its retrieval task), which the Sliceformer paper measures on; ViT (Dosovitskiy et al.
-    2021) where the values are patches.
+    Attributes:
+        drop_path: rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
+        readout: how tokens become one vector. `mean`; `max`; `max_mean`, both concatenated (Singularformer);
+            `all`, gelu of all tokens concatenated, with zeros up to the longest sequence (Flowformer, on
+            series); `cls`, the last state of a learned token before all others; `cls_distilled`, with a
+            second such token and output map that learn from a teacher (the task `distillation`; DeiT, Touvron
+            et al. 2021, arXiv 2012.12877, section 4), where the prediction is the mean of both.
+        head: widths of dense layers with GELU between readout and outputs.
+        positions: a `learned` table, `sinusoidal` (Vaswani et al. 2017, section 3.5), or `none`.
+        causal: whether a token depends only on itself and tokens before it.
+        max_tokens: number of positions, by default the longest sequence of the data.
+        embedding_std: initial standard deviation of the embedding table, and of positions and learned tokens
+            if `position_std` is None.
+        position_std: initial standard deviation of positions and learned tokens.
+        qkv_bias: whether the maps to query, key and value have a bias. The ViT of the Sliceformer paper has
+            none.
 
     Raises:
-        MolsliceError: what the attention cannot serve.
+        MolsliceError: a size is below one, a choice is unknown, or `cls` is combined with `causal`.
     """
+
+    takes: ClassVar[tuple[Tokens, ...]] = ("ids", "values")
+    num_layers: int
+    dim: int
+    ffn_dim: int
+    num_heads: int
+    name: Literal["sequence"] = "sequence"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    norm: Literal["pre", "post"] = "pre"
+    drop_path: float = 0.0
+    readout: Literal["mean", "max", "max_mean", "all", "cls", "cls_distilled"] = "mean"
+    head: tuple[int, ...] = ()
+    positions: Literal["learned", "sinusoidal", "none"] = "learned"
+    causal: bool = False
+    max_tokens: int | None = None
+    embedding_std: float = 0.02
+    position_std: float | None = None
+    qkv_bias: bool = True
+    activation_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        self.check_sizes((*SIZES, "head", "max_tokens"))
+        if self.readout == "cls_distilled" and self.head:
+            raise MolsliceError("model.readout cls_distilled does not support model.head")
+        if self.readout in ("cls", "cls_distilled") and self.causal:
+            raise MolsliceError(f"model.readout {self.readout} does not support model.causal; use mean")
+        for name in ("embedding_std", "position_std"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise MolsliceError(f"model.{name} must be positive, got {value}")
+        self.check_rates(("dropout", "attention_dropout", "drop_path"))
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token depends only on itself and tokens before it."""
+        return self.causal
+
+    def build(self, attention: AttentionChoice, data: DataSpec) -> "SequenceClassifier":
+        """Construct the module; see `ModelSpec.build`."""
+        return SequenceClassifier(self, attention, data)
+
+
+class SequenceClassifier(nn.Module):
+    """Embed, add positions, encode, read out one vector, and map it to the outputs.
+
+    Token ids are looked up in a table; values are mapped linearly. The position of a token is its rank among
+    the real tokens of its sequence, so padding may be anywhere. Two sequences of a row are encoded and read
+    out separately with the same weights, to u and v, and combined as [u, v, u * v, u - v].
+
+    Source: the encoder classifiers of Long Range Arena (Tay et al. 2020, arXiv 2011.04006, section 3; two
+    sequences as in its retrieval task), which the Sliceformer paper uses; ViT (Dosovitskiy et al. 2021) if
+    the values are patches.
+
+    Raises:
+        MolsliceError: the attention does not support the spec.
+    """
+
+    parts: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "encoder": "layers",
+            "cls_token": "embedding",
+            "distillation_token": "embedding",
+            "head": "readout",
+            "distilled_readout": "readout",
+        }
+    )
 
     def __init__(self, spec: SequenceSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
@@ -43,7 +123,9 @@ class SequenceClassifier(nn.Module):
         )
         is_distilled = spec.readout == "cls_distilled"
         if is_distilled and data.paired:
-            raise MolsliceError("model.readout cls_distilled is about one sequence a row, the data hold two")
+            raise MolsliceError(
+                "model.readout cls_distilled needs one sequence per row, but the data have two"
+            )
         has_cls = is_distilled or spec.readout == "cls"
         self.cls_token = nn.Parameter(torch.empty(spec.dim)) if has_cls else None
         self.distillation_token = nn.Parameter(torch.empty(spec.dim)) if is_distilled else None
@@ -64,10 +146,10 @@ class SequenceClassifier(nn.Module):
                 nn.init.normal_(token, std=spec.position_std or spec.embedding_std)
 
     def forward(self, batch: SequenceBatch) -> ModelOutput:
-        """Logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
+        """Return logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
 
         Raises:
-            MolsliceError: more columns than the model was built for.
+            MolsliceError: there are more tokens than `max_tokens`.
         """
         if self.distilled_readout is not None:
             encoded, _, penalty = self._tokens(batch.tokens, batch.token_mask)
@@ -76,7 +158,7 @@ class SequenceClassifier(nn.Module):
         vector, penalty = self._encode(batch.tokens, batch.token_mask)
         if self.data.paired:
             if batch.pair_tokens is None:
-                raise MolsliceError("the model compares two sequences, the batch holds one")
+                raise MolsliceError("the model compares two sequences, but the batch has one")
             other, more = self._encode(batch.pair_tokens, batch.pair_mask)
             vector = torch.cat([vector, other, vector * other, vector - other], -1)
             penalty = more if penalty is None or more is None else penalty + more
@@ -87,7 +169,7 @@ class SequenceClassifier(nn.Module):
     def encode(
         self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B M D"]:
-        """The encoder's tokens, that of `cls` (and the distilled one) before the others."""
+        """Return the encoded tokens, after those of `cls` and `cls_distilled` if there are any."""
         return self._tokens(tokens, token_mask)[0]
 
     def _tokens(
@@ -122,9 +204,9 @@ class SequenceClassifier(nn.Module):
     def _side_by_side(
         self, encoded: Float[Tensor, "B N D"], real: Bool[Tensor, "B N"]
     ) -> Float[Tensor, "B V"]:
-        """The real tokens in their order, through GELU, then zeros; V = longest x D."""
+        """Concatenate the real tokens in their order after GELU, then zeros; V = longest x D."""
         batch, _, dim = encoded.shape
-        spare = self.embedding.max_tokens  # one place more, which takes what is no token
+        spare = self.embedding.max_tokens  # an extra place, which receives padding
         place = real_positions(real).masked_fill(~real, spare)
         kept = self.dropout(functional.gelu(encoded)).masked_fill(~real[..., None], 0.0)
         filled = encoded.new_zeros(batch, spare + 1, dim)
@@ -133,7 +215,9 @@ class SequenceClassifier(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """Integers or values to tokens of the encoder's width, with their positions."""
+    """Map token ids or values to tokens of the encoder's width, and add positions."""
+
+    lookup_tables: ClassVar[tuple[str, ...]] = ("positions",)
 
     def __init__(
         self,
@@ -148,15 +232,15 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         longest = max_tokens or data.max_tokens
         if longest is None:
-            raise MolsliceError("model.max_tokens is missing, and the data do not say how long they are")
+            raise MolsliceError("model.max_tokens is missing, and the data have no maximum length")
         if data.max_tokens is not None and longest < data.max_tokens:
             raise MolsliceError(
-                f"model.max_tokens is {longest}, the data have up to {data.max_tokens} tokens"
+                f"model.max_tokens is {longest}, but the data have up to {data.max_tokens} tokens"
             )
         self.max_tokens = longest
         self.is_table = data.tokens == "ids"
         if self.is_table:
-            assert data.vocabulary_size is not None  # `DataSpec` has checked it
+            assert data.vocabulary_size is not None  # checked in `DataSpec`
             self.table = nn.Embedding(data.vocabulary_size, dim)
             nn.init.normal_(self.table.weight, std=embedding_std)
         else:
@@ -173,10 +257,10 @@ class TokenEmbedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B N D"]:
-        """What stands at padding is arbitrary, and is arbitrary in the result, but never NaN.
+        """Embed tokens. The result is arbitrary, but not NaN, at padding.
 
         Raises:
-            MolsliceError: more columns than positions.
+            MolsliceError: there are more tokens than positions.
         """
         length = tokens.shape[1]
         if length > self.max_tokens:
@@ -194,20 +278,23 @@ class TokenEmbedding(nn.Module):
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
-    """sin(p / 10000^(2i / D)) in channel 2i and the cosine in 2i + 1, of Vaswani et al. 2017, section 3.5."""
+    """Return sin(p / 10000^(2i / D)) in channel 2i and the cosine in channel 2i + 1.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
     place = torch.arange(length, dtype=torch.float64)[:, None]
     angle = place * torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim].float()
 
 
 def build_sequence_encoder(spec: SequenceSpec, attention: AttentionChoice, max_tokens: int) -> Encoder:
-    """The encoder that a spec asks for, where it says so without the biases of query, key and value."""
+    """Build the encoder of a spec."""
     rates = drop_path_rates(spec.drop_path, spec.num_layers)
-    encoder = build_encoder(spec, attention, causal=spec.causal, max_tokens=max_tokens, drop_path=rates)
-    if not spec.qkv_bias:
-        for layer in encoder.layers:
-            for name in ("query", "key", "value"):
-                projection = getattr(layer.attention, name, None)
-                if isinstance(projection, nn.Linear):
-                    projection.register_parameter("bias", None)
-    return encoder
+    return build_encoder(
+        spec,
+        attention,
+        causal=spec.is_causal,
+        max_tokens=max_tokens,
+        drop_path=rates,
+        qkv_bias=spec.qkv_bias,
+    )

@@ -1,15 +1,16 @@
-"""Pure tensor functions, torch and numpy only.
+"""Pure tensor functions. They use only torch and numpy.
 
-What lives here:
-  `masked`, sums, means and softmaxes that padding cannot reach; `packing`, ranks among the real tokens;
-  `sorting` and `column_ops`, sorts along the tokens, on a processor by `numpy_sort`, on a GPU by
-  `triton_sort`; `causal`, products with the past; `running`, running sums of exponentials; `laplace`, mixing
-  by distance on a line; `sinkhorn`, doubly stochastic matrices; `features`, feature maps of kernels;
-  `hashing`, codes and collisions; `landmarks`, means of segments; `inverse`, iterated pseudo-inverses;
-  `windows`, blocks of tokens; `paths`, shortest paths on a batch of graphs; `vocabulary`, sizes of tables.
-May import: torch, numpy, jaxtyping, `molslice.types`. To add one: a file named after what it computes,
-functions that take tensors and a mask and return tensors, without state.
-Why so: an attention that reduces over tokens by itself will one day sum a padded row; every reduction over
-tokens therefore goes through this folder, where garbage at padding, NaN included, reaches neither the
-value nor the gradient.
+Contents: `masked`, sums, means and softmaxes that ignore padding; `packing`, ranks among the real tokens;
+`sorting` and `column_ops`, sorts along the tokens, on the CPU by `numpy_sort`, on a GPU by `triton_sort`;
+`mixed_sort` and `triton_mix`, pair weights and sort in one kernel; `causal`, products with past tokens;
+`running`, running sums of exponentials; `laplace`, mixing by distance on a line; `sinkhorn`, doubly
+stochastic matrices; `features`, feature maps of kernels; `hashing`, codes and collisions; `landmarks`, means
+of segments; `inverse`, iterated pseudo-inverses; `windows`, blocks of tokens; `paths`, shortest paths on a
+batch of graphs; `vocabulary`, sizes of embedding tables; `derivatives`, maps between tokens by
+differentiation.
+Imports: torch, numpy, jaxtyping, `molslice.types`.
+To add one: write a file named after what it computes, with functions that take tensors and a mask and return
+tensors, without state.
+Reason: every reduction over tokens is in this folder, so that values at padding, NaN included, affect neither
+results nor gradients.
 """

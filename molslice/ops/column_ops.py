@@ -1,8 +1,8 @@
-"""Sorts and permutations of columns as operators of torch: traced whole, under vmap, on every device.
+"""Sorts and permutations of columns as torch operators, for `torch.compile`, vmap and all devices.
 
-Columns are [B, G, C, N] here, G groups of C, and lie in memory in any order of their axes. Each operator has
-a torch form, which is the reference, and kernels that give the same: numpy's on the CPU (`numpy_sort.py`),
-Triton's on CUDA (`triton_sort.py`). MOLSLICE_KERNELS=0 in the environment forces the torch forms.
+Columns are [B, G, C, N], G groups of C, in any memory layout. Each operator has a torch form, which is the
+reference, and kernels with equal results: numpy's on the CPU (`numpy_sort.py`), Triton's on CUDA
+(`triton_sort.py`). The environment variable MOLSLICE_KERNELS=0 selects the torch forms.
 """
 
 import os
@@ -20,18 +20,18 @@ from molslice.ops import numpy_sort
 KERNELS = os.environ.get("MOLSLICE_KERNELS", "1") != "0"
 _NUMPY_SORTS = (torch.float32, torch.bfloat16, torch.float16)
 _AXES = "BGCN"
-BY_TOKEN, BY_COLUMN = "BNGC", "BGCN"  # how columns lie in memory, the last axis being contiguous
+BY_TOKEN, BY_COLUMN = "BNGC", "BGCN"  # memory layouts of columns, with the last axis contiguous
 
 
 def index_dtype(length: int) -> torch.dtype:
-    """The smallest integer that indexes `length` tokens: one byte up to 256, two up to 32,768."""
+    """Return the smallest integer type for indices of `length` tokens: one byte to 256, two to 32,768."""
     if length <= 2**8:
         return torch.uint8
     return torch.int16 if length <= 2**15 else torch.int32
 
 
 def layout_of(columns: Tensor) -> str:
-    """In which order the axes of columns [B, G, C, N] lie in memory."""
+    """Return the memory layout of columns [B, G, C, N]."""
     _, group, column, token = columns.stride()
     if token <= column:
         return BY_COLUMN
@@ -39,14 +39,14 @@ def layout_of(columns: Tensor) -> str:
 
 
 def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
-    """Columns [B, G, C, N] of the shape of `like` that lie in memory as `layout` says."""
+    """Return empty columns [B, G, C, N] of the shape of `like` in the memory layout `layout`."""
     shape = [like.shape[_AXES.index(axis)] for axis in layout]
     empty = torch.empty(shape, dtype=dtype, device=like.device)
     return empty.permute([layout.index(axis) for axis in _AXES])
 
 
 def _triton_for(columns: Tensor) -> ModuleType | None:
-    """Triton's kernels, where there are any for such columns."""
+    """Return Triton's kernels if they support such columns, else None."""
     kernels = _load_triton() if KERNELS and columns.is_cuda else None
     return kernels if kernels is not None and kernels.serves(columns) else None
 
@@ -63,11 +63,18 @@ def _load_triton() -> ModuleType | None:
 def sort_columns(
     values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
 ) -> tuple[Tensor, Tensor]:
-    """Each column sorted, and the token of each rank.
+    """Sort each column.
 
-    Rank r goes to the r-th real token and padding keeps its place and value; `to_front`: the real tokens come
-    first, then the padding. `descending` [B or 1, G, C] tells which columns go down; equal values keep the
-    order of their tokens. The sorted values lie by token, the order by column.
+    Args:
+        values: columns [B, G, C, N].
+        token_mask: True at real tokens [B, N].
+        descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
+        to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+            padding keeps its place and value.
+
+    Returns:
+        The sorted values, in layout by token, and the token of each rank, in layout by column. The sort is
+        stable.
     """
     ranked = empty_columns(values, BY_TOKEN, values.dtype)
     order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
@@ -77,7 +84,7 @@ def sort_columns(
 
 @torch.library.custom_op("molslice::sorted_columns", mutates_args=())
 def sorted_columns(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> Tensor:
-    """The first result of `sort_columns` alone."""
+    """Return only the sorted values of `sort_columns`."""
     ranked = empty_columns(values, BY_TOKEN, values.dtype)
     _sort_into(values, token_mask, descending, to_front, ranked, None)
     return ranked
@@ -85,7 +92,7 @@ def sorted_columns(values: Tensor, token_mask: Tensor, descending: Tensor | None
 
 @torch.library.custom_op("molslice::order_columns", mutates_args=())
 def order_columns(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
-    """The second result of `sort_columns` alone."""
+    """Return only the order of `sort_columns`."""
     order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
     _sort_into(values, token_mask, None, to_front, None, order)
     return order
@@ -114,9 +121,9 @@ def _sort_into(
 def sort_by_torch(
     values: Tensor, token_mask: Tensor, descending: Tensor | None = None, to_front: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """What `sort_columns` gives, from torch's own sort: the reference of the kernels."""
+    """Compute `sort_columns` by torch's own sort, the reference of the kernels."""
     keys = values if descending is None else torch.where(descending[..., None], -values, values)
-    # NaN sorts after infinity, so that padding stands behind every number.
+    # NaN sorts after infinity, so padding is after all numbers.
     filled = keys.masked_fill(~token_mask[:, None, None], torch.nan)
     order = filled.sort(dim=-1, stable=True).indices
     if not to_front:
@@ -128,10 +135,13 @@ def sort_by_torch(
 
 @torch.library.custom_op("molslice::permute_columns", mutates_args=())
 def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
-    """`values[order]` along the tokens, or with `inverse` what gives `values` back from it.
+    """Return `values[order]` along the tokens; with `inverse`, undo that permutation.
 
-    `order` is a permutation in every column, with 1 for G or C where columns share it; `layout` is how the
-    result lies in memory.
+    Args:
+        values: columns [B, G, C, N].
+        order: a permutation for each column [B, G or 1, C or 1, N].
+        inverse: whether to apply the inverse permutation.
+        layout: the memory layout of the result.
     """
     out = empty_columns(values, layout, values.dtype)
     if KERNELS and values.device.type == "cpu":
@@ -144,7 +154,7 @@ def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -
 
 
 def permute_by_torch(values: Tensor, order: Tensor, inverse: bool) -> Tensor:
-    """What `permute_columns` gives, from torch's gather and scatter: the reference of the kernels."""
+    """Compute `permute_columns` by torch's gather and scatter, the reference of the kernels."""
     index = order.long().expand(values.shape)
     return torch.empty_like(values).scatter_(-1, index, values) if inverse else values.gather(-1, index)
 
@@ -171,7 +181,7 @@ def _(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
 
 
 def vmapped(operator: Callable) -> Callable:
-    """The rule of vmap for an operator whose tensors have a batch in front: a further axis is more of it."""
+    """Return the vmap rule of an operator on tensors with a leading batch axis, to which it adds the axis."""
 
     def rule(info: Any, in_dims: tuple, *args: Any) -> tuple:  # noqa: ANN401
         size = info.batch_size

@@ -1,7 +1,7 @@
-"""Feature maps whose products stand in for a kernel, and the averages by them, in linear time.
+"""Feature maps whose products approximate a kernel, and weighted averages by them, in linear time.
 
-Projections are drawn once, from a generator of their own, never from the global one. Everything that is
-exponentiated or summed over many tokens is computed in at least float32, under autocast too.
+Projections are drawn once, from their own generator, never from the global one. Exponentials and sums over
+many tokens are computed in at least float32, also under autocast.
 """
 
 import math
@@ -13,31 +13,31 @@ from torch.nn import functional
 
 from molslice.ops.causal import causal_product
 
-_TINY = 1e-30  # a divisor that stands for zero, and whose inverse is finite in float32
+_TINY = 1e-30  # replaces a divisor of zero; its inverse is finite in float32
 
 
 def precise(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The same numbers in at least float32."""
+    """Return the tensor in at least float32."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def full_precision(x: Tensor) -> torch.autocast:
-    """A context in which autocast rounds no product."""
+    """Return a context that disables autocast."""
     return torch.autocast(x.device.type, enabled=False)
 
 
 def layer_generator(seed: int, layer: int) -> torch.Generator:
-    """The generator that a layer draws its fixed random numbers from, on the CPU."""
+    """Return the CPU generator for the fixed random numbers of a layer."""
     return torch.Generator().manual_seed((seed << 20) + layer)
 
 
 def gaussian_projection(shape: tuple[int, ...], generator: torch.Generator) -> Float[Tensor, "*shape"]:
-    """Independent standard normal entries."""
+    """Draw independent standard normal entries."""
     return torch.randn(shape, generator=generator)
 
 
 def orthogonal_projection(features: int, dim: int, generator: torch.Generator) -> Float[Tensor, "F C"]:
-    """F vectors, each by itself standard normal, orthogonal to each other in blocks of C.
+    """Draw F vectors that are standard normal each and orthogonal in blocks of C.
 
     Source: Choromanski et al. 2021 (Performer), section 2.4; lengths as in its code with `scaling=0`.
     """
@@ -52,16 +52,17 @@ def orthogonal_projection(features: int, dim: int, generator: torch.Generator) -
 
 
 def positive_elu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """elu(x) + 1, which is x + 1 for positive x and exp(x) below: never zero by rounding."""
+    """Return elu(x) + 1: x + 1 for positive x, exp(x) otherwise. It does not round to zero."""
     return torch.where(x > 0, x + 1, x.clamp(max=0.0).exp())
 
 
 def log_exponential_features(
     x: Float[Tensor, "*tokens C"], projection: Float[Tensor, "F C"]
 ) -> Float[Tensor, "*tokens F"]:
-    """Logarithms w_f x - |x|^2 / 2 of positive features phi_f(x).
+    """Return the logarithms w_f x - |x|^2 / 2 of positive features phi_f(x).
 
-    The mean over f of phi_f(x) phi_f(y) estimates exp(x y), without bias where each w_f is standard normal.
+    The mean over f of phi_f(x) phi_f(y) is an unbiased estimate of exp(x y) if each w_f is standard normal.
+
     Source: Choromanski et al. 2021, lemma 1.
     """
     with full_precision(x):
@@ -72,9 +73,11 @@ def log_exponential_features(
 def fourier_features(
     x: Float[Tensor, "B H N C"], projection: Float[Tensor, "H F C"]
 ) -> Float[Tensor, "B H N G"]:
-    """G = 2 F features [sin(w x), cos(w x)] / sqrt(F): their product estimates exp(-|x - y|^2 / 2).
+    """Return G = 2 F features [sin(w x), cos(w x)] / sqrt(F).
 
-    Without bias where each w is standard normal. Source: Rahimi and Recht 2007.
+    Their product is an unbiased estimate of exp(-|x - y|^2 / 2) if each w is standard normal.
+
+    Source: Rahimi and Recht 2007.
     """
     with full_precision(x):
         x = precise(x)
@@ -88,10 +91,10 @@ def positive_average(
     value: Float[Tensor, "B H M C"],
     floor: float = _TINY,
 ) -> Float[Tensor, "B H N C"]:
-    """Sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, of features that are not negative.
+    """Return sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, for non-negative features.
 
-    Computed as two averages, over the tokens for each feature and over the features for each query, all of
-    whose weights are at most 1: neither product overflows in half precision. Keys are zero at padding.
+    It is computed as two averages, over the tokens for each feature and over the features for each query. All
+    their weights are at most 1, so neither product overflows in half precision. Keys are zero at padding.
     """
     total = key.sum(2, keepdim=True)
     by_token = key / total.clamp(min=_TINY)
@@ -103,7 +106,7 @@ def positive_average(
 def two_averages(
     by_feature: Float[Tensor, "B H N F"], by_token: Float[Tensor, "B H M F"], value: Float[Tensor, "B H M C"]
 ) -> Float[Tensor, "B H N C"]:
-    """The values averaged over the tokens for each feature, then over the features for each query."""
+    """Average the values over the tokens for each feature, then over the features for each query."""
     return by_feature.to(value.dtype) @ (by_token.transpose(2, 3).to(value.dtype) @ value)
 
 
@@ -114,9 +117,12 @@ def kernel_average(
     floor: float = _TINY,
     causal: bool = False,
 ) -> Float[Tensor, "B H N C"]:
-    """The same for features of any sign, or, `causal`, with sums over j <= i, in full precision."""
+    """Return the weighted average for features of any sign, in full precision.
+
+    With `causal`, sums run over j <= i.
+    """
     with full_precision(query):
-        # A one beside the values: divisor and dividend are rounded alike.
+        # A column of ones next to the values, so that divisor and dividend are rounded alike.
         value = functional.pad(value.to(query.dtype), (0, 1), value=1.0)
         sums = causal_product(query, key, value) if causal else query @ (key.transpose(2, 3) @ value)
         return sums[..., :-1] / sums[..., -1:].clamp(min=floor)
@@ -129,9 +135,9 @@ def kernel_step(
     past: Float[Tensor, "B H F G"],
     floor: float = _TINY,
 ) -> tuple[Float[Tensor, "B H C"], Float[Tensor, "B H F G"]]:
-    """The causal average at the token that comes next, and the sums that it leaves; G = C + 1.
+    """Return the causal average for the next token, and the updated sums, with G = C + 1.
 
-    `past` is the sum over the tokens before of key_j [value_j, 1], zeros at the first one.
+    `past` is the sum of key_j [value_j, 1] over the tokens before, zeros at the first token.
     """
     with full_precision(query):
         value = functional.pad(value.to(query.dtype), (0, 1), value=1.0)

@@ -1,4 +1,4 @@
-"""Hashing by random hyperplanes, and sums over the vectors that fall into the same bucket, in linear time."""
+"""Hashing by random hyperplanes, and sums over the vectors of the same bucket, in linear time."""
 
 from typing import Any
 
@@ -6,14 +6,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-# Channels that one pass of tables carries: bounds the memory of the products in the backward pass.
+# Channels per pass of the tables, which limits the memory of the products in the backward pass.
 _WIDTH = 256
 
 
 def sign_codes(vectors: Float[Tensor, "B H N C"], planes: Float[Tensor, "H R C T"]) -> Int[Tensor, "B H R N"]:
-    """For each of R rounds the T signs of a vector on random planes, read as a number below 2^T.
+    """Return for each of R rounds a code below 2^T: the T signs of a vector on random planes.
 
-    Two vectors at an angle a fall together in one round with probability (1 - a / pi)^T.
+    Two vectors at an angle a have equal codes in a round with probability (1 - a / pi)^T.
+
     Source: Charikar 2002.
     """
     powers = 2 ** torch.arange(planes.shape[-1], device=planes.device)
@@ -24,9 +25,9 @@ def sign_codes(vectors: Float[Tensor, "B H N C"], planes: Float[Tensor, "H R C T
 def sum_collisions(
     at: Int[Tensor, "B H R N"], of: Int[Tensor, "B H R M"], values: Float[Tensor, "B H M C"], num_codes: int
 ) -> Float[Tensor, "B H N C"]:
-    """For each i the sum over j of values_j times the share of rounds in which at_i = of_j.
+    """Return for each i the sum over j of values_j times the share of rounds in which at_i = of_j.
 
-    Each round adds the values into a table of `num_codes` rows and reads it: no N x M tensor.
+    Each round adds the values to a table of `num_codes` rows and reads it, without an N x M tensor.
     """
     rounds = at.shape[2]
     batch, heads, _, channels = values.shape
@@ -64,7 +65,7 @@ class _SampledKernel(torch.autograd.Function):
 def _weighted(
     at: Tensor, ours: Tensor, of: Tensor, theirs: Tensor, vectors: Tensor, num_codes: int
 ) -> Tensor:
-    """For each i the sum over j of (ours_i theirs_j) vectors_j times the share of rounds with at_i = of_j."""
+    """Return sum_j (ours_i theirs_j) vectors_j times the share of rounds with at_i = of_j, for each i."""
     width = max(1, _WIDTH // vectors.shape[-1])
     total = torch.zeros_like(ours)
     for mine, other in zip(ours.split(width, -1), theirs.split(width, -1), strict=True):
@@ -80,10 +81,12 @@ def sampled_kernel(
     value: Float[Tensor, "B H M C"],
     planes: Float[Tensor, "H R C T"],
 ) -> Float[Tensor, "B H N C"]:
-    """E V with E_ij the share of the R rounds in which query_i and key_j, of length one, have the same code.
+    """Return E V, with E_ij the share of the R rounds in which query_i and key_j have the same code.
 
-    E is constant almost everywhere. Its gradient by the product s = query_i key_j is taken as T / 2 E_ij, a
-    lower bound of that of its expectation (1 - arccos(s) / pi)^T; unlike the latter it is finite at s = 1.
+    Queries and keys have length one. E is constant almost everywhere. Its gradient by the product s = query_i
+    key_j is taken as T / 2 E_ij, a lower bound of the gradient of its expectation (1 - arccos(s) / pi)^T.
+    Unlike that gradient, it is finite at s = 1.
+
     Source: Zeng et al. 2021, arXiv 2111.09714.
     """
     at, of = sign_codes(query, planes), sign_codes(key, planes)
@@ -96,7 +99,7 @@ class _ExpectedKernel(torch.autograd.Function):
 
     @staticmethod
     def forward(products: Tensor, bits: int) -> Tensor:
-        # Rounding may take the product of two vectors of length one beyond 1.
+        # By rounding, the product of two unit vectors may exceed 1.
         return (1 - products.clamp(-1, 1).acos() / torch.pi) ** bits
 
     @staticmethod
@@ -111,5 +114,5 @@ class _ExpectedKernel(torch.autograd.Function):
 
 
 def expected_kernel(products: Float[Tensor, "*shape"], bits: int) -> Float[Tensor, "*shape"]:
-    """(1 - arccos(s) / pi)^bits, the expectation of E above, with the same lower bound as gradient."""
+    """Return (1 - arccos(s) / pi)^bits, the expectation of E above, with the same lower bound as gradient."""
     return _ExpectedKernel.apply(products, bits)

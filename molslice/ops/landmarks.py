@@ -10,11 +10,11 @@ from molslice.ops.packing import real_positions
 def segment_means(
     values: Float[Tensor, "B *heads N C"], token_mask: Bool[Tensor, "B N"], num: int
 ) -> tuple[Float[Tensor, "B *heads K C"], Bool[Tensor, "B K"]]:
-    """Means of `values` over K = `num` segments of the n real tokens, and which segments have a token at all.
+    """Return means of `values` over K = `num` segments of the n real tokens, and which segments have tokens.
 
-    The real token of rank r, counted from 0, belongs to segment floor(r K / n), so that padding moves no
-    border. With n >= K every segment is used; with fewer tokens each is a segment by itself, and the unused
-    segments between them are zero. `values` must be finite at padding, and do not enter from there.
+    The real token of rank r, counted from 0, belongs to segment floor(r K / n), so padding does not change
+    segments. If n >= K, every segment is used. With fewer tokens, each is a segment by itself, and the unused
+    segments between them are zero. `values` must be finite at padding, where they are ignored.
     """
     mask = token_mask[:, None]
     count = token_mask.sum(1, keepdim=True).clamp(min=1)
@@ -22,7 +22,7 @@ def segment_means(
     places = torch.arange(num, device=values.device)[:, None]
     member = (segment[:, None] == places) & mask
     size = member.sum(-1, keepdim=True)
-    # A product with a small matrix, not a scatter: deterministic also on a GPU.
+    # A product with a small matrix instead of a scatter, which is deterministic on a GPU too.
     weights = member.to(values.dtype) / size.clamp(min=1).to(values.dtype)
     heads = (1,) * (values.ndim - 3)
     means = weights.reshape(weights.shape[:1] + heads + weights.shape[1:]) @ values

@@ -1,7 +1,7 @@
 """Mixing by the Laplace kernel of keys on a line: exact, in N log N, by sorting.
 
-On sorted keys exp(-|q - k|) falls apart into a product on each side of q, so that two running sums serve
-every query.
+On sorted keys exp(-|q - k|) splits into a product on each side of q, so two running sums suffice for all
+queries.
 """
 
 import torch
@@ -20,22 +20,24 @@ def laplace_mix(
     value: Float[Tensor, "B H M C"],
     key_mask: Bool[Tensor, "B M"],
 ) -> Float[Tensor, "B H N C"]:
-    """Sum over j of w_ij v_j / sum over j of w_ij, w_ij = exp(potential_j - |query_i - key_j|), j real.
+    """Return the weighted mean of values by the Laplace kernel of queries and keys.
 
-    Zero where no key is real. Time N log N (the sort) and 64 N C, memory N C; computed in the dtype given.
+    The result is sum_j w_ij v_j / sum_j w_ij with w_ij = exp(potential_j - |query_i - key_j|), over the real
+    j, or zero if no key is real. Time is N log N for the sort plus 64 N C, memory N C. Computed in the dtype
+    of the arguments.
     """
     order = rank_order(key, key_mask).long()
     is_real = key_mask[:, None].expand(key.shape).gather(-1, order)
     key, potential = (x.gather(-1, order) for x in (key, potential))
-    value = functional.pad(value, (0, 1), value=1.0)  # the sum of the weights rides along
+    value = functional.pad(value, (0, 1), value=1.0)  # adds the sum of the weights as a channel
     value = value.gather(2, order[..., None].expand(value.shape)).masked_fill(~is_real[..., None], 0.0)
     floor = torch.finfo(key.dtype).min / 8
-    key = key.masked_fill(~is_real, -floor)  # padding stands behind every query
+    key = key.masked_fill(~is_real, -floor)  # padding is after all queries
     below, below_top = running_sum((potential + key).masked_fill(~is_real, floor), value)
     above, above_top = (
         x.flip(2) for x in running_sum((potential - key).masked_fill(~is_real, floor).flip(-1), value.flip(2))
     )
-    # The keys up to the query stand at 0 to place - 1; a leading state stands for no key at all.
+    # Keys up to the query are at 0 to place - 1; the leading state is the empty sum.
     place = torch.searchsorted(key.detach().contiguous(), query.detach().contiguous(), right=True)
     below, below_top = _take(below, below_top, place, (1, 0), floor)
     above, above_top = _take(above, above_top, place, (0, 1), floor)

@@ -1,7 +1,7 @@
-"""Reductions over tokens that padding cannot reach, neither the value nor the gradient.
+"""Reductions over tokens in which padding affects neither values nor gradients.
 
-All of them replace what stands at padding before they compute (NaN times zero is NaN, so multiplying by a
-mask is not enough), and give zero, not NaN, where nothing is real.
+All functions replace values at padding before they compute, because multiplying NaN by a mask gives NaN. They
+return zero, not NaN, where no token is real.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 def zero_padding(
     tokens: Float[Tensor, "B N *rest"], token_mask: Bool[Tensor, "B N"]
 ) -> Float[Tensor, "B N *rest"]:
-    """The same tokens with zeros at padding."""
+    """Return the tokens with zeros at padding."""
     mask = token_mask.reshape(token_mask.shape + (1,) * (tokens.ndim - 2))
     return tokens.masked_fill(~mask, 0.0)
 
@@ -20,14 +20,14 @@ def zero_padding(
 def masked_sum(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*sum"]:
-    """Sum along `dim` where `mask` (broadcast to `values`) is true."""
+    """Return the sum along `dim` where `mask` (broadcast to `values`) is true."""
     return values.masked_fill(~mask, 0.0).sum(dim)
 
 
 def masked_mean(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*mean"]:
-    """Mean along `dim` where `mask` (broadcast to `values`) is true; zero where nothing is."""
+    """Return the mean along `dim` where `mask` (broadcast to `values`) is true; zero without entries."""
     count = mask.expand(values.shape).sum(dim).clamp(min=1)
     return masked_sum(values, mask, dim) / count
 
@@ -35,7 +35,7 @@ def masked_mean(
 def masked_max(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*max"]:
-    """Maximum along `dim` where `mask` (broadcast to `values`) is true; zero where nothing is."""
+    """Return the maximum along `dim` where `mask` (broadcast to `values`) is true; zero without entries."""
     mask = mask.expand(values.shape)
     highest = values.masked_fill(~mask, torch.finfo(values.dtype).min).amax(dim)
     return highest.masked_fill(~mask.any(dim), 0.0)
@@ -44,14 +44,14 @@ def masked_max(
 def masked_softmax(
     scores: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int = -1
 ) -> Float[Tensor, "*shape"]:
-    """Softmax along `dim` over the entries where `mask` (broadcast to `scores`) is true, zero elsewhere."""
-    # A finite floor: with -inf a row without any real entry would give NaN in value and gradient.
+    """Return softmax along `dim` where `mask` (broadcast to `scores`) is true, and zero elsewhere."""
+    # A finite lower bound: with -inf, a fully masked row would give NaN in value and gradient.
     filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return filled.softmax(dim).masked_fill(~mask, 0.0)
 
 
 def pair_mask(token_mask: Bool[Tensor, "B N"], causal: bool = False) -> Bool[Tensor, "B 1 N N"]:
-    """True where query (row) and key (column) are real and, if `causal`, the key does not come later."""
+    """Return True where query (row) and key (column) are real and, if `causal`, the key is not later."""
     mask = token_mask[:, :, None] & token_mask[:, None, :]
     return (mask.tril() if causal else mask)[:, None]
 
@@ -59,5 +59,5 @@ def pair_mask(token_mask: Bool[Tensor, "B N"], causal: bool = False) -> Bool[Ten
 def pair_softmax(
     pair_bias: Float[Tensor, "B H N N"], token_mask: Bool[Tensor, "B N"], causal: bool = False
 ) -> Float[Tensor, "B H N N"]:
-    """softmax(S + E) over the real tokens; rows and columns of padding are zero."""
+    """Return softmax(S + E) over the real tokens; rows and columns of padding are zero."""
     return masked_softmax(pair_bias, pair_mask(token_mask, causal))

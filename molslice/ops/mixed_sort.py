@@ -1,4 +1,4 @@
-"""Heads mixed by the weights of pairs, then sorted: one kernel on a GPU, two steps elsewhere."""
+"""Mixes heads by pair weights, then sorts: one kernel on a GPU, two steps elsewhere."""
 
 from functools import cache
 from importlib import import_module
@@ -22,10 +22,10 @@ def mix_and_sort(
     descending: Bool[Tensor, "H C"] | None = None,
     is_bias: bool = False,
 ) -> Float[Tensor, "B H C N"]:
-    """The sorted columns of `pairs @ values`, or with `is_bias` of softmax(pairs) @ values.
+    """Return the sorted columns of `pairs @ values`, or with `is_bias` of softmax(pairs) @ values.
 
-    `pairs` are weights that are zero at padding, or a bias that holds anything there. As `sorted_columns`
-    does it: rank r goes to the r-th real token.
+    `pairs` are weights that are zero at padding, or a bias with arbitrary values there. As in
+    `sorted_columns`, rank r is at the r-th real token.
     """
     if _fused_for(values, pairs) is not None:
         flags = None if descending is None else descending[None]
@@ -54,7 +54,7 @@ def _mix_and_sort(
 ) -> tuple[Tensor, Tensor]:
     ranked, order = _empty(values)
     kernels = _load_triton()
-    assert kernels is not None  # `mix_and_sort` has asked
+    assert kernels is not None  # checked in `mix_and_sort`
     kernels.mix_and_sort_into(values, pairs, token_mask, descending, is_bias, ranked, order)
     return ranked, order
 
@@ -76,7 +76,7 @@ def _empty(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _MixAndSort(torch.autograd.Function):
-    """The kernel, whose backward pass is a scatter and the products of a matrix product."""
+    """The kernel with its backward pass: a scatter and the gradients of a matrix product."""
 
     generate_vmap_rule = True
 

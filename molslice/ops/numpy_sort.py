@@ -1,15 +1,15 @@
-"""Sorts and permutes many columns on the CPU by numpy's vectorized sort of integers, block by block.
+"""Sorts and permutes columns on the CPU by numpy's vectorized integer sort, block by block.
 
-torch sorts (value, index) pairs one comparison at a time; numpy sorts plain integers with vector
-instructions, 5 to 10 times as fast. So value and token go into one integer: the bits of the value, made
-monotone, in the upper half and the token in the lower. No two keys are equal, so the sort is stable, and the
-sorted integers hold the sorted values as well as their tokens: nothing is gathered. A value of 16 bits takes
-an integer of 32, of 32 bits one of 64 (32 do not hold a float32 and a token, and dropping bits of the value
-would change the order). `benchmarks/sort_methods.py` measures this against other ways.
+torch sorts (value, index) pairs one comparison at a time. numpy sorts plain integers with vector
+instructions, 5 to 10 times as fast. Value and token are therefore packed into one integer: the bits of the
+value, made monotone, in the upper half and the token in the lower. All keys differ, so the sort is stable.
+The sorted integers contain the sorted values and their tokens, without a gather. A value of 16 bits needs an
+integer of 32, one of 32 bits needs 64 (32 bits do not hold a float32 and a token, and dropping bits of the
+value would change the order). `benchmarks/sort_methods.py` compares this with other methods.
 
-Everything here takes columns [B, G, C, N] that may lie in memory in any order: N tokens, G times C columns.
-A block is copied so that N is contiguous, worked on, and copied to where it belongs. Blocks are spread over
-as many threads as torch uses, and the result does not depend on how many.
+All functions take columns [B, G, C, N] in any memory layout: N tokens, G times C columns. A block is copied
+so that N is contiguous, processed, and copied back. Blocks are distributed over as many threads as torch
+uses; the result does not depend on their number.
 """
 
 import os
@@ -21,16 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 15  # entries worked on at a time: their keys of 64 bits stay in the second-level cache
-NARROWEST = 8  # columns of a block at least, so that a line of memory is used while it is in the cache
-TILE = 64  # tokens copied at a time: as many lines of memory as the first-level cache holds
-SERIAL = 2 * BLOCK  # entries up to which further threads do not pay
+BLOCK = 1 << 15  # entries per block: their 64-bit keys fit in the second-level cache
+NARROWEST = 8  # least columns per block, to use whole cache lines
+TILE = 64  # tokens copied at a time: as many cache lines as the first-level cache holds
+SERIAL = 2 * BLOCK  # entries up to which more threads do not help
 
 Block = tuple[slice, slice, slice]
 
 
 def as_numpy(tensor: Tensor) -> np.ndarray:
-    """The same memory as integers of its width; numpy has no bfloat16."""
+    """Return the same memory as integers of its width, because numpy has no bfloat16."""
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.detach().view(integers[tensor.element_size()]).numpy()
 
@@ -43,10 +43,11 @@ def sort_blocks(
     ranked: Tensor | None,
     order: Tensor | None,
 ) -> None:
-    """Write the sorted columns to `ranked` and the token of each rank to `order`, where they are given.
+    """Write the sorted columns to `ranked` and the token of each rank to `order`, if they are given.
 
-    `values` [B, G, C, N] is float32, bfloat16 or float16; `descending` [B or 1, G, C] tells which go down.
-    Rank r goes to the r-th real token and padding keeps its place; `to_front`: the real tokens come first.
+    `values` [B, G, C, N] is float32, bfloat16 or float16; `descending` [B or 1, G, C] marks descending
+    columns. Rank r is at the r-th real token and padding keeps its place; with `to_front`, the real tokens
+    come first.
     """
     sorter = _Sorter(values, token_mask, descending, to_front, ranked, order)
     if values.numel():
@@ -54,7 +55,7 @@ def sort_blocks(
 
 
 class _Sorter:
-    """What all blocks of one sort share."""
+    """The data shared by all blocks of one sort."""
 
     def __init__(
         self,
@@ -67,14 +68,16 @@ class _Sorter:
     ) -> None:
         self.values = as_numpy(values)
         self.bits = 8 * self.values.itemsize
-        self.largest = np.int32((1 << (self.bits - 1)) - 1)  # behind infinity, of no number
+        self.largest = np.int32(
+            (1 << (self.bits - 1)) - 1
+        )  # sorts after infinity, and is the key of no value
         length = values.shape[-1]
-        # 16 bits of value and up to 16 of token are one integer of 32.
+        # 16 bits of value and up to 16 of token fit one integer of 32.
         self.key_dtype = np.int32 if self.bits == 16 and length <= 1 << 16 else np.int64
         self.tokens = np.arange(length, dtype=self.key_dtype)
         mask = token_mask.numpy()
         self.mask = None if mask.all() else mask
-        self.is_packed = not (mask[:, 1:] > mask[:, :-1]).any()  # padding stands behind the tokens
+        self.is_packed = not (mask[:, 1:] > mask[:, :-1]).any()  # padding is after the tokens
         self.keeps_ranks = to_front or self.is_packed
         self.counts = mask.sum(1).tolist()
         self.sign = None
@@ -85,7 +88,7 @@ class _Sorter:
         self.order = None if order is None else order.numpy()
 
     def start(self, entries: int) -> Callable[[Block], None]:
-        """A worker with memory of its own, for blocks of at most `entries`."""
+        """Return a worker with its own buffers, for blocks of at most `entries`."""
         first, second = np.empty(entries, np.int32), np.empty(entries, np.int32)
         keys = np.empty(entries if self.order is not None else 0, self.key_dtype)
         narrow = np.empty(entries, self.order.dtype if self.order is not None else np.uint8)
@@ -107,7 +110,7 @@ class _Sorter:
         return work
 
     def _rank(self, block: Block, source: np.ndarray, ranks: np.ndarray, spare: np.ndarray) -> None:
-        """Bits of numbers to integers of the same order: minus the magnitude where the sign is set."""
+        """Map bits of floats to integers of the same order: minus the magnitude if the sign bit is set."""
         _copy(ranks, source)
         np.right_shift(ranks, 31, out=spare)
         np.bitwise_and(ranks, self.largest, out=ranks)
@@ -119,7 +122,7 @@ class _Sorter:
             np.copyto(ranks, self.largest, where=~self.mask[block[0], None, None])
 
     def _restore(self, block: Block, ranks: np.ndarray, spare: np.ndarray) -> None:
-        """The inverse of `_rank`, in place."""
+        """Invert `_rank`, in place."""
         if self.sign is not None:
             np.multiply(ranks, self.sign[block], out=ranks)
         np.bitwise_and(ranks, ~self.largest, out=spare)
@@ -141,7 +144,7 @@ class _Sorter:
         np.copyto(ranks, keys, casting="unsafe")
 
     def _place(self, block: Block, ranks: np.ndarray, out: np.ndarray, source: np.ndarray | None) -> None:
-        """From ranks to places; padding keeps its value from `source`, or its own index."""
+        """Move ranks to places; padding keeps its value from `source`, or its own index."""
         out = out[block]
         if self.keeps_ranks:
             _copy(out, ranks)
@@ -163,9 +166,9 @@ class _Sorter:
 
 
 def permute_blocks(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> None:
-    """Write `values[order]` along the tokens to `out`, or with `inverse` what gives `values` back from it.
+    """Write `values[order]` along the tokens to `out`; with `inverse`, undo that permutation.
 
-    `values` and `out` are [B, G, C, N]; `order` is a permutation for each column, with 1 for G or C where
+    `values` and `out` are [B, G, C, N]. `order` is a permutation for each column, with size 1 for G or C if
     columns share it.
     """
     source, index, target = as_numpy(values), order.numpy(), as_numpy(out)
@@ -190,7 +193,7 @@ def permute_blocks(values: Tensor, order: Tensor, inverse: bool, out: Tensor) ->
 
 
 def _permute_rows(rows: np.ndarray, places: np.ndarray, inverse: bool, out: np.ndarray) -> None:
-    # torch's gather is the faster one. It starts threads of its own from 2^15 entries on: never more at once.
+    # torch's gather is faster. From 2^15 entries on it starts its own threads, so stay below.
     length = rows.shape[-1]
     taken, index, given = (torch.from_numpy(x.reshape(-1, length)) for x in (rows, places, out))
     step = max(1, BLOCK // length)
@@ -207,15 +210,15 @@ def _shaped(memory: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _copy(target: np.ndarray, source: np.ndarray) -> None:
-    """`target[...] = source`, in tiles, so that what lies side by side is read while it is in the cache."""
+    """Copy `source` to `target` in tiles, so that neighboring values are read while they are in the cache."""
     for start in range(0, target.shape[-1], TILE):
         tile = (..., slice(start, start + TILE))
         np.copyto(target[tile], source[tile], casting="unsafe")
 
 
 def _cut(batch: int, groups: int, columns: int, length: int) -> tuple[int, list[Block]]:
-    """The largest number of entries in a block, and the blocks."""
-    fit = max(NARROWEST if length <= 1 << 13 else 1, BLOCK // length)  # columns in a block
+    """Return the largest number of entries in a block, and the blocks."""
+    fit = max(NARROWEST if length <= 1 << 13 else 1, BLOCK // length)  # columns per block
     by_column = min(columns, fit)
     by_group = min(groups, max(1, fit // columns))
     by_batch = min(batch, max(1, fit // (columns * groups)))
@@ -229,7 +232,7 @@ def _cut(batch: int, groups: int, columns: int, length: int) -> tuple[int, list[
 
 
 def _run(start: Callable[[int], Callable[[Block], None]], cut: tuple[int, list[Block]]) -> None:
-    """Work off the blocks, with torch's number of threads where there is enough to do."""
+    """Process the blocks, with torch's number of threads if there is enough work."""
     entries, blocks = cut
     threads = min(torch.get_num_threads(), len(blocks)) if entries * len(blocks) > SERIAL else 1
     pending: Iterator[Block] = iter(blocks)  # `next` of a list's iterator is atomic
@@ -247,5 +250,5 @@ def _run(start: Callable[[int], Callable[[Block], None]], cut: tuple[int, list[B
 
 @cache
 def _pool(_process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a fork inherits the pool without its threads, and gets a new one."""
+    """Return the thread pool of this process; a fork creates a new one, as threads are not inherited."""
     return ThreadPoolExecutor(max_workers=256, thread_name_prefix="molslice-sort")

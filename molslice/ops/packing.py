@@ -1,7 +1,7 @@
-"""Positions that padding cannot shift: ranks among the real tokens, and sequences packed to the front.
+"""Positions that do not depend on padding: ranks among the real tokens, and packed sequences.
 
-Padding may stand anywhere between the tokens. What depends on places (windows, blocks, landmarks, buckets)
-works on packed sequences, where the n real tokens stand at 0 to n - 1 in their order and padding follows.
+Padding may be anywhere between the tokens. What depends on positions (windows, blocks, landmarks, buckets)
+uses packed sequences, in which the n real tokens are at 0 to n - 1 in their order, followed by padding.
 """
 
 import torch
@@ -12,25 +12,25 @@ from molslice.ops.sorting import front_order, inverse_order
 
 
 def real_positions(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B N"]:
-    """The rank of each real token among the real ones, counted from 0; zero at padding."""
+    """Return the rank of each real token among the real tokens, from 0; zero at padding."""
     return (token_mask.cumsum(1) - 1).masked_fill(~token_mask, 0)
 
 
 def packed_mask(token_mask: Bool[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
-    """The mask of the packed sequences."""
+    """Return the mask of the packed sequences."""
     places = torch.arange(token_mask.shape[1], device=token_mask.device)
     return places < token_mask.sum(1, keepdim=True)
 
 
 def packing_order(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B N"]:
-    """The token that stands at each place of the packed sequence."""
+    """Return the source token of each place of the packed sequence."""
     return front_order(token_mask)[:, 0].long()
 
 
 def pack_tokens(
     values: Float[Tensor, "B N *rest"], order: Integer[Tensor, "B N"]
 ) -> Float[Tensor, "B N *rest"]:
-    """Real tokens to the front, `order` from `packing_order`."""
+    """Move real tokens to the front, with `order` from `packing_order`."""
     index = order.reshape(order.shape + (1,) * (values.ndim - 2)).expand(values.shape)
     return values.gather(1, index)
 
@@ -38,5 +38,5 @@ def pack_tokens(
 def unpack_tokens(
     values: Float[Tensor, "B N *rest"], order: Integer[Tensor, "B N"]
 ) -> Float[Tensor, "B N *rest"]:
-    """The inverse of `pack_tokens`."""
+    """Invert `pack_tokens`."""
     return pack_tokens(values, inverse_order(order[:, None])[:, 0])

@@ -1,7 +1,11 @@
-"""Shortest paths on a batch of small undirected graphs, on whatever device the graphs are.
+"""Shortest paths on a batch of small undirected graphs, on any device.
 
-A path is described by its last step: `distance(i, j)` and the neighbor of j that a shortest path from
-i to j comes through. Of several such neighbors the one of the lowest index is taken, everywhere and always.
+A path is described by its last step: `distance(i, j)` and the neighbor of j on a shortest path from i to j.
+Of several such neighbors the one with the lowest index is used.
+
+The choice between equally short paths affects only the edge encoding. The released Graphormer breaks ties in
+the order of Floyd-Warshall, which selects another path between some atoms in 11 % of the molecules of
+`gap_xtb` and in 31 % of those of PCQM4M. A prediction then differs by about 1e-4.
 """
 
 from typing import NamedTuple
@@ -14,20 +18,24 @@ UNREACHABLE = -1
 
 
 class Neighbors(NamedTuple):
-    """The adjacency of a batch of graphs as short lists, K being the highest degree in the batch.
+    """The adjacency of a batch of graphs as lists of neighbors; K is the highest degree in the batch.
 
-    Neighbors of an atom stand in ascending order; unused places hold -1.
+    Attributes:
+        atom: neighbors of each atom [B, A, K], ascending, -1 at unused places.
+        bond: row of the bond list for each neighbor [B, A, K], -1 at unused places.
     """
 
     atom: Int[Tensor, "B A K"]
-    bond: Int[Tensor, "B A K"]  # row of the bond list
+    bond: Int[Tensor, "B A K"]
 
 
 class ShortestPaths(NamedTuple):
-    """`distance` in bonds, -1 where there is no path; `last_bond` and `previous` describe the last step.
+    """Lengths and last steps of shortest paths.
 
-    `previous(i, j)` is the atom before j on the path from i, `last_bond(i, j)` the row of the bond between
-    them; both are -1 where i = j or where there is no path.
+    Attributes:
+        distance: length of the path in bonds [B, A, A], -1 if there is no path.
+        previous: the atom before j on the path from i [B, A, A], -1 if i = j or there is no path.
+        last_bond: row of the bond between `previous` and j [B, A, A], -1 like `previous`.
     """
 
     distance: Int[Tensor, "B A A"]
@@ -36,7 +44,7 @@ class ShortestPaths(NamedTuple):
 
 
 def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Neighbors:
-    """Turn a bond list (columns molecule, begin atom, end atom) into neighbor lists."""
+    """Convert a bond list (columns molecule, begin atom, end atom) to neighbor lists."""
     device, bonds = bond_index.device, bond_index.shape[0]
     molecule, begin, end = bond_index.long().unbind(-1)
     center = torch.cat([molecule * atoms + begin, molecule * atoms + end])
@@ -54,16 +62,16 @@ def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Ne
 
 
 def adjacency_matrix(neighbors: Neighbors) -> Bool[Tensor, "B A A"]:
-    """True where two atoms share a bond."""
+    """Return True where two atoms share a bond."""
     batch, atoms, _ = neighbors.atom.shape
     matrix = torch.zeros(batch, atoms, atoms + 1, dtype=torch.bool, device=neighbors.atom.device)
     return matrix.scatter_(2, neighbors.atom % (atoms + 1), True)[..., :atoms]
 
 
 def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
-    """Lengths of the shortest paths by breadth-first search from all atoms at once; -1 where there is none.
+    """Return the lengths of shortest paths, -1 if there is no path, by breadth-first search from all atoms.
 
-    The atoms reached within k bonds are one batched product of those reached within k - 1.
+    The atoms within k bonds are one batched product of those within k - 1.
     """
     atoms = adjacency.shape[-1]
     identity = torch.eye(atoms, dtype=torch.bool, device=adjacency.device)
@@ -80,10 +88,10 @@ def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
 
 
 def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
-    """Distances and last steps of the shortest paths between all atoms of every graph."""
+    """Return distances and last steps of the shortest paths between all atoms of each graph."""
     batch, atoms, width = neighbors.atom.shape
     distance = bond_distances(adjacency_matrix(neighbors))
-    # distance from i to the k-th neighbor of j, "no path" and unused places being far away
+    # distance from i to the k-th neighbor of j; unused places and missing paths are far away
     far = torch.iinfo(torch.long).max
     known = torch.where(distance < 0, far, distance)
     slots = neighbors.atom.clamp(min=0).view(batch, 1, atoms * width).expand(-1, atoms, -1)

@@ -1,6 +1,6 @@
-"""Running sums weighted by exponentials, which neither overflow nor lose a small past beside a large future.
+"""Running sums weighted by exponentials, without overflow or loss of small past terms.
 
-Each sum is held relative to the running maximum of its exponents, so that every exponential is at most one.
+Each sum is relative to the running maximum of its exponents, so every exponential is at most one.
 """
 
 import torch
@@ -8,22 +8,22 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-_CHUNK = 64  # tokens handled as one small square
+_CHUNK = 64  # tokens per dense block
 
 
 def running_sum(
     exponent: Float[Tensor, "B H M"], value: Float[Tensor, "B H M C"]
 ) -> tuple[Float[Tensor, "B H M C"], Float[Tensor, "B H M"]]:
-    """Sum over s <= t of exp(exponent_s - top_t) value_s, and top, the running maximum of the exponents.
+    """Return sum_{s <= t} exp(exponent_s - top_t) value_s, and top, the running maximum of the exponents.
 
-    The sums themselves are exp(top_t) times what is returned; in a ratio of two of them that cancels. Time
-    64 M C, memory M C. Exponents are finite; where nothing is real, a very low one beside a value of zero.
+    The plain sums are exp(top_t) times the result; the factor cancels in a ratio of two sums. Time is 64 M C,
+    memory M C. Exponents must be finite: where no token is real, use a very low one and a value of zero.
     """
     length = exponent.shape[-1]
-    top = exponent.detach().cummax(-1).values  # a shift that cancels: no gradient goes through it
+    top = exponent.detach().cummax(-1).values  # a shift that cancels, so it needs no gradient
     chunk = min(_CHUNK, length)
     missing = -length % chunk
-    # Repeated at the end, where nothing comes after; values of zero add nothing.
+    # Pad by repeating the last exponent; the values there are zero.
     steps, tops = (
         torch.cat([x, x[..., -1:].expand(*x.shape[:-1], missing)], -1).unflatten(-1, (-1, chunk))
         for x in (exponent, top)
@@ -39,7 +39,7 @@ def running_sum(
 
 
 def _sum_before(last: Float[Tensor, "B H K C"], top: Float[Tensor, "B H K"]) -> Float[Tensor, "B H K C"]:
-    """What the chunks before each one sum to, by doubling; relative to the top of the chunk before it."""
+    """Return the sums of all chunks before each one, by doubling, relative to the maximum there."""
     step = 1
     while step < last.shape[2]:
         decay = (top[..., :-step] - top[..., step:]).exp()[..., None]

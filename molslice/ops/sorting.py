@@ -1,9 +1,9 @@
-"""Sorting along the tokens, padding last, with the indices for the backward pass as small as N allows.
+"""Sorting along the tokens, padding last, with the smallest possible indices for the backward pass.
 
-Columns are [B, K, N], or [B, H, C, N] in groups, and may lie in memory in any order of their axes: those of
-tokens [B, N, K] are `tokens.transpose(1, 2)`, uncopied. An order is an index tensor of the same shape: entry
-r names the token of rank r, the real tokens first, then the padding in place. The operators, and the kernels
-behind them, are in `column_ops.py`.
+Columns are [B, K, N], or [B, H, C, N] in groups, in any memory layout: those of tokens [B, N, K] are
+`tokens.transpose(1, 2)` without a copy. An order is an index tensor of the same shape. Entry r is the token
+of rank r: first the real tokens, then padding in place. The operators and their kernels are in
+`column_ops.py`.
 """
 
 from typing import Any
@@ -23,11 +23,13 @@ def sort_columns(
     descending: Bool[Tensor, "*K"] | None = None,
     to_front: bool = False,
 ) -> tuple[Float[Tensor, "B *K N"], Integer[Tensor, "B *K N"]]:
-    """Each column sorted, ascending or where told `descending`, and its order.
+    """Sort each column, ascending, or descending where `descending` is true.
 
-    Rank r goes to the r-th real token and padding keeps its place and value; `to_front`: the real tokens come
-    first, then the padding. Equal values keep the order of their tokens. `ranked.transpose(1, 2)` of columns
-    [B, K, N] is contiguous. The backward pass keeps the order alone, in its small integers.
+    Rank r is at the r-th real token, and padding keeps its place and value. With `to_front`, the real tokens
+    come first, then padding. The sort is stable. The backward pass stores only the order, in small integers.
+
+    Returns:
+        The sorted columns and the order. `ranked.transpose(1, 2)` of columns [B, K, N] is contiguous.
     """
     ranked, order = _Sort.apply(_grouped(values), token_mask, _grouped_flags(descending), to_front)
     return _ungrouped(ranked, values), _ungrouped(order, values)
@@ -39,26 +41,26 @@ def sorted_columns(
     descending: Bool[Tensor, "*K"] | None = None,
     to_front: bool = False,
 ) -> Float[Tensor, "B *K N"]:
-    """The columns of `sort_columns` alone; cheaper where no gradient is asked for."""
+    """Return only the columns of `sort_columns`; cheaper if no gradient is needed."""
     sort = _Sort if torch.is_grad_enabled() and values.requires_grad else _SortValues
     ranked = sort.apply(_grouped(values), token_mask, _grouped_flags(descending), to_front)
     return _ungrouped(ranked if isinstance(ranked, Tensor) else ranked[0], values)
 
 
 def rank_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """The order that sorts each column of `keys` ascending; equal keys keep the order of their tokens."""
+    """Return the order that sorts each column of `keys` ascending; the sort is stable."""
     return column_ops.order_columns(keys.detach()[:, None], token_mask, True)[:, 0]
 
 
 def place_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """The same with rank r at the r-th real token, wherever padding stands; padding keeps its place."""
+    """Return the order of `rank_order` with rank r at the r-th real token; padding keeps its place."""
     return column_ops.order_columns(keys.detach()[:, None], token_mask, False)[:, 0]
 
 
 def permute_tokens(
-    values: Float[Tensor, "B K N"], order: Integer[Tensor, "B #K N"]
+    values: Float[Tensor, "B K N"], order: Integer[Tensor, " B #K N"]
 ) -> Float[Tensor, "B K N"]:
-    """`values[order]` along the tokens; `order` is a permutation in every column, or one for all columns."""
+    """Return `values[order]` along the tokens; `order` has one permutation per column, or one for all."""
     grouped = values[:, None]
     return permute_columns(grouped, order[:, None], False, layout_of(grouped))[:, 0]
 
@@ -66,7 +68,7 @@ def permute_tokens(
 def permute_groups(
     values: Float[Tensor, "B H C N"], order: Integer[Tensor, "B H N"], inverse: bool = False
 ) -> Float[Tensor, "B H C N"]:
-    """The same with one order for all columns of a group, or with `inverse` what undoes it.
+    """Permute all columns of a group by one order, or with `inverse` by its inverse.
 
     `result.flatten(1, 2).transpose(1, 2)` is contiguous.
     """
@@ -74,9 +76,9 @@ def permute_groups(
 
 
 def permute_columns(
-    values: Float[Tensor, "B H C N"], order: Integer[Tensor, "B #H #C N"], inverse: bool, layout: str
+    values: Float[Tensor, "B H C N"], order: Integer[Tensor, " B #H #C N"], inverse: bool, layout: str
 ) -> Float[Tensor, "B H C N"]:
-    """`values[order]` or its inverse, in a `layout` of `column_ops.py`."""
+    """Permute columns by `order` or its inverse, with a result in a `layout` of `column_ops.py`."""
     return _Permute.apply(values, order, inverse, layout)
 
 
@@ -93,7 +95,7 @@ def _ungrouped(columns: Tensor, like: Tensor) -> Tensor:
 
 
 class _Sort(torch.autograd.Function):
-    """Sort whose backward pass keeps the small indices only, and no values."""
+    """A sort whose backward pass stores only the small indices."""
 
     generate_vmap_rule = True
 
@@ -112,12 +114,12 @@ class _Sort(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
         (order,) = ctx.saved_tensors
-        # Every token is taken exactly once, so scattering is the exact and deterministic inverse.
+        # Each token is used exactly once, so a scatter is the exact and deterministic inverse.
         return _Permute.apply(grad, order, True, ctx.layout), None, None, None
 
 
 class _SortValues(torch.autograd.Function):
-    """Sort without the order, for where no gradient is expected; should one be asked for, it sorts again."""
+    """A sort without the order, for use without gradients; its backward pass sorts again."""
 
     generate_vmap_rule = True
 
@@ -138,7 +140,7 @@ class _SortValues(torch.autograd.Function):
 
 
 class _Permute(torch.autograd.Function):
-    """Gather, or scatter, whose backward pass is the other one and keeps the small indices only."""
+    """A gather, or scatter, whose backward pass is the other one and stores only the small indices."""
 
     generate_vmap_rule = True
 
@@ -159,13 +161,13 @@ class _Permute(torch.autograd.Function):
 
 
 def inverse_order(order: Integer[Tensor, "B K N"]) -> Integer[Tensor, "B K N"]:
-    """The rank of each token under `order`."""
+    """Return the rank of each token under `order`."""
     ranks = torch.arange(order.shape[-1], device=order.device, dtype=order.dtype)
     return torch.zeros_like(order).scatter(-1, order.long(), ranks.expand_as(order))
 
 
 def front_order(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B 1 N"]:
-    """The order that moves the real tokens to the front and keeps their sequence."""
+    """Return the order that moves the real tokens to the front, without reordering them."""
     real_before = token_mask.cumsum(-1) - 1
     padding_before = (~token_mask).cumsum(-1) - 1 + token_mask.sum(-1, keepdim=True)
     rank = torch.where(token_mask, real_before, padding_before)
@@ -173,7 +175,7 @@ def front_order(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B 1 N"]:
 
 
 def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """The order that swaps the largest key of each column with its first real token."""
+    """Return the order that swaps the largest key of each column with its first real token."""
     floor = torch.finfo(keys.dtype).min
     largest = keys.detach().masked_fill(~token_mask[:, None], floor).argmax(-1, keepdim=True)
     first = token_mask.int().argmax(-1)[:, None, None].expand_as(largest)
@@ -183,13 +185,13 @@ def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) ->
 
 
 def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Integer[Tensor, "B 1 N"]:
-    """A fixed pseudo-random order of the real tokens; padding keeps its place.
+    """Return a fixed pseudo-random order of the real tokens; padding keeps its place.
 
-    It depends on the seed and on the number of real tokens alone, never on a global generator.
+    It depends only on the seed and on the number of real tokens, not on a global generator.
     """
     length = token_mask.shape[-1]
     word = 0xFFFFFFFF
-    # An integer hash of (seed, position); factors below 31 bits, so that int64 never overflows.
+    # An integer hash of (seed, position); factors have at most 31 bits, so int64 does not overflow.
     state = torch.arange(1, length + 1, device=token_mask.device) + ((seed + 1) * 0x9E3779B1 & word)
     for _ in range(2):
         state = ((state >> 16) ^ state) * 0x45D9F3B & word
@@ -201,12 +203,12 @@ def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Integer[Tensor,
 
 
 def tied_mean(
-    values: Float[Tensor, "B K N"], keys: Float[Tensor, "B N"], count: Integer[Tensor, "B"], tolerance: float
+    values: Float[Tensor, "B K N"], keys: Float[Tensor, "B N"], count: Integer[Tensor, " B"], tolerance: float
 ) -> Float[Tensor, "B K N"]:
-    """Mean of `values` over each run of nearly equal `keys`.
+    """Return the mean of `values` over each run of nearly equal `keys`.
 
-    `keys` are ascending over the first `count` entries. Neighbors closer than `tolerance` times the largest
-    magnitude among them are tied, and ties chain. Entries from `count` on are left alone.
+    `keys` are ascending over the first `count` entries. Neighbors are tied if they differ by at most
+    `tolerance` times the largest magnitude among them, and ties chain. Entries from `count` on do not change.
     """
     length = keys.shape[-1]
     is_real = torch.arange(length, device=keys.device) < count[:, None]

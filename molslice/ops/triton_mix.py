@@ -1,12 +1,12 @@
-"""Mixes heads by the weights of pairs and sorts the result, in one kernel for a short sequence: Triton.
+"""Mixes heads by pair weights and sorts the result, in one Triton kernel for short sequences.
 
-A program takes one head of one sequence: softmax(S + E), or weights that are given, times V, and the sort of
-`triton_sort.py` on the product before it leaves the registers.
+A program processes one head of one sequence: softmax(S + E), or given weights, times V, then the sort of
+`triton_sort.py` while the product is in registers.
 """
 # ruff: noqa: ANN001, ANN201, ANN202 (in a kernel an annotation would fix a type)
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
-# triton is there where a GPU is; its kernels are launched by subscript
+# triton is installed only with a GPU; its kernels are launched by subscript
 import os
 from typing import no_type_check
 
@@ -28,11 +28,11 @@ from molslice.ops.triton_sort import (
 
 LONGEST = 64  # tokens
 WIDEST = 128  # channels of a head
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # where there is no product of bfloat16
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # the interpreter has no bfloat16 product
 
 
 def serves(values: Tensor, pairs: Tensor) -> bool:
-    """Whether heads [B, H, N, C] can be mixed and sorted in one kernel."""
+    """Return whether heads [B, H, N, C] can be mixed and sorted in one kernel."""
     is_short = values.shape[2] <= LONGEST and values.shape[3] <= WIDEST
     return is_short and triton_sort.serves(values) and pairs.is_floating_point()
 
@@ -46,7 +46,7 @@ def mix_and_sort_into(
     ranked: Tensor,
     order: Tensor,
 ) -> None:
-    """Sorted columns of `pairs @ values`, or with `is_bias` of softmax(pairs) @ values, and their order.
+    """Write the sorted columns of `pairs @ values` and their order; `is_bias` applies softmax to `pairs`.
 
     `values` are heads [B, H, N, C], `pairs` [B, H, N, N]; `ranked` and `order` are columns [B, H, C, N].
     """
@@ -152,7 +152,7 @@ def _mix_kernel(
         ranks = tl.where(goes_down != 0, -ranks, ranks)
     where = places(is_real, length, False, LENGTH)[None, :]
     is_inside = (c < columns) & (n[None, :] < length)
-    # A row of padding mixes nothing: zero.
+    # Rows of padding are zero.
     bits = tl.where(n[None, :] < count, bits_of(ranks, LARGEST_RANK), 0)
     ranked += b * ranked_b + h * ranked_h + c * ranked_c + where * ranked_n
     tl.store(ranked, bits.to(ranked.dtype.element_ty), mask=is_inside)

@@ -1,31 +1,31 @@
-"""Sorts and permutes columns on a GPU, by Triton.
+"""Sorts and permutes columns on a GPU by Triton.
 
-As in `numpy_sort.py`, the bits of a value, made monotone, and its token are one integer, 32 bits for a value
-of 16 and 64 for one of 32, so that a network that sorts plain integers is stable and returns values and
-tokens alike; `tl.sort` is a bitonic network. Padding is the largest key, what fills up to a power of two is
-larger still. A program sorts several neighboring columns, so that lines of memory are used whole.
+As in `numpy_sort.py`, the bits of a value, made monotone, and its token are packed into one integer, 32 bits
+for a value of 16 and 64 for one of 32. A network that sorts plain integers is then stable and returns values
+and tokens. `tl.sort` is a bitonic network. Padding is the largest key, and the entries up to a power of two
+are larger still. A program sorts several neighboring columns, to use whole memory transactions.
 
-Imported only where Triton is installed and the columns are on a GPU. The torch forms in `column_ops.py` are
-the reference, and the tests compare with them under TRITON_INTERPRET=1 on the CPU.
+Imported only if Triton is installed and the columns are on a GPU. The torch forms in `column_ops.py` are the
+reference, and the tests compare with them under TRITON_INTERPRET=1 on the CPU.
 """
 # ruff: noqa: ANN001, ANN201, ANN202 (in a kernel an annotation would fix a type)
 
 from typing import no_type_check
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
-# triton is there where a GPU is; its kernels are launched by subscript
+# triton is installed only with a GPU; its kernels are launched by subscript
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST = 4096  # tokens that a program sorts
+LONGEST = 4096  # most tokens that a program sorts
 _BITS = {2: torch.int16, 4: torch.int32}
-LARGEST = {2: 2**15 - 1, 4: 2**31 - 1}  # behind infinity, of no number
+LARGEST = {2: 2**15 - 1, 4: 2**31 - 1}  # sorts after infinity, and is the key of no value
 
 
 def serves(columns: Tensor) -> bool:
-    """Whether there are kernels for such columns [B, G, C, N]."""
+    """Return whether there are kernels for such columns [B, G, C, N]."""
     floats = (torch.float32, torch.bfloat16, torch.float16)
     return columns.dtype in floats and columns.shape[-1] <= LONGEST and columns.numel() > 0
 
@@ -38,7 +38,7 @@ def sort_into(
     ranked: Tensor | None,
     order: Tensor | None,
 ) -> None:
-    """What `sort_columns` of `column_ops.py` gives, into `ranked` and `order` where they are given."""
+    """Write the results of `sort_columns` of `column_ops.py` to `ranked` and `order`, if they are given."""
     batch, groups, columns, length = values.shape
     width = values.element_size()
     padded, per_program, warps = _tile(length, columns, width)
@@ -70,7 +70,7 @@ def sort_into(
 
 
 def permute_into(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> None:
-    """What `permute_columns` of `column_ops.py` gives, into `out`."""
+    """Write the result of `permute_columns` of `column_ops.py` to `out`."""
     batch, groups, columns, length = values.shape
     source, target, index = bits_as_integers(values), bits_as_integers(out), order.expand(values.shape)
     tokens, per_program = min(triton.next_power_of_2(length), 256), 16
@@ -92,17 +92,17 @@ def permute_into(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> N
 
 
 def bits_as_integers(columns: Tensor) -> Tensor:
-    """The same memory as integers of its width."""
+    """Return the same memory as integers of its width."""
     return columns.view(_BITS[columns.element_size()])
 
 
 def no_strides(count: int) -> tuple[int, ...]:
-    """In the place of the strides of a tensor that is not given."""
+    """Return the strides that replace those of a missing tensor."""
     return (0,) * count
 
 
 def _tile(length: int, columns: int, width: int) -> tuple[int, int, int]:
-    """Tokens and columns of a program, and its warps: 16 bytes of columns side by side, 32 keys a thread."""
+    """Return tokens, columns (16 bytes of neighbors) and warps (32 keys per thread) of a program."""
     padded = triton.next_power_of_2(length)
     wanted = max(4096 // padded, 16 // width)
     per_program = min(triton.next_power_of_2(columns), wanted)
@@ -112,7 +112,7 @@ def _tile(length: int, columns: int, width: int) -> tuple[int, int, int]:
 @triton.jit
 @no_type_check
 def ranks_of(bits, LARGEST_RANK: tl.constexpr):
-    """Bits of numbers to integers of the same order: minus the magnitude where the sign is set."""
+    """Map bits of floats to integers of the same order: minus the magnitude if the sign bit is set."""
     bits = bits.to(tl.int32)
     sign = bits >> 31
     return ((bits & LARGEST_RANK) ^ sign) - sign
@@ -121,7 +121,7 @@ def ranks_of(bits, LARGEST_RANK: tl.constexpr):
 @triton.jit
 @no_type_check
 def bits_of(ranks, LARGEST_RANK: tl.constexpr):
-    """The inverse of `ranks_of`."""
+    """Invert `ranks_of`."""
     return tl.abs(ranks) | (ranks & (-1 - LARGEST_RANK))
 
 
@@ -130,15 +130,15 @@ def bits_of(ranks, LARGEST_RANK: tl.constexpr):
 def sort_ranks(
     ranks, SHIFT: tl.constexpr, COLUMNS: tl.constexpr, LENGTH: tl.constexpr, THREADS: tl.constexpr
 ):
-    """Ranks [COLUMNS, LENGTH] sorted along the tokens, and the token of each."""
+    """Return ranks [COLUMNS, LENGTH] sorted along the tokens, and the token of each."""
     tokens = tl.arange(0, LENGTH)[None, :]
     if SHIFT == 16:
         keys = (ranks << 16) | tokens
     else:
         keys = (ranks.to(tl.int64) << 32) | tokens.to(tl.int64)
     if LENGTH > THREADS:
-        # Neighboring tokens were loaded by neighboring threads. The network compares neighbors most often,
-        # and is free to start from any order: let neighbors be the keys that one thread holds.
+        # Neighboring tokens were loaded by neighboring threads. The network compares neighbors most often
+        # and may start from any order, so let neighbors be the keys of one thread.
         keys = tl.reshape(keys, (COLUMNS, LENGTH // THREADS, THREADS))
         keys = tl.reshape(tl.trans(keys, 0, 2, 1), (COLUMNS, LENGTH))
     keys = tl.sort(keys, dim=1)
@@ -148,7 +148,7 @@ def sort_ranks(
 @triton.jit
 @no_type_check
 def places(is_real, length, TO_FRONT: tl.constexpr, LENGTH: tl.constexpr):
-    """Where each rank goes: the real tokens in their order, then the padding in its own."""
+    """Return the place of each rank: the real tokens in their order, then padding in its own."""
     tokens = tl.arange(0, LENGTH)
     if TO_FRONT:
         found = tokens
@@ -215,7 +215,7 @@ def _sort_kernel(
     if ranked is not None:
         if flags is not None:
             ranks = tl.where(goes_down != 0, -ranks, ranks)
-        # Padding was sorted by a key that is not its value.
+        # Padding was sorted by the largest key, not by its value.
         kept = tl.load(values + taken * value_n, mask=is_inside & (tokens >= count), other=0)
         bits = tl.where(tokens < count, bits_of(ranks, LARGEST_RANK), kept.to(tl.int32))
         ranked += b * ranked_b + g * ranked_g + c * ranked_c

@@ -1,7 +1,7 @@
-"""Sizes of OGB's vocabularies for atoms and bonds, the last entry of each feature being its unknown.
+"""Sizes of OGB's vocabularies for atoms and bonds. The last entry of each feature is its unknown.
 
-Source: `ogb.utils.features.allowable_features` of ogb 1.3; `chem` tests that they are equal. They stand here
-so that the model needs no chemistry to know the size of its tables.
+Source: `ogb.utils.features.allowable_features` of ogb 1.3; a test of `chem` compares them. They are defined
+here so that the model does not import chemistry.
 """
 
 # atomic number, chirality, degree, formal charge, hydrogens, radical electrons, hybridization, aromatic, ring

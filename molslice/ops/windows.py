@@ -1,9 +1,9 @@
-"""Blocks of packed sequences, and what a block of queries sees: windows, chosen blocks, pairs.
+"""Blocks of packed sequences and the keys of each block of queries: windows, selected blocks, pairs.
 
-A sparse attention cuts a packed sequence (`packing.py`) into G blocks of S places, hands each block of
-queries the K keys that it may see, and attends densely within: N K scores instead of N x N. A place is a
-position in the packed sequence; scores and all that joins them lie as [B, H, G, S, K], and places out of
-the sequence are allowed everywhere, a mask hides them.
+A sparse attention cuts a packed sequence (`packing.py`) into G blocks of S places, gathers for each block of
+queries its K keys, and attends densely within: N K scores instead of N x N. A place is a position in the
+packed sequence. Scores and what is added to them are [B, H, G, S, K]. Places outside of the sequence are
+allowed; a mask hides them.
 """
 
 import torch
@@ -15,23 +15,23 @@ _WORD = 0xFFFFFFFF
 
 
 def split_blocks(values: Shaped[Tensor, "B N *rest"], size: int) -> Shaped[Tensor, "B G S *rest"]:
-    """Blocks of `size` places; the last one is filled up with zeros."""
+    """Cut into blocks of `size` places; the last one is filled up with zeros."""
     missing = -values.shape[1] % size
     padded = functional.pad(values, (0, 0) * (values.ndim - 2) + (0, missing))
     return padded.unflatten(1, (-1, size))
 
 
 def merge_blocks(blocks: Shaped[Tensor, "B G S *rest"], length: int) -> Shaped[Tensor, "B N *rest"]:
-    """The inverse of `split_blocks` for a sequence of `length` places."""
+    """Invert `split_blocks` for a sequence of `length` places."""
     return blocks.flatten(1, 2)[:, :length]
 
 
 def with_neighbors(
     blocks: Shaped[Tensor, "B G S *rest"], before: int, after: int
 ) -> Shaped[Tensor, "B G K *rest"]:
-    """Each block with the `before` places ahead of it and the `after` behind it, zeros beyond the ends.
+    """Return each block with `before` places ahead of it and `after` places behind, zeros at the ends.
 
-    Neither may be more than a block.
+    `before` and `after` must not exceed a block.
     """
     size = blocks.shape[2]
     padded = functional.pad(blocks, (0, 0) * (blocks.ndim - 2) + (1, 1))
@@ -39,9 +39,9 @@ def with_neighbors(
 
 
 def window_reach(length: int, window: int) -> tuple[int, int]:
-    """The size of the blocks for a window, and how far a block must see into its neighbors.
+    """Return the block size for a window, and the number of places needed from each neighboring block.
 
-    A sequence within the window is one block, which has none.
+    A sequence within the window is one block without neighbors.
     """
     return (window, window) if length > window else (max(length, 1), 0)
 
@@ -49,7 +49,7 @@ def window_reach(length: int, window: int) -> tuple[int, int]:
 def window_places(
     count: int, size: int, before: int, after: int, device: torch.device
 ) -> tuple[Int[Tensor, "1 1 G S 1"], Int[Tensor, "1 1 G 1 K"]]:
-    """The places of the queries in `count` blocks, and of the keys that `with_neighbors` gives to each."""
+    """Return the places of the queries in `count` blocks, and of their keys from `with_neighbors`."""
     starts = torch.arange(count, device=device)[:, None] * size
     queries = starts + torch.arange(size, device=device)
     keys = starts + torch.arange(-before, size + after, device=device)
@@ -59,7 +59,7 @@ def window_places(
 def gather_blocks(
     blocks: Shaped[Tensor, "B J S H C"], index: Int[Tensor, "B H G R"]
 ) -> Shaped[Tensor, "B G K H C"]:
-    """For each head and each of G blocks of queries the R blocks that `index` names, one after the other."""
+    """Concatenate for each head and each of G blocks of queries the R blocks given by `index`."""
     size, channels = blocks.shape[2], blocks.shape[4]
     picked = index.movedim(1, 3).flatten(1, 2)[:, :, None, :, None].expand(-1, -1, size, -1, channels)
     return blocks.gather(1, picked).unflatten(1, index.shape[2:]).flatten(2, 3)
@@ -68,13 +68,13 @@ def gather_blocks(
 def gather_pairs(
     pair_bias: Float[Tensor, "B H N N"],
     order: Int[Tensor, "B N"],
-    count: Int[Tensor, "B"],
+    count: Int[Tensor, " B"],
     rows: Int[Tensor, "#B #H #G #S 1"],
     columns: Int[Tensor, "#B #H #G #S #K"],
 ) -> Float[Tensor, "B H G S K"]:
-    """The entries of a pair bias at places of the packed sequence, `order` being from `packing_order`.
+    """Gather entries of a pair bias at places of the packed sequence, with `order` from `packing_order`.
 
-    Zero where one of the two is none of the `count` real tokens of its sequence.
+    The result is zero where one of the two is not among the `count` real tokens of its sequence.
     """
     batch, heads, length, _ = pair_bias.shape
 
@@ -98,9 +98,9 @@ def attend_blocks(
     num_heads: int,
     dropout: float,
 ) -> Float[Tensor, "B G S D"]:
-    """softmax(Q K^T / sqrt(C) + bias) V in each block and head, over the keys that are seen.
+    """Return softmax(Q K^T / sqrt(C) + bias) V in each block and head, over the unmasked keys.
 
-    Every query must see a key, also at padding. `dropout` is that of the weights.
+    Each query needs an unmasked key, also at padding. `dropout` is applied to the weights.
     """
     batch, count = query.shape[:2]
 
@@ -108,7 +108,7 @@ def attend_blocks(
         return blocks.unflatten(-1, (num_heads, -1)).transpose(2, 3).flatten(0, 1)
 
     if bias is not None:
-        # Half of the lowest number: kernels multiply scores by log2(e), which must not reach infinity.
+        # Half of the lowest finite value: kernels multiply scores by log2(e), which must not overflow.
         mask = bias.to(query.dtype).masked_fill(~seen, torch.finfo(query.dtype).min / 2)
     else:
         mask = seen
@@ -120,13 +120,13 @@ def attend_blocks(
 
 
 def scramble(*words: int | Tensor) -> Tensor:
-    """A fixed pseudo-random number below 2^32 for each combination of `words`, integers that are broadcast.
+    """Return a fixed pseudo-random number below 2^32 for each combination of `words`, broadcast integers.
 
-    It depends on them alone: never on a generator, a device or a batch.
+    It depends only on them: not on a generator, device or batch.
     """
     state = torch.zeros((), dtype=torch.long)
     for word in words:
-        # Factors below 31 bits, so that int64 never overflows.
+        # Factors have at most 31 bits, so int64 does not overflow.
         state = (state + (word & _WORD) + 0x9E3779B1) & _WORD
         for _ in range(2):
             state = ((state >> 16) ^ state) * 0x45D9F3B & _WORD

@@ -1,10 +1,12 @@
-"""Small checkpoints that ship with the package, each in a folder of its name.
+"""Small trained models that ship with the package, each in a folder of its name.
 
-What lives here: `<name>/model.safetensors`, `<name>/config.yaml` and `<name>/README.md`, the card: data,
-error and baselines, what the model is not for. May import: `molslice.types`, `molslice.registry`.
-To add one: copy these two files out of a run folder and write the card; at most 5 MB a model, because
-every installation carries it. Why so: `load_model("gap-xtb")` works without a network and without a
-search for files.
+A folder holds `model.safetensors`, `config.yaml` and `README.md`, the model card with data, error, baselines
+and limits. `load_model("gap-xtb")` therefore works without a network connection.
+
+Imports: `molslice.types`, `molslice.registry`.
+
+To add a model, copy `model.safetensors` and `config.yaml` from a run folder and write the card. A model may
+have at most 5 MB, because every installation contains it.
 """
 
 from pathlib import Path
@@ -18,15 +20,15 @@ _FOLDER = Path(__file__).parent
 
 
 def pretrained_names() -> list[str]:
-    """The names of the models that ship with the package, sorted."""
+    """Return the names of the shipped models, sorted."""
     return sorted(path.parent.name for path in _FOLDER.glob("*/model.safetensors"))
 
 
 def find_pretrained(name: str) -> Path:
-    """The checkpoint folder of the shipped model `name`.
+    """Return the checkpoint folder of the shipped model `name`.
 
     Raises:
-        MolsliceError: no model of that name ships; the message lists those that do.
+        MolsliceError: No model of that name ships with the package. The message lists those that do.
     """
     if name not in pretrained_names():
         raise MolsliceError(f"no model {name!r} ships with molslice; {near_names(name, pretrained_names())}")

@@ -1,15 +1,22 @@
-"""Studies: what an attention does, shown; one file = one study = one name.
+"""Studies of what an attention does: a figure and its numbers, in minutes on a CPU.
 
-What lives here: `base.py`, the contract, and one file for each study: a figure (PNG and SVG), its numbers
-(CSV) and how they came about (JSON), in minutes on a CPU. Rooms that they share: `record.py` writes the four
-files, `options.py` reads a study's options from text, `networks.py` builds untrained encoders, `models.py`
-finds trained ones or trains them shortly, `patches.py` makes tokens of an image, `drawing.py` draws.
-May import: everything below `molslice.cli`. Where a study needs chemistry it asks `molslice.chem`.
-To add one: write `my_study.py` with a class `MyStudy(Study)`: a `summary`, keyword-only options with defaults
-(each `Annotated` with its line of help and kept as an attribute of its name), `measure` and `draw`; a file
-that is no study is named in `ROOMS`. `molslice study --list` finds it.
-Why so: a claim about attentions stands next to the program that checks it, and a figure is drawn from
-nothing but what the same run has measured.
+One file is one study, and its name is the name of the study. A study writes a figure (PNG and SVG), the
+numbers of the figure (CSV), and their conditions (JSON). `base.py` is the contract. Shared modules:
+    record: The table and the versions beside a figure.
+    options: Reads the options of a study from its constructor.
+    networks: Builds untrained encoders.
+    models: Finds trained models, or trains them for a short time.
+    patches: Turns an image into tokens.
+    drawing: Draws molecules and matrices.
+
+Imports: everything below `molslice.cli`. A study that needs chemistry uses `molslice.chem`.
+
+To add a study, write `my_study.py` with a class `MyStudy(Study)`: a `summary`, keyword-only options with
+defaults (each `Annotated` with its line of help and kept as an attribute of its name), `measure` and `draw`.
+`molslice study --list` finds it.
+
+A claim about attentions is next to the program that checks it, and a figure shows only what the same run has
+measured.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +28,7 @@ from molslice.studies.base import Request, Study, StudyResult
 
 __all__ = ["STUDIES", "Study", "StudyResult", "run_study"]
 
-ROOMS = ("drawing", "models", "networks", "options", "patches", "record")
-STUDIES = Registry("molslice.studies", Study, "study", ROOMS)
+STUDIES = Registry("molslice.studies", Study, "study")
 
 
 def run_study(
@@ -35,19 +41,22 @@ def run_study(
     quiet: bool = False,
     tell: Callable[[str], None] = lambda message: None,
 ) -> StudyResult:
-    """Carry out the study `name` and write its files into the folder `out`.
+    """Run a study and write its files.
 
     Args:
-        name: one of `STUDIES.names()`.
-        out: the folder; models that a study trains are kept in `runs` there and found again.
-        seed: of everything that is drawn at random.
-        runs: run folders, or names of shipped models, to study in the place of what the study would train.
-        options: the study's own options.
-        quiet: no progress bars.
-        tell: receives a line before everything that takes long.
+        name: One of `STUDIES.names()`.
+        out: The folder of the files. Models that a study trains are kept in its subfolder `runs` and reused.
+        seed: Seed of everything random.
+        runs: Run folders, or names of shipped models, to study instead of models that the study trains.
+        options: The options of the study.
+        quiet: Whether to hide the progress bars.
+        tell: Receives a line before each long part.
+
+    Returns:
+        The files and the number of rows.
 
     Raises:
-        MolsliceError: an unknown study or option, a bad value, or runs for a study that takes none.
+        MolsliceError: The study or an option is unknown, a value is invalid, or the study does not take runs.
     """
     study = STUDIES.build(name, options=options)
     return study.run(Request(Path(out), seed, tuple(runs), quiet, tell))

@@ -1,4 +1,4 @@
-"""The contract that every study keeps."""
+"""The interface of a study."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
+from molslice.figures import to_picture
 from molslice.studies.options import constructor_options
-from molslice.studies.record import figure_bytes, rows_to_csv, versions
+from molslice.studies.record import rows_to_csv, versions
 from molslice.types import MolsliceError
 
 __all__ = ["Findings", "Request", "Study", "StudyResult"]
@@ -17,21 +18,23 @@ __all__ = ["Findings", "Request", "Study", "StudyResult"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What every study is asked with: where to write, the seed, the runs to study."""
+    """The arguments that all studies share."""
 
-    out: Path
+    out: Path  # the folder of the files
     seed: int = 0
-    runs: tuple[Path | str, ...] = ()
-    quiet: bool = False
-    tell: Callable[[str], None] = lambda message: None
+    runs: tuple[Path | str, ...] = ()  # to study instead of models that the study trains
+    quiet: bool = False  # hides progress bars
+    tell: Callable[[str], None] = lambda message: None  # receives a line before each long part
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a study measured.
+    """The measurements of a study.
 
-    `rows` become the CSV, all with the same columns; `notes` go into the JSON (which models, what was left
-    out and why); `extra` is for the drawing alone (an image, the positions of atoms).
+    Attributes:
+        rows: The rows of the CSV file, all with the same columns.
+        notes: Conditions for the JSON file, such as the models and what was omitted.
+        extra: Values that only the figure needs, such as an image or the positions of atoms.
     """
 
     rows: list[dict[str, Any]]
@@ -41,7 +44,17 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """The files of a finished study."""
+    """The files of a finished study.
+
+    Attributes:
+        name: The name of the study.
+        csv: The table.
+        png: The figure.
+        svg: The figure.
+        json: The conditions of the measurements.
+        rows: Number of rows of the table.
+        notes: The notes of the findings.
+    """
 
     name: str
     csv: Path
@@ -52,16 +65,17 @@ class StudyResult:
     notes: Mapping[str, Any]
 
     def to_mapping(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result as JSON types."""
         files = {kind: str(getattr(self, kind)) for kind in ("csv", "png", "svg", "json")}
         return {"study": self.name, "files": files, "rows": self.rows, "notes": dict(self.notes)}
 
 
 class Study(ABC):
-    """One question about attentions, answered by a table and a figure.
+    """A question about attentions that a table and a figure answer.
 
-    A subclass takes its options keyword-only, with defaults, checks them, keeps each as an attribute of the
-    same name, and writes `measure` and `draw`. The same options, seed and versions give the same files.
+    The constructor of a subclass takes keyword-only options with defaults, checks them, and stores each one
+    as an attribute of the same name. The subclass implements `measure` and `draw`. The same options, seed,
+    and versions give the same files.
     """
 
     summary: ClassVar[str]  # one line, for `molslice study --list`
@@ -69,25 +83,25 @@ class Study(ABC):
 
     @property
     def name(self) -> str:
-        """The stem of the file."""
+        """Return the stem of the file."""
         return type(self).__module__.rsplit(".", 1)[-1]
 
     def settings(self) -> dict[str, Any]:
-        """The values of the options."""
+        """Return the values of the options."""
         return {name: getattr(self, name) for name in constructor_options(type(self))}
 
     def run(self, request: Request) -> StudyResult:
-        """Measure, draw and write NAME.csv, NAME.png, NAME.svg and NAME.json; final.
+        """Measure, draw and write NAME.csv, NAME.png, NAME.svg and NAME.json. Not to be overridden.
 
         Raises:
-            MolsliceError: runs for a study that takes none, a folder that cannot be written, or whatever
-                `measure` refuses.
+            MolsliceError: The request has runs but the study does not take any, the folder cannot be written,
+                or `measure` fails.
         """
+        from molslice.files.atomic import write_atomically
         from molslice.inference.json_text import to_json
-        from molslice.inference.run_folder import write_atomically
 
         if request.runs and not self.takes_runs:
-            raise MolsliceError(f"study {self.name!r} looks at no trained model, so it takes no runs")
+            raise MolsliceError(f"study {self.name!r} does not use trained models, so it takes no runs")
         out = request.out
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -109,14 +123,14 @@ class Study(ABC):
         files = {kind: out / f"{self.name}.{kind}" for kind in ("csv", "png", "svg", "json")}
         write_atomically(files["csv"], rows_to_csv(findings.rows))
         for kind in ("png", "svg"):
-            write_atomically(files[kind], figure_bytes(figure, kind))
+            write_atomically(files[kind], to_picture(figure, kind))
         write_atomically(files["json"], to_json(about))
         return StudyResult(self.name, **files, rows=len(findings.rows), notes=findings.notes)
 
     @abstractmethod
     def measure(self, request: Request) -> Findings:
-        """The numbers, and nothing drawn yet."""
+        """Measure the numbers."""
 
     @abstractmethod
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """Put the findings on an empty figure."""
+        """Draw the findings on an empty figure."""

@@ -1,4 +1,4 @@
-"""Do different attentions learn the same map?"""
+"""Correlation between the attention maps that different models learn."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -18,19 +18,20 @@ KINDS: tuple[Kind, ...] = ("exact", "influence")
 
 
 class Correlation(Study):
-    """Pearson's correlation between the learned maps of attentions, layer against layer.
+    """Pearson correlation between the learned maps of attentions, for each pair of layers.
 
-    For each molecule the maps of two layers, averaged over heads, are compared entry by entry, off the
-    diagonal and over real tokens (the graph token included): what a token takes from itself would outweigh
-    the rest. Mean and sd over molecules. Each attention is trained with several seeds: the correlation
-    between seeds of one attention is what another attention can be held against.
-    `exact` maps are those of `molslice.inference.maps`, what an attention itself uses; `influence` is
-    |d out_i / d tokens_j|, the same quantity for every attention. A constant map has no correlation (nothing
-    stands in the CSV). In the last layer a prediction reads token 0 alone, so the other rows of its map are
-    by-products.
+    For each molecule the maps of two layers, averaged over heads, are compared entry by entry, over real
+    tokens including the graph token. The diagonal is left out because it would dominate. The table holds the
+    mean and the standard deviation over molecules. Each attention is trained with several seeds, and the
+    correlation between seeds of one attention is the reference for correlations between attentions.
 
-    Source: the question is that of the Singularformer paper's comparison of learned attention maps
-    (doi 10.24963/ijcai.2023/493); data, seeds and the measure by influence are ours.
+    `exact` maps are those of `molslice.inference.maps`. `influence` is |d out_i / d tokens_j|, the same
+    quantity for every attention. A constant map has no correlation, and its cells in the CSV are empty. In
+    the last layer a prediction depends on token 0 only, so the other rows of its map do not affect
+    predictions.
+
+    Source: The question is that of the Singularformer paper's comparison of learned attention maps
+    (doi 10.24963/ijcai.2023/493). The data, the seeds and the use of influence are ours.
     """
 
     summary: ClassVar[str] = "correlation of learned attention maps, between attentions and between seeds"
@@ -56,7 +57,7 @@ class Correlation(Study):
         self.molecules, self.data = molecules, data
 
     def measure(self, request: Request) -> Findings:
-        """One row for each kind of map and unordered pair of layers of the models."""
+        """Measure one row for each kind of map and unordered pair of layers of the models."""
         dataset = load_data(request, self.data)
         models, left_out = find_models(
             self.models, request, data=self.data, steps=self.steps, seeds=self.seeds
@@ -79,7 +80,7 @@ class Correlation(Study):
         return Findings(rows, notes)
 
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """One matrix of layers against layers for each kind of map."""
+        """Draw a matrix of layers against layers for each kind of map."""
         figure.set_size_inches(13.0, 6.2)
         for axes, kind in zip(figure.subplots(1, len(KINDS)), KINDS, strict=True):
             rows = [row for row in findings.rows if row["maps"] == kind]
@@ -99,7 +100,7 @@ Place = tuple[TrainedModel, int, Kind]
 
 
 def _entries(found: AttentionMap) -> list[Tensor]:
-    """Of each molecule the entries off the diagonal between real tokens, mean over heads."""
+    """For each molecule the off-diagonal entries between real tokens, averaged over heads."""
     weights, entries = found.weights.double().mean(1), []
     for matrix, mask in zip(weights, found.token_mask, strict=True):
         wanted = (mask[:, None] & mask[None]) & ~torch.eye(len(mask), dtype=torch.bool, device=mask.device)
@@ -108,13 +109,13 @@ def _entries(found: AttentionMap) -> list[Tensor]:
 
 
 def _correlations(maps: Sequence[list[Tensor]]) -> np.ndarray:
-    """[places, places, molecules]; NaN where a map is constant."""
+    """[places, places, molecules]; NaN for constant maps."""
     slices = []
     for molecule in zip(*maps, strict=True):
         values = torch.stack(molecule)
         spread = values - values.mean(1, keepdim=True)
         size = spread.norm(dim=1, keepdim=True)
-        is_flat = size <= 1e-12 * values.norm(dim=1, keepdim=True)  # rounding alone has no correlation
+        is_flat = size <= 1e-12 * values.norm(dim=1, keepdim=True)  # the spread is rounding errors
         unit = (spread / size).masked_fill(is_flat, torch.nan)
         slices.append((unit @ unit.T).numpy())
     return np.stack(slices, -1)
@@ -130,7 +131,7 @@ def _rows(kind: Kind, places: list[Place], values: np.ndarray) -> list[dict[str,
                     "maps": kind,
                     "model_a": model_a.label,
                     "layer_a": layer_a,
-                    "map_a": kind_a,  # influence where an attention has no exact map
+                    "map_a": kind_a,  # influence if an attention has no exact map
                     "model_b": model_b.label,
                     "layer_b": layer_b,
                     "map_b": kind_b,
@@ -143,7 +144,7 @@ def _rows(kind: Kind, places: list[Place], values: np.ndarray) -> list[dict[str,
 
 
 def _agreement(places: list[Place], values: np.ndarray) -> dict[str, float | None]:
-    """Mean correlation of the same layer of two different models, by the pair of attentions."""
+    """Mean correlation between the same layer of two models, for each pair of attentions."""
     found: dict[str, list[float]] = {}
     for i, (model_a, layer_a, _) in enumerate(places):
         for j, (model_b, layer_b, _) in enumerate(places[i + 1 :], start=i + 1):
@@ -154,7 +155,7 @@ def _agreement(places: list[Place], values: np.ndarray) -> dict[str, float | Non
 
 
 def _label(axes: Axes, models: list[str]) -> None:
-    """One label for the layers of a model, a line between models."""
+    """Label the layers of each model once, and draw lines between models."""
     names = list(dict.fromkeys(models))
     first = [models.index(name) for name in names]
     last = [*first[1:], len(models)]

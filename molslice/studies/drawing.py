@@ -1,4 +1,4 @@
-"""What figures of studies share: molecules with colored atoms, matrices, a style for each of many lines."""
+"""Draw parts that figures of studies share: molecules with colored atoms, matrices, styles of lines."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PARALLEL = 0.12  # half the distance of the lines of a double bond, the bond bei
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Color and marker of the index-th line, told apart for more lines than there are colors."""
+    """Return color, marker, and dashes of line `index`; they differ for more lines than there are colors."""
     palette = colormaps["tab10"].colors  # pyright: ignore[reportAttributeAccessIssue]
     return {
         "color": palette[index % 10],
@@ -30,7 +30,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def draw_matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str) -> None:
-    """A map as an image, row i above column j; its scale beside it."""
+    """Draw a matrix as an image with row i at height i, and its scale beside it."""
     shown = axes.imshow(matrix, cmap=COLORS, interpolation="nearest")
     axes.set_title(title, fontsize="small")
     axes.tick_params(labelsize="xx-small")
@@ -38,7 +38,7 @@ def draw_matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str) -> N
 
 
 def draw_molecule(figure: Figure, axes: Axes, depiction: Depiction, values: np.ndarray, title: str) -> None:
-    """The structure with a disk at each atom colored by its value, [n]; the scale beside it."""
+    """Draw a structure with a disk at each atom, colored by its value [n], and the scale beside it."""
     places = depiction.positions
     for (begin, end), order in zip(depiction.bonds, depiction.orders, strict=True):
         _draw_bond(axes, places[begin], places[end], float(order))

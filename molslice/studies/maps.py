@@ -1,4 +1,4 @@
-"""Attention maps, and what stands in for them, drawn on a molecule and on an image."""
+"""Attention maps and their parts, drawn on a molecule and on an image."""
 
 import math
 from collections.abc import Mapping
@@ -13,10 +13,11 @@ from torch import Tensor
 
 from molslice.chem.depict import Depiction, depict
 from molslice.chem.featurize import molecule_arrays
-from molslice.data.base import Dataset, MoleculeDataset
-from molslice.data.batching import collate
-from molslice.data.images import ImageDataset
-from molslice.data.store import MoleculeStore
+from molslice.data.base import Dataset
+from molslice.data.images.base import ImageDataset
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.collate import collate
+from molslice.data.molecules.store import MoleculeStore
 from molslice.inference.maps import AttentionMap, map_of, record_calls
 from molslice.model.graphormer import Graphormer
 from molslice.studies.base import Findings, Request, Study
@@ -28,30 +29,27 @@ from molslice.studies.patches import draw_image, embed_patches, open_image, whol
 from molslice.types import MolsliceError
 
 PATCH, IMAGE_SIZE = 4, 32
+PANELS = 2  # beside a map
 MOST_TOKENS = 512  # of a sequence whose map is drawn
-DIM, HEADS, LAYERS = 64, 8, 4  # of the untrained encoder of the image; those of the short trainings
+DIM, HEADS, LAYERS = 64, 8, 4  # the untrained encoder of the image; the sizes of the short trainings
 CAFFEINE = "Cn1c(=O)c2c(ncn2C)n(C)c1=O"
 
 
 class Maps(Study):
-    """One layer's map of each attention, and two of its parts on the tokens they belong to.
+    """The map of one layer of each attention, and two quantities of each token.
 
-    Left a molecule in a trained model, right an image of 8 x 8 patches in an untrained encoder of the same
-    attention (which shows the form of the map, not what is seen in an image). With runs that were trained on
-    other data: one of their test rows in these models, and no molecule; a square image cut into patches is
-    shown beneath the values of its patches, of any other sequence, of at most 512 tokens, they are drawn
-    along the tokens. The matrix is the exact map, or where an attention has none its influence, mean over
-    heads; row i is what token i takes, token 0 the graph token or the class token, where there is one. Beside
-    it, for each atom, patch or token:
-      softmax, and every attention not named below: what token 0 takes from it, and what all tokens take;
-      slice_sort: the share of channels in which its value goes to token 0, and the mean place (0 first, 1
-        last) its values are sorted to;
-      flow: the competition that it wins as a source (mean 1), and the allocation that it gets as a sink;
-      singular: what token 0 takes by alpha A' alphahat, and its weight in the pseudo-token from which token 0
-        unfolds most.
+    On the left is a molecule in a trained model. On the right is an image of 8 x 8 patches in an untrained
+    encoder with the same attention, which shows the form of the map but nothing learned. Runs that were
+    trained on other data are shown on one of their test rows instead. If the row is a square image cut into
+    patches, the quantities are drawn over the image, otherwise along the sequence (at most 512 tokens).
+
+    The matrix is the exact map averaged over heads, or the influence map if the attention has no exact one.
+    Row i is what token i takes. Token 0 is the graph token or the class token if the model has one. The two
+    quantities of each atom, patch or token are those that the attention defines (`by_token` of its
+    `exact_map`), then what token 0 takes from it and what all tokens take from it.
     """
 
-    summary: ClassVar[str] = "attention maps and what stands in for them, on a molecule and on an image"
+    summary: ClassVar[str] = "attention maps and their parts, on a molecule and on an image"
     takes_runs: ClassVar[bool] = True
 
     def __init__(
@@ -75,7 +73,7 @@ class Maps(Study):
         self.steps, self.image, self.data = steps, image, data
 
     def measure(self, request: Request) -> Findings:
-        """One row for each entry of a matrix and for each token of a part."""
+        """Measure one row for each entry of a matrix and for each token of a part."""
         dataset = load_data(request, self.data) if request.runs else None
         if dataset is not None and not isinstance(dataset, MoleculeDataset):
             return self._measure_row(dataset, request)
@@ -87,7 +85,7 @@ class Maps(Study):
         untrained: dict[str, str] = {}
         for found in models:
             if not isinstance(found.model, Graphormer):
-                raise MolsliceError(f"{found.label} is no model of molecules")
+                raise MolsliceError(f"{found.label} is not a model of molecules")
             request.tell(found.label)
             calls = record_calls(found.model, batch)
             rows += _rows("molecule", found, self._map(calls, found.label))
@@ -106,7 +104,7 @@ class Maps(Study):
         return Findings(rows, notes, {"depiction": depict(molecule), "picture": picture})
 
     def _measure_row(self, dataset: Dataset, request: Request) -> Findings:
-        """The runs' own models on one row of their test split, drawn by the seed."""
+        """Measure the models of the runs on one row of their test split, drawn by the seed."""
         chosen = draw_rows(dataset, 1, request.seed, None if _is_patched(dataset) else MOST_TOKENS)
         batch, picture = dataset.collate(chosen), _patched(dataset, int(chosen[0]))
         kind = "sequence" if picture is None else "image"
@@ -139,13 +137,13 @@ class Maps(Study):
             dim=DIM,
             num_layers=max(LAYERS, self.layer),
             num_heads=HEADS,
-            pair_bias=False,
+            uses_pair_bias=False,
             max_tokens=tokens.shape[1],
         )
         return record_calls(encoder, tokens, torch.ones(tokens.shape[:2], dtype=torch.bool))
 
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """A row for each attention; for molecule and image the matrix and two parts each."""
+        """Draw a row for each attention: the matrix and two parts, for each of molecule and image."""
         labels = list(dict.fromkeys(row["model"] for row in findings.rows))
         kinds = list(dict.fromkeys(row["input"] for row in findings.rows))
         if "depiction" in findings.extra:
@@ -178,24 +176,10 @@ def _rows(kind: str, model: TrainedModel, found: AttentionMap) -> list[dict[str,
 
 
 def _parts(found: AttentionMap, matrix: Tensor) -> Mapping[str, Tensor]:
-    """Two numbers for each token of the first sequence, mean over heads, by what is written above a panel."""
-    if found.name == "slice_sort" and "permutation" in found.parts:
-        permutation = found.parts["permutation"][0]  # [H, C, N, N], row: place, column: token
-        places = torch.linspace(0, 1, matrix.shape[0], dtype=matrix.dtype)
-        return {
-            "share of channels sent to token 0": permutation[:, :, 0].mean((0, 1)),
-            "mean place after sorting": torch.einsum("hcij,i->hcj", permutation, places).mean((0, 1)),
-        }
-    if found.name == "flow" and "competition" in found.parts:
-        return {
-            "competition": found.parts["competition"][0].mean(0),
-            "allocation": found.parts["allocation"][0].mean(0),
-        }
-    first = {"taken by token 0": matrix[0]}
-    if found.name == "singular" and "folding" in found.parts:
-        most = found.parts["unfolding"][0, 0].argmax()
-        return {**first, "weight in its pseudo-token": found.parts["folding"][0, most]}
-    return {**first, "taken by all": matrix.mean(0)}
+    """Return two values for each token of the first sequence, averaged over heads, by caption."""
+    own = {caption: numbers[0] for caption, numbers in found.by_token.items()}
+    of_all = {"taken by token 0": matrix[0], "taken by all": matrix.mean(0)}
+    return dict(list({**own, **of_all}.items())[:PANELS])
 
 
 def _draw_three(figure: Figure, three: Any, findings: Findings, label: str, kind: str) -> None:  # noqa: ANN401
@@ -226,7 +210,7 @@ def _quantities(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _patched(dataset: Dataset, row: int) -> np.ndarray | None:
-    """The image of a row, where it is square and its tokens are patches."""
+    """The image of a row, if it is square and its tokens are patches, else None."""
     if not _is_patched(dataset):
         return None
     picture = dataset.images[row]
@@ -238,7 +222,7 @@ def _is_patched(dataset: Dataset) -> TypeGuard[ImageDataset]:
 
 
 def _draw_along(axes: Axes, values: np.ndarray, title: str) -> None:
-    """The values of tokens in their order."""
+    """Draw the values of tokens in their order."""
     axes.plot(np.arange(len(values)), values, linewidth=0.9)
     axes.set_title(title, fontsize="small")
     axes.set_xlabel("token", fontsize="x-small")
@@ -246,7 +230,7 @@ def _draw_along(axes: Axes, values: np.ndarray, title: str) -> None:
 
 
 def _draw_patches(figure: Figure, axes: Axes, picture: np.ndarray, values: np.ndarray, title: str) -> None:
-    """The values of the patches, which come last, over a gray image."""
+    """Draw the values of the patches, which come last, over a gray image."""
     side = math.isqrt(len(values))
     values = values[len(values) - side**2 :]
     extent = (0.0, float(side), float(side), 0.0)

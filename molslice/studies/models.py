@@ -1,4 +1,4 @@
-"""Trained models for a study, and their data: given ones, those that ship, or ones trained shortly."""
+"""The trained models of a study and their data: given runs, shipped models, or short trainings."""
 
 import contextlib
 from collections.abc import Sequence
@@ -12,19 +12,20 @@ from torch import nn
 from molslice.attention import Attention
 from molslice.config import RunConfig, config_from_mapping
 from molslice.data import build_dataset
-from molslice.data.base import Dataset, MoleculeDataset
+from molslice.data.base import Dataset
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.entries import attention_label, folder_name, labels_of, parse_entries
 from molslice.inference.load import load_model
-from molslice.inference.run_folder import SUMMARY
 from molslice.pretrained import pretrained_names
+from molslice.run_folder import SUMMARY
 from molslice.studies.base import Request
-from molslice.training.entries import attention_label, folder_name, labels_of, parse_entries
 from molslice.training.run import train
 from molslice.types import MolsliceError
 
 __all__ = ["TrainedModel", "draw_rows", "find_models", "load_data", "load_molecules", "rows_of"]
 
 OF_MOLECULES = ("graphormer", "gin_virtual")
-# Sizes and rates of configs/molecule/gap_xtb.yaml; the average follows a training of a few hundred steps.
+# Sizes and rates of configs/molecule/gap_xtb.yaml; ema_decay suits a training of a few hundred steps.
 SHORT_RUN: dict[str, Any] = {
     "model": {
         "num_layers": 4,
@@ -42,20 +43,28 @@ SHORT_RUN: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A model in evaluation, what it is called in a figure, and where it comes from."""
+    """A trained model in evaluation mode.
+
+    Attributes:
+        label: Its name in a figure.
+        model: The model.
+        attention: The entry of its attention, the same for several seeds.
+        seed: The seed of its training.
+        about: Its description for the JSON file.
+    """
 
     label: str
     model: nn.Module
-    attention: str  # its entry, the same for several seeds
+    attention: str
     seed: int
     about: dict[str, Any]
 
 
 def load_molecules(data: str) -> MoleculeDataset:
-    """The data set in a folder of PCQM4M's layout, such as the embedded data.
+    """Load the data set in a folder with the layout of PCQM4M, such as the embedded data.
 
     Raises:
-        MolsliceError: not such a folder.
+        MolsliceError: There is no such folder.
     """
     dataset = build_dataset("pcqm4m", {"root": data})
     assert isinstance(dataset, MoleculeDataset)
@@ -63,10 +72,12 @@ def load_molecules(data: str) -> MoleculeDataset:
 
 
 def load_data(request: Request, molecules: str) -> Dataset:
-    """The data of the runs in the request, or where these are of molecules, or none, those in a folder.
+    """Load the data of the runs in the request, or those in the folder `molecules`.
+
+    The folder is used if there are no runs or if their models take molecules.
 
     Raises:
-        MolsliceError: runs that were trained on different data, or whatever is wrong with the data.
+        MolsliceError: The runs were trained on different data, or the data cannot be loaded.
     """
     configs = [load_model(run).config for run in request.runs]
     others = [config.data for config in configs if config.model.name not in OF_MOLECULES]
@@ -79,10 +90,10 @@ def load_data(request: Request, molecules: str) -> Dataset:
 
 
 def rows_of(dataset: Dataset) -> np.ndarray:
-    """The labeled rows of the test split; of data without one those of valid, or of train.
+    """Return the labeled rows of the test split, or of valid or train if the data have no test split.
 
     Raises:
-        MolsliceError: not one labeled row.
+        MolsliceError: No row has a label.
     """
     for split in ("test", "valid"):
         with contextlib.suppress(MolsliceError):
@@ -91,10 +102,10 @@ def rows_of(dataset: Dataset) -> np.ndarray:
 
 
 def draw_rows(dataset: Dataset, count: int, seed: int, most_tokens: int | None = None) -> np.ndarray:
-    """Some of `rows_of`, drawn by the seed, in their order; all if there are fewer.
+    """Draw `count` of `rows_of` by the seed, in their order; all rows if there are fewer.
 
     Raises:
-        MolsliceError: not one labeled row, or not one of at most `most_tokens` tokens.
+        MolsliceError: No row has a label, or none has at most `most_tokens` tokens.
     """
     rows = rows_of(dataset)
     if most_tokens is not None:
@@ -102,8 +113,8 @@ def draw_rows(dataset: Dataset, count: int, seed: int, most_tokens: int | None =
         rows = rows[lengths <= most_tokens]
         if not len(rows):
             raise MolsliceError(
-                f"every row of {dataset.source} has {lengths.min()} tokens or more; a map is drawn of at "
-                f"most {most_tokens}"
+                f"every row of {dataset.source} has {lengths.min()} tokens or more; a map can be drawn for "
+                f"at most {most_tokens}"
             )
     if len(rows) <= count:
         return rows
@@ -113,14 +124,24 @@ def draw_rows(dataset: Dataset, count: int, seed: int, most_tokens: int | None =
 def find_models(
     entries: Sequence[str], request: Request, *, data: str, steps: int, seeds: int = 1
 ) -> tuple[list[TrainedModel], dict[str, str]]:
-    """The models to study, and the entries left out with the reason.
+    """Find or train the models to study.
 
-    With runs in the request those and nothing else. Otherwise each entry is the name of a shipped model, or
-    an attention (`name:option=value`) that is trained on `data` for `steps` steps with each of the seeds,
-    counted from the request's; runs lie in `<out>/runs` and are found there again.
+    If the request has runs, these are the models. Otherwise each entry is the name of a shipped model, or an
+    attention (`name:option=value`) that is trained on `data`. Trained runs are kept in `<out>/runs` and used
+    again.
+
+    Args:
+        entries: Shipped models and attentions.
+        request: The output folder, the seed and the runs.
+        data: The folder of the molecules to train on.
+        steps: Number of training steps.
+        seeds: Number of trainings of each attention, with seeds counted from the request's.
+
+    Returns:
+        The models, and the reason for each entry that is left out.
 
     Raises:
-        MolsliceError: nothing to study, a run that cannot be read or whose model has no attention.
+        MolsliceError: There is no model to study, a run cannot be read, or a model has no attention.
     """
     if request.runs:
         return _given(request.runs), {}
@@ -159,7 +180,7 @@ def _load(run: Path | str, label: str) -> TrainedModel:
     predictor = load_model(run)
     model: nn.Module = predictor.model
     if not any(isinstance(part, Attention) for part in model.modules()):
-        raise MolsliceError(f"{run} holds {predictor.config.model.name!r}, a model without attention")
+        raise MolsliceError(f"{run} holds a model without attention: {predictor.config.model.name!r}")
     config, summary = predictor.config, predictor.summary or {}
     about = {
         "label": label,
@@ -182,5 +203,8 @@ def _trained(entry: str, config: RunConfig, request: Request) -> Path:
     run = request.out / "runs" / folder_name(entry) / f"steps{config.training.max_steps}-seed{config.seed}"
     if not (run / SUMMARY).is_file():
         request.tell(f"training {entry}, {config.training.max_steps} steps, seed {config.seed}")
-    train(config, run, resume=run.is_dir() and any(run.iterdir()), quiet=request.quiet)
+    try:
+        train(config, run, resume=run.is_dir() and any(run.iterdir()), quiet=request.quiet)
+    except KeyboardInterrupt as stop:  # its own message is about `train --resume`
+        raise KeyboardInterrupt(f"stopped while training {entry}; the same command continues") from stop
     return run

@@ -1,28 +1,28 @@
-"""Attentions by the text that names them, and untrained encoders around them."""
+"""Attentions by their entry, and untrained encoders with them."""
 
 import torch
 
 from molslice.attention import ATTENTIONS
+from molslice.entries import split_entries
+from molslice.model import AttentionChoice
 from molslice.model.encoder import Encoder, initialize_linear
-from molslice.model.spec import AttentionChoice
-from molslice.training.entries import split_entries
 
 __all__ = ["read_choice", "registered_entries", "seeded_encoder"]
 
-# Variants of registered attentions whose other option changes what a study about order shows.
+# Variants of registered attentions that respond differently to the order of tokens.
 VARIANTS = ("slice_sort:placement=aligned",)
 
 
 def registered_entries() -> tuple[str, ...]:
-    """Every registered attention as it comes, and the variants."""
+    """Return all registered attentions with their default options, and the variants."""
     return tuple(sorted((*ATTENTIONS.names(), *VARIANTS)))
 
 
 def read_choice(text: str) -> AttentionChoice:
-    """An entry `name:option=value:option=value`, spelt as in `molslice compare`.
+    """Read an entry `name:option=value:option=value`, the format of `molslice compare`.
 
     Raises:
-        MolsliceError: an unknown name, or a setting that is not of that form.
+        MolsliceError: The name is unknown, or an option has another form.
     """
     (entry,) = split_entries(text)
     ATTENTIONS.find(entry.name)
@@ -37,13 +37,13 @@ def seeded_encoder(
     dim: int,
     num_layers: int,
     num_heads: int,
-    pair_bias: bool,
+    uses_pair_bias: bool,
     max_tokens: int,
 ) -> Encoder:
-    """An untrained encoder in evaluation whose weights depend on the seed alone; Glorot's start.
+    """Build an untrained encoder in evaluation mode, with Glorot initialization drawn by `seed`.
 
     Raises:
-        MolsliceError: an unknown option, or sizes that the attention cannot serve.
+        MolsliceError: An option is unknown, or the attention does not support the sizes.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -53,7 +53,7 @@ def seeded_encoder(
             num_layers=num_layers,
             num_heads=num_heads,
             ffn_dim=dim,
-            pair_bias=pair_bias,
+            uses_pair_bias=uses_pair_bias,
             max_tokens=max_tokens,
         )
         initialize_linear(encoder)

@@ -1,19 +1,25 @@
-"""The options of a study: their names, types and help from its constructor, their values from text."""
+"""Options of a study: names, types, and help from its constructor."""
 
 import inspect
 import typing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from molslice.types import MolsliceError
 
-__all__ = ["Option", "constructor_options", "read_option", "require"]
+__all__ = ["Option", "constructor_options", "require"]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword-only parameter written `name: Annotated[type, "help"] = default`."""
+    """A keyword-only parameter written `name: Annotated[type, "help"] = default`.
+
+    Attributes:
+        name: The name of the parameter.
+        type: Its type, without `Annotated`.
+        help: Its line of help.
+        default: Its default value.
+    """
 
     name: str
     type: Any
@@ -22,7 +28,7 @@ class Option:
 
 
 def constructor_options(study: type) -> dict[str, Option]:
-    """The options of a study in the order of its constructor."""
+    """Return the options of a study in the order of its constructor."""
     hints = typing.get_type_hints(study.__init__, include_extras=True)
     found = {}
     for name, parameter in inspect.signature(study.__init__).parameters.items():
@@ -32,27 +38,8 @@ def constructor_options(study: type) -> dict[str, Option]:
     return found
 
 
-def read_option(option: Option, text: str) -> Any:  # noqa: ANN401
-    """The value that `text` stands for; several of a tuple have commas between.
-
-    Raises:
-        MolsliceError: the text is not of the option's type.
-    """
-    kind = option.type
-    try:
-        if typing.get_origin(kind) is tuple:
-            inner = typing.get_args(kind)[0]
-            return tuple(inner(part.strip()) for part in text.split(",") if part.strip())
-        if kind in (int, float, str):
-            return kind(text)
-        return Path(text)  # the one other type: a path, or none
-    except ValueError as error:
-        words = {int: "a whole number", float: "a number"}.get(kind, "whole numbers with commas between")
-        raise MolsliceError(f"{option.name} is {text!r}, expected {words}") from error
-
-
 def require(holds: bool, name: str, value: object, expected: str) -> None:
-    """Refuse a bad value.
+    """Refuse an invalid value.
 
     Raises:
         MolsliceError: `holds` is false.

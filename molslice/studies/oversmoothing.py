@@ -1,4 +1,4 @@
-"""What a growing number of tokens does to softmax and to sorting."""
+"""The effect of the number of tokens on softmax and on sorting."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
@@ -21,28 +21,28 @@ METHODS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Oversmoothing(Study):
-    """Softmax over N tokens with standard normal scores, N from 10 to a million, beside sorting.
+    """Softmax with standard normal scores over 10 to a million tokens, compared with sorting.
 
-    Queries, keys and values are normal numbers, each query scaled to length sqrt(C), so that its scores are
-    standard normal whatever N. Rows of the CSV, mean and sd over
-    `repeats` draws:
-      weight_sd: standard deviation of a query's weights over the tokens. In the limit sqrt(e - 1) / N.
-      largest_weight: of a query.
-      output_sd: standard deviation of the outputs of the queries, in the mean over channels. For `sort` that
-        over the tokens of the sorted columns, which are the values themselves.
-      share_equal, largest_difference, sum_of_differences: f(x)[p] against f(x[p]) for scores x and
-        `permutations` random permutations p, the first as the share of entries that are equal bit for bit.
-        The sum in a softmax runs in another order, and if it differs in its last bit most weights do; sorting
-        only compares: sort(x) against sort(x[p]), without a permutation to undo.
-      output_difference: the largest difference between a query's outputs for the tokens in either order; for
-        `sort` between the sorted columns.
+    Queries, keys and values are normal random numbers. Each query is scaled to length sqrt(C), so that its
+    scores are standard normal for any N. The rows of the CSV are means and standard deviations over
+    `repeats` draws of:
+      weight_sd: The standard deviation of a query's weights over the tokens; sqrt(e - 1) / N in the limit.
+      largest_weight: The largest weight of a query.
+      output_sd: The standard deviation of the outputs over queries, averaged over channels. For `sort`, over
+        the tokens of the sorted columns, which are the values themselves.
+      share_equal, largest_difference, sum_of_differences: f(x)[p] compared with f(x[p]) for scores x and
+        `permutations` random permutations p; `share_equal` is the share of bitwise equal entries. A softmax
+        sums in another order after a permutation, and if the sum differs in its last bit, most weights do.
+        Sorting only compares: sort(x) and sort(x[p]) are compared directly.
+      output_difference: The largest difference between a query's outputs for both orders of tokens; for
+        `sort`, between the sorted columns.
 
-    Source: the questions are those of the Sliceformer authors' `sofmax_equ_test.py` (standard deviation,
-    distance and share of equal entries of permute-then-softmax), whose softmax leaves out the exponential in
-    the numerator; ours does not.
+    Source: The questions are those of the Sliceformer authors' `sofmax_equ_test.py` (standard deviation,
+    distance and share of equal entries after a permutation). Its softmax omits the exponential in the
+    numerator; ours does not.
     """
 
-    summary: ClassVar[str] = "softmax over many tokens: how it smooths, whether it is exact; and sorting"
+    summary: ClassVar[str] = "softmax over many tokens compared with sorting: smoothing and exactness"
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Oversmoothing(Study):
         self.repeats, self.permutations = repeats, permutations
 
     def measure(self, request: Request) -> Findings:
-        """One row for each number of tokens, method, dtype and quantity."""
+        """Measure one row for each number of tokens, method, dtype and quantity."""
         rows: list[dict[str, Any]] = []
         for count in self.tokens:
             request.tell(f"{count:,} tokens")
@@ -116,7 +116,7 @@ class Oversmoothing(Study):
         value: Float[Tensor, "N C"],
         permutation: Tensor,
     ) -> list[tuple[str, float]]:
-        """One row of the N x N matrix at a time: the whole of it would take terabytes."""
+        """Compute the N x N matrix row by row; the whole matrix would take terabytes."""
         deviations, largest, outputs = [], [], []
         for row in query:
             weights = (key @ row / self.channels**0.5).softmax(-1)
@@ -132,7 +132,7 @@ class Oversmoothing(Study):
         ]
 
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """Weights, outputs, exactness."""
+        """Draw the weights, the outputs and the exactness."""
         figure.set_size_inches(13.0, 4.0)
         left, middle, right = figure.subplots(1, 3)
         tokens = np.array(self.tokens, dtype=np.float64)
@@ -156,8 +156,8 @@ class Oversmoothing(Study):
             axes.legend(fontsize="small", frameon=False)
 
 
-def _exactness(method: str, scores: Float[Tensor, "N"], orders: list[Tensor]) -> list[tuple[str, float]]:
-    """Each quantity once for every permutation."""
+def _exactness(method: str, scores: Float[Tensor, " N"], orders: list[Tensor]) -> list[tuple[str, float]]:
+    """Return each quantity for each permutation."""
     apply = METHODS[method]
     plain, found = apply(scores), []
     for order in orders:

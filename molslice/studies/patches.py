@@ -1,4 +1,4 @@
-"""Images as tokens: patches through an untrained embedding, a class token before them."""
+"""Images as tokens: a class token and patches in an untrained embedding."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ __all__ = ["crop_image", "draw_image", "embed_patches", "open_image", "whole_ima
 
 
 def draw_image(size: int, seed: int) -> np.ndarray:
-    """A synthetic image, float64 [size, size, 3] in 0 to 1: a disk and a bar on a slope, by the seed."""
+    """Draw a disk and a bar on a gradient by the seed, float64 [size, size, 3] in 0 to 1."""
     generator = np.random.default_rng(seed)
     rows, columns = np.mgrid[0:size, 0:size] / (size - 1)
     angle = generator.uniform(0, 2 * np.pi)
@@ -29,10 +29,10 @@ def draw_image(size: int, seed: int) -> np.ndarray:
 
 
 def open_image(path: Path) -> np.ndarray:
-    """An image file, float64 [height, width, 3] in 0 to 1.
+    """Read an image file, float64 [height, width, 3] in 0 to 1.
 
     Raises:
-        MolsliceError: no such file, or not an image.
+        MolsliceError: The file cannot be read or is not an image.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -40,14 +40,14 @@ def open_image(path: Path) -> np.ndarray:
         with Image.open(path) as image:
             return np.asarray(image.convert("RGB"), np.float64) / 255
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise MolsliceError(f"image {path} cannot be read: {error}") from error
+        raise MolsliceError(f"cannot read image {path}: {error}") from error
 
 
 def whole_image(image: np.ndarray, size: int) -> np.ndarray:
-    """The largest square in the middle, float64 [size, size, 3]; every pixel the mean of those it covers.
+    """Crop the largest central square and average it down to [size, size, 3], float64.
 
     Raises:
-        MolsliceError: an image smaller than that.
+        MolsliceError: The image is smaller than `size`.
     """
     least = min(image.shape[:2])
     if least < size:
@@ -59,10 +59,10 @@ def whole_image(image: np.ndarray, size: int) -> np.ndarray:
 
 
 def crop_image(image: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """A square of that size from a place drawn by the seed.
+    """Crop a square of `size` at a place drawn by the seed.
 
     Raises:
-        MolsliceError: an image smaller than that.
+        MolsliceError: The image is smaller than `size`.
     """
     height, width = image.shape[:2]
     if min(height, width) < size:
@@ -73,10 +73,16 @@ def crop_image(image: np.ndarray, size: int, seed: int) -> np.ndarray:
 
 
 def embed_patches(images: list[np.ndarray], patch: int, dim: int, seed: int) -> Float[Tensor, "B N D"]:
-    """Tokens of a Vision Transformer before training: class token, then the patches row by row.
+    """Embed images as an untrained Vision Transformer does: a class token, then the patches row by row.
 
-    A linear map of the standardized pixels, and a position added to each token, all normal numbers by the
-    seed. The images are squares whose side the patch divides.
+    A token is a linear map of standardized pixels plus a position; all weights are normal random numbers
+    drawn by the seed.
+
+    Args:
+        images: Squares of equal size, [size, size, 3] each.
+        patch: The side of a patch; it must divide the size.
+        dim: The width of a token.
+        seed: The seed of the weights.
     """
     pixels = torch.from_numpy(np.stack(images)).float()
     batch, size, _, colors = pixels.shape

@@ -1,4 +1,4 @@
-"""How much a whole network's output changes when its tokens come in another order."""
+"""Change of a network's output under a permutation of its tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from molslice.attention import ATTENTIONS, Attention
+from molslice.model import AttentionChoice
 from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import Encoder
 from molslice.model.graph_bias import GraphBias
-from molslice.model.spec import AttentionChoice
 from molslice.ops.paths import list_neighbors, shortest_paths
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import line_style
@@ -25,7 +25,7 @@ from molslice.studies.options import require
 from molslice.studies.patches import crop_image, draw_image, embed_patches, open_image
 from molslice.types import Batch, MoleculeBatch
 
-FLOOR = 1e-9  # where a change of exactly zero is drawn on a logarithmic axis
+FLOOR = 1e-9  # a change of zero is drawn here on the logarithmic axis
 SHOWN = {"all": "all tokens", "first": "token 0"}
 PATCH = 4
 IMAGE_SIZE = 32
@@ -33,7 +33,7 @@ IMAGE_SIZE = 32
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What an encoder is given."""
+    """The input of an encoder."""
 
     tokens: Float[Tensor, "B N D"]
     token_mask: Bool[Tensor, "B N"]
@@ -41,21 +41,23 @@ class _Input:
 
 
 class Permutation(Study):
-    """The tokens of a network are shuffled, all but the first: what changes after each layer?
+    """The change of each layer's output when all tokens but the first are shuffled.
 
-    An encoder of `depth` layers is given tokens, and the same tokens in another order with their pair bias
-    permuted along; what it would put out after d layers (the state, normalized) is put back into the first
-    order and compared. Tokens carry their features and positions with them, so nothing but the order differs.
-    `all` is |f(x) - P^T f(P x)| / |f(x)| over the real tokens of a sequence, Frobenius norms; `first` the
-    same for token 0, which a prediction is read from; `equal` the share of its entries that are the same bit
-    for bit. Mean and sd over sequences, float32.
-    Molecules: embedded and biased by an untrained graph encoding. Patches: 8 x 8 of a synthetic image (or of
-    pieces of `image`), a class token before them, normal positions; no pair bias. Both encoders are
-    untrained, Glorot's start. With runs: the trained encoders of these, on rows of their own data.
-    An attention that refuses is a row with its reason.
+    An encoder of `depth` layers receives tokens, and the same tokens in another order with their pair bias
+    permuted accordingly. The normalized output after each layer is put back into the first order and
+    compared. Features and positions are part of the tokens, so that only the order differs. The rows of the
+    CSV are means and standard deviations over sequences, in float32, of:
+      all: |f(x) - P^T f(P x)| / |f(x)| over the real tokens of a sequence, with Frobenius norms.
+      first: The same for token 0, from which a prediction is computed.
+      equal: The share of bitwise equal entries of token 0.
 
-    Source: the shuffling experiment of the Sliceformer authors (`vit_equ.py`: patches, untrained, token 0
-    after each layer, distance and share of equal entries); molecules, relative change and spread are ours.
+    Molecules are embedded and biased by an untrained graph encoding. Patches are the 8 x 8 patches of a
+    synthetic image (or of crops of `image`), with a class token, normal positions and no pair bias. Both
+    encoders are untrained with Glorot initialization. With runs, their trained encoders are measured on rows
+    of their own data. An attention that cannot be measured has a row with the reason.
+
+    Source: The shuffling experiment of the Sliceformer authors (`vit_equ.py`: patches, untrained, token 0
+    after each layer, distance and share of equal entries). Molecules, relative change and spread are ours.
     """
 
     summary: ClassVar[str] = "change of a whole network's output under a permutation of its tokens, by depth"
@@ -80,7 +82,7 @@ class Permutation(Study):
         self.molecules, self.images, self.image, self.data = molecules, images, image, data
 
     def measure(self, request: Request) -> Findings:
-        """One row for each kind of input, attention and depth."""
+        """Measure one row for each kind of input, attention and depth."""
         dataset = load_data(request, self.data)
         batch = dataset.collate(draw_rows(dataset, self.molecules, request.seed))
         if request.runs:
@@ -108,12 +110,12 @@ class Permutation(Study):
                 dim=self.dim,
                 num_layers=self.depth,
                 num_heads=self.heads,
-                pair_bias=given.pair_bias is not None,
+                uses_pair_bias=given.pair_bias is not None,
                 max_tokens=given.tokens.shape[1],
             )
             symmetry = _symmetry(encoder)
             changes = _changes(encoder, given, orders)
-        except (ValueError, RuntimeError) as error:  # the others are still measured
+        except (ValueError, RuntimeError) as error:  # the other attentions are still measured
             return [_row(kind, entry, symmetry, reason=" ".join(str(error).split()))]
         return [_row(kind, entry, symmetry, depth, change) for depth, change in enumerate(changes, 1)]
 
@@ -152,7 +154,7 @@ class Permutation(Study):
         return _Input(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool), None)
 
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """All tokens above, token 0 below; a column for each kind of input, a line for each attention."""
+        """Draw all tokens above and token 0 below, a column for each input and a line for each attention."""
         kinds = list(dict.fromkeys(row["input"] for row in findings.rows))
         names = list(dict.fromkeys(row["attention"] for row in findings.rows))
         figure.set_size_inches(5.0 * len(kinds) + 3.0, 9.0)
@@ -176,7 +178,7 @@ class Permutation(Study):
             loc="outside right upper",
             fontsize="x-small",
             frameon=False,
-            title=f"mean, sd over sequences;\nno change at all stands at {FLOOR:g}",
+            title=f"mean, sd over sequences;\na change of 0 is drawn at {FLOOR:g}",
             title_fontsize="x-small",
         )
 
@@ -212,12 +214,12 @@ def _row(
 
 
 def _symmetry(encoder: Encoder) -> str:
-    """What the attention promises with its options."""
+    """The symmetry that the attention declares for its options."""
     return next(part for part in encoder.modules() if isinstance(part, Attention)).traits.symmetry
 
 
 def _shuffled(token_mask: Bool[Tensor, "B N"], seed: int) -> Int[Tensor, "B N"]:
-    """A random order of the real tokens of each sequence; the first and the padding stay."""
+    """Draw an order of the real tokens of each sequence; the first token and padding keep their places."""
     generator = torch.Generator().manual_seed(seed)
     orders = torch.arange(token_mask.shape[1]).repeat(len(token_mask), 1)
     for order, count in zip(orders, token_mask.sum(1).tolist(), strict=True):
@@ -226,7 +228,7 @@ def _shuffled(token_mask: Bool[Tensor, "B N"], seed: int) -> Int[Tensor, "B N"]:
 
 
 def _permuted(given: _Input, orders: Int[Tensor, "B N"]) -> _Input:
-    """Token `orders[i]` to place i; padding stands behind the tokens and stays there."""
+    """Move token `orders[i]` to place i; padding follows the tokens and keeps its place."""
     rows = torch.arange(len(orders))[:, None]
     bias = given.pair_bias
     if bias is not None:
@@ -236,7 +238,7 @@ def _permuted(given: _Input, orders: Int[Tensor, "B N"]) -> _Input:
 
 @torch.no_grad()
 def _states(encoder: Encoder, given: _Input) -> list[Float[Tensor, "B N D"]]:
-    """What the encoder would put out after 1, 2, ... layers."""
+    """Compute the encoder's output after 1, 2, ... layers."""
     states: list[Tensor] = []
     handles = [
         layer.register_forward_hook(lambda module, args, output: states.append(output.tokens))
@@ -251,7 +253,7 @@ def _states(encoder: Encoder, given: _Input) -> list[Float[Tensor, "B N D"]]:
 
 
 def _changes(encoder: Encoder, given: _Input, orders: Int[Tensor, "B N"]) -> list[dict[str, Tensor]]:
-    """For each depth the change of all tokens, of the first, and its share of equal entries, [B] each."""
+    """For each depth, the change of all tokens, of token 0, and its share of equal entries, [B] each."""
     inverse = orders.argsort(1)
     rows = torch.arange(len(orders))[:, None]
     mask = given.token_mask[..., None]
@@ -272,7 +274,7 @@ def _changes(encoder: Encoder, given: _Input, orders: Int[Tensor, "B N"]) -> lis
 
 @torch.no_grad()
 def _given_to(encoder: Encoder, model: nn.Module, batch: Batch) -> _Input:
-    """The input that a trained model gives its encoder, of two sequences the first."""
+    """Record the input of a trained model's encoder; with paired sequences, the first of them."""
     held: list[_Input] = []
     handle = encoder.register_forward_pre_hook(lambda module, args: held.append(_Input(*args)))
     try:

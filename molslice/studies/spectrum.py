@@ -1,4 +1,4 @@
-"""How many directions the output of an attention has, layer by layer."""
+"""Effective number of directions in the output of an attention, layer by layer."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from molslice.data.base import MoleculeDataset
+from molslice.data.molecules.base import MoleculeDataset
 from molslice.inference.maps import record_calls
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import line_style
@@ -21,15 +21,16 @@ PLACES = ("input", "output")
 
 
 class Spectrum(Study):
-    """Singular values of what goes into each attention of a trained model and of what comes out.
+    """Singular values of the input and the output of each attention of a trained model.
 
-    For a molecule, or another row of the runs' data, the tokens are a matrix [N, D]; its singular values are
-    divided by the largest. Rows of the test split with the same number of atoms or tokens, so that the k-th
-    value means the same for all; mean and sd over them. A spectrum that falls quickly says that the tokens
-    are alike (over-smoothing), or that the channels are, as columns are that were all sorted upward.
-    `effective_rank` is exp of the entropy of the singular values divided by their sum (Roy and Vetterli 2007,
-    EUSIPCO).
-    By default the shipped model and one of each of the four attentions trained for the same `steps`.
+    The tokens of a molecule, or of another row of the runs' data, form a matrix [N, D]. Its singular values
+    are divided by the largest. All rows are from the test split and have the same number of atoms or tokens,
+    so that the k-th values are comparable; the CSV holds means and standard deviations over them. A spectrum
+    that decreases quickly means that the tokens are alike (over-smoothing) or that the channels are alike,
+    such as columns that are all sorted in ascending order. `effective_rank` is the exponential of the entropy
+    of the singular values divided by their sum (Roy and Vetterli 2007, EUSIPCO).
+
+    By default the models are the shipped one and each of four attentions trained for `steps` steps.
     """
 
     summary: ClassVar[str] = "singular values of attention outputs, layer by layer, in trained models"
@@ -47,7 +48,7 @@ class Spectrum(Study):
         ),
         steps: Annotated[int, "training steps of each"] = 400,
         molecules: Annotated[int, "molecules, or rows of the runs' data"] = 64,
-        atoms: Annotated[int, "atoms or tokens of each (0: the commonest number)"] = 0,
+        atoms: Annotated[int, "atoms or tokens of each (0: the most frequent number)"] = 0,
         data: Annotated[str, "folder of the molecules"] = "data/gap_xtb",
     ) -> None:
         require(steps >= 1, "steps", steps, "at least 1")
@@ -57,7 +58,7 @@ class Spectrum(Study):
         self.atoms, self.data = atoms, data
 
     def measure(self, request: Request) -> Findings:
-        """One row for each model, layer, place and singular value, and one for the effective rank."""
+        """Measure a row for each model, layer, place and singular value, and one for the effective rank."""
         dataset = load_data(request, self.data)
         models, left_out = find_models(self.models, request, data=self.data, steps=self.steps)
         rows = rows_of(dataset)
@@ -78,7 +79,7 @@ class Spectrum(Study):
         return Findings(found, notes)
 
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """A panel for each model with a line for each layer, and the effective ranks of all."""
+        """Draw a panel for each model with a line for each layer, and the effective ranks of all models."""
         labels = list(dict.fromkeys(row["model"] for row in findings.rows))
         columns = min(3, len(labels) + 1)
         height = -(-(len(labels) + 1) // columns)

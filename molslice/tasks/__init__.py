@@ -1,35 +1,18 @@
-"""One file = one task as a LightningModule: the loss, the metrics, what a prediction means.
+"""Tasks: the loss, the metrics, and the meaning of a prediction. One file is one task.
 
-What lives here: `base.py`, the contract; one file for each task; `targets.py`, what is known of the targets
-(names, units, classes, mean, spread) and `metrics.py`, errors in the targets' units. May import:
-`molslice.config`, `molslice.model` and below. To add one: write `my_task.py` with a class `MyTask(Task)`; its
-keyword-only parameters are settings of `training` in a configuration.
-Why `TASKS` is made when first asked for: predicting needs `targets.py` alone, and should not wait for
-Lightning to be imported.
+`base.py` is the interface. `targets.py` describes the targets (names, units, classes, mean, spread), and
+`metrics.py` computes errors in their units.
+
+Imports: `molslice.config`, `molslice.model` and the packages below them.
+
+To add a task, write `my_task.py` with a class `MyTask(Task)`. Its keyword-only parameters are read from the
+section `training` of a configuration.
 """
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
-
 from molslice.registry import Registry
+from molslice.tasks.base import Task
 from molslice.tasks.targets import TargetInfo
 
-if TYPE_CHECKING:
-    from molslice.tasks.base import Task
+__all__ = ["TASKS", "TargetInfo", "Task"]
 
-    TASKS: Registry[Task]
-
-__all__ = ["TASKS", "TargetInfo"]
-
-
-@cache
-def _tasks() -> "Registry[Task]":
-    from molslice.tasks.base import Task
-
-    return Registry("molslice.tasks", Task, "task", rooms=("targets", "metrics"))
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401
-    if name == "TASKS":
-        return _tasks()
-    raise AttributeError(f"module 'molslice.tasks' has no attribute {name!r}")
+TASKS = Registry("molslice.tasks", Task, "task")

@@ -1,4 +1,4 @@
-"""Classes learned from labels and from the decisions of a trained model."""
+"""Classification learned from labels and from the decisions of a trained model."""
 
 from typing import Any
 
@@ -13,16 +13,17 @@ from molslice.types import ModelOutput, MolsliceError
 
 
 class Distillation(Sequence):
-    """Half the cross-entropy with the label, half that of the second head with the teacher's decision.
+    """Half the cross-entropy with the label plus half the second head's with the teacher's decision.
 
-    The teacher sees the same batch, augmented as it is, in evaluation mode, and is no part of the weights.
-    Rows without a label teach nothing. A prediction is the mean of both heads' logits and needs no teacher.
+    The teacher sees the same augmented batch, runs in evaluation mode, and is not part of the weights. Rows
+    without a label are left out. A prediction is the mean of both heads' logits and needs no teacher.
 
-    Source: hard-label distillation of DeiT, Touvron et al. 2021, arXiv 2012.12877, section 4 and equation 3.
-    The paper adds the softmax of both heads to predict, its code averages their logits; so do we.
+    Source: Hard-label distillation of DeiT, Touvron et al. 2021, arXiv 2012.12877, section 4 and equation 3.
+    The paper adds the softmax outputs of both heads for a prediction. Its code averages their logits, and so
+    does this class.
 
     Raises:
-        MolsliceError: targets that are not one class of several.
+        MolsliceError: The kind of the targets is not multiclass.
     """
 
     def __init__(
@@ -35,26 +36,26 @@ class Distillation(Sequence):
     ) -> None:
         super().__init__(model, targets, label_smoothing=label_smoothing)
         if targets.kind != "multiclass":
-            raise MolsliceError(f"a teacher decides for one class of several, the data hold a {targets.kind}")
+            raise MolsliceError(f"task distillation needs targets of kind multiclass, got {targets.kind}")
         self.teacher = None if teacher is None else teacher.requires_grad_(False)
 
     def train(self, mode: bool = True) -> "Distillation":
-        """The student's mode; the teacher stays in evaluation."""
+        """Set the mode of the student; the teacher stays in evaluation mode."""
         super().train(mode)
         if self.teacher is not None:
             self.teacher.eval()
         return self
 
     def output_loss_sum(self, output: ModelOutput, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Half of each head's, summed over the rows that have a label.
+        """Return half the sum of both heads' losses over the rows that have a label.
 
         Raises:
-            MolsliceError: no teacher, or a model without a second head.
+            MolsliceError: There is no teacher, or the model has no second head.
         """
         if self.teacher is None or output.heads is None:
             raise MolsliceError(
-                "the task distillation needs training.teacher, the run of a trained model, and a model with "
-                "model.readout cls_distilled"
+                "task distillation needs training.teacher, the run folder of a trained model, and a model "
+                "with model.readout cls_distilled"
             )
         with torch.no_grad():
             decided = self.teacher(batch).prediction.argmax(-1)

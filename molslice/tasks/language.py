@@ -1,4 +1,4 @@
-"""Language modeling: the token that comes next, at every token."""
+"""Language modeling: predict the next token at each token."""
 
 from typing import Any
 
@@ -12,39 +12,41 @@ from molslice.tasks.base import Task
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-IGNORED = -100  # stands for the token that comes next at padding
+IGNORED = -100  # the target at padding
 
 
 class Language(Task):
-    """Cross-entropy of the next token, summed over the real tokens; what is measured is the perplexity.
+    """Cross-entropy of the next token, summed over the real tokens. The metric is the perplexity.
 
     Raises:
-        MolsliceError: data that are not a text, or a model that does not predict at every token.
+        MolsliceError: The data are not text, or the model does not predict at each token.
     """
 
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
         super().__init__(model, targets)
         if targets.kind != "tokens":
-            raise MolsliceError(f"the task language is about tokens, the data hold a {targets.kind}")
+            raise MolsliceError(f"task language needs targets of kind tokens, got {targets.kind}")
         if not isinstance(model, LanguageModel):
-            raise MolsliceError("the task language needs a prediction at every token: model.name language")
+            raise MolsliceError(
+                "task language needs a model that predicts at each token: model.name language"
+            )
 
     @property
     def num_results(self) -> int:
-        """One number a row."""
+        """The number 1: the mean negative log-likelihood of a row."""
         return 1
 
     def loss_sum(self, prediction: Float[Tensor, "B N V"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Summed over the real tokens; see `Task.loss_sum`."""
+        """Sum over the real tokens; see `Task.loss_sum`."""
         wanted = _following(batch)
         return F.cross_entropy(
             prediction.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED, reduction="sum"
         )
 
     def results(self, prediction: Float[Tensor, "B N V"], batch: Any) -> Float[Tensor, "B 1"]:  # noqa: ANN401
-        """The mean negative log-likelihood of a row's predicted tokens."""
+        """Return the mean negative log-likelihood of the predicted tokens of each row."""
         means = [
-            # row by row: in single precision the logits of a batch take twice what the model has returned
+            # row by row: in float32 the logits of a whole batch take twice the memory of the model's output
             F.cross_entropy(logits.float(), wanted, ignore_index=IGNORED)
             for logits, wanted in zip(prediction, _following(batch), strict=True)
         ]
@@ -52,6 +54,6 @@ class Language(Task):
 
 
 def _following(batch: Any) -> Int[Tensor, "B N"]:  # noqa: ANN401
-    """The token that comes next at each place, `IGNORED` at padding."""
+    """The next token at each place, `IGNORED` at padding."""
     mask = batch.token_mask
     return batch.pair_tokens if mask is None else batch.pair_tokens.masked_fill(~mask, IGNORED)

@@ -1,4 +1,8 @@
-"""Errors in the targets' units, exact in float64, missing targets left out."""
+"""Errors in the units of the targets, computed in float64.
+
+A missing target (NaN) is left out. A prediction that is not finite counts as infinitely wrong: leaving it out
+would flatter a broken model. The caller drops rows that have no prediction.
+"""
 
 import numpy as np
 
@@ -21,56 +25,71 @@ METRIC_LABELS = {
 
 
 def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:
-    """Over the rows where both are finite; NaN where there is none. Both [rows]."""
-    error = np.abs(np.asarray(prediction, dtype=np.float64) - np.asarray(truth, dtype=np.float64))
-    error = error[np.isfinite(error)]
-    return float(error.mean()) if len(error) else float("nan")
+    """Mean absolute error over the rows with a target, [rows] each; NaN if there is no such row."""
+    known = np.isfinite(truth)
+    error = np.abs(prediction[known].astype(np.float64) - truth[known].astype(np.float64))
+    return float(np.where(np.isnan(error), np.inf, error).mean()) if known.any() else float("nan")
 
 
 def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
-    """Area under the ROC curve, ties counted half; NaN unless both classes are there. Both [rows].
+    """Area under the ROC curve, [rows] each; NaN unless both classes occur.
 
-    The share of pairs (positive, negative) in the right order, from the mean rank of the positives.
+    This is the share of pairs (positive, negative) in the right order, computed from the mean rank of the
+    positives. A tie counts as half a pair.
+
+    `sklearn.metrics.roc_auc_score` differs by up to 2e-16 in a third of random cases and refuses NaN.
     """
-    known = np.isfinite(prediction) & np.isfinite(truth)
+    known = np.isfinite(truth)
     prediction, positive = prediction[known], truth[known] > 0.5
+    # NaN is ranked at the wrong end
+    prediction = np.where(np.isnan(prediction), np.where(positive, -np.inf, np.inf), prediction)
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
         return float("nan")
     _, place, counts = np.unique(prediction, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1, ties share their mean
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1; tied values share their mean rank
     return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    """Share of the rows whose class, [rows], has the largest probability, [rows, K]; NaN without a row.
+    """Share of rows whose class, [rows], has the largest probability, [rows, K]; NaN if there is no row.
 
-    Of classes that share the largest probability the first one is taken; a row without a class is left out.
+    Of classes that share the largest probability the first one is taken. A row without a class is left out.
     """
-    known = np.isfinite(truth) & np.isfinite(probabilities).all(1)
-    right = probabilities[known].argmax(1) == truth[known] if known.any() else np.array([np.nan])
-    return float(np.mean(right))
+    known = np.isfinite(truth)
+    right = (probabilities.argmax(1) == truth) & np.isfinite(probabilities).all(1)
+    return float(right[known].mean()) if known.any() else float("nan")
 
 
 def perplexity(mean_nll: np.ndarray, counts: np.ndarray) -> float:
-    """Exp of the mean negative log-likelihood of a token, from each row's mean and number; both [rows]."""
+    """Exponential of the mean negative log-likelihood of a token, from the rows' means and token counts."""
     return float(np.exp(min(weighted_mean(mean_nll, counts), 700.0)))
 
 
 def weighted_mean(means: np.ndarray, counts: np.ndarray) -> float:
-    """Over all items of all rows, from each row's own mean and number; NaN without an item. Both [rows]."""
-    known = np.isfinite(means) & (counts > 0)
+    """Mean over all items of all rows, from the mean and the number of items of each row, [rows] each.
+
+    Returns:
+        The mean; NaN if there are no items.
+    """
+    known = counts > 0
     if not known.any():
         return float("nan")
-    return float(np.average(means[known].astype(np.float64), weights=counts[known].astype(np.float64)))
+    values = np.where(np.isnan(means), np.inf, means.astype(np.float64))[known]
+    return float(np.average(values, weights=counts[known].astype(np.float64)))
 
 
 def metric_per_target(targets: TargetInfo, prediction: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """MAE in the unit of each target, ROC-AUC of each, accuracy, perplexity, or mean squared error.
+    """Compute the metric of each target in its unit.
 
-    `truth` is [rows, T]; `prediction` is [rows, T], of several classes their probabilities [rows, K], and of
-    tokens the mean negative log-likelihood [rows, 1], with the number of tokens as `truth`; of actions the
-    mean squared error [rows, 1] of a window, with the number of its steps as `truth`.
+    Args:
+        targets: The description of the T targets.
+        prediction: [rows, T]. For several classes, their probabilities [rows, K]; for tokens, the mean
+            negative log-likelihood [rows, 1]; for actions, the mean squared error of a window [rows, 1].
+        truth: [rows, T]. For tokens, the number of tokens; for actions, the number of steps.
+
+    Returns:
+        By target name: MAE, ROC-AUC, accuracy, perplexity or mean squared error, as the kind of the targets.
     """
     if targets.kind == "multiclass":
         return {targets.names[0]: accuracy(prediction, truth[:, 0])}
@@ -83,11 +102,11 @@ def metric_per_target(targets: TargetInfo, prediction: np.ndarray, truth: np.nda
 
 
 def selection_score(targets: TargetInfo, metrics: dict[str, float]) -> float:
-    """One number to choose a model by, lower is better; NaN where no target could be judged.
+    """Return one number to choose a model by; lower is better, NaN if no target has a finite metric.
 
-    Regression: the mean over targets of MAE over the spread of the training targets, so that units do not
-    decide; with one target that orders as its MAE does. Classes: 1 - mean ROC-AUC, or 1 - accuracy.
-    Tokens: perplexity. Actions: mean squared error.
+    Regression: the mean over targets of the MAE divided by the spread of the training targets, which does not
+    depend on units. Classification: 1 - mean ROC-AUC, or 1 - accuracy. Tokens: perplexity. Actions: mean
+    squared error.
     """
     values = np.array([metrics[name] for name in targets.names])
     if targets.kind == "regression":

@@ -1,7 +1,8 @@
-"""Properties of whole molecules: regression or classification, one target or several."""
+"""Properties of molecules: regression or classification with one or several targets."""
 
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -14,12 +15,12 @@ _REGRESSION_LOSSES = {"mae": F.l1_loss, "mse": F.mse_loss, "huber": F.huber_loss
 
 
 class Molecule(Task):
-    """Standardized targets under `loss` (mae, mse, huber), classes under binary cross-entropy.
+    """Loss `mae`, `mse` or `huber` of standardized targets, binary cross-entropy for classification.
 
-    Missing targets (NaN) take no part, neither in the loss nor in its gradient.
+    Missing targets (NaN) affect neither the loss nor its gradient.
 
     Raises:
-        MolsliceError: targets of another kind, or an unknown loss.
+        MolsliceError: The targets are of another kind, or the loss is unknown.
     """
 
     def __init__(
@@ -28,18 +29,24 @@ class Molecule(Task):
         super().__init__(model, targets)
         if targets.kind not in ("regression", "classification"):
             raise MolsliceError(
-                f"the task molecule is about numbers and yes or no, the data hold a {targets.kind}; choose "
-                "another: task: sequence (classes), language or decision"
+                f"task molecule needs targets of kind regression or classification, got {targets.kind}; "
+                "choose another task: sequence (classes), language or decision"
             )
         if loss not in _REGRESSION_LOSSES:
             raise MolsliceError(f"unknown loss {loss!r}; choices: {', '.join(_REGRESSION_LOSSES)}")
         classes = targets.kind == "classification"
         self.elementwise = F.binary_cross_entropy_with_logits if classes else _REGRESSION_LOSSES[loss]
+        self.target_mean: Tensor
+        self.target_std: Tensor
+        for name, values in (("target_mean", targets.mean), ("target_std", targets.std)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64), persistent=False)
 
     def loss_sum(self, prediction: Float[Tensor, "B T"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Summed over the targets that are there; see `Task.loss_sum`."""
+        """Sum over the targets that are not missing; see `Task.loss_sum`."""
         targets = batch.targets
         present = ~targets.isnan()
-        # NaN is replaced before the loss: a NaN times a zero mask would still be NaN in the gradient
-        wanted = ((targets - self.target_mean) / self.target_std).masked_fill(~present, 0.0)
+        # In float32 a mean that is large relative to the spread would cost digits.
+        standardized = ((targets.double() - self.target_mean) / self.target_std).to(prediction.dtype)
+        # NaN is replaced before the loss: a NaN times a zero mask would still be NaN in the gradient.
+        wanted = standardized.masked_fill(~present, 0.0)
         return (self.elementwise(prediction, wanted, reduction="none") * present).sum()

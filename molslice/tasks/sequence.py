@@ -1,4 +1,4 @@
-"""Properties of whole sequences, texts, images and series: one class of several, or several yes or no."""
+"""Properties of texts, images and series: one of several classes, or several labels that are 0 or 1."""
 
 from typing import Any
 
@@ -12,24 +12,30 @@ from molslice.types import MolsliceError
 
 
 class Sequence(Task):
-    """Cross-entropy over the classes, or of each of several labels that may hold together.
+    """Cross-entropy over the classes, or binary cross-entropy of each of several labels.
 
-    Missing labels (NaN) take no part.
+    Missing labels (NaN) are left out.
 
     Raises:
-        MolsliceError: targets of another kind, a smoothing outside of [0, 1) or of labels that hold together.
+        MolsliceError: The targets are of another kind, or `label_smoothing` is outside of [0, 1) or given for
+            labels that are 0 or 1.
     """
 
     def __init__(self, model: nn.Module, targets: TargetInfo, *, label_smoothing: float = 0.0) -> None:
         super().__init__(model, targets)
         if targets.kind not in ("multiclass", "classification"):
-            raise MolsliceError(f"the task sequence is about classes, the data hold a {targets.kind}")
+            raise MolsliceError(
+                f"task sequence needs targets of kind multiclass or classification, got {targets.kind}"
+            )
         if not 0.0 <= label_smoothing < 1.0 or (label_smoothing and targets.kind != "multiclass"):
-            raise MolsliceError(f"label_smoothing is a share of one class of several, got {label_smoothing}")
+            raise MolsliceError(
+                "label_smoothing must be in [0, 1), and 0 unless the targets are of kind multiclass, got "
+                f"{label_smoothing}"
+            )
         self.label_smoothing = label_smoothing
 
     def loss_sum(self, prediction: Float[Tensor, "B K"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Summed over the rows, or labels, that are there; see `Task.loss_sum`."""
+        """Sum over the rows or labels that are not missing; see `Task.loss_sum`."""
         present = ~batch.targets.isnan()
         wanted = batch.targets.masked_fill(~present, 0.0)
         if self.targets.kind == "classification":

@@ -1,5 +1,6 @@
-"""What is known of the targets: names, units, classes, and the numbers that standardize them."""
+"""The description of the targets: names, units, classes, and the mean and spread that standardize them."""
 
+import logging
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -10,36 +11,52 @@ from torch import Tensor
 
 from molslice.types import MolsliceError
 
+logger = logging.getLogger(__name__)
+
 Kind = Literal["regression", "classification", "multiclass", "tokens", "actions"]
+# A spread below this share of the largest value is a rounding error of the mean in float64.
+CONSTANT = 1e-12
+# Targets are stored in float32, which cannot resolve a smaller spread.
+SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetInfo:
-    """The T targets of a model; travels with its weights.
+    """The T targets of a model, stored with its weights.
 
-    A regression model predicts (target - mean) / std, mean and spread of the training split. The others
-    predict logits, and their mean and std are 0 and 1: of `classification` one for each target, which is 0
-    or 1; of `multiclass` one for each of `classes`, of which the one target is the number; of `tokens` one
-    for each word of a vocabulary, at every token. Of `actions` they predict the action itself, at every step.
+    A regression model predicts (target - mean) / std. A model of kind `classification` predicts one logit for
+    each target, `multiclass` one for each class, and `tokens` one for each word of the vocabulary, at each
+    token. A model of kind `actions` predicts the action itself, at each step.
+
+    Attributes:
+        names: The names of the targets.
+        units: The units of the targets, "" for a target without a unit.
+        kind: What the targets are. The values of `classification` are 0 and 1; those of `multiclass`, which
+            has one target, are indices into `classes`.
+        mean: The mean of each target over the training split; 0 unless the kind is regression.
+        std: The standard deviation of each target over the training split; 1 unless the kind is regression.
+        classes: The names of the classes; empty unless the kind is multiclass.
     """
 
     names: tuple[str, ...]
-    units: tuple[str, ...]  # "" where there is none
+    units: tuple[str, ...]
     kind: Kind
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    classes: tuple[str, ...] = ()  # names, of multiclass alone
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = {len(part) for part in (self.names, self.units, self.mean, self.std)}
         if len(sizes) != 1 or sizes == {0}:
-            raise MolsliceError(f"names, units, mean and std of targets must be equally many, got {self}")
+            raise MolsliceError(f"targets need as many names as units, means and stds, got {self}")
         if self.kind not in get_args(Kind):
             raise MolsliceError(
                 f"kind of targets is {self.kind!r}; choices: {', '.join(sorted(get_args(Kind)))}"
             )
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and min(self.std) > 0):
+            raise MolsliceError(f"mean and std of targets must be finite and std positive, got {self}")
         if (self.kind == "multiclass") != bool(self.classes) or (self.classes and len(self.names) != 1):
-            raise MolsliceError(f"one target and its classes belong to multiclass, got {self}")
+            raise MolsliceError(f"classes belong to multiclass, which has one target, got {self}")
 
     @classmethod
     def of_training(
@@ -50,10 +67,22 @@ class TargetInfo:
         targets: np.ndarray,
         classes: tuple[str, ...] = (),
     ) -> "TargetInfo":
-        """From the training rows' targets, float [rows, T], NaN where missing.
+        """Describe the targets of the training rows.
+
+        Mean and spread are computed in float64 and scale with the unit: the same targets in joules and in
+        electronvolts train the same model. If a target is constant, up to `CONSTANT` of its largest
+        magnitude, its spread is that magnitude, or 1 if all values are zero, and a warning is logged.
+
+        Args:
+            names: The names of the targets.
+            units: Their units.
+            kind: One of `Kind`.
+            targets: The values, float [rows, T], NaN if missing.
+            classes: The names of the classes, for kind multiclass.
 
         Raises:
-            MolsliceError: a target that is infinite, missing in every row, or no class in a classification.
+            MolsliceError: A target is infinite, missing in every row, too small for float32, or not one of
+                the classes.
         """
         values = np.asarray(targets, dtype=np.float64)
         for column, name in enumerate(names):
@@ -67,36 +96,61 @@ class TargetInfo:
                 raise MolsliceError(f"target {name!r} holds {odd:g}; classes are 0 and 1")
             if kind == "multiclass" and not np.isin(present, np.arange(len(classes))).all():
                 odd = present[~np.isin(present, np.arange(len(classes)))][0]
-                raise MolsliceError(f"target {name!r} holds {odd:g}, its {len(classes)} classes count from 0")
+                raise MolsliceError(f"target {name!r} holds {odd:g}; its {len(classes)} classes count from 0")
         mean, std = np.zeros(len(names)), np.ones(len(names))
         if kind == "regression":
-            mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-            std[std < 1e-12 * np.maximum(1.0, np.abs(mean))] = 1.0  # a constant target stays as it is
+            mean, std = _mean_and_spread(names, values)
         floats = tuple(map(float, mean)), tuple(map(float, std))
         return cls(tuple(names), tuple(units), kind, *floats, tuple(classes))  # type: ignore[arg-type]
 
     def to_unit(self, prediction: Float[Tensor, "*B T"]) -> Float[Tensor, "*B T"]:
-        """What a model returns as what a person reads: the targets' units, or probabilities."""
+        """Convert the output of a model to the units of the targets, or to probabilities."""
         if self.kind == "classification":
             return torch.sigmoid(prediction.float())
         if self.kind in ("multiclass", "tokens"):
             return prediction.float().softmax(-1)
-        wide = prediction.double()  # a mean that is large beside the spread would cost digits
+        wide = prediction.double()  # in float32 a mean that is large relative to the spread would cost digits
         return (wide * wide.new_tensor(self.std) + wide.new_tensor(self.mean)).float()
 
     def to_mapping(self) -> dict[str, Any]:
-        """As values that JSON knows; `from_mapping` gives an equal value back."""
+        """Return JSON types; `from_mapping` reads them back."""
         return asdict(self)
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> "TargetInfo":  # noqa: ANN401
-        """The inverse of `to_mapping`, also after a journey through JSON.
+        """Build from the result of `to_mapping`, also after a round trip through JSON.
 
         Raises:
-            MolsliceError: not what `to_mapping` gave.
+            MolsliceError: The mapping is not a result of `to_mapping`.
         """
         try:
-            lists = {key: tuple(mapping[key]) for key in ("names", "units", "mean", "std")}
-            return cls(**lists, kind=mapping["kind"], classes=tuple(mapping.get("classes", ())))
-        except (KeyError, TypeError) as error:
-            raise MolsliceError(f"the description of the targets does not read: {error}") from error
+            for key, kinds in (("names", str), ("units", str), ("mean", (int, float)), ("std", (int, float))):
+                if not isinstance(mapping[key], list | tuple) or not all(
+                    isinstance(item, kinds) and not isinstance(item, bool) for item in mapping[key]
+                ):
+                    raise TypeError(f"{key} is {mapping[key]!r:.80}")
+            names, units = tuple(mapping["names"]), tuple(mapping["units"])
+            mean, std = (tuple(map(float, mapping[key])) for key in ("mean", "std"))
+            classes = tuple(mapping.get("classes", ()))
+            if not all(isinstance(name, str) for name in classes):
+                raise TypeError(f"classes are {classes!r:.80}")
+            kind = mapping["kind"]
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise MolsliceError(f"cannot read the description of the targets: {error}") from error
+        return cls(names, units, kind, mean, std, classes)
+
+
+def _mean_and_spread(names: tuple[str, ...], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column, float64 [T] each."""
+    mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    largest = np.nanmax(np.abs(values), axis=0)
+    for column, name in enumerate(names):
+        if std[column] <= CONSTANT * largest[column]:
+            logger.warning("target %r is %g in every training row", name, mean[column])
+            std[column] = largest[column] or 1.0
+        if std[column] < SMALLEST_SPREAD:
+            raise MolsliceError(
+                f"target {name!r} has a spread of {std[column]:g}, too small for float32; give it in "
+                "a smaller unit"
+            )
+    return mean, std

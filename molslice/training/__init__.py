@@ -1,11 +1,23 @@
-"""From a configuration to a trained model in a run folder.
+"""Training: from a configuration to a trained model in a run folder, and comparisons of several runs.
 
-What lives here: `run.py`, the whole of a run; `loop.py`, its steps; `optimizer.py`, `ema.py`, `batches.py`,
-`validation.py`, `budget.py` (minutes to steps), `state.py` (checkpoints), `records.py` (metrics, bar,
-TensorBoard) and `fabric.py` (Lightning). May import: everything below `molslice.cli`.
+Modules:
+    run: `train`, one whole run.
+    trainer: The loop over steps with validations and checkpoints.
+    stepper: One optimizer step and the state that it changes.
+    batches: The training batches.
+    optimizer: AdamW and the learning rate.
+    ema: The moving average of the weights.
+    validation: Predictions and metrics of a split.
+    budget: Converts minutes to steps.
+    state: Checkpoints.
+    records: `metrics.csv`, TensorBoard and the progress bar.
+    fabric: Device, precision and processes by Lightning Fabric.
+    compare, entries, comparison, figure: Comparisons of attentions.
 
-Why Lightning's Fabric and our own loop instead of its Trainer: a run that is killed at any moment has to end
-with the same weights, bit for bit, as one that was not. Here the order of the batches, the schedule and the
-random numbers of a step are functions of the seed and the number of the step, so that a checkpoint is
-weights, averages, moments and a few numbers, and nothing is left to the state of a loader or a generator.
+Imports: everything below `molslice.cli`.
+
+This package uses Lightning's Fabric with its own loop instead of Lightning's Trainer because a run that is
+killed at any moment must end with the same weights, bit for bit, as an uninterrupted one. The order of the
+batches, the schedule and the random numbers of a step are functions of the seed and the step. A checkpoint
+therefore holds weights, averages, moments and a few numbers, but no state of loaders or generators.
 """

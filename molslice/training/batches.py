@@ -1,5 +1,6 @@
-"""The stream of training batches: a function of seed and position, so that it can be entered anywhere."""
+"""The stream of training batches, a function of seed and position that can start anywhere."""
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterator
@@ -10,21 +11,38 @@ import numpy as np
 from molslice.config import TrainingConfig
 from molslice.data.base import Dataset
 from molslice.data.batching import TokenBudgetBatches
-from molslice.tasks.base import Portion
+from molslice.tasks.base import MicroBatch
 
 
 class StepBatch(NamedTuple):
-    """One global batch, as the portions that this process computes one after the other."""
+    """One global batch, divided into the micro-batches that this process computes in turn.
+
+    Attributes:
+        epoch: The epoch, from 0.
+        index: The index of the batch within the epoch.
+        last: Whether the batch is the last of its epoch.
+        rows: Number of rows of the global batch.
+        micro_batches: This process's part of the batch.
+    """
 
     epoch: int
-    index: int  # within the epoch
-    last: bool  # of its epoch
-    rows: int  # in the global batch
-    portions: list[Portion]
+    index: int
+    last: bool
+    rows: int
+    micro_batches: list[MicroBatch]
 
 
 class TrainingBatches:
-    """All batches of all epochs. Each process of `world` takes every world-th row of each batch."""
+    """All batches of all epochs. A process takes every `world`-th row of each batch, from its `rank`.
+
+    Args:
+        dataset: The data.
+        rows: The rows to train on.
+        config: Batch sizes and the number of micro-batches, `accumulate`.
+        seed: Seed of the order of rows and of random augmentation.
+        rank: The index of this process.
+        world: Number of processes.
+    """
 
     def __init__(
         self,
@@ -50,47 +68,52 @@ class TrainingBatches:
         self.steps_per_epoch = len(self.order.epoch(0))
 
     def padded_tokens(self, epoch: int) -> np.ndarray:
-        """Padded tokens of each batch of an epoch: what a step costs is roughly in proportion."""
+        """Return the padded tokens of each batch of an epoch; a step's time is roughly proportional."""
         tokens = self.num_tokens
         return np.array([int(tokens[rows].max()) * len(rows) for rows in self.order.epoch(epoch)])
 
     def stream(self, epoch: int, index: int) -> Iterator[StepBatch]:
-        """Without end, from batch `index` of epoch `epoch`."""
+        """Yield batches without end, from batch `index` of epoch `epoch`."""
         while True:
             batches = self.order.epoch(epoch)
             for place in range(index, len(batches)):
                 rows = batches[place]
                 last = place == len(batches) - 1
-                yield StepBatch(epoch, place, last, len(rows), self._portions(rows, epoch))
+                yield StepBatch(epoch, place, last, len(rows), self._micro_batches(rows, epoch))
             epoch, index = epoch + 1, 0
 
-    def _portions(self, rows: np.ndarray, epoch: int) -> list[Portion]:
+    def _micro_batches(self, rows: np.ndarray, epoch: int) -> list[MicroBatch]:
         present = self.dataset.count_targets(rows)
         starts = (part * self.world + self.rank for part in range(self.accumulate))
-        draw = self.seed * 1_000_003 + epoch  # what is random in a row changes from epoch to epoch
+        draw = self.seed * 1_000_003 + epoch  # augmentation differs between epochs
         batches = (self.dataset.collate(rows[start :: self.parts], draw) for start in starts)
-        return [Portion(batch, len(rows), present) for batch in batches]
+        return [MicroBatch(batch, len(rows), present) for batch in batches]
 
 
 def prefetch(stream: Iterator[StepBatch], depth: int = 4) -> Iterator[StepBatch]:
-    """The same batches, made in a thread and page-locked, while the device computes."""
+    """Yield the same batches, prepared in a thread and page-locked while the device computes.
+
+    torch's `DataLoader` reads ahead only with worker processes. Each would need its own copy of the stream,
+    which is one sequence that a run enters at any step, and every batch would pass through shared memory.
+    """
     ready: queue.Queue[StepBatch | BaseException] = queue.Queue(depth)
     stop = threading.Event()
+
+    def put(item: StepBatch | BaseException) -> None:
+        while not stop.is_set():  # the queue stays full when its reader has stopped
+            with contextlib.suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return
 
     def work() -> None:
         try:
             for batch in stream:
-                pinned = batch._replace(portions=[portion.pin_memory() for portion in batch.portions])
-                while not stop.is_set():
-                    try:
-                        ready.put(pinned, timeout=0.1)
-                        break
-                    except queue.Full:
-                        continue
+                pinned = [micro_batch.pin_memory() for micro_batch in batch.micro_batches]
+                put(batch._replace(micro_batches=pinned))
                 if stop.is_set():
                     return
-        except BaseException as error:  # noqa: BLE001 - handed to the reader, who raises it
-            ready.put(error)
+        except BaseException as error:  # noqa: BLE001 - the reader raises it
+            put(error)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Compare attentions: parameters against error, each trained for the same budget, over seeds or folds."""
+"""Train and compare attentions: parameters and error for the same budget, over seeds or folds."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -7,21 +7,34 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from molslice.config import RunConfig, config_to_yaml, load_config
-from molslice.data import DATASETS
-from molslice.inference.run_folder import CONFIG, SUMMARY, write_atomically
+from molslice.data import DATASETS, build_dataset
+from molslice.data.base import Dataset
+from molslice.entries import Entry, folder_name, labels_of, parse_entries
+from molslice.files.atomic import write_atomically
+from molslice.files.lock import lock_folder
+from molslice.files.parsing import read_json_object
+from molslice.run_folder import CONFIG, DATA, SUMMARY, read_summary
 from molslice.training.comparison import Comparison, Result
-from molslice.training.entries import Entry, folder_name, labels_of, parse_entries
-from molslice.training.run import train
+from molslice.training.run import check_data, train
 from molslice.types import MolsliceError
 
 __all__ = ["FOUR", "compare_attentions", "compare_runs"]
 
 FOUR = "softmax,slice_sort,flow,singular"
 PLAN = "plan.json"
+MAX_RUNS = 10_000  # of one entry
 
 
 class _Planned(NamedTuple):
-    """One run: `place` is its folder below that of its label, `name` what messages call it."""
+    """One run of a comparison.
+
+    Attributes:
+        label: The entry.
+        config: The configuration of the run.
+        place: The folder of the run within the folder of the entry.
+        name: The name in messages, such as `seed 0`.
+        fold: The test fold, or None.
+    """
 
     label: str
     config: RunConfig
@@ -42,26 +55,30 @@ def compare_attentions(
     quiet: bool = False,
     tell: Callable[[str], None] = lambda message: None,
 ) -> Comparison:
-    """Train each entry with each seed or on each fold, and write the table and the plot into `out`.
+    """Train each entry with each seed or on each fold, and write the table and the plot to `out`.
 
-    What is finished in `out` is not trained again, what was stopped goes on. An entry that fails is
-    told in the result and does not stop the others.
+    Finished runs in `out` are kept, and stopped runs continue. If an entry fails, the others are still
+    trained.
 
     Args:
-        config_path: the YAML file that all entries share.
-        attention: what `parse_entries` takes: names with a comma between, options behind colons.
-        out: the folder; runs go to `runs/<entry>/seed<k>` in it, or to `fold<k>`.
-        seeds: runs of each entry, seeds counted from the configuration's.
-        folds: K of a K-fold cross-validation: K runs of each entry, each tested on another fold of the data,
-            all with the configuration's seed.
-        minutes: training time of each run; by default what the configuration says.
-        overrides: dotted settings, as `load_config` takes them.
-        quiet: no progress bars.
-        tell: receives a line before each run.
+        config_path: The YAML file that all entries share.
+        attention: Entries as in `parse_entries`: names separated by commas, with options after colons.
+        out: The folder. Runs are in `runs/<entry>/seed<k>` or `runs/<entry>/fold<k>`.
+        seeds: Number of runs of each entry, with seeds counted from the configuration's.
+        folds: Number of folds of a cross-validation. Each entry is trained once for each test fold, always
+            with the configuration's seed.
+        minutes: Training time of each run. None takes the length from the configuration.
+        overrides: Dotted settings, as in `load_config`.
+        quiet: Whether to hide progress bars.
+        tell: Receives a line before each run.
+
+    Returns:
+        The finished runs, and the reasons of the entries that failed.
 
     Raises:
-        MolsliceError: a configuration or entry that cannot be built (before anything is trained), data that
-            know no folds, another comparison in `out`, or not one run that could be trained.
+        MolsliceError: A configuration or entry is invalid (checked before training), the data do not support
+            folds, `out` holds another comparison, or every run failed.
+        KeyboardInterrupt: Stopped by Ctrl-C or a signal. The same call continues.
     """
     folder = Path(out)
     settings = list(overrides)
@@ -69,20 +86,47 @@ def compare_attentions(
         settings.append(("training.max_minutes", str(minutes)))
     base = load_config(config_path, settings)
     if base.trainer.devices > 1 or base.trainer.num_nodes > 1:
-        # each process would walk through the whole comparison, and find what another is writing
+        # each process would run the whole comparison, and read what another one is writing
         raise MolsliceError("a comparison trains each run on one device; trainer.devices must be 1")
+    for name, number in (("seeds", seeds), ("folds", folds)):
+        if number is not None and not 1 <= number <= MAX_RUNS:
+            raise MolsliceError(f"{name} is {number}, expected 1 to {MAX_RUNS:,}")
     if folds is not None:
         if seeds > 1:
-            raise MolsliceError("a comparison is over seeds or over folds: leave one of them out")
+            raise MolsliceError("a comparison is over seeds or over folds: give only one of them")
         base = _on_fold(base, folds, 0)
     entries = parse_entries(attention, base)
-    folder.mkdir(parents=True, exist_ok=True)
-    _keep_plan(folder, entries)
-    comparison = Comparison()
     runs = [planned for entry in entries for planned in _plan(entry, seeds, folds)]
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
+        _keep_plan(folder, entries)
+        _check_data(folder, runs)
+        return _compare(folder, runs, quiet, tell)
+
+
+def _check_data(folder: Path, runs: Iterable[_Planned]) -> None:
+    """Refuse, before training, to add runs on changed data to earlier ones."""
+    datasets: dict[str, Dataset] = {}
+    for planned in runs:
+        run, data = _run_folder(folder, planned), planned.config.data
+        if (run / DATA).is_file():
+            key = repr(data)
+            if key not in datasets:
+                datasets = {key: build_dataset(data.name, dict(data.options))}  # one at a time in memory
+            check_data(run, datasets[key])
+
+
+def _run_folder(folder: Path, planned: _Planned) -> Path:
+    return folder / "runs" / folder_name(planned.label) / planned.place
+
+
+def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable[[str], None]) -> Comparison:
+    """Train the runs that are not finished, and write the files."""
+    comparison = Comparison()
     for number, planned in enumerate(runs, start=1):
-        run = folder / "runs" / folder_name(planned.label) / planned.place
-        tell(f"{number} of {len(runs)}: {planned.label}, {planned.name}")
+        run = _run_folder(folder, planned)
+        kept = ": finished, kept" if (run / SUMMARY).is_file() else ""
+        tell(f"{number} of {len(runs)}: {planned.label}, {planned.name}{kept}")
         try:
             summary = _train_or_find(planned.config, run, quiet)
         except (
@@ -91,26 +135,45 @@ def compare_attentions(
             OSError,
             ArithmeticError,
             MemoryError,
-        ) as error:  # the others still run
+        ) as error:  # the other runs continue
             reason = f"{planned.name}: {' '.join(str(error).split()) or type(error).__name__}"
             comparison.failed[planned.label] = reason
             tell(f"{planned.label} failed, {reason}")
             continue
-        comparison.results.append(Result.of_run(planned.label, run, base.data.name, summary, planned.fold))
+        except KeyboardInterrupt as stop:  # its own message is about `train --resume`
+            stopped = f"stopped in {planned.label}, {planned.name}; the same command continues in {folder}"
+            raise KeyboardInterrupt(stopped) from stop
+        comparison.results.append(
+            Result.of_run(planned.label, run, planned.config.data.name, summary, planned.fold)
+        )
     if not comparison.results:
         label, reason = next(iter(comparison.failed.items()))
-        raise MolsliceError(f"no run of the comparison could be trained; {label}: {reason}")
-    comparison.write(folder)
+        raise MolsliceError(f"every run of the comparison failed; {label}: {reason}")
+    _write(comparison, folder)
     return comparison
 
 
+def _write(comparison: Comparison, folder: Path) -> None:
+    from molslice.training.figure import draw_comparison  # matplotlib takes long to import
+
+    comparison.write(folder)
+    for suffix in ("png", "svg"):
+        write_atomically(folder / f"compare.{suffix}", draw_comparison(comparison, suffix))
+
+
 def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
-    """Write the table and the plot of finished runs; those that differ in seed or fold alone share a line.
+    """Write the table and the plot of finished runs. Runs that differ only in seed or fold share a line.
 
     Raises:
-        MolsliceError: a run that is not finished, or runs with other targets than the first.
+        MolsliceError: A run is not finished or is named twice, or its targets differ from the first run's.
     """
     folder = Path(out)
+    known: dict[Path, Path | str] = {}
+    for run in runs:
+        place = Path(run).resolve()
+        if place in known:
+            raise MolsliceError(f"{known[place]} and {run} are the same run folder; name each run once")
+        known[place] = run
     found = [_read_finished(Path(run)) for run in runs]
     folds = [config.data.options.get("fold") for config, _ in found]
     labels = labels_of([_on_any_fold(config) for config, _ in found])
@@ -119,7 +182,8 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
         comparison.results.append(Result.of_run(label, Path(run), config.data.name, summary, fold))
     comparison.check()
     folder.mkdir(parents=True, exist_ok=True)
-    comparison.write(folder)
+    with lock_folder(folder):
+        _write(comparison, folder)
     return comparison
 
 
@@ -138,36 +202,33 @@ def _plan(entry: Entry, seeds: int, folds: int | None) -> list[_Planned]:
 
 
 def _on_fold(config: RunConfig, folds: int, fold: int) -> RunConfig:
-    """The configuration with fold `fold` of `folds` as its test split.
+    """Return the configuration with fold `fold` of `folds` as its test split.
 
     Raises:
-        MolsliceError: fewer than two folds, or data that know none.
+        MolsliceError: There are fewer than two folds, or the data do not support folds.
     """
     if folds < 2:
         raise MolsliceError(f"a cross-validation needs at least 2 folds, got {folds}")
     if "folds" not in DATASETS.options(config.data.name):
         able = [name for name in DATASETS.names() if "folds" in DATASETS.options(name)]
-        raise MolsliceError(f"data set {config.data.name!r} knows no folds; those that do: {', '.join(able)}")
+        raise MolsliceError(
+            f"data set {config.data.name!r} does not support folds; those that do: {', '.join(able)}"
+        )
     options = {**config.data.options, "folds": folds, "fold": fold}
     return replace(config, data=replace(config.data, options=options))
 
 
 def _on_any_fold(config: RunConfig) -> RunConfig:
-    """The same for runs that differ in their fold alone."""
+    """Return a configuration that is equal for runs that differ only in their fold."""
     if config.data.options.get("fold") is None:
         return config
     return _on_fold(config, config.data.options["folds"], 0)
 
 
 def _keep_plan(folder: Path, entries: Iterable[Entry]) -> None:
-    """Remember what each label means here; a folder never mixes two meanings of one."""
+    """Store the configuration of each label, and refuse a label with another configuration."""
     file = folder / PLAN
-    known: dict[str, str] = {}
-    if file.is_file():
-        try:
-            known = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise MolsliceError(f"{file} does not read: {error}") from error
+    known = read_json_object(file) if file.is_file() else {}
     for entry in entries:
         asked = config_to_yaml(entry.config)
         if known.setdefault(entry.label, asked) != asked:
@@ -180,7 +241,7 @@ def _keep_plan(folder: Path, entries: Iterable[Entry]) -> None:
 
 def _train_or_find(config: RunConfig, run: Path, quiet: bool) -> dict[str, Any]:
     if (run / SUMMARY).is_file():
-        return _read_summary(run)
+        return read_summary(run)
     begun = run.is_dir() and any(run.iterdir())
     return train(config, run, resume=begun, quiet=quiet)
 
@@ -191,11 +252,4 @@ def _read_finished(run: Path) -> tuple[RunConfig, dict[str, Any]]:
     for name in (CONFIG, SUMMARY):
         if not (run / name).is_file():
             raise MolsliceError(f"{run} is not a finished run: it holds no {name}")
-    return load_config(run / CONFIG), _read_summary(run)
-
-
-def _read_summary(run: Path) -> dict[str, Any]:
-    try:
-        return json.loads((run / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise MolsliceError(f"{run / SUMMARY} does not read: {error}") from error
+    return load_config(run / CONFIG), read_summary(run)

@@ -1,4 +1,4 @@
-"""The result of a comparison: one line for each entry, as CSV, Markdown, JSON and a plot."""
+"""The result of a comparison: one line for each entry, as CSV, Markdown and JSON."""
 
 import csv
 import io
@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from molslice.files.atomic import write_atomically
 from molslice.inference.json_text import to_json
-from molslice.inference.run_folder import write_atomically
 from molslice.tasks.metrics import METRIC_LABELS
 from molslice.types import MolsliceError
 
@@ -19,11 +19,26 @@ __all__ = ["Comparison", "Line", "Result", "markdown_table"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One finished run. `valid` and `test` are errors by target, in the targets' units.
+    """One finished run.
 
-    An error is None where it is not defined, as an area under a curve is where all cases are of one class.
-    `data` is the name of the data set, `test_rows` how many rows its test split has, `fold` the one that it
-    was tested on, None where the data were not divided into folds.
+    Attributes:
+        label: Its entry.
+        run: The run folder.
+        seed: The seed of the training.
+        metric: The name of the metric.
+        units: The unit of each target.
+        parameters: Number of parameters.
+        parameters_without_embeddings: Number of parameters outside of embedding tables.
+        valid: The metric of each target on the validation split, in the unit of the target; None if it is not
+            defined, such as ROC-AUC with only one class.
+        test: The same on the test split.
+        seconds: Training time.
+        steps: Number of optimizer steps.
+        rows_per_second: Training rows per second.
+        noun: The name of a row, such as `molecules`.
+        data: The name of the data set.
+        test_rows: Number of rows of the test split.
+        fold: The test fold, or None without folds.
     """
 
     label: str
@@ -38,7 +53,7 @@ class Result:
     seconds: float
     steps: int
     rows_per_second: float
-    noun: str  # what a row is
+    noun: str
     data: str
     test_rows: int
     fold: int | None = None
@@ -47,10 +62,10 @@ class Result:
     def of_run(
         cls, label: str, run: Path, data: str, summary: dict[str, Any], fold: int | None = None
     ) -> "Result":
-        """From the name of the data set and what `summary.json` holds.
+        """Build from the name of the data set and the content of `summary.json`.
 
         Raises:
-            MolsliceError: it lacks something.
+            MolsliceError: A value is missing in the summary.
         """
         try:
             metric = summary["metric"]
@@ -63,7 +78,7 @@ class Result:
                 metric=metric,
                 units=dict(summary["units"]),
                 valid=_defined(summary["valid"][metric]),
-                test=_defined(summary["test"][metric] or {}),  # data may have no labels for the test
+                test=_defined(summary["test"][metric] or {}),  # the test split may have no labels
                 data=data,
                 test_rows=summary["test"].get("of", 0),
                 fold=fold,
@@ -75,10 +90,25 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One entry over its seeds or folds: means, and the standard deviation over them (None for a single one).
+    """The mean of one entry over its seeds or folds.
 
-    Both are over the runs in which an error is defined, as many as `valid_runs` and `test_runs` tell; a mean
-    over none is None. `folds` is 0 where the runs differ in their seeds.
+    Means and standard deviations are over the runs in which the metric is defined.
+
+    Attributes:
+        label: The entry.
+        seeds: Number of seeds.
+        parameters: Number of parameters.
+        parameters_without_embeddings: Number of parameters outside of embedding tables.
+        valid: The mean of each target's metric on the validation split; None if it is not defined in any run.
+        valid_sd: Its standard deviation; None for fewer than two runs.
+        valid_runs: Number of runs in the mean.
+        test: The mean on the test split.
+        test_sd: Its standard deviation.
+        test_runs: Number of runs in the mean.
+        seconds: Mean training time.
+        steps: Mean number of steps.
+        rows_per_second: Mean training rows per second.
+        folds: Number of folds; 0 if the runs differ in their seeds.
     """
 
     label: str
@@ -98,23 +128,28 @@ class Line:
 
     @property
     def runs(self) -> int:
-        """Seeds, or folds: what the standard deviation is over."""
+        """Number of seeds or folds that means are taken over."""
         return self.folds or self.seeds
 
 
 @dataclass(slots=True)
 class Comparison:
-    """Finished runs, and the entries that failed with the reason."""
+    """Finished runs and failed entries.
+
+    Attributes:
+        results: The finished runs.
+        failed: The reason for each entry that failed.
+    """
 
     results: list[Result] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse runs that do not measure the same thing.
+        """Refuse runs that do not measure the same quantity.
 
         Raises:
-            MolsliceError: another metric, other targets or data than those of the first run, runs with and
-                without folds, or a fold that a label has twice.
+            MolsliceError: The runs differ in metric, targets or data, only some were tested on a fold, or a
+                label has a seed or fold twice.
         """
         first = self.results[0]
         names = ", ".join(first.units)
@@ -126,29 +161,34 @@ class Comparison:
                 )
             if (result.fold is None) != (first.fold is None):
                 raise MolsliceError(f"of {first.run} and {result.run} only one was tested on a fold")
-            differs = result.fold is None and result.test_rows != first.test_rows  # folds differ by a row
+            differs = result.fold is None and result.test_rows != first.test_rows  # folds may differ by a row
             if result.data != first.data or differs:
                 raise MolsliceError(
                     f"{result.run} was tested on {result.test_rows} rows of {result.data}, {first.run} on "
                     f"{first.test_rows} of {first.data}; only runs on the same data compare"
                 )
-        places = [(result.label, result.fold) for result in self.results if result.fold is not None]
-        for label, fold in places:
-            if places.count((label, fold)) > 1:
-                raise MolsliceError(f"{label} has fold {fold} twice; a spread over folds takes each once")
+        repeated, known = self.repeated.removesuffix("s"), {}
+        for result in self.results:
+            number = result.seed if result.fold is None else result.fold
+            other = known.setdefault((result.label, number), result)
+            if other is not result:
+                raise MolsliceError(
+                    f"{other.run} and {result.run} are both {result.label} with {repeated} {number}; a "
+                    f"mean over {repeated}s needs each once"
+                )
 
     @property
     def repeated(self) -> str:
-        """What the runs of a label differ in: seeds or folds."""
+        """The quantity that differs between the runs of a label: `seeds` or `folds`."""
         return "seeds" if self.results[0].fold is None else "folds"
 
     def lines(self) -> list[Line]:
-        """One line for each label, in the order of the entries."""
+        """Return one line for each label, in the order of the entries."""
         labels = dict.fromkeys(result.label for result in self.results)
         return [_line([r for r in self.results if r.label == label]) for label in labels]
 
     def to_mapping(self) -> dict[str, Any]:
-        """What `comparison.json` holds."""
+        """Return the content of `comparison.json`."""
         first = self.results[0]
         return {
             "metric": first.metric,
@@ -160,22 +200,18 @@ class Comparison:
         }
 
     def write(self, folder: Path) -> None:
-        """`table.csv`, `table.md`, `comparison.json`, `compare.png`, `compare.svg`.
+        """Write `table.csv`, `table.md` and `comparison.json`.
 
         Raises:
-            MolsliceError: a file cannot be written; what stood there before is left.
+            MolsliceError: A file cannot be written. An earlier file is kept.
         """
-        from molslice.training.figure import draw_comparison
-
         self.check()
         write_atomically(folder / "comparison.json", to_json(self.to_mapping()))
         write_atomically(folder / "table.csv", self._to_csv())
         write_atomically(folder / "table.md", self.to_text())
-        for suffix in ("png", "svg"):
-            write_atomically(folder / f"compare.{suffix}", draw_comparison(self, suffix))
 
     def to_text(self) -> str:
-        """The table in Markdown, its columns aligned."""
+        """Return the table in Markdown with aligned columns."""
         first = self.results[0]
         metric = METRIC_LABELS[first.metric]
         header = ["attention", "parameters", "without embeddings"]
@@ -264,7 +300,7 @@ def _cells(line: Line, targets: Sequence[str]) -> list[str]:
 
 
 def _cell(line: Line, split: str, target: str) -> str:
-    """Mean and spread, and over how many runs where it is not over all; a dash where there is none."""
+    """Mean and spread, followed by the number of runs if some are missing; `-` if there is no mean."""
     mean, spread, runs = (getattr(line, f"{split}{kind}").get(target) for kind in ("", "_sd", "_runs"))
     if mean is None:
         return "-"
@@ -273,14 +309,14 @@ def _cell(line: Line, split: str, target: str) -> str:
 
 
 def _defined(errors: Mapping[str, float | None]) -> dict[str, float | None]:
-    """None for what is no number; JSON has it as null already."""
+    """Replace NaN and infinity by None, as JSON does."""
     return {
         name: None if value is None or not math.isfinite(value) else value for name, value in errors.items()
     }
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns, the first to the left, the others to the right."""
+    """Format a Markdown table; the first column is left-aligned, the others are right-aligned."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
 
     def line(row: Sequence[str]) -> str:

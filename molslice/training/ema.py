@@ -7,11 +7,15 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """A second model whose weights follow those in training: average += (1 - decay) (weights - average).
+    """A second model whose weights follow the trained weights: average += (1 - decay) (weights - average).
 
-    The decay grows as (1 + t) / (10 + t) until it reaches its value, so that the random weights of the start
-    are soon forgotten. The statistics of a batch norm are averaged too: batches hold molecules of like size,
-    so that those of the last few batches are not those of the data. Counters are taken over.
+    The decay grows as (1 + t) / (10 + t) up to its value, so that the initial weights are forgotten early.
+    Batch norm statistics are averaged too, because a batch holds molecules of similar size and the last few
+    batches do not represent the data. Integer buffers are copied.
+
+    Args:
+        model: The model in training.
+        decay: The final decay.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -22,13 +26,13 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """After the optimizer's step number `step`, counted from 1."""
+        """Update the average after optimizer step `step`, counted from 1."""
         decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(self._own, self._other, 1.0 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @torch.no_grad()
     def take_counters(self) -> None:
-        """Before the average is used: buffers of integers."""
+        """Copy integer buffers; call this before the average is used."""
         for own, other in zip(self.model.buffers(), self.source.buffers(), strict=True):
             if not own.is_floating_point():
                 own.copy_(other)

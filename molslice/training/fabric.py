@@ -1,4 +1,4 @@
-"""Lightning's Fabric: device, precision, processes; quiet."""
+"""Lightning Fabric: device, precision and processes, without its log messages."""
 
 import logging
 import warnings
@@ -16,10 +16,10 @@ PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 def build_fabric(config: TrainerConfig) -> lightning.fabric.Fabric:
-    """Device, precision and strategy as the configuration has them; processes are not started yet.
+    """Build Fabric with the device, precision and strategy of the configuration. No process is started yet.
 
     Raises:
-        MolsliceError: a device that is not there, or float16 on a CPU.
+        MolsliceError: The device is not available, or float16 is used on a CPU.
     """
     world = config.devices * config.num_nodes
     strategy = "ddp" if config.strategy == "auto" and world > 1 else config.strategy
@@ -33,7 +33,7 @@ def build_fabric(config: TrainerConfig) -> lightning.fabric.Fabric:
         )
     except (RuntimeError, ValueError, ImportError) as error:
         asked = f"accelerator={config.accelerator} devices={config.devices} precision={config.precision}"
-        raise MolsliceError(f"trainer: {asked} cannot be had: {str(error).splitlines()[0]}") from error
+        raise MolsliceError(f"trainer: {asked} is not available: {str(error).splitlines()[0]}") from error
     if config.precision == "16" and fabric.device.type != "cuda":
         raise MolsliceError("trainer.precision 16 needs a CUDA device; choices here: 32, bf16")
     return fabric
@@ -41,7 +41,7 @@ def build_fabric(config: TrainerConfig) -> lightning.fabric.Fabric:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Lightning's tips and warnings are about its own loops and loaders, which are not used here."""
+    """Hide Lightning's tips and warnings, which are about loops and loaders that are not used here."""
     loggers = [logging.getLogger(name) for name in ("lightning", "lightning.fabric", "lightning.pytorch")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -56,13 +56,13 @@ def quiet_lightning() -> Iterator[None]:
 
 
 def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
-    """Torch's random numbers of one step on one device, a function of these three alone.
+    """Seed torch for one step on one device by a function of seed, step and rank.
 
-    So nothing random has to be kept in a checkpoint. The numbers are mixed first, as torch's CPU generator
-    looks at 32 bits of its seed only.
+    A checkpoint therefore needs no random state. The numbers are mixed because torch's CPU generator uses
+    only 32 bits of its seed.
     """
     mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
     if device.type == "cpu":
-        torch.default_generator.manual_seed(mixed)  # torch.manual_seed also visits every kind of accelerator
+        torch.default_generator.manual_seed(mixed)  # torch.manual_seed would also touch all accelerators
     else:
         torch.manual_seed(mixed)

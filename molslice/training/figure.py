@@ -1,88 +1,126 @@
 """The plot of a comparison: parameters against error, one mark for each entry, spread over runs as bars."""
 
-import io
 import math
-from typing import TYPE_CHECKING
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from molslice.figures import DPI, Point, color_of, place_labels, set_log_scale, to_picture
 from molslice.tasks.metrics import METRIC_LABELS
-
-if TYPE_CHECKING:
-    from molslice.training.comparison import Comparison, Line
+from molslice.training.comparison import Comparison, Line
 
 __all__ = ["draw_comparison"]
 
 MOST_PANELS = 6
-PANEL = (6.4, 4.0)  # inches
+PANEL = (6.4, 4.4)  # inches
+LEGEND_ROW = 0.17  # inches
 MARKERS = "osD^vPX*<>hp"
-CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
+MARK_SIZE = 7.0  # points
+FONT = 7.5  # points
+CROWD = 10  # with more entries, marks have numbers and a legend has the names
 
 
-def draw_comparison(comparison: "Comparison", suffix: str) -> bytes:
-    """The picture as PNG or SVG; the same comparison gives the same bytes.
+def draw_comparison(comparison: Comparison, suffix: str) -> bytes:
+    """Draw a comparison; the same comparison gives the same bytes.
 
-    One panel for each target, at most six. The error is that of the test split, or of the validation
-    split where the data have no test labels.
+    There is one panel for each target, at most six. The error is that of the test split, or of the validation
+    split if the data have no test labels.
+
+    Args:
+        comparison: The finished runs.
+        suffix: `png` or `svg`.
+
+    Returns:
+        The content of the picture file.
     """
     first, lines = comparison.results[0], comparison.lines()
     is_tested = all(any(value is not None for value in line.test.values()) for line in lines)
     split = "test" if is_tested else "valid"
     targets = list(first.units)[:MOST_PANELS]
     columns = min(3, len(targets))
-    height = -(-len(targets) // columns)
-    legend_columns, legend_inches = _legend_layout([line.label for line in lines], PANEL[0] * columns)
-    with rc_context({"svg.hashsalt": "molslice", "svg.fonttype": "none"}):
-        size = (PANEL[0] * columns, PANEL[1] * height + legend_inches)
-        figure = Figure(figsize=size, layout="constrained")
-        canvas = CANVASES[suffix](figure)
-        for index, target in enumerate(targets):
-            axes = figure.add_subplot(height, columns, index + 1)
-            unit = first.units[target]
-            _draw_panel(axes, lines, target, split)
-            label = f"{split} {METRIC_LABELS[first.metric]} of {target}"
-            axes.set_ylabel(f"{label} ({unit})" if unit else label)
-        handles, labels = figure.axes[0].get_legend_handles_labels()
+    rows = -(-len(targets) // columns)
+    numbered = len(lines) > CROWD
+    names = [f"{number} {line.label}" for number, line in enumerate(lines, start=1)] if numbered else []
+    legend_columns, legend_inches = _legend_layout(names, PANEL[0] * columns)
+    size = (PANEL[0] * columns, PANEL[1] * rows + legend_inches)
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    for index, target in enumerate(targets):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        unit = first.units[target]
+        _draw_panel(axes, lines, target, split)
+        label = f"{split} {METRIC_LABELS[first.metric]} of {target}"
+        axes.set_ylabel(f"{label} ({unit})" if unit else label)
+    if numbered:
+        handles = [
+            Line2D([], [], linestyle="none", marker=marker, color=color_of(line.label), label=name)
+            for line, marker, name in zip(lines, _markers(lines), names, strict=True)
+        ]
         figure.legend(
-            handles, labels, loc="outside upper center", ncols=legend_columns, fontsize="small", frameon=False
+            handles=handles,
+            loc="outside upper center",
+            ncols=legend_columns,
+            fontsize=FONT,
+            frameon=False,
         )
-        stream = io.BytesIO()
-        metadata = {"Date": None} if suffix == "svg" else {"Software": None}
-        canvas.print_figure(stream, format=suffix, dpi=150, metadata=metadata)
-    return stream.getvalue()
+    figure.draw_without_rendering()  # fixes the sizes of panels, which the labels depend on
+    figure.set_layout_engine("none")
+    for axes, target in zip(figure.axes, targets, strict=True):
+        _label_panel(axes, lines, target, split, numbered)
+    return to_picture(figure, suffix)
 
 
-def _legend_layout(labels: list[str], width: float) -> tuple[int, float]:
-    """Columns that fit into `width` inches without cutting a label, and the height that the rows take."""
-    widest = 0.6 + 0.075 * max(map(len, labels))  # the mark, then letters of the small font
-    columns = max(1, min(2, int(width / widest)))
-    return columns, 0.2 * -(-len(labels) // columns)
+def _legend_layout(names: list[str], width: float) -> tuple[int, float]:
+    """Return the columns of a legend that fit into `width` inches, and its height in inches."""
+    if not names:
+        return 1, 0.0
+    columns = max(1, int(width / (0.5 + 0.07 * max(map(len, names)))))
+    return columns, LEGEND_ROW * -(-len(names) // columns)
 
 
-def _draw_panel(axes: Axes, lines: "list[Line]", target: str, split: str) -> None:
-    means = [getattr(line, split)[target] for line in lines]
-    for index, (line, mean) in enumerate(zip(lines, means, strict=True)):
-        spread = getattr(line, f"{split}_sd")[target]
+def _markers(lines: list[Line]) -> list[str]:
+    """Return the marker of each entry; entries of one color have different ones."""
+    colors = [color_of(line.label) for line in lines]
+    return [MARKERS[colors[:index].count(color) % len(MARKERS)] for index, color in enumerate(colors)]
+
+
+def _error(line: Line, target: str, split: str) -> tuple[float | None, float]:
+    """Return the mean error of an entry and its spread over the runs, 0 of a single run."""
+    mean = getattr(line, split)[target]
+    return mean, getattr(line, f"{split}_sd")[target] or 0.0
+
+
+def _draw_panel(axes: Axes, lines: list[Line], target: str, split: str) -> None:
+    for line, marker in zip(lines, _markers(lines), strict=True):
+        mean, spread = _error(line, target, split)
         axes.errorbar(
             line.parameters,
             math.nan if mean is None else mean,
-            yerr=spread,
-            marker=MARKERS[index % len(MARKERS)],
-            markersize=8,
-            capsize=4,
+            yerr=spread or None,
+            marker=marker,
+            markersize=MARK_SIZE,
+            markeredgecolor="white",
+            capsize=3,
+            elinewidth=1,
             linestyle="none",
-            color=f"C{index % 10}",
-            label=line.label,
+            color=color_of(line.label),
         )
     counts = [line.parameters for line in lines]
     if max(counts) > 10 * min(counts):
-        axes.set_xscale("log")
+        set_log_scale(axes, "x", counts)
     else:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_xlabel("parameters")
-    axes.grid(alpha=0.3)
+    axes.grid(alpha=0.25, linewidth=0.5)
     axes.margins(x=0.15, y=0.15)
+
+
+def _label_panel(axes: Axes, lines: list[Line], target: str, split: str, numbered: bool) -> None:
+    points = []
+    for number, line in enumerate(lines, start=1):
+        mean, spread = _error(line, target, split)
+        if mean is not None and math.isfinite(mean):
+            label = str(number) if numbered else line.label
+            color = color_of(line.label)
+            points.append(Point(line.parameters, mean, label, color, MARK_SIZE / 2, spread))
+    place_labels(axes, points, FONT)

@@ -1,4 +1,4 @@
-"""AdamW and its schedule; the schedule is a function of the step, without state."""
+"""AdamW and its learning rate, which is a function of the step without state."""
 
 import math
 
@@ -6,31 +6,32 @@ import torch
 from torch import nn
 
 from molslice.config import OptimizerConfig
+from molslice.model.count import lookup_tables
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Matrices decay; norms, biases, single vectors and tables that are looked up do not."""
+    """Divide the parameters: matrices decay; norms, biases, single vectors and `lookup_tables` do not."""
+    tables = {id(table) for table in lookup_tables(module)}
     decayed, kept = [], []
-    for part in module.modules():
-        table = isinstance(part, nn.Embedding) or type(part).__name__.endswith("Embedding")
-        for parameter in part.parameters(recurse=False):
-            if parameter.requires_grad:
-                (kept if table or parameter.ndim < 2 else decayed).append(parameter)
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            (kept if parameter.ndim < 2 or id(parameter) in tables else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
 
 def build_optimizer(module: nn.Module, config: OptimizerConfig, *, fused: bool) -> torch.optim.AdamW:
-    """AdamW on all trainable parameters; `fused` takes torch's one-kernel form."""
+    """Build AdamW for all trainable parameters; `fused` chooses torch's fused kernel."""
     groups = parameter_groups(module, config.weight_decay)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=fused)
 
 
 def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
-    """The rate of the step that has `step` steps before it, of `max_steps`.
+    """Return the learning rate of step `step` (counted from 0) of `max_steps`.
 
-    Linear up to `lr` over the warm-up, then linear or cosine, which would reach `end_lr_fraction * lr` one
-    step after the last, or constant, or by the inverse square root of the step (counted from 1).
+    The rate increases linearly to `lr` during the warm-up. Then it is constant, decreases with the inverse
+    square root of the step, or decreases linearly or by a cosine so that it would reach
+    `end_lr_fraction * lr` one step after the last.
     """
     given = config.warmup_steps
     warmup = round(config.warmup_fraction * max_steps) if given is None else given

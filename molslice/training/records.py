@@ -1,30 +1,39 @@
-"""What a person watches: metrics.csv, TensorBoard, the progress bar."""
+"""What training reports: `metrics.csv`, TensorBoard and the progress bar."""
 
 import csv
 import io
+import os
+import platform
 import time
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from molslice.inference.run_folder import METRICS, TENSORBOARD, write_atomically
+from molslice.files.atomic import UnwritableError, write_atomically
+from molslice.run_folder import METRICS, TENSORBOARD
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES
 from molslice.tasks.targets import TargetInfo
+from molslice.types import MolsliceError
 
 BEFORE = ("step", "epoch", "seconds", "learning_rate", "train_loss")
 
 
 def metric_column(targets: TargetInfo, name: str) -> str:
-    """The column of a target's metric on the validation split: `valid_mae_gap_eV`."""
+    """Return the column of a target's metric on the validation split, such as `valid_mae_gap_eV`."""
     unit = targets.units[targets.names.index(name)] if targets.kind == "regression" else ""
     return "_".join(filter(None, ("valid", METRIC_NAMES[targets.kind], name, unit)))
 
 
 class Records:
-    """metrics.csv and TensorBoard of one run; a row for each validation.
+    """`metrics.csv` and TensorBoard of one run, with a row for each validation.
 
-    A resumed run drops the rows of steps after its checkpoint: they come again.
+    A resumed run removes the rows after its checkpoint, because it repeats these steps.
+
+    Args:
+        folder: The run folder.
+        targets: The targets of the model.
+        step: The step of the checkpoint; 0 for a new run.
     """
 
     def __init__(self, folder: Path, targets: TargetInfo, step: int) -> None:
@@ -32,14 +41,21 @@ class Records:
         metrics = [metric_column(targets, name) for name in targets.names]
         self.columns = [*BEFORE, *metrics, "rows_per_second"]
         write_atomically(self.path, self._text(self._rows_until(step)))
-        self.folder, self.first_step, self._writer = folder, step + 1, None
+        self._events = _Events(folder / TENSORBOARD, step + 1)
 
     def _rows_until(self, step: int) -> list[dict[str, str]]:
         if step == 0 or not self.path.is_file():
             return []
-        with self.path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if None not in row.values()]  # a torn last line goes
-        return [row for row in rows if int(row["step"]) <= step]
+        try:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                # the last line may be incomplete
+                rows = [row for row in csv.DictReader(file) if None not in row.values()]
+            return [row for row in rows if int(row["step"]) <= step]
+        except (OSError, ValueError, KeyError, csv.Error) as error:
+            reason = f"no column {error}" if isinstance(error, KeyError) else error
+            raise MolsliceError(
+                f"cannot read {self.path}: {reason}; remove it to continue without its rows"
+            ) from error
 
     def _text(self, rows: list[dict[str, Any]], header: bool = True) -> str:
         text = io.StringIO()
@@ -50,35 +66,73 @@ class Records:
         return text.getvalue()
 
     def add(self, row: dict[str, float], metrics: dict[str, float]) -> None:
-        """Append one row; `metrics` by target."""
+        """Append a row; `metrics` are by target name."""
         values = {**row, **{metric_column(self.targets, name): value for name, value in metrics.items()}}
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            short = {name: f"{v:.8g}" if isinstance(v, float) else v for name, v in values.items()}
-            file.write(self._text([short], header=False))
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
+        short = {name: f"{v:.8g}" if isinstance(v, float) else v for name, v in values.items()}
+        try:
+            with self.path.open("a", newline="", encoding="utf-8") as file:
+                file.write(self._text([short], header=False))
+        except OSError as error:
+            raise UnwritableError(error.errno, error.strerror, str(self.path)) from error
+        self._events.add(int(row["step"]), {name: v for name, v in values.items() if name != "step"})
 
-            self._writer = SummaryWriter(self.folder / TENSORBOARD, purge_step=self.first_step)
-        for name, value in values.items():
-            if name != "step":
-                self._writer.add_scalar(name, value, int(row["step"]))
 
-    def close(self) -> None:
-        """Flush TensorBoard's events."""
-        if self._writer is not None:
-            self._writer.close()
+class _Events:
+    """The events that TensorBoard shows, in a file of this process.
+
+    Each row is written at once and not by the thread of torch's `SummaryWriter`, so that a full disk is an
+    error of the row, in one line, and nothing is left to flush at the end.
+    """
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        self.folder, self.first_step, self._file = folder, first_step, None
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """Append the numbers of a step.
+
+        Raises:
+            UnwritableError: the file cannot be written.
+        """
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+
+        proto: Any = event_pb2  # generated when it is imported, unknown to a type checker
+        summary: Any = summary_pb2
+        events = []
+        if self._file is None:
+            name = f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}.0"
+            self._file = self.folder / name
+            events.append(proto.Event(file_version="brain.Event:2"))
+            # TensorBoard drops what an earlier part of the run wrote from this step on
+            start = proto.SessionLog(status=proto.SessionLog.START)
+            events.append(proto.Event(step=self.first_step, session_log=start))
+        scalars = [summary.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        events.append(proto.Event(step=step, summary=summary.Summary(value=scalars)))
+        self._append(self._file, events)
+
+    def _append(self, path: Path, events: list[Any]) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        try:
+            self.folder.mkdir(exist_ok=True)
+            with path.open("ab") as file:
+                writer = RecordWriter(file)
+                for event in events:
+                    event.wall_time = time.time()
+                    writer.write(event.SerializeToString())
+        except OSError as error:
+            raise UnwritableError(error.errno, error.strerror, str(path)) from error
 
 
 class ProgressBar:
-    """Steps done, epoch, loss, validation metric and speed on standard error; silent without a terminal."""
+    """Epoch, loss, validation metric and speed on standard error, only on a terminal."""
 
     def __init__(self, total: int, step: int, quiet: bool, targets: TargetInfo, noun: str = "rows") -> None:
-        disable = True if quiet else None  # None: unless standard error is a terminal
+        disable = True if quiet else None  # None: tqdm checks whether standard error is a terminal
         self.bar = tqdm(total=total, initial=step, disable=disable, unit="step", desc="training")
         self.targets, self.noun, self.valid, self._shown = targets, noun, "", 0.0
 
     def show_metrics(self, metrics: dict[str, float]) -> None:
-        """Keep the latest validation in view: the first target, and how many more there are."""
+        """Keep the latest validation visible: the first target and the number of other targets."""
         name = self.targets.names[0]
         unit = f" {self.targets.units[0]}" if self.targets.kind == "regression" else ""
         label = METRIC_LABELS[METRIC_NAMES[self.targets.kind]]
@@ -87,20 +141,20 @@ class ProgressBar:
 
     @property
     def wants_numbers(self) -> bool:
-        """Whether it is time to show new numbers; reading a loss from a device makes it wait."""
+        """Whether to show new numbers now. Reading a loss from a GPU synchronizes, so this is rare."""
         return not self.bar.disable and time.monotonic() - self._shown > 0.5
 
     def step(self, epoch: int) -> None:
-        """One step done."""
+        """Count a step."""
         self.bar.set_description_str(f"epoch {epoch + 1}", refresh=False)
         self.bar.update()
 
     def show(self, loss: float, rows_per_second: float) -> None:
-        """New numbers behind the bar."""
+        """Show new numbers after the bar."""
         self._shown = time.monotonic()
         parts = (f"loss {loss:.4f}", self.valid, f"{rows_per_second:.0f} {self.noun}/s")
         self.bar.set_postfix_str(", ".join(filter(None, parts)), refresh=False)
 
     def close(self) -> None:
-        """Leave the line as it is."""
+        """Close the bar and keep its line."""
         self.bar.close()

@@ -1,10 +1,11 @@
-"""One run: from a configuration to a run folder with a trained model and its errors."""
+"""One run: from a configuration to a run folder with a trained model and its metrics."""
 
 import contextlib
 import dataclasses
 import json
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,34 +16,40 @@ import numpy as np
 import torch
 from torch import nn
 
-import molslice
 from molslice.config import LENGTHS, RunConfig, TrainingConfig, config_to_mapping, config_to_yaml, load_config
 from molslice.data import build_dataset
 from molslice.data.base import Dataset
+from molslice.data.identity import changed_parts, data_identity
+from molslice.files.atomic import SUFFIX, remove_stale, write_atomically
+from molslice.files.lock import LOCK, lock_folder
+from molslice.files.parsing import read_json_object
 from molslice.inference.json_text import to_json
-from molslice.inference.run_folder import (
+from molslice.model import build_model
+from molslice.model.count import parameters_by_part
+from molslice.run_folder import (
     CHECKPOINTS,
     CONFIG,
+    DATA,
     MODEL,
     SUMMARY,
+    SUMMARY_KINDS,
     read_run,
-    write_atomically,
+    read_summary,
 )
-from molslice.model.build import build_model
-from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.metrics import METRIC_NAMES
 from molslice.training.batches import TrainingBatches
 from molslice.training.budget import measure_max_steps
 from molslice.training.fabric import build_fabric, quiet_lightning
-from molslice.training.loop import Loop, Run
+from molslice.training.stepper import Stepper
+from molslice.training.trainer import Trainer
 from molslice.training.validation import Evaluator
 from molslice.types import DataSpec, MolsliceError
+from molslice.version import __version__
 
 logger = logging.getLogger(__name__)
 
-TASK_SETTINGS = ("loss", "label_smoothing", "teacher")
-# what may change between the parts of a resumed run: where it computes, not what
+# what may differ between the parts of a resumed run: where it computes, not what
 MAY_DIFFER = (
     "trainer.accelerator",
     "trainer.devices",
@@ -56,40 +63,52 @@ MAY_DIFFER = (
 
 @dataclass(frozen=True, slots=True)
 class _Evaluators:
-    train: Evaluator  # at most as many rows as valid, drawn by the seed
+    train: Evaluator  # of at most as many rows as valid, drawn by the seed
     valid: Evaluator
     test: Evaluator
 
 
 def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
-    """Train, evaluate the best averaged weights, and return what `summary.json` holds.
+    """Train a model, evaluate its best weights and write a run folder.
 
-    The folder `out` must be new or empty, unless `resume`: then the run that was begun there goes on and
-    ends with the weights of one that was never stopped (bit for bit on a CPU). `quiet` hides the bar.
+    A resumed run ends with the same weights as an uninterrupted one (bit for bit on a CPU).
+
+    Args:
+        config: The configuration.
+        out: The run folder. It must be new or empty unless `resume` is true.
+        resume: Whether to continue the run in `out`. The configuration must be that of the run.
+        quiet: Whether to hide the progress bar.
+
+    Returns:
+        The content of `summary.json`.
 
     Raises:
-        MolsliceError: a configuration, data or folder that cannot be used, or a loss that is not finite.
-        KeyboardInterrupt: stopped by Ctrl-C or a termination signal; the message says how to go on.
+        MolsliceError: The configuration, the data or the folder is invalid, or the loss is not finite.
+        KeyboardInterrupt: Stopped by Ctrl-C or a signal. The message says how to resume.
     """
     folder = Path(out)
-    with quiet_lightning():
+    with quiet_lightning(), contextlib.ExitStack() as exits:
         fabric = build_fabric(config.trainer)
         TASKS.find(config.task)
         if fabric.is_global_zero:
-            _claim(folder, resume)
+            exits.enter_context(_claimed(folder, resume))
         asked = config.training.max_epochs if resume else None
         if resume:
             config = _as_begun(config, folder)
             if (folder / SUMMARY).is_file():
-                summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+                summary = read_summary(folder)
+                if missing := SUMMARY_KINDS.keys() - summary.keys():
+                    raise MolsliceError(f"cannot read {folder / SUMMARY}: no {', '.join(sorted(missing))}")
                 if summary["steps"] == summary["max_steps"]:
                     _check_epochs(folder, asked, summary["epochs"])
                 logger.info("%s is finished; nothing to resume", folder)
                 return summary
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
-        # before the processes start: the first one prepares the data, the others find it prepared
+        # before other processes start: the first one prepares the data, the others load the result
         dataset = build_dataset(config.data.name, dict(config.data.options))
+        if fabric.is_global_zero:
+            check_data(folder, dataset)
         fabric.launch()
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
@@ -105,7 +124,7 @@ def _train_here(
     quiet: bool,
     asked_epochs: int | None,
 ) -> dict[str, Any]:
-    """On one of the processes; all return the same."""
+    """Train in one of the processes; all return the same summary."""
     start = time.perf_counter()
     rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
     rows["test"] = _test_rows(dataset)
@@ -127,18 +146,19 @@ def _train_here(
     )
     if config.training.max_steps is not None:
         _check_epochs(folder, asked_epochs, config.training.max_steps / batches.steps_per_epoch)
-    loop = Loop(fabric, task, config, batches)
-    evaluators = _evaluators(fabric, loop, dataset, rows)
-    config = _with_steps(config, loop, evaluators, start)
-    loop.config = config
+    stepper = Stepper(fabric, task, config, batches)
+    evaluators = _evaluators(fabric, stepper, dataset, rows)
+    config = _with_steps(config, stepper, evaluators, start)
+    stepper.config = config
     if fabric.is_global_zero:
+        write_atomically(folder / DATA, json.dumps(data_identity(dataset), indent=2) + "\n")
         write_atomically(folder / CONFIG, config_to_yaml(config))
     max_steps = config.training.max_steps
     assert max_steps is not None
-    run = Run(loop, evaluators.valid, folder, max_steps, resume=resume, quiet=quiet)
-    run.go()
-    summary = _summarize(run, evaluators, rows, parameters)
-    around = time.perf_counter() - start - run.session_seconds  # measuring and the last evaluation
+    trainer = Trainer(stepper, evaluators.valid, folder, max_steps, resume=resume, quiet=quiet)
+    trainer.fit()
+    summary = _summarize(trainer, evaluators, rows, parameters)
+    around = time.perf_counter() - start - trainer.session_seconds  # measuring and the final evaluation
     summary["total_seconds"] = round(summary["seconds"] + around, 3)
     if fabric.is_global_zero:
         write_atomically(folder / SUMMARY, to_json(summary))
@@ -147,30 +167,32 @@ def _train_here(
 
 
 def _task_options(config: RunConfig) -> dict[str, Any]:
-    """The settings of `training` that are the task's own.
+    """Return the settings of `training` that the task takes.
 
     Raises:
-        MolsliceError: one of another task is set, which would change nothing.
+        MolsliceError: A setting of another task is given, which would have no effect.
     """
-    taken = TASKS.options(config.task)
+    takers = {name: TASKS.options(name) for name in TASKS.names()}
+    taken = takers[config.task]
     for field in dataclasses.fields(TrainingConfig):
         value = getattr(config.training, field.name)
-        if field.name in TASK_SETTINGS and field.name not in taken and value != field.default:
+        others = [name for name, options in takers.items() if field.name in options]
+        if others and config.task not in others and value != field.default:
             raise MolsliceError(
-                f"training.{field.name} is {value!r}, which the task {config.task} does not take; it is for "
-                f"{', '.join(task for task in TASKS.names() if field.name in TASKS.options(task))}"
+                f"training.{field.name} is {value!r}, which task {config.task} does not take; it is for "
+                f"{', '.join(others)}"
             )
     return {name: getattr(config.training, name) for name in taken}
 
 
 def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.Module:
-    """The trained model that another one learns from.
+    """Load the teacher of a distillation.
 
     Raises:
-        MolsliceError: no path or no model there, or one of other data or classes.
+        MolsliceError: The path is missing, is not a run folder, or its data or classes differ.
     """
     if path is None:
-        raise MolsliceError("the task distillation needs training.teacher, the run folder of a trained model")
+        raise MolsliceError("task distillation needs training.teacher, the run folder of a trained model")
     teacher = read_run(path)
     if teacher.data != data or teacher.targets.classes != targets.classes:
         raise MolsliceError(
@@ -181,44 +203,76 @@ def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.M
 
 
 def _test_rows(dataset: Dataset) -> np.ndarray:
-    """Those whose targets are known: none for a data set that keeps the targets of its test split."""
+    """The test rows with known targets. Some data sets keep the targets of their test split secret."""
     if "test" in dataset.splits and len(dataset.splits["test"]):
         with contextlib.suppress(MolsliceError):
             return dataset.labeled_rows("test")
-    logger.warning("%s has no test %s with known targets: no test error", dataset.source, dataset.noun)
+    logger.warning("%s has no test %s with known targets: no test metric", dataset.source, dataset.noun)
     return np.empty(0, np.int64)
 
 
-def _claim(folder: Path, resume: bool) -> None:
-    """Make the folder, and refuse one that would lose something."""
-    if folder.exists() and not folder.is_dir():
-        raise MolsliceError(f"{folder} is a file; a run needs a folder")
-    # a start that failed on its data has left an empty folder of checkpoints: nothing that could be lost
-    if not resume and folder.is_dir() and any(not _is_empty_start(path) for path in folder.iterdir()):
+def check_data(folder: Path, dataset: Dataset) -> None:
+    """Refuse to continue a run on data that have changed since its start.
+
+    Raises:
+        MolsliceError: The data have changed. The message names the changed parts.
+    """
+    if not (folder / DATA).is_file():
+        return
+    changed = changed_parts(read_json_object(folder / DATA), data_identity(dataset))
+    if changed:
         raise MolsliceError(
-            f"{folder} is not empty; choose another folder, remove it, or continue its run with --resume"
+            f"the data of the run in {folder} have changed since its start: {', '.join(changed)} of "
+            f"{dataset.source}. Continue with the original data, or train in another folder"
         )
-    # a run that was killed while it measured its speed has left an empty folder of checkpoints
-    foreign = folder.is_dir() and not {path.name for path in folder.iterdir()} <= {CHECKPOINTS}
-    if resume and foreign and not (folder / CONFIG).is_file():
-        raise MolsliceError(f"{folder} is not a run folder (it has no {CONFIG}); nothing to resume there")
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path, resume: bool) -> Iterator[None]:
+    """Make the folder and hold its lock; refuse a folder whose content would be lost."""
+    _make(folder)
+    with lock_folder(folder):
+        for place in (folder, folder / CHECKPOINTS):
+            remove_stale(place)  # left by a kill during writing
+        _refuse_foreign(folder, resume)
+        try:
+            (folder / CHECKPOINTS).mkdir(exist_ok=True)
+        except OSError as error:
+            raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
+        yield
+
+
+def _make(folder: Path) -> None:
     try:
-        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        for torn in (*folder.glob(".*.tmp"), *(folder / CHECKPOINTS).glob(".*.tmp")):
-            torn.unlink()  # a kill in the middle of writing left it
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if folder.exists():
+            raise MolsliceError(f"{folder} is a file; a run needs a folder") from error
         raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
 
 
+def _refuse_foreign(folder: Path, resume: bool) -> None:
+    # a start that failed on its data leaves an empty folder of checkpoints, which may be replaced
+    if not resume and any(not _is_empty_start(path) for path in folder.iterdir()):
+        raise MolsliceError(
+            f"{folder} is not empty; choose another folder, remove it, or continue its run with --resume"
+        )
+    # a run that was killed while measuring its speed leaves an empty folder of checkpoints
+    foreign = not {path.name for path in folder.iterdir()} <= {CHECKPOINTS, DATA, LOCK}
+    if resume and foreign and not (folder / CONFIG).is_file():
+        raise MolsliceError(f"{folder} is not a run folder (it has no {CONFIG}); nothing to resume there")
+
+
 def _is_empty_start(path: Path) -> bool:
-    return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
+    left = path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
+    return left or path.name == LOCK or path.name.endswith(SUFFIX)
 
 
 def _as_begun(config: RunConfig, folder: Path) -> RunConfig:
-    """The configuration with the number of steps that the run was begun with.
+    """Return the configuration with the number of steps that the run was started with.
 
     Raises:
-        MolsliceError: the configuration asks for another run than the one in the folder.
+        MolsliceError: The configuration differs from that of the run in the folder.
     """
     if not (folder / CONFIG).is_file():
         return config
@@ -235,18 +289,18 @@ def _as_begun(config: RunConfig, folder: Path) -> RunConfig:
     ]
     if changed:
         raise MolsliceError(
-            f"the run in {folder} was begun with another configuration: {'; '.join(changed)}. "
+            f"the run in {folder} was started with another configuration: {'; '.join(changed)}. "
             f"Resume it with its own (--config {folder / CONFIG}), or train in another folder"
         )
     return config
 
 
 def _check_epochs(folder: Path, asked: int | None, begun: float) -> None:
-    """A run ends where it was begun to end: its schedule depends on it."""
+    """Refuse another number of epochs than at the start, because the schedule depends on it."""
     if asked is not None and abs(begun - asked) > 1e-2:
         raise MolsliceError(
-            f"the run in {folder} was begun with {begun:g} epochs, asked for are {asked}: a longer or "
-            "shorter training is another run, in another folder"
+            f"the run in {folder} was started with {begun:g} epochs, but {asked} are asked for: a longer or "
+            "shorter training needs another folder"
         )
 
 
@@ -258,39 +312,39 @@ def _flat(mapping: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _evaluators(
-    fabric: lightning.fabric.Fabric, loop: Loop, dataset: Dataset, rows: dict[str, np.ndarray]
+    fabric: lightning.fabric.Fabric, stepper: Stepper, dataset: Dataset, rows: dict[str, np.ndarray]
 ) -> _Evaluators:
     def build(chosen: np.ndarray) -> Evaluator:
-        return Evaluator(fabric, loop.task, dataset, chosen, loop.config.training)
+        return Evaluator(fabric, stepper.task, dataset, chosen, stepper.config.training)
 
     some, few = rows["train"], len(rows["valid"])
     if len(some) > few:
-        some = np.sort(np.random.default_rng(loop.config.seed).choice(some, few, replace=False))
+        some = np.sort(np.random.default_rng(stepper.config.seed).choice(some, few, replace=False))
     return _Evaluators(build(some), build(rows["valid"]), build(rows["test"]))
 
 
-def _with_steps(config: RunConfig, loop: Loop, evaluators: _Evaluators, start: float) -> RunConfig:
-    """The configuration with epochs or minutes turned into a number of steps."""
+def _with_steps(config: RunConfig, stepper: Stepper, evaluators: _Evaluators, start: float) -> RunConfig:
+    """Return the configuration with epochs or minutes converted to a number of steps."""
     training = config.training
     if training.max_steps is not None:
         return config
     if training.max_epochs is not None:
-        steps = training.max_epochs * loop.batches.steps_per_epoch
+        steps = training.max_epochs * stepper.batches.steps_per_epoch
     else:
         assert training.max_minutes is not None
         rows = len(evaluators.train.rows) + len(evaluators.test.rows)
-        steps = measure_max_steps(loop, evaluators.valid, training.max_minutes, rows, start)
+        steps = measure_max_steps(stepper, evaluators.valid, training.max_minutes, rows, start)
     fixed = dataclasses.replace(training, max_steps=steps, max_epochs=None, max_minutes=None)
     return dataclasses.replace(config, training=fixed)
 
 
 def _summarize(
-    run: Run, evaluators: _Evaluators, rows: dict[str, np.ndarray], parameters: dict[str, int]
+    trainer: Trainer, evaluators: _Evaluators, rows: dict[str, np.ndarray], parameters: dict[str, int]
 ) -> dict[str, Any]:
-    """The errors of the best weights, and what they cost."""
-    progress, config, targets = run.progress, run.config, run.loop.task.targets
-    run.fabric.barrier()  # the first process has written the best weights
-    best = read_run(run.folder / MODEL).model.to(run.fabric.device)
+    """The metrics of the best weights, and the cost of the training."""
+    progress, config, targets = trainer.progress, trainer.config, trainer.stepper.task.targets
+    trainer.fabric.barrier()  # the first process has written the best weights
+    best = read_run(trainer.folder / MODEL).model.to(trainer.fabric.device)
     metric = METRIC_NAMES[targets.kind]
     errors = {}
     for split in ("train", "valid", "test"):
@@ -306,21 +360,21 @@ def _summarize(
         "parameters": parameters["total"],
         "parameters_without_embeddings": parameters["without embeddings"],
         "steps": progress.step,
-        "max_steps": run.max_steps,
-        "epochs": round(progress.epoch + progress.index / run.loop.batches.steps_per_epoch, 3),
+        "max_steps": trainer.max_steps,
+        "epochs": round(progress.epoch + progress.index / trainer.stepper.batches.steps_per_epoch, 3),
         "best_step": progress.best_step,
         "best_epoch": round(progress.best_epoch, 3),
         "seconds": round(progress.seconds, 3),
-        "noun": run.loop.batches.dataset.noun,
-        "failed": len(run.loop.batches.dataset.errors),
+        "noun": trainer.stepper.batches.dataset.noun,
+        "failed": len(trainer.stepper.batches.dataset.errors),
         "rows_per_second": round(progress.rows / max(progress.seconds, 1e-9), 1),
         "seed": config.seed,
-        "device": str(run.fabric.device),
-        "processes": run.fabric.world_size,
+        "device": str(trainer.fabric.device),
+        "processes": trainer.fabric.world_size,
         "threads": torch.get_num_threads(),
         "precision": config.trainer.precision,
         "versions": {
-            "molslice": molslice.__version__,
+            "molslice": __version__,
             "torch": torch.__version__,
             "lightning": version("lightning"),
         },

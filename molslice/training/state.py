@@ -1,8 +1,7 @@
-"""What a run has to remember to go on after it was killed, and its checkpoint."""
+"""The checkpoint of a run: all that is needed to continue after a kill."""
 
 import dataclasses
-import os
-import pickle
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +9,29 @@ from typing import Any
 
 import torch
 
+from molslice.files.atomic import atomic_file
 from molslice.types import MolsliceError
-
-UNREADABLE = (OSError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run is; all of it plain numbers.
+    """The position of a run, in plain numbers.
 
-    `epoch` and `index` name the batch that comes next; `loss_sum` over `loss_steps` are the losses since the
-    last validation; `validation_due` says that the step before this moment asked for one that was not made.
+    Attributes:
+        step: Number of finished steps.
+        epoch: The epoch of the next batch.
+        index: The index of the next batch within its epoch.
+        rows: Number of rows trained on.
+        seconds: Time of training and validation.
+        loss_sum: Sum of the losses since the last validation.
+        loss_steps: Number of losses in the sum.
+        validation_due: Whether the validation after the last step is still to be done.
+        validated_step: The step of the last validation.
+        best_score: The best score so far; None without a finite score.
+        best_step: The step of the best score.
+        best_epoch: The epoch of the best score, with a fraction.
+        best_metrics: The metrics at the best score.
+        validations_without_better: Number of validations since the best score.
     """
 
     step: int = 0
@@ -40,32 +51,37 @@ class Progress:
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Any], progress: Progress) -> None:
-    """Write atomically: a kill at any moment leaves the former checkpoint or this one.
+    """Write a checkpoint atomically: after a kill, either the previous one or this one is there.
 
     Raises:
-        MolsliceError: the file could not be written.
+        MolsliceError: The file cannot be written.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with part.open("wb") as file:
+        with atomic_file(path) as file:
             torch.save({**tensors, "progress": dataclasses.asdict(progress)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except (OSError, RuntimeError) as error:
-        part.unlink(missing_ok=True)
-        raise MolsliceError(f"cannot write checkpoint {path}: {error}") from error
+    except RuntimeError as error:  # torch raises it when the stream cannot be written
+        raise MolsliceError(f"cannot write {path}: {error}") from error
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
-    """Tensors and progress. Nothing in the file can run code.
+    """Read the tensors and the progress of a checkpoint without running code from the file.
 
     Raises:
-        MolsliceError: damaged, or not a checkpoint of this package.
+        MolsliceError: The file is damaged or not a checkpoint of this package.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        return content, Progress(**content.pop("progress"))
-    except UNREADABLE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise MolsliceError(f"checkpoint {path} does not read: {reason}") from error
+        progress = Progress(**content.pop("progress"))
+    except Exception as error:  # noqa: BLE001 - errors of damaged files have no common base
+        raise unreadable_checkpoint(path, error) from error
+    for name, kind in typing.get_type_hints(Progress).items():
+        value = getattr(progress, name)
+        if not isinstance(value, dict if typing.get_origin(kind) is dict else kind | int):
+            raise MolsliceError(f"cannot read checkpoint {path}: {name} is {value!r:.80}")
+    return content, progress
+
+
+def unreadable_checkpoint(path: Path, error: Exception) -> MolsliceError:
+    """Describe a checkpoint that is damaged or does not fit the run, in one line."""
+    reason = " ".join(str(error).split())[:300]
+    return MolsliceError(f"cannot read checkpoint {path}: {type(error).__name__}: {reason}")

@@ -1,4 +1,4 @@
-"""Predictions of many rows by all processes together, and their exact metrics."""
+"""Predictions and metrics of many rows, computed by all processes together."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,20 @@ from torch import Tensor, nn
 from molslice.config import TrainingConfig
 from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
+from molslice.inference.forward import float32_inference
 from molslice.tasks.base import Task
 
 
 class Evaluator:
-    """Fixed rows of a data set, the same for every process; each predicts its share of each batch."""
+    """Predicts fixed rows of a data set. Each process predicts its share of each batch.
+
+    Args:
+        fabric: The device and the processes.
+        task: The task that defines results and metrics.
+        dataset: The data.
+        rows: The rows, the same on every process.
+        config: The batch sizes.
+    """
 
     def __init__(
         self,
@@ -28,7 +37,7 @@ class Evaluator:
         self.fabric, self.task, self.dataset, self.rows = fabric, task, dataset, rows
         self.truth = np.asarray(dataset.targets[rows])
         tokens = dataset.num_tokens[rows]
-        self.batches = ordered_batches(  # places in `rows`
+        self.batches = ordered_batches(  # indices into `rows`
             tokens,
             token_budget=config.token_budget,
             batch_size=config.batch_size,
@@ -37,7 +46,7 @@ class Evaluator:
         self.padded_tokens = np.array([int(tokens[p].max()) * len(p) for p in self.batches])
 
     def predict(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> np.ndarray:
-        """Results [rows, R] of the task, the same on every process."""
+        """Return the task's results [rows, R], the same on every process; `tick` is called for each batch."""
         device = self.fabric.device
         values = torch.zeros(len(self.rows), self.task.num_results, device=device)
         for places in self.batches:
@@ -46,21 +55,19 @@ class Evaluator:
                 values[torch.from_numpy(mine).to(device)] = self.predict_batch(model, mine)
             if tick is not None:
                 tick()
-        if self.fabric.world_size > 1:  # every row was predicted by one process and is zero on the others
+        if self.fabric.world_size > 1:  # each row is zero except on the process that predicted it
             values = self.fabric.all_reduce(values, reduce_op="sum")
             assert isinstance(values, Tensor)
         return values.cpu().numpy()
 
-    @torch.inference_mode()
     def predict_batch(self, model: nn.Module, places: np.ndarray) -> Tensor:
-        """Results [places, R]."""
+        """Return results [places, R] in float32, as `evaluate` and `predict` compute them."""
         batch = self.dataset.collate(self.rows[places]).to(self.fabric.device, non_blocking=True)
-        with self.fabric.autocast():
-            prediction = model(batch).prediction
-        return self.task.results(prediction, batch)
+        with float32_inference(self.fabric.device):
+            return self.task.results(model(batch).prediction, batch)
 
     def metrics(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> dict[str, float]:
-        """The metric of each target by `model`, in evaluation mode meanwhile."""
+        """Return the metric of each target by `model`, which is in evaluation mode meanwhile."""
         training = model.training
         model.eval()
         try:

@@ -1,0 +1,77 @@
+"""The float64 references: for each attention a slow, obvious form that the fast one must equal.
+
+Contents: for each attention a file of the same name with `reference_sequence`, which takes one sequence
+without padding and follows the formula literally; and `apply_reference`, which runs such a function on a
+padded batch.
+Imports: `molslice.attention`, `molslice.ops`, `molslice.types`, torch. No attention imports a reference.
+To add one: write `my_name.py` with `reference_sequence(attention, tokens, memory, pair_bias, carry)`. A test
+requires one for each attention of the package.
+Reason: a formula that shares no code with the fast form can check it, and the fast form is easier to read
+without it.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from molslice.attention.base import Attention
+from molslice.types import AttentionOutput, TokenContext
+
+__all__ = ["Reference", "apply_reference", "find_reference"]
+
+# (attention, tokens [n, D], memory [m, D], pair_bias [H, n, n] or None, carry or None) to (tokens [n, D],
+# penalty or None, carry or None). `memory` is the source of keys and values: `tokens` without `spec.cross`.
+Reference = Callable[
+    [Any, Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor | None, Tensor | None]
+]
+
+
+def find_reference(name: str) -> Reference:
+    """Return the reference of the attention `name` of the package.
+
+    Raises:
+        ModuleNotFoundError: there is no reference of that name.
+    """
+    return importlib.import_module(f"{__name__}.{name}").reference_sequence
+
+
+def apply_reference(
+    reference: Reference, attention: Attention, tokens: Float[Tensor, "B N D"], context: TokenContext
+) -> AttentionOutput:
+    """Compute `attention(tokens, context)` by the reference, sequence by sequence, from the real tokens only.
+
+    Intended for float64, evaluation and short sequences. The result is differentiable. A reference whose
+    carry [B, H, N, M] holds pairs of tokens has a true attribute `carries_pairs`.
+    """
+    carries_pairs = getattr(reference, "carries_pairs", False)
+    memories, memory_mask = tokens, context.token_mask
+    if context.memory is not None and context.memory_mask is not None:
+        memories, memory_mask = context.memory, context.memory_mask
+    rows: list[Tensor] = []
+    penalties: list[Tensor] = []
+    carries: list[Tensor] = []
+    for b in range(len(tokens)):
+        real, seen = (mask[b].nonzero()[:, 0] for mask in (context.token_mask, memory_mask))
+        row = torch.zeros_like(tokens[b])
+        if len(real) and len(seen):
+            bias = None if context.pair_bias is None else context.pair_bias[b][:, real][:, :, real]
+            below = None if context.carry is None else context.carry[b]
+            if below is not None and carries_pairs:
+                below = below[:, real][:, :, seen]
+            mixed, penalty, carry = reference(attention, tokens[b, real], memories[b, seen], bias, below)
+            row = row.index_copy(0, real, mixed)
+            if carry is not None and carries_pairs:
+                whole = tokens.new_zeros(len(carry), tokens.shape[1], memories.shape[1])
+                carry = whole.index_put((torch.arange(len(carry))[:, None, None], real[:, None], seen), carry)
+            penalties += [] if penalty is None else [penalty]
+            carries += [] if carry is None else [carry]
+        rows.append(row)
+    return AttentionOutput(
+        torch.stack(rows),
+        torch.stack(penalties).mean() if penalties else None,
+        torch.stack(carries) if len(carries) == len(rows) else None,
+    )

@@ -1,0 +1,163 @@
+r"""Read SMILES: the one place where text from outside becomes an RDKit molecule.
+
+RDKit reads a molecule from part of a text and drops the rest without a word: non-ASCII and control
+characters at both ends, everything after a blank (a name) or a newline, and the high bits of a charge or an
+isotope. Some short texts take it minutes, or end the process by overflowing its stack. Both are refused here
+before RDKit sees them, so that the same text is refused by every version of RDKit.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rdkit import Chem, rdBase
+
+from molslice.types import MolsliceError
+
+HARD_MAX_ATOMS = 256  # the ends of a bond are stored as bytes
+MAX_CHARACTERS = 100_000
+MAX_PARSED_ATOMS = 4 * HARD_MAX_ATOMS  # with the hydrogens that are written as atoms
+MAX_RINGS = 129  # those of a fullerene of 256 atoms; RDKit's time to find rings grows steeply
+MAX_CHARGE = 127  # RDKit keeps a charge in one signed byte
+MAX_ISOTOPE = 65_535  # and an isotope in two bytes
+BLANKS = " \t\r\n"
+
+_BODY = re.compile(r"[!-~]*")  # the printable ASCII characters
+_NUMBERS = re.compile(r"\[(\d{5,})|\[[^\[\]]*[+-](\d{3,})")
+_ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[BCNOPSFIbcnops*]")
+_HYDROGEN = re.compile(r"\[\d*(?:H(?![a-z])|#1(?!\d))")
+_RING_CLOSURE = re.compile(r"%\(\d+\)|%\d\d|\d")
+
+
+class ChemError(MolsliceError):
+    """A SMILES that cannot become a molecular graph; the message is the reason."""
+
+
+def parse_smiles(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol:
+    """Parse one SMILES, or refuse it with a reason. RDKit's log is silent inside.
+
+    Args:
+        smiles: a SMILES, with blanks at its ends or a CXSMILES block (`CC |^1:0|`) after it, or not.
+        max_atoms: the largest number of atoms, hydrogens excepted that RDKit makes implicit.
+
+    Raises:
+        ChemError: not a string, empty, not valid, without atoms, too large, or a text of which RDKit would
+            drop a part.
+    """
+    with quiet_rdkit():
+        return parse_unguarded(smiles, max_atoms)
+
+
+def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol:
+    """As `parse_smiles`, to be called inside `quiet_rdkit`, which takes 2 % of the time of a molecule."""
+    text = _checked(smiles, max_atoms)
+    mol = Chem.MolFromSmiles(text)
+    if mol is None:
+        raise ChemError(_why_unreadable(text))
+    if mol.GetNumAtoms() == 0:
+        raise ChemError("molecule without atoms")
+    if mol.GetNumAtoms() > max_atoms:
+        raise ChemError(f"{mol.GetNumAtoms()} atoms, more than max_atoms={max_atoms}")
+    return mol
+
+
+@contextmanager
+def quiet_rdkit() -> Iterator[None]:
+    """Silence RDKit's log and turn the errors that it raises into `ChemError`.
+
+    Raises:
+        ChemError: RDKit could not go on: a broken invariant, or chemistry that it cannot sanitize.
+    """
+    with rdBase.BlockLogs():
+        try:
+            yield
+        except ChemError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise ChemError(f"RDKit cannot read it: {str(error).strip().splitlines()[0]}") from error
+
+
+def drop_atom_maps(mol: Chem.Mol) -> bool:
+    """Remove the atom-map numbers, which are not chemistry, in place; return whether there were any."""
+    mapped = [atom for atom in mol.GetAtoms() if atom.GetAtomMapNum()]
+    for atom in mapped:
+        atom.SetAtomMapNum(0)
+    return bool(mapped)
+
+
+def _checked(smiles: object, max_atoms: int) -> str:
+    """The text to parse, without blanks at its ends."""
+    if smiles is None or (isinstance(smiles, float) and math.isnan(smiles)):
+        raise ChemError("no SMILES given")
+    if not isinstance(smiles, str):
+        raise ChemError(f"not a string but {type(smiles).__name__}")
+    text = smiles.strip(BLANKS)
+    if not text:
+        raise ChemError("empty SMILES")
+    if len(text) > MAX_CHARACTERS:
+        raise ChemError(f"SMILES of {len(text)} characters, more than {MAX_CHARACTERS}")
+    body = _BODY.match(text).group()  # type: ignore[union-attr]  # it matches the empty text, too
+    if len(body) < len(text):
+        _refuse_what_would_be_dropped(text, body)
+    for isotope, charge in _NUMBERS.findall(body):
+        if int(isotope or 0) > MAX_ISOTOPE:
+            raise ChemError(f"isotope {isotope} is above {MAX_ISOTOPE}")
+        if int(charge or 0) > MAX_CHARGE:
+            raise ChemError(f"charge of {charge} is beyond {MAX_CHARGE}")
+    if len(body) > HARD_MAX_ATOMS:
+        _refuse_large(body, max_atoms)
+    return text
+
+
+def _refuse_what_would_be_dropped(text: str, body: str) -> None:
+    """Accept after the SMILES nothing but blanks and one CXSMILES block."""
+    rest = text[len(body) :]
+    block = rest.lstrip(" \t")
+    start = len(text) - len(block)
+    if block[0] == rest[0]:
+        invalid = start
+    else:
+        invalid = next((i for i in range(start, len(text)) if not text[i].isprintable()), None)
+    if invalid is not None:
+        raise ChemError(f"invalid character {_name(text[invalid])} at position {invalid + 1}")
+    if not (len(block) > 1 and block[0] == block[-1] == "|" and block.count("|") == 2):
+        shown = block if len(block) <= 40 else f"{block[:40]}..."
+        raise ChemError(f"text after the SMILES: {shown!r}; give the SMILES alone")
+
+
+def _name(character: str) -> str:
+    """A character as Unicode names it, since many of them cannot be seen."""
+    names = {"\0": "null character", "\t": "tab", "\n": "newline", "\r": "carriage return"}
+    kinds = {"Cc": "control character", "Cs": "unpaired surrogate", "Co": "private use character"}
+    kind = kinds.get(unicodedata.category(character), "unassigned character")
+    return f"U+{ord(character):04X} ({names.get(character) or unicodedata.name(character, kind)})"
+
+
+def _refuse_large(body: str, max_atoms: int) -> None:
+    """Count atoms and rings in the text alone: RDKit's own time grows with their square and worse."""
+    atoms = _ATOM.findall(body)
+    hydrogens = sum(1 for atom in atoms if _HYDROGEN.match(atom))
+    if len(atoms) - hydrogens > max_atoms:
+        raise ChemError(f"{len(atoms) - hydrogens} atoms, more than max_atoms={max_atoms}")
+    if len(atoms) > MAX_PARSED_ATOMS:
+        raise ChemError(f"{len(atoms)} atoms with hydrogens, more than {MAX_PARSED_ATOMS}")
+    closures = len(_RING_CLOSURE.findall(_ATOM.sub("", body))) // 2
+    if closures > MAX_RINGS:
+        raise ChemError(f"{closures} rings, more than {MAX_RINGS}")
+
+
+def _why_unreadable(smiles: str) -> str:
+    """What RDKit objects to: the syntax, or the chemistry of a graph whose syntax it can read."""
+    lenient = Chem.SmilesParserParams()
+    lenient.sanitize = False
+    lenient.removeHs = False
+    lenient.strictCXSMILES = False
+    mol = Chem.MolFromSmiles(smiles, lenient)
+    if mol is None:
+        return "not valid SMILES"
+    problems = [problem.Message().strip() for problem in Chem.DetectChemistryProblems(mol)]
+    if not problems and "|" in smiles:
+        return "invalid CXSMILES block"
+    return "; ".join(problems[:3]) or "RDKit cannot sanitize it"

@@ -1,0 +1,122 @@
+"""Plain values, as YAML or a command line has them, to the types of annotations."""
+
+import contextlib
+import math
+import os
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from molslice.files.parsing import parse_yaml
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+__all__ = ["convert", "convert_text", "show"]
+
+PLAIN = (int, float, bool, str, dict)
+
+
+def convert_text(text: str, hint: Any, where: str) -> Any:  # noqa: ANN401
+    """Convert an option's text to the type that its annotation states.
+
+    Text and paths stay as they are written, the items of a tuple are separated by commas, and everything else
+    is read as YAML, like an override.
+
+    Args:
+        text: the value as it is written.
+        hint: the annotation.
+        where: the name of the option, for messages.
+
+    Raises:
+        MolsliceError: the text is not of that type.
+    """
+    kinds = typing.get_args(hint) or (hint,)
+    if typing.get_origin(hint) is tuple:
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        return tuple(convert_text(part, kinds[0], f"{where}[{place}]") for place, part in enumerate(parts))
+    value = text if str in kinds or Path in kinds else parse_yaml(text, where)
+    return convert(value, hint, where)
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
+    """Convert a value to the type of an annotation.
+
+    YAML 1.1 reads 1e-4 as text and 32 as a number; both are accepted where the annotation asks for the other.
+
+    Args:
+        value: mappings, lists, text, numbers, true, false or None.
+        hint: the annotation. A value for an annotation that is not known here is returned as it is.
+        where: the dotted name of the value, for messages.
+
+    Raises:
+        MolsliceError: the value is not of that type.
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or (origin in (dict, Mapping) or hint is dict) and isinstance(value, Mapping):
+        return dict(value) if isinstance(value, Mapping) else value
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _convert_to_one(
+            value, [argument for argument in arguments if argument is not type(None)], where
+        )
+    if origin is Literal:
+        for choice in arguments:
+            if value == choice or (isinstance(choice, str) and str(value) == choice):
+                return choice
+        raise MolsliceError(f"{where} is {show(value)}; {near_names(str(value), map(str, arguments))}")
+    if origin is tuple and isinstance(value, list | tuple):
+        inner = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
+        if len(inner) == len(value):
+            return tuple(convert(value[i], inner[i], f"{where}[{i}]") for i in range(len(value)))
+    if origin is Sequence and isinstance(value, list | tuple):
+        return [convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value)]
+    if origin is os.PathLike and isinstance(value, os.PathLike):
+        return value
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint is float and not isinstance(value, bool):
+        return _finite(value, where)
+    if hint is int and type(value) is int and not -(2**63) <= value < 2**63:
+        raise MolsliceError(f"{where} is {show(value)}, expected a whole number of at most 63 bits")
+    if hint in (int, bool, str) and type(value) is hint:
+        return value
+    if hint in PLAIN or origin in (*PLAIN, tuple, Sequence, Mapping, os.PathLike):
+        raise MolsliceError(f"{where} is {show(value)}, expected {_say(hint)}")
+    return value  # of a form that the class itself looks at
+
+
+def _finite(value: Any, where: str) -> float:  # noqa: ANN401
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise MolsliceError(f"{where} is {show(value)}, expected {_say(float)}") from error
+    if not math.isfinite(number):
+        raise MolsliceError(f"{where} is {show(value)}, expected a finite number")
+    return number
+
+
+def _convert_to_one(value: Any, hints: Sequence[Any], where: str) -> Any:  # noqa: ANN401
+    """`value` as the first of several types that it can be."""
+    if len(hints) == 1:
+        return convert(value, hints[0], where)
+    for hint in hints:
+        with contextlib.suppress(MolsliceError):
+            return convert(value, hint, where)
+    is_path = any(typing.get_origin(hint) is os.PathLike for hint in hints)
+    expected = "a path" if is_path else " or ".join(map(_say, hints))
+    raise MolsliceError(f"{where} is {show(value)}, expected {expected}")
+
+
+def _say(hint: Any) -> str:  # noqa: ANN401
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    forms = {dict: "a mapping", Mapping: "a mapping", Sequence: "a list"}
+    return words.get(hint) or forms.get(typing.get_origin(hint) or hint) or str(hint).replace("typing.", "")
+
+
+def show(value: Any) -> str:  # noqa: ANN401
+    """Return a value as messages show it: its repr, at most 100 characters."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,46 @@
+"""Checksums of the contents of a data set, to notice that data have changed between two parts of a run."""
+
+import hashlib
+import math
+
+import numpy as np
+
+from molslice.data.base import Dataset
+
+__all__ = ["array_checksum", "changed_parts", "data_identity"]
+
+MOST_BYTES = 1 << 30  # of a larger array every k-th row is read, so that a start takes seconds
+
+
+def data_identity(dataset: Dataset) -> dict[str, str]:
+    """A checksum of each part of a data set: `rows` (their number), `targets`, `inputs`, and its splits."""
+    inputs = hashlib.sha256()
+    for name, checksum in sorted(dataset.content_checksums(array_checksum).items()):
+        inputs.update(f"{name} {checksum}\n".encode())
+    return {
+        "rows": str(len(dataset)),
+        "targets": array_checksum(np.asarray(dataset.targets)),
+        "inputs": inputs.hexdigest(),
+        **{f"split {name}": array_checksum(rows) for name, rows in sorted(dataset.splits.items())},
+    }
+
+
+def changed_parts(then: dict[str, str], now: dict[str, str]) -> list[str]:
+    """What differs between two identities, in words; empty where nothing does."""
+    changed = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return [
+        f"the number of rows ({now.get(name)}, was {then.get(name)})" if name == "rows" else f"the {name}"
+        for name in changed
+    ]
+
+
+def array_checksum(array: np.ndarray) -> str:
+    """SHA-256 of the bytes of an array, of evenly spaced rows where it is larger than a gigabyte."""
+    step = max(1, math.ceil(array.nbytes / MOST_BYTES))
+    part = np.ascontiguousarray(array[::step] if array.ndim else array)
+    total = hashlib.sha256()
+    if part.dtype.hasobject:
+        total.update(repr(part.tolist()).encode())
+    elif part.size:
+        total.update(part.reshape(-1).view(np.uint8).data)
+    return total.hexdigest()

@@ -1,0 +1,212 @@
+"""Decode image files with Pillow into one array of equal sizes, and cache it."""
+
+import io
+import itertools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from tqdm import tqdm
+
+from molslice.data.images.base import checked_count
+from molslice.data.sequences import keep_arrays
+from molslice.files.cache import cache_folders
+from molslice.files.pillow import damages, import_pillow
+from molslice.files.processes import check_workers
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Fit = Literal["crop", "squash"]
+Item = bytes | Path | str  # contents of the file, its path, or the reason why it is missing
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+IN_MEMORY_BYTES = 1 << 30  # larger arrays are memory-mapped files
+CHUNK_ROWS = 1024
+SINGLE_THREAD_ROWS = 2 * CHUNK_ROWS  # threads save no time for fewer rows
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How an image file is converted to pixels.
+
+    The orientation in the EXIF data is ignored, as is usual for these data sets.
+
+    Attributes:
+        size: side of the resulting square image, in pixels. If None, images keep their size, which must be
+            the same for all.
+        fit: `crop` resizes the shorter side to `size` and takes the center, `squash` resizes both sides to
+            `size`. Both are bicubic.
+        gray: convert colors to gray.
+
+    Raises:
+        MolsliceError: invalid option.
+    """
+
+    size: int | None = None
+    fit: Fit = "crop"
+    gray: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            checked_count("size", self.size)
+        if self.fit not in get_args(Fit):
+            raise MolsliceError(
+                f"invalid fit of images {self.fit!r}; {near_names(str(self.fit), get_args(Fit))}"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """Decoded images.
+
+    Attributes:
+        pixels: uint8 [rows, height, width, colors]; black for a failed row.
+        failed: row number to the reason why the image could not be read.
+    """
+
+    pixels: np.ndarray
+    failed: dict[int, str]
+
+
+def decode_all(
+    items: Callable[[], Iterable[Item]],
+    count: int,
+    how: Decoding,
+    identity: Mapping[str, Any],
+    cache_dir: str | os.PathLike[str] | None,
+    workers: int | None = None,
+) -> Decoded:
+    """Decode images, or load them from the cache.
+
+    Large arrays are decoded into a file in the cache and memory-mapped.
+
+    Args:
+        items: function that starts yielding the files in the order of the rows.
+        count: number of items.
+        how: size and colors.
+        identity: everything that the items depend on, as JSON values; key of the cache.
+        cache_dir: folder for the arrays; by default the user's cache.
+        workers: number of threads; by default all cores.
+
+    Raises:
+        MolsliceError: Pillow is not installed, or images of several sizes without `size`.
+    """
+    folders = cache_folders(cache_dir)
+
+    def build() -> dict[str, np.ndarray]:
+        decoded = _decode(items(), count, how, folders, workers)
+        text = json.dumps({str(row): reason for row, reason in decoded.failed.items()})
+        return {"pixels": decoded.pixels, "failed": np.frombuffer(text.encode(), np.uint8)}
+
+    arrays = keep_arrays(folders, {"images": dict(identity), "count": count, **asdict(how)}, build)
+    failed = json.loads(bytes(arrays["failed"]).decode())
+    return Decoded(arrays["pixels"], {int(row): reason for row, reason in failed.items()})
+
+
+def is_image(path: PurePath) -> bool:
+    """Return whether a file name has the suffix of an image."""
+    return path.suffix.lower() in ENDINGS and not path.name.startswith(".")
+
+
+def class_folders(folder: Path) -> dict[str, list[Path]]:
+    """Find the images in each subfolder, at any depth, by the name of the subfolder; sorted by name."""
+    found: dict[str, list[Path]] = {}
+    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
+        images = sorted(path for path in inner.rglob("*") if is_image(path) and path.is_file())
+        if images:
+            found[inner.name] = images
+    return found
+
+
+def _decode(
+    items: Iterable[Item], count: int, how: Decoding, folders: Sequence[Path], workers: int | None
+) -> Decoded:
+    open_image, failures = import_pillow().open, damages()
+    failed: dict[int, str] = {}
+    pixels: np.ndarray | None = None
+
+    def decode(item: Item) -> np.ndarray | str:
+        if isinstance(item, str):
+            return item
+        try:
+            with open_image(item if isinstance(item, Path) else io.BytesIO(item)) as image:
+                return _pixels(image, how)
+        except failures as error:
+            return " ".join(str(error).split()) or type(error).__name__
+
+    check_workers(workers)
+    threads = 1 if count < SINGLE_THREAD_ROWS else workers or os.cpu_count() or 1
+    first = 0
+    for row, (item, found) in enumerate(_in_order(items, count, decode, threads)):
+        if isinstance(found, str):
+            failed[row] = f"{item.name}: {found}" if isinstance(item, Path) else found
+            continue
+        if pixels is None:
+            pixels, first = _room((count, *found.shape), folders), row
+        if found.shape != pixels.shape[1:]:
+            sizes = [" x ".join(map(str, shape[:2])) for shape in (pixels.shape[1:], found.shape)]
+            raise MolsliceError(
+                f"the images differ in size: {sizes[0]} in row {first + 1}, {sizes[1]} in row {row + 1}"
+                f"{f' ({item})' if isinstance(item, Path) else ''}; set the option size"
+            )
+        pixels[row] = found
+    if pixels is None:
+        pixels = np.zeros((count, how.size or 1, how.size or 1, 1 if how.gray else 3), np.uint8)
+    return Decoded(pixels, failed)
+
+
+def _in_order(
+    items: Iterable[Item], count: int, decode: Callable[[Item], np.ndarray | str], threads: int
+) -> Iterator[tuple[Item, np.ndarray | str]]:
+    """Yield items with their results, in order. Threads suffice: Pillow releases the GIL while decoding."""
+    iterator = iter(items)
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        tqdm(total=count, unit="image", unit_scale=True, file=sys.stderr, disable=None, delay=2) as bar,
+    ):
+        while chunk := list(itertools.islice(iterator, CHUNK_ROWS)):
+            yield from zip(chunk, pool.map(decode, chunk) if threads > 1 else map(decode, chunk), strict=True)
+            bar.update(len(chunk))
+
+
+def _pixels(image: "Image.Image", how: Decoding) -> np.ndarray:
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"its mode {image.mode} has more than 8 bits per color, which is not supported")
+    image = image.convert("L" if how.gray else "RGB")
+    if how.size is not None and image.size != (how.size, how.size):
+        image = _resized(image, how.size, how.fit)
+    pixels = np.asarray(image)
+    return pixels[..., None] if how.gray else pixels
+
+
+def _resized(image: "Image.Image", size: int, fit: Fit) -> "Image.Image":
+    from PIL import Image
+
+    box = None
+    if fit == "crop":
+        side = min(image.size)
+        left, top = ((length - side) / 2 for length in image.size)
+        box = (left, top, left + side, top + side)
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=box)
+
+
+def _room(shape: tuple[int, ...], folders: Sequence[Path]) -> np.ndarray:
+    """Allocate zeros in memory, or for a large array in an unnamed file that is freed with the array."""
+    if np.prod(shape, dtype=np.int64) > IN_MEMORY_BYTES:
+        for folder in folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder) as file:
+                    return np.memmap(file, np.uint8, "w+", shape=shape)
+            except OSError:  # not writable, or full
+                continue
+    return np.zeros(shape, np.uint8)

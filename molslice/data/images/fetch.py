@@ -1,0 +1,105 @@
+"""Download images from the Hugging Face Hub with the library `datasets`, only on request."""
+
+import gzip
+import importlib
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from molslice.data.images.idx import UNSIGNED_BYTES, find_idx
+from molslice.data.images.tables import find_tables
+from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets, keep_file
+
+__all__ = ["fetch_hub", "fetch_idx"]
+
+IDX_FILES = {  # to the split of the Hub
+    "train-images-idx3-ubyte": "train",
+    "train-labels-idx1-ubyte": "train",
+    "t10k-images-idx3-ubyte": "test",
+    "t10k-labels-idx1-ubyte": "test",
+}
+
+
+def fetch_idx(name: str, root: Path, found: Path | None = None) -> None:
+    """Download MNIST or a similar data set from the Hugging Face Hub as four compressed idx files.
+
+    The Hub has lossless PNG images. Existing files are kept.
+
+    Args:
+        name: name on the Hub.
+        root: folder for the files.
+        found: folder that would be read; if it has all four files, nothing is downloaded.
+
+    Raises:
+        MolsliceError: `root` holds another data set, the library `datasets` is not installed, or an error
+            of the library or the network.
+    """
+    source = {"hub": name}
+    claim_folder(root, source)
+    if not _missing_idx(found or root):
+        return
+    datasets, folder = import_datasets(name), download_folder({"root": root})
+    missing = _missing_idx(folder)
+    with hub_errors(name):
+        tables = datasets.load_dataset(name)
+        claim_folder(folder, source, fetched=len(missing) == len(IDX_FILES))
+        for file in missing:
+            table = tables[IDX_FILES[file]]
+            if "images" in file:
+                values = np.stack([np.asarray(row["image"], np.uint8) for row in table])
+            else:
+                values = np.array(table["label"], np.uint8)
+            keep_file(folder / f"{file}.gz", partial(_write_idx, values))
+
+
+def _missing_idx(folder: Path) -> list[str]:
+    return [file for file in IDX_FILES if find_idx(folder, file) is None]
+
+
+def _write_idx(values: np.ndarray, path: Path) -> None:
+    """Write the format that `idx.read_idx` reads, compressed."""
+    header = bytes([0, 0, UNSIGNED_BYTES, values.ndim])
+    header += b"".join(size.to_bytes(4, "big") for size in values.shape)
+    path.write_bytes(gzip.compress(header + values.tobytes(), 6))
+
+
+def fetch_hub(name: str, root: Path) -> None:
+    """Download every split of a data set of the Hugging Face Hub to `root/<split>-00000-of-00001.parquet`.
+
+    Existing splits are kept. If `root` has Parquet files, nothing is downloaded, unless an earlier download
+    was interrupted.
+
+    Raises:
+        MolsliceError: `root` holds another data set, the library `datasets` is not installed, or an error
+            of the library or the network.
+    """
+    noted = claim_folder(root, {"hub": name})
+    awaited = [_table_of(root, split) for split in noted.get("splits", ())]
+    if find_tables(root) and all(path.is_file() for path in awaited):
+        return
+    datasets, folder = import_datasets(name), download_folder({"root": root})
+    with hub_errors(name):
+        splits = datasets.load_dataset(name)
+        claim_folder(folder, {"hub": name, "splits": list(splits)}, fetched=True)
+        for split, table in splits.items():
+            path = _table_of(folder, split)
+            if not path.is_file():
+                keep_file(path, _with_files(datasets, table).to_parquet)
+
+
+def _table_of(folder: Path, split: str) -> Path:
+    return folder / f"{split}-00000-of-00001.parquet"
+
+
+def _with_files(datasets: ModuleType, table: Any) -> Any:  # noqa: ANN401 - tables of `datasets`
+    """Embed the image files in a table; some data sets hold only their paths."""
+    for column, feature in table.features.items():
+        if isinstance(feature, datasets.Image) and len(table):
+            first = table.cast_column(column, datasets.Image(decode=False))[0][column]
+            if first["bytes"] is None:
+                embed = importlib.import_module("datasets.table").embed_table_storage
+                return table.with_format("arrow").map(embed, batched=True, batch_size=100)
+    return table

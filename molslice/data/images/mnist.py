@@ -1,0 +1,130 @@
+"""MNIST and other data in its idx files: Fashion-MNIST, KMNIST."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens, with_valid_split
+from molslice.data.images.idx import find_idx, read_idx
+from molslice.registry import near_names
+from molslice.types import DataSpec, MolsliceError
+
+Variant = Literal["digits", "fashion"]
+CLASSES: Mapping[str, tuple[str, ...]] = {
+    "digits": tuple("0123456789"),
+    "fashion": (
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ),
+}
+FOLDERS = {"digits": "MNIST", "fashion": "FashionMNIST"}  # the folders of torchvision
+HUB = {"digits": "ylecun/mnist", "fashion": "zalando-datasets/fashion_mnist"}
+TRAIN_IMAGES = "train-images-idx3-ubyte"
+SIDE = 28
+
+
+class Mnist(ImageDataset):
+    """Gray images of 28 x 28 in ten classes: `train-images-idx3-ubyte` and its like, plain or with `.gz`.
+
+    60,000 images for train and valid, 10,000 for test. Fashion-MNIST, KMNIST and other data in the same
+    format are read from their own folders.
+
+    Args:
+        root: folder of the four files, or the folder that holds torchvision's `MNIST`.
+        variant: `digits` or `fashion`: the names of the classes and the data set to download.
+        tokens: `patches`, or `pixels` for one token per pixel.
+        patch: side of a patch, in pixels.
+        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`. Do
+            not mirror digits.
+        valid_fraction: fraction of the training images for the split `valid`.
+        split_seed: seed of that draw.
+
+    Raises:
+        MolsliceError: invalid option, or missing or damaged files.
+    """
+
+    how_to_get = (
+        "By hand: download the four files of digits from https://ossci-datasets.s3.amazonaws.com/mnist/, or "
+        "those of fashion from https://github.com/zalandoresearch/fashion-mnist"
+    )
+
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str],
+        variant: Variant = "digits",
+        tokens: Tokens = "patches",
+        patch: int = 2,
+        augment: Augment = "none",
+        valid_fraction: float = 0.1,
+        split_seed: int = 0,
+    ) -> None:
+        self.class_names = _class_names(variant)
+        cutting = Cutting(tokens, patch, True, augment)
+        folder = _find_folder(Path(root), variant)
+        if folder is None:
+            raise MolsliceError(f"no {TRAIN_IMAGES} or {TRAIN_IMAGES}.gz in {root}. {self.advice()}")
+        self.source = str(folder)
+        images, labels = [], []
+        for part in ("train", "t10k"):
+            file = _find_file(folder, f"{part}-images-idx3-ubyte")
+            images.append(read_idx(file, 3))
+            labels.append(read_idx(_find_file(folder, f"{part}-labels-idx1-ubyte"), 1))
+            if len(images[-1]) != len(labels[-1]):
+                raise MolsliceError(f"{file} holds {len(images[-1])} images and {len(labels[-1])} labels")
+        if images[0].shape[1:] != images[1].shape[1:]:
+            raise MolsliceError(f"the training and test images of {folder} differ in size")
+        rows, count = np.arange(len(images[0]) + len(images[1]), dtype=np.int64), len(images[0])
+        splits = with_valid_split({"train": rows[:count], "test": rows[count:]}, valid_fraction, split_seed)
+        pixels, classes = np.concatenate(images)[..., None], np.concatenate(labels).astype(np.int64)
+        self._take(Pictures(pixels, classes, splits), cutting)
+
+    @classmethod
+    def describe(cls, options: Mapping[str, Any]) -> DataSpec:
+        """Ten classes of 28 x 28 pixels, without the standardization, which depends on the data."""
+        names = _class_names(options.get("variant", "digits"))
+        return Cutting.of(options, gray=True).describe(len(names), SIDE, SIDE, 1)
+
+    @classmethod
+    def download(cls, options: Mapping[str, Any]) -> None:
+        """Download the files from the Hugging Face Hub into `root`, unless they exist.
+
+        Raises:
+            MolsliceError: `root` holds another variant, the library `datasets` is not installed, or a
+                network or disk error.
+        """
+        from molslice.data.images.fetch import fetch_idx
+
+        variant = options.get("variant", "digits")
+        _class_names(variant)
+        root = Path(options["root"])
+        fetch_idx(HUB[variant], root, _find_folder(root, variant))
+
+
+def _class_names(variant: str) -> tuple[str, ...]:
+    if variant not in CLASSES:
+        raise MolsliceError(f"invalid variant of mnist {variant!r}; {near_names(str(variant), CLASSES)}")
+    return CLASSES[variant]
+
+
+def _find_folder(root: Path, variant: str) -> Path | None:
+    folders = (root, root / FOLDERS[variant] / "raw", root / "raw")
+    return next((folder for folder in folders if find_idx(folder, TRAIN_IMAGES)), None)
+
+
+def _find_file(folder: Path, name: str) -> Path:
+    file = find_idx(folder, name)
+    if file is None:
+        raise MolsliceError(f"{folder} has neither {name} nor {name}.gz")
+    return file

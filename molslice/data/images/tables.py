@@ -1,0 +1,172 @@
+"""Images in Parquet files, as on the Hugging Face Hub: a column of files and a column of classes."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from molslice.data.images.base import Pictures
+from molslice.data.images.decoding import Decoding, Item, decode_all
+from molslice.data.splits import ALIASES, NAMES, Splits
+from molslice.files.cache import files_identity
+from molslice.files.parquet import open_parquet, read_parquet
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+BATCH_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTable:
+    """The Parquet files of a data set; rows are numbered through all files in order.
+
+    Attributes:
+        files: paths of the files.
+        image_column: name of the column of images.
+        labels: class of each row, int64 [rows], -1 if unknown.
+        class_names: names of the classes in the files; empty if there are none.
+        splits: row numbers of each split.
+    """
+
+    files: tuple[Path, ...]
+    image_column: str
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    splits: Splits
+
+    def items(self) -> Iterator[Item]:
+        """Yield the image of each row as the contents of an image file."""
+        for path in self.files:
+            for rows in read_parquet(path, [self.image_column], batch_rows=BATCH_ROWS):
+                for cell in rows[self.image_column]:
+                    data = cell.get("bytes") if isinstance(cell, dict) else cell
+                    yield data if isinstance(data, bytes) else "the table holds no image in this row"
+
+    def pictures(
+        self,
+        root: Path,
+        how: Decoding,
+        cache_dir: str | os.PathLike[str] | None,
+        workers: int | None = None,
+    ) -> Pictures:
+        """Decode the images, or load them from the cache."""
+        folder = root if root.is_dir() else root.parent
+        identity = {"files": files_identity(self.files, folder), "column": self.image_column}
+        decoded = decode_all(self.items, len(self.labels), how, identity, cache_dir, workers)
+        return Pictures(decoded.pixels, self.labels, self.splits, decoded.failed)
+
+
+def find_tables(root: Path) -> list[Path]:
+    """Find all Parquet files of a folder, at any depth, sorted by name; `root` may also be a file."""
+    if root.is_file() and root.suffix == ".parquet":
+        return [root]
+    # a killed download leaves a partial file whose name starts with a dot
+    return sorted(path for path in root.rglob("*.parquet") if path.is_file() and path.name[0] != ".")
+
+
+def read_table(
+    files: Sequence[Path], image_column: str | None = None, label_column: str | None = None
+) -> ImageTable:
+    """Read the labels and splits of Parquet files, but not the images.
+
+    The split of a file is given by its name (`train-00000-of-00002.parquet`) or that of its folder
+    (`train/0000.parquet`); val and validation mean valid. A single file with another name is `train`.
+
+    Args:
+        files: paths of the files, at least one.
+        image_column: name of the column of images; by default the only such column.
+        label_column: name of the column of classes; by default `label` or `labels`.
+
+    Raises:
+        MolsliceError: pyarrow is not installed, a file that cannot be read, a missing column, a file without
+            a split, or labels that are not class numbers.
+    """
+    with open_parquet(files[0]) as file:
+        schema = file.schema_arrow
+    image_column = _image_column(files[0], schema, image_column)
+    label_column = _label_column(files[0], schema, label_column)
+    labels, bounds, names = [], {}, []
+    for path in files:
+        start = sum(map(len, labels))
+        labels.append(_labels(path, image_column, label_column))
+        name = _split_of(path) or ("train" if len(files) == 1 else None)
+        if name is None:
+            raise MolsliceError(
+                f"unknown split of {path}: name the file or its folder {', '.join(NAMES)}, as in "
+                "train-00000-of-00001.parquet"
+            )
+        bounds.setdefault(name, []).append(np.arange(start, start + len(labels[-1]), dtype=np.int64))
+        names.append(name)
+    if not any(map(len, labels)):
+        raise MolsliceError(f"{files[0]} and the other files have no rows")
+    splits = {name: np.concatenate(bounds[name]) for name in sorted(bounds, key=NAMES.index)}
+    classes = _class_names(files[0], schema, label_column)
+    return ImageTable(tuple(files), image_column, np.concatenate(labels), classes, splits)
+
+
+def _image_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: ANN401
+    import pyarrow as pa
+
+    def holds_files(kind: Any) -> bool:  # noqa: ANN401
+        if pa.types.is_struct(kind):
+            return kind.get_field_index("bytes") >= 0
+        return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+    found = [field.name for field in schema if holds_files(field.type)]
+    if given is None and len(found) == 1:
+        return found[0]
+    if given in found:
+        return str(given)
+    if given is not None:
+        raise MolsliceError(f"{path} has no column of images {given!r}; {near_names(given, found)}")
+    raise MolsliceError(
+        f"{path} has {len(found) or 'no'} columns of images{': ' + ', '.join(found) if found else ''}; "
+        "set image_column to the one to read"
+    )
+
+
+def _label_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: ANN401
+    for name in ("label", "labels") if given is None else (given,):
+        if name in schema.names:
+            return name
+    raise MolsliceError(
+        f"{path} has no column {given or 'label'!r}; set label_column to that of the classes; "
+        f"{near_names(given or 'label', schema.names)}"
+    )
+
+
+def _labels(path: Path, image_column: str, label_column: str) -> np.ndarray:
+    import pyarrow as pa
+
+    with open_parquet(path, [image_column, label_column]) as file:
+        column = file.read(columns=[label_column]).column(0)
+    if not pa.types.is_integer(column.type):
+        raise MolsliceError(
+            f"{path}, column {label_column!r}: classes must be non-negative integers, got {column.type}"
+        )
+    return column.cast(pa.int64()).fill_null(-1).to_numpy()
+
+
+def _class_names(path: Path, schema: Any, label_column: str) -> tuple[str, ...]:  # noqa: ANN401
+    """Read the class names that the library `datasets` writes into the schema."""
+    try:
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        names = features[label_column]["names"]
+    except (ValueError, KeyError, TypeError):
+        return ()
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise MolsliceError(f"invalid class names in {path}: {names!r}")
+    return tuple(names)
+
+
+def _split_of(path: Path) -> str | None:
+    for word in (path.stem.split("-")[0], path.parent.name):
+        word = word.lower().removeprefix("partial_")
+        name = ALIASES.get(word, word)
+        if name in NAMES:
+            return name
+    return None

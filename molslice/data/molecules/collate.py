@@ -1,0 +1,104 @@
+"""Padded batches from rows of a molecule store."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from molslice.data.molecules.packed import ATOM_COLUMNS
+from molslice.data.molecules.store import MoleculeStore
+from molslice.types import MoleculeBatch, MolsliceError
+
+
+def collate(
+    store: MoleculeStore,
+    rows: np.ndarray | Sequence[int],
+    *,
+    pad_to: int | None = None,
+    atom_permutation: int | None = None,
+) -> MoleculeBatch:
+    """Collate rows of a store into one padded batch, in the order given; padding is zero.
+
+    Args:
+        store: the molecules.
+        rows: row numbers [B]; each must hold a molecule.
+        pad_to: number of atoms to pad to; by default that of the largest molecule.
+        atom_permutation: seed for renumbering the atoms of each molecule. The permutation depends only on
+            the seed and the row. Features are unchanged, including chirality tags.
+
+    Raises:
+        MolsliceError: no rows, a row out of range or without a molecule, or `pad_to` too small.
+    """
+    rows = _checked_rows(store, rows)
+    num_atoms = store.num_atoms[rows]
+    width = _checked_width(num_atoms, rows, pad_to)
+    molecule, position, source = _spread(store.atom_offsets[rows], num_atoms)
+    first = num_atoms.cumsum() - num_atoms  # where each molecule's atoms begin in the flat arrays
+    slots = position if atom_permutation is None else _permuted(molecule, position, rows, atom_permutation)
+
+    atoms = np.zeros((len(rows) * width, ATOM_COLUMNS), np.uint8)
+    atoms[molecule * width + slots] = store.atoms[source]
+    mask = np.arange(width) < num_atoms[:, None]
+
+    num_bonds = store.bond_offsets[rows + 1] - store.bond_offsets[rows]
+    bond_molecule, _, bond_source = _spread(store.bond_offsets[rows], num_bonds)
+    bonds = store.bonds[bond_source]
+    ends = bonds[:, :2].astype(np.int64)
+    if atom_permutation is not None:
+        ends = slots[first[bond_molecule, None] + ends]
+    return MoleculeBatch(
+        atoms=torch.from_numpy(atoms.reshape(len(rows), width, ATOM_COLUMNS)),
+        atom_mask=torch.from_numpy(mask),
+        bond_index=torch.from_numpy(np.column_stack((bond_molecule, ends))),
+        bond_features=torch.from_numpy(np.ascontiguousarray(bonds[:, 2:])),
+        targets=torch.from_numpy(np.asarray(store.targets[rows])) if store.target_names else None,
+        rows=torch.from_numpy(rows),
+    )
+
+
+def _checked_rows(store: MoleculeStore, rows: np.ndarray | Sequence[int]) -> np.ndarray:
+    rows = np.array(rows, dtype=np.int64)  # a copy: the batch keeps it
+    if rows.ndim != 1 or not len(rows):
+        raise MolsliceError(f"a batch needs a list of at least one row, got shape {list(rows.shape)}")
+    if rows.min() < 0 or rows.max() >= len(store):
+        raise MolsliceError(
+            f"rows {rows.min()} to {rows.max()} are out of range: the store has {len(store)} rows"
+        )
+    return rows
+
+
+def _checked_width(num_atoms: np.ndarray, rows: np.ndarray, pad_to: int | None) -> int:
+    if not num_atoms.all():
+        failed = rows[num_atoms == 0][:5].tolist()
+        raise MolsliceError(f"cannot batch rows without a molecule: {failed}")
+    largest = int(num_atoms.max())
+    if pad_to is not None and pad_to < largest:
+        raise MolsliceError(f"pad_to={pad_to} is less than the {largest} atoms of the largest molecule")
+    return largest if pad_to is None else pad_to
+
+
+def _spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each item of concatenated molecules: molecule, position in the molecule, index in the store."""
+    molecule = np.repeat(np.arange(len(counts)), counts)
+    ends = counts.cumsum()
+    position = np.arange(ends[-1]) - (ends - counts)[molecule]
+    return molecule, position, starts[molecule] + position
+
+
+def _permuted(molecule: np.ndarray, position: np.ndarray, rows: np.ndarray, seed: int) -> np.ndarray:
+    """Compute a new position for every atom: its rank in the molecule by a hash of (seed, row, position)."""
+    with np.errstate(over="ignore"):
+        key = _mixed(np.full(1, seed % 2**64, np.uint64))
+        key = _mixed(key ^ rows.astype(np.uint64))[molecule]
+        key = _mixed(key ^ position.astype(np.uint64))
+    slots = np.empty_like(position)
+    slots[np.lexsort((key, molecule))] = position  # molecules stay in place; atoms move within them
+    return slots
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Hash `values`, uint64, by one step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,192 @@
+"""Molecules from a user's CSV file with a column of SMILES and columns of targets."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from molslice.data import splits
+from molslice.data.base import Kind
+from molslice.data.molecules import prepare
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.store import MoleculeStore
+from molslice.files import cache, tables
+from molslice.types import MolsliceError
+
+
+class Csv(MoleculeDataset):
+    """Molecules and targets from `.csv` or `.csv.gz`. An empty cell is a missing target.
+
+    Args:
+        path: the file; the training file if `valid_path` or `test_path` is given.
+        smiles_column: name of the column of SMILES. A row whose SMILES cannot be read, or with more or fewer
+            cells than the header, keeps its row number and gets no prediction and no target.
+        target_columns: name or names of the columns of targets.
+        units: unit of all targets, or one unit per target; by default no unit.
+        kind: `regression`, or `classification` with targets 0 and 1 (or false and true).
+        split: how to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`),
+            `{kind: scaffold, fractions: …}` (all molecules with one Bemis-Murcko scaffold in one split), or
+            `{kind: column, column: name}` (a column that holds train, valid or test). By default random.
+            Not used with `valid_path`.
+        valid_path: a file with the same columns to validate on.
+        test_path: a file with the same columns to test on. Without `valid_path`, `split` divides `path` into
+            train and valid only.
+        atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
+        max_atoms: maximum number of atoms; a larger molecule counts as a row that cannot be read.
+        workers: number of processes for the preparation; by default all cores for large files.
+        cache_dir: folder for the prepared store; by default the user's cache.
+
+    Raises:
+        MolsliceError: invalid option or file; the message names file, row, column and value.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str | os.PathLike[str],
+        target_columns: str | Sequence[str],
+        smiles_column: str = "smiles",
+        units: str | Sequence[str] | None = None,
+        kind: Kind = "regression",
+        split: str | Mapping[str, Any] | None = None,
+        valid_path: str | os.PathLike[str] | None = None,
+        test_path: str | os.PathLike[str] | None = None,
+        atom_order: str = "canonical",
+        max_atoms: int = 256,
+        workers: int | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.source, self.smiles_column = str(path), smiles_column
+        self.target_names = _checked_columns(target_columns, smiles_column)
+        self.target_units = _checked_units(units, self.target_names)
+        if kind not in ("regression", "classification"):
+            raise MolsliceError(f"kind must be regression or classification, got {kind!r}")
+        self.kind = kind
+        self.files = {"train": Path(path)}
+        self.files |= {
+            name: Path(file)
+            for name, file in (("valid", valid_path), ("test", test_path))
+            if file is not None
+        }
+        choice = splits.checked_choice(split, set(self.files))
+        smiles, targets, words, sizes = self._read(choice.column)
+        self.store = self._prepare(
+            smiles, targets, prepare.Featurizing(max_atoms, atom_order, workers), cache_dir
+        )
+        self._refuse_if_all_failed()
+        self.splits = _divide(choice, sizes, smiles, words, self.where)
+
+    def smiles(self) -> list[str]:
+        """Read the SMILES of every row: those of `path`, then `valid_path`, then `test_path`."""
+        return [
+            text
+            for file in self.files.values()
+            for chunk in tables.read_columns(file, [self.smiles_column])
+            for text in chunk[self.smiles_column]
+        ]
+
+    def where(self, row: int) -> str:
+        """Location of a row for messages: file, row and line."""
+        for file, lines in zip(self.files.values(), self._lines, strict=True):
+            if row < len(lines):
+                return tables.place_of(file, row + 1, int(lines[row]))
+            row -= len(lines)
+        raise IndexError(row)
+
+    def _read(
+        self, split_column: str | None
+    ) -> tuple[list[str], np.ndarray, list[str] | None, dict[str, int]]:
+        """Read SMILES, targets [rows, T], the split column, and the number of rows of each file."""
+        extra = [] if split_column is None else [split_column]
+        smiles: list[str] = []
+        targets: list[np.ndarray] = []
+        words: list[str] = []
+        self._lines: list[np.ndarray] = []  # the line of each row, by file
+        for file in self.files.values():
+            lines: list[int] = []
+            for chunk in tables.read_columns(file, [self.smiles_column, *self.target_names, *extra]):
+                targets.append(self._numbers(chunk))
+                smiles += chunk[self.smiles_column]
+                words += chunk[split_column] if split_column is not None else []
+                lines += chunk.lines
+            self._lines.append(np.array(lines))
+        values = np.concatenate(targets)
+        for column, known in zip(self.target_names, np.isfinite(values).T, strict=True):
+            if not known.any():
+                raise MolsliceError(f"the column {column!r} of {self.source} has no value in any row")
+        sizes = dict(zip(self.files, map(len, self._lines), strict=True))
+        return smiles, values, words if split_column is not None else None, sizes
+
+    def _numbers(self, chunk: tables.Chunk) -> np.ndarray:
+        read = tables.labels if self.kind == "classification" else tables.numbers
+        return np.stack([read(chunk[name], name, chunk.where) for name in self.target_names], axis=1)
+
+    def _prepare(
+        self,
+        smiles: list[str],
+        targets: np.ndarray,
+        how: prepare.Featurizing,
+        cache_dir: str | os.PathLike[str] | None,
+    ) -> MoleculeStore:
+        def chunks() -> Iterator[tuple[list[str], np.ndarray]]:
+            for start in range(0, len(smiles), prepare.CHUNK_ROWS):
+                part = slice(start, start + prepare.CHUNK_ROWS)
+                yield smiles[part], targets[part]
+
+        identity = {
+            "format": "csv",
+            "reader": tables.READER_VERSION,
+            "sha256": [cache.file_checksum(file) for file in self.files.values()],
+            "smiles_column": self.smiles_column,
+        }
+        source = prepare.Source(
+            self.source, chunks, len(smiles), self.target_names, self.target_units, identity
+        )
+        return prepare.prepare_store(source, how, cache.cache_folders(cache_dir))
+
+
+def _checked_columns(target_columns: str | Sequence[str], smiles_column: str) -> tuple[str, ...]:
+    columns = (target_columns,) if isinstance(target_columns, str) else tuple(target_columns)
+    if not columns or not all(isinstance(column, str) for column in columns):
+        raise MolsliceError(f"target_columns must name at least one column, got {target_columns!r}")
+    if len({smiles_column, *columns}) <= len(columns):
+        raise MolsliceError(
+            f"target_columns must differ from each other and from {smiles_column!r}: {columns}"
+        )
+    return columns
+
+
+def _checked_units(units: str | Sequence[str] | None, columns: tuple[str, ...]) -> tuple[str, ...]:
+    if units is None or isinstance(units, str):
+        return (units or "",) * len(columns)
+    if len(units) != len(columns) or not all(isinstance(unit, str) for unit in units):
+        raise MolsliceError(
+            f"units must be one unit, or one for each of {len(columns)} targets, got {units!r}"
+        )
+    return tuple(units)
+
+
+def _divide(
+    choice: splits.SplitChoice,
+    sizes: dict[str, int],
+    smiles: list[str],
+    words: list[str] | None,
+    where: Callable[[int], str],
+) -> splits.Splits:
+    bounds = np.cumsum([0, *sizes.values()])
+    by_file = {
+        name: np.arange(start, stop, dtype=np.int64)
+        for name, start, stop in zip(sizes, bounds[:-1], bounds[1:], strict=True)
+    }
+    if choice.kind == "files":
+        return by_file
+    if words is not None:
+        return splits.column_split(words, str(choice.column), where)
+    rows = by_file.pop("train")
+    if choice.kind == "scaffold":
+        from molslice.chem.scaffold import scaffolds  # needs rdkit
+
+        return splits.scaffold_split(rows, scaffolds(smiles[: len(rows)]), choice.fractions) | by_file
+    return splits.random_split(rows, choice.fractions, choice.seed) | by_file

@@ -1,0 +1,90 @@
+"""Molecules concatenated in flat arrays, passed from the featurizer to a store."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from molslice.types import MoleculeArrays, MolsliceError
+
+ATOM_COLUMNS, BOND_COLUMNS = 9, 5
+# name -> dtype, columns (None: one-dimensional; 0: one per target)
+LAYOUT: dict[str, tuple[str, int | None]] = {
+    "atoms": ("|u1", ATOM_COLUMNS),
+    "bonds": ("|u1", BOND_COLUMNS),
+    "atom_offsets": ("<i8", None),
+    "bond_offsets": ("<i8", None),
+    "targets": ("<f4", 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMolecules:
+    """Consecutive rows of concatenated molecules; a failed row has no atoms and a reason in `errors`.
+
+    Attributes:
+        atoms: uint8 [sum n, 9].
+        bonds: uint8 [sum m, 5].
+        atom_counts: atoms of each row, int64 [rows].
+        bond_counts: bonds of each row, int64 [rows].
+        targets: float32 [rows, T], NaN where missing.
+        errors: row number in this chunk to the reason why it failed.
+    """
+
+    atoms: np.ndarray
+    bonds: np.ndarray
+    atom_counts: np.ndarray
+    bond_counts: np.ndarray
+    targets: np.ndarray
+    errors: dict[int, str]
+
+    @classmethod
+    def pack(
+        cls,
+        molecules: Sequence[MoleculeArrays | str],
+        targets: np.ndarray | None = None,
+        num_targets: int = 0,
+    ) -> Self:
+        """Concatenate molecules.
+
+        Args:
+            molecules: arrays of each row, or a string with the reason why the row has no molecule.
+            targets: float32 [rows, num_targets]; None if all are missing.
+            num_targets: number of targets T.
+
+        Raises:
+            MolsliceError: targets of another shape.
+        """
+        good = [molecule for molecule in molecules if not isinstance(molecule, str)]
+        rows = [isinstance(molecule, str) for molecule in molecules]
+        counts = np.zeros((2, len(rows)), np.int64)
+        kept = ~np.array(rows, dtype=bool)
+        counts[0, kept] = [len(molecule.atoms) for molecule in good]
+        counts[1, kept] = [len(molecule.bonds) for molecule in good]
+        return cls(
+            atoms=joined([molecule.atoms for molecule in good], ATOM_COLUMNS),
+            bonds=joined([molecule.bonds for molecule in good], BOND_COLUMNS),
+            atom_counts=counts[0],
+            bond_counts=counts[1],
+            targets=_checked_targets(targets, len(rows), num_targets),
+            errors={row: reason for row, reason in enumerate(molecules) if isinstance(reason, str)},
+        )
+
+
+def joined(parts: list[np.ndarray], columns: int, dtype: type = np.uint8) -> np.ndarray:
+    """Concatenate parts [n, columns]; an empty list gives [0, columns]."""
+    return np.concatenate(parts) if parts else np.zeros((0, columns), dtype)
+
+
+def offsets(counts: Iterable[np.ndarray]) -> np.ndarray:
+    """Compute the start of each row and the end of the last one, int64 [rows + 1]."""
+    return np.concatenate([np.zeros(1, np.int64), *counts]).cumsum()
+
+
+def _checked_targets(targets: np.ndarray | None, rows: int, columns: int) -> np.ndarray:
+    if targets is None:
+        targets = np.full((rows, columns), np.nan, np.float32)
+    if targets.shape != (rows, columns):
+        raise MolsliceError(f"targets must have shape {[rows, columns]}, got {list(targets.shape)}")
+    return np.ascontiguousarray(targets, dtype=np.float32)

@@ -1,0 +1,116 @@
+"""PCQM4M-LSC, PCQM4Mv2, and other data in the same layout, such as the embedded data."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from molslice.data.molecules import prepare
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.ogb_download import ARCHIVES
+from molslice.data.molecules.ogb_split import read_split_file
+from molslice.files import cache, tables
+from molslice.types import MolsliceError
+
+TABLE = Path("raw") / "data.csv.gz"
+SPLITS = "split_dict.pt"
+COLUMNS = ("idx", "smiles", "homolumogap")
+
+
+class Pcqm4m(MoleculeDataset):
+    """HOMO-LUMO gaps in eV, read from the folder that OGB unpacks.
+
+    The folder holds `split_dict.pt` and `raw/data.csv.gz` with the columns idx, smiles and homolumogap. An
+    unknown gap is NaN (OGB does not publish those of the test splits). A row whose SMILES cannot be read
+    keeps its row number.
+
+    Args:
+        root: the folder, or its parent that holds `pcqm4m_kddcup2021` or `pcqm4m-v2`.
+        atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
+        max_atoms: maximum number of atoms; a larger molecule counts as a row that cannot be read.
+        workers: number of processes for the preparation; by default all cores for large files.
+        cache_dir: folder for the prepared store; by default `<root>/processed`, or the user's cache if that
+            is not writable.
+
+    Raises:
+        MolsliceError: missing folder or invalid file; the message names file, row and column.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str],
+        atom_order: str = "canonical",
+        max_atoms: int = 256,
+        workers: int | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.root = _find_root(Path(root))
+        self.source = str(self.root)
+        self.kind = "regression"
+        self.target_names, self.target_units = ("homolumogap",), ("eV",)
+        self.splits = read_split_file(self.root / SPLITS)
+        source = prepare.Source(
+            name=self.source,
+            chunks=self._chunks,
+            rows=sum(map(len, self.splits.values())),
+            target_names=self.target_names,
+            target_units=self.target_units,
+            identity={"format": "pcqm4m", "sha256": cache.file_checksum(self.root / TABLE)},
+        )
+        self.store = prepare.prepare_store(
+            source,
+            prepare.Featurizing(max_atoms=max_atoms, atom_order=atom_order, workers=workers),
+            cache.cache_folders(cache_dir, self.root / "processed"),
+        )
+        self._refuse_if_all_failed()
+        self._check_splits()
+
+    @property
+    def version(self) -> Literal["v1", "v2"]:
+        """OGB's version, detected from the splits: v2 has test-dev and test-challenge, v1 has test."""
+        return "v2" if "test-dev" in self.splits else "v1"
+
+    def smiles(self) -> list[str]:
+        """Read the SMILES of every row."""
+        chunks = tables.read_columns(self.root / TABLE, ["smiles"])
+        return [text for chunk in chunks for text in chunk["smiles"]]
+
+    def _chunks(self) -> Iterator[tuple[list[str], np.ndarray]]:
+        for chunk in tables.read_columns(self.root / TABLE, COLUMNS, chunk_rows=prepare.CHUNK_ROWS):
+            _check_numbering(chunk)
+            yield chunk["smiles"], tables.numbers(chunk["homolumogap"], "homolumogap", chunk.where)[:, None]
+
+    def _check_splits(self) -> None:
+        path, rows = self.root / SPLITS, len(self.store)
+        together = np.concatenate([*self.splits.values()])
+        if len(together) and not 0 <= together.min() <= together.max() < rows:
+            raise MolsliceError(
+                f"{path} has rows {together.min()} to {together.max()}, but the table has {rows} rows"
+            )
+        if len(np.unique(together)) < len(together):
+            raise MolsliceError(f"{path} has duplicate rows in its splits")
+
+
+def _find_root(root: Path) -> Path:
+    candidates = [root, *(root / archive.folder for archive in ARCHIVES.values())]
+    found = [folder for folder in candidates if (folder / TABLE).is_file()]
+    if not found:
+        raise MolsliceError(
+            f"no {TABLE} in {root} or in its folders {' or '.join(a.folder for a in ARCHIVES.values())}"
+        )
+    if len(found) > 1:
+        raise MolsliceError(f"several data sets in {root}; choices: {', '.join(map(str, found))}")
+    return found[0]
+
+
+def _check_numbering(chunk: tables.Chunk) -> None:
+    """Check that `idx` counts rows from 0: the splits refer to rows by position."""
+    for place, text in enumerate(chunk["idx"]):
+        if isinstance(text, tables.Unreadable):
+            raise MolsliceError(f"{chunk.where(place)}: {text.reason}")
+        expected = chunk.first - 1 + place
+        if text != str(expected):
+            raise MolsliceError(f"{chunk.where(place)}, column 'idx': {text!r} instead of {expected}")

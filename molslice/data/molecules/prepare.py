@@ -1,0 +1,200 @@
+"""Convert a file of SMILES to a store of molecules, in parallel, and cache it."""
+
+import contextlib
+import errno
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from molslice.chem import FEATURIZER_VERSION
+from molslice.data.molecules.packed import PackedMolecules
+from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_writer import SCHEMA_VERSION
+from molslice.files.cache import FAILING, failing_disk
+from molslice.files.processes import WorkerPool, check_workers, count_cores
+from molslice.files.tables import Unreadable
+from molslice.types import MolsliceError
+from molslice.version import __version__
+
+CHUNK_ROWS = 2_000
+PARALLEL_ROWS = 20_000  # fewer rows take less time than starting worker processes
+Chunks = Iterator[tuple[list[str], np.ndarray]]
+
+
+@dataclass(frozen=True, slots=True)
+class Featurizing:
+    """How SMILES are converted to arrays.
+
+    Attributes:
+        max_atoms: maximum number of atoms of a molecule.
+        atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
+        workers: number of processes; by default all cores for a large set, one process for a small one.
+    """
+
+    max_atoms: int = 256
+    atom_order: str = "canonical"
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Rows to convert to a store.
+
+    Attributes:
+        name: the file or folder, for messages.
+        chunks: function that starts reading; yields SMILES and targets, float32 [n, T], a few thousand rows
+            at a time.
+        rows: number of rows.
+        target_names: names of the targets.
+        target_units: unit of each target.
+        identity: JSON values that the store depends on besides the featurizing: file checksums, column names.
+    """
+
+    name: str
+    chunks: Callable[[], Chunks]
+    rows: int
+    target_names: tuple[str, ...]
+    target_units: tuple[str, ...]
+    identity: Mapping[str, Any]
+
+
+def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> MoleculeStore:
+    """Load the store of `source` from one of `places`, or build it there.
+
+    If no place is writable, the store stays in memory.
+
+    Raises:
+        MolsliceError: invalid source, damaged store, or full disk.
+    """
+    check_workers(how.workers)
+    stem = f"molecules-{_key(source, how)}"
+    found = _find(stem, places)
+    if found is not None:
+        return MoleculeStore.open(found)
+    _check(how)
+    for place in places:
+        path = place / f"{stem}-{_rdkit_version()}"
+        try:
+            return _write(path, source, how)
+        except OSError as error:
+            if error.errno == errno.EEXIST and path.is_dir():  # another process was quicker
+                return MoleculeStore.open(path)
+            if error.errno in FAILING:
+                raise MolsliceError(failing_disk(error)) from error
+    return MoleculeStore.from_packed(
+        _featurized(source, how),
+        target_names=source.target_names,
+        target_units=source.target_units,
+        source=source.name,
+    )
+
+
+def featurize_chunk(
+    smiles: Sequence[str], targets: np.ndarray, max_atoms: int, atom_order: str
+) -> PackedMolecules:
+    """Convert SMILES to packed molecules, with the reasons of those that failed.
+
+    Args:
+        smiles: SMILES [n]; an `Unreadable` carries its own reason.
+        targets: float32 [n, T].
+        max_atoms: maximum number of atoms of a molecule.
+        atom_order: `canonical` or `input`.
+    """
+    from molslice.chem.featurize import ChemError, molecule_arrays  # needs rdkit
+
+    molecules = []
+    for text in smiles:
+        if isinstance(text, Unreadable):
+            molecules.append(text.reason)
+            continue
+        try:
+            molecules.append(molecule_arrays(text, max_atoms=max_atoms, atom_order=atom_order))  # type: ignore
+        except ChemError as error:
+            molecules.append(str(error))
+    return PackedMolecules.pack(molecules, targets, targets.shape[1])
+
+
+def _key(source: Source, how: Featurizing) -> str:
+    identity = {
+        **source.identity,
+        "targets": [*zip(source.target_names, source.target_units, strict=True)],
+        "featurizer": FEATURIZER_VERSION,
+        "schema": SCHEMA_VERSION,
+        "atom_order": how.atom_order,
+        "max_atoms": how.max_atoms,
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _rdkit_version() -> str:
+    return f"rdkit{importlib.metadata.version('rdkit')}"
+
+
+def _find(stem: str, places: Sequence[Path]) -> Path | None:
+    """Find a prepared store, built with the installed RDKit version (its canonical order may change).
+
+    Without rdkit, a store of any version is used.
+    """
+    version = _rdkit_version() if importlib.util.find_spec("rdkit") else "*"
+    for place in places:
+        with contextlib.suppress(OSError):
+            for folder in sorted(place.glob(f"{stem}-{version}")):
+                return folder
+    return None
+
+
+def _check(how: Featurizing) -> None:
+    from molslice.chem.featurize import check_options
+
+    check_options(how.max_atoms, how.atom_order)
+
+
+def _write(path: Path, source: Source, how: Featurizing) -> MoleculeStore:
+    # fail before reading the molecules if the folder is not writable
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
+    return MoleculeStore.write(
+        path,
+        _featurized(source, how),
+        target_names=source.target_names,
+        target_units=source.target_units,
+        source=source.name,
+        versions={
+            "molslice": __version__,
+            **{name: importlib.metadata.version(name) for name in ("numpy", "rdkit")},
+        },
+    )
+
+
+def _featurized(source: Source, how: Featurizing) -> Iterator[PackedMolecules]:
+    with tqdm(
+        total=source.rows, desc="preparing molecules", unit=" molecules", file=sys.stderr, disable=None
+    ) as bar:
+        for part in _in_order(source.chunks(), how, _number_of_workers(how.workers, source.rows)):
+            yield part
+            bar.update(len(part.atom_counts))
+
+
+def _number_of_workers(workers: int | None, rows: int) -> int:
+    """Number of worker processes; 0 for this process only, as a single worker saves no time."""
+    if workers is None:
+        workers = 1 if rows < PARALLEL_ROWS else count_cores()
+    return workers if workers > 1 else 0
+
+
+def _in_order(chunks: Chunks, how: Featurizing, workers: int) -> Iterator[PackedMolecules]:
+    """Featurize chunks in order, a few at a time to bound memory."""
+    with WorkerPool(workers, "reads molecules") as pool:
+        arguments = ((smiles, targets, how.max_atoms, how.atom_order) for smiles, targets in chunks)
+        yield from pool.map(featurize_chunk, arguments)

@@ -1,0 +1,257 @@
+"""Molecules as a folder of memory-mapped arrays with a JSON header.
+
+An atom takes nine bytes and a bond five. A store is written to a temporary folder and renamed when complete,
+so that the final name never holds a partial store.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from molslice.data.molecules.packed import (
+    ATOM_COLUMNS,
+    BOND_COLUMNS,
+    LAYOUT,
+    PackedMolecules,
+    joined,
+    offsets,
+)
+from molslice.data.molecules.store_writer import HEADER, SCHEMA_VERSION, write_store
+from molslice.files.parsing import read_json_object
+from molslice.types import MoleculeArrays, MolsliceError
+
+# what a header must hold besides its schema version; `arrays` maps names to objects
+HEADER_KINDS = {
+    "arrays": dict,
+    "errors": dict,
+    "rows": int,
+    "source": str,
+    "target_names": list,
+    "target_units": list,
+}
+
+
+class MoleculeStore:
+    """Arrays and targets of molecules by row, and the reasons of rows without a molecule.
+
+    Attributes:
+        atoms: uint8 [sum n, 9], indices into OGB's vocabularies.
+        bonds: uint8 [sum m, 5]: begin atom, end atom, type, stereo, conjugated.
+        atom_offsets: int64 [rows + 1]; row r is `atoms[atom_offsets[r]:atom_offsets[r + 1]]`.
+        bond_offsets: int64 [rows + 1]; row r is `bonds[bond_offsets[r]:bond_offsets[r + 1]]`.
+        targets: float32 [rows, T] in the unit of the data set, NaN where missing.
+        header: contents of the folder's `header.json`.
+        path: the folder; None for a store in memory.
+        errors: row number to the reason why the row has no molecule.
+        num_atoms: number of atoms, int64 [rows]; 0 for a row without a molecule.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any], path: Path | None = None
+    ) -> None:
+        self.atoms, self.bonds = arrays["atoms"], arrays["bonds"]
+        self.atom_offsets, self.bond_offsets = arrays["atom_offsets"], arrays["bond_offsets"]
+        self.targets = arrays["targets"]
+        self.header, self.path = dict(header), path
+        self.errors = {int(row): str(reason) for row, reason in header["errors"].items()}
+        self.num_atoms: np.ndarray = np.diff(self.atom_offsets)
+
+    def __len__(self) -> int:
+        return len(self.atom_offsets) - 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path only: a worker process opens the folder again."""
+        if self.path is not None:
+            return _reopen, (str(self.path),)
+        arrays = {name: getattr(self, name) for name in LAYOUT}
+        return MoleculeStore, (arrays, self.header, None)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the columns of `targets`."""
+        return tuple(self.header["target_names"])
+
+    @property
+    def target_units(self) -> tuple[str, ...]:
+        """Unit of each column of `targets`, empty for a target without a unit."""
+        return tuple(self.header["target_units"])
+
+    def arrays(self, row: int) -> MoleculeArrays:
+        """Return the molecule of a row; empty arrays for a row without a molecule.
+
+        Raises:
+            MolsliceError: row out of range.
+        """
+        if not 0 <= row < len(self):
+            raise MolsliceError(f"row {row} is out of range: the store has {len(self)} rows")
+        atoms = slice(self.atom_offsets[row], self.atom_offsets[row + 1])
+        bonds = slice(self.bond_offsets[row], self.bond_offsets[row + 1])
+        return MoleculeArrays(np.asarray(self.atoms[atoms]), np.asarray(self.bonds[bonds]))
+
+    @classmethod
+    def in_memory(
+        cls,
+        molecules: Sequence[MoleculeArrays | str],
+        targets: np.ndarray | None = None,
+        *,
+        target_names: Sequence[str] = (),
+        target_units: Sequence[str] = (),
+        source: str = "memory",
+    ) -> Self:
+        """Create a store in memory.
+
+        Args:
+            molecules: arrays of each row, or a string with the reason why the row has no molecule.
+            targets: float32 [rows, T]; None if all are missing.
+            target_names: names of the targets.
+            target_units: unit of each target; by default no units.
+            source: where the molecules come from, for messages.
+
+        Raises:
+            MolsliceError: targets of another shape.
+        """
+        packed = PackedMolecules.pack(molecules, targets, len(target_names))
+        return cls.from_packed([packed], target_names=target_names, target_units=target_units, source=source)
+
+    @classmethod
+    def from_packed(
+        cls,
+        parts: Iterable[PackedMolecules],
+        *,
+        target_names: Sequence[str] = (),
+        target_units: Sequence[str] = (),
+        source: str = "memory",
+    ) -> Self:
+        """Create a store in memory from packed molecules, in order."""
+        parts, errors, rows = list(parts), {}, 0
+        for part in parts:
+            errors |= {rows + row: reason for row, reason in part.errors.items()}
+            rows += len(part.atom_counts)
+        arrays = {
+            "atoms": joined([part.atoms for part in parts], ATOM_COLUMNS),
+            "bonds": joined([part.bonds for part in parts], BOND_COLUMNS),
+            "atom_offsets": offsets(part.atom_counts for part in parts),
+            "bond_offsets": offsets(part.bond_counts for part in parts),
+            "targets": joined([part.targets for part in parts], len(target_names), np.float32),
+        }
+        header = {
+            "source": source,
+            "target_names": list(target_names),
+            "target_units": list(target_units) or [""] * len(target_names),
+            "errors": errors,
+        }
+        return cls(arrays, header)
+
+    @classmethod
+    def write(
+        cls,
+        path: str | os.PathLike[str],
+        parts: Iterable[PackedMolecules],
+        *,
+        target_names: Sequence[str] = (),
+        target_units: Sequence[str] = (),
+        source: str = "",
+        versions: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Write a store to a folder and open it. Only one part is in memory at a time.
+
+        Args:
+            path: the new folder.
+            parts: packed molecules, in order.
+            target_names: names of the targets.
+            target_units: unit of each target; by default no units.
+            source: where the molecules come from, for messages.
+            versions: library versions for the header.
+
+        Raises:
+            OSError: the folder cannot be written; no partial folder is left.
+        """
+        write_store(
+            Path(path),
+            parts,
+            target_names=target_names,
+            target_units=target_units,
+            source=source,
+            versions=versions or {},
+        )
+        return cls.open(path, verify=False)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
+        """Open a folder with memory-mapped arrays.
+
+        Args:
+            path: the folder.
+            verify: compare checksums, which reads every byte once. Shapes and types are always compared.
+
+        Raises:
+            MolsliceError: not a store, another schema version, or damaged; the message names the file.
+        """
+        folder = Path(path)
+        header = _read_header(folder)
+        arrays = {name: _open_array(folder, name, header, verify) for name in LAYOUT}
+        _check_shapes(folder, arrays, header)
+        return cls(arrays, header, folder)
+
+
+def _reopen(path: str) -> MoleculeStore:
+    return MoleculeStore.open(path, verify=False)
+
+
+def _read_header(folder: Path) -> dict[str, Any]:
+    file = folder / HEADER
+    try:
+        header = read_json_object(file)
+    except MolsliceError as error:
+        raise MolsliceError(f"{folder} is not a store of molecules: {error}") from error
+    found = header.get("schema_version")
+    if found != SCHEMA_VERSION:
+        raise MolsliceError(f"{file} has schema version {found!r}; this version reads {SCHEMA_VERSION}")
+    missing = HEADER_KINDS.keys() - header.keys()
+    if missing:
+        raise MolsliceError(f"{file} lacks {', '.join(sorted(missing))}")
+    wrong = [key for key, kind in HEADER_KINDS.items() if type(header[key]) is not kind]
+    if not wrong and not all(isinstance(stated, dict) for stated in header["arrays"].values()):
+        wrong = ["arrays"]
+    if not wrong and not all(row.isdecimal() for row in header["errors"]):
+        wrong = ["errors"]
+    if wrong:
+        raise MolsliceError(f"{file}: invalid {wrong[0]}: {header[wrong[0]]!r:.80}")
+    return header
+
+
+def _open_array(folder: Path, name: str, header: dict[str, Any], verify: bool) -> np.ndarray:
+    file = folder / f"{name}.npy"
+    stated = header["arrays"].get(name, {})
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise MolsliceError(f"cannot read {file}: {error}") from error
+    if array.dtype.str != LAYOUT[name][0] or list(array.shape) != stated.get("shape"):
+        raise MolsliceError(
+            f"{file} holds {array.dtype.str} {list(array.shape)}, but its header says "
+            f"{LAYOUT[name][0]} {stated.get('shape')}"
+        )
+    if verify and _checksum(array) != stated.get("sha256"):
+        raise MolsliceError(f"{file} does not match its checksum in {folder / HEADER}; delete the folder")
+    return array.view(np.ndarray)  # a plain array is faster to index than a memmap
+
+
+def _checksum(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def _check_shapes(folder: Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+    rows, targets = header["rows"], len(header["target_names"])
+    sound = len(header["target_units"]) == targets and arrays["targets"].shape == (rows, targets)
+    for things, columns in (("atom", ATOM_COLUMNS), ("bond", BOND_COLUMNS)):
+        ends, values = arrays[f"{things}_offsets"], arrays[f"{things}s"]
+        sound = sound and ends.shape == (rows + 1,) and values.shape[1:] == (columns,)
+        sound = sound and ends[0] == 0 and ends[-1] == len(values)
+        sound = sound and bool((np.diff(ends) >= 0).all())
+    if not sound:
+        raise MolsliceError(f"the arrays of {folder} have inconsistent shapes or offsets")

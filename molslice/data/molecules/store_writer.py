@@ -1,0 +1,130 @@
+"""Write a store of molecules chunk by chunk, atomically."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from molslice.data.molecules.packed import LAYOUT, PackedMolecules, offsets
+from molslice.files.atomic import UnwritableError, atomic_folder
+
+SCHEMA_VERSION = 1
+HEADER = "header.json"
+
+
+class _ArrayFile:
+    """An .npy file written piece by piece; the length in the header is written last, when it is known.
+
+    NumPy pads the header so that a larger number of rows fits into the same bytes.
+    """
+
+    def __init__(self, path: Path, dtype: str, columns: int | None) -> None:
+        self.dtype, self.columns, self.rows = np.dtype(dtype), columns, 0
+        self.digest = hashlib.sha256()
+        self.file = path.open("wb")
+        self._write_header()
+
+    def _write_header(self) -> tuple[int, ...]:
+        shape = (self.rows,) if self.columns is None else (self.rows, self.columns)
+        header = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self.file, header)
+        return shape
+
+    def append(self, values: np.ndarray) -> None:
+        data = np.ascontiguousarray(values, dtype=self.dtype).tobytes()
+        self.file.write(data)
+        self.digest.update(data)
+        self.rows += len(values)
+
+    def finish(self) -> dict[str, Any]:
+        self.file.seek(0)
+        shape = self._write_header()
+        self.file.close()
+        return {"shape": list(shape), "sha256": self.digest.hexdigest()}
+
+    def close(self) -> None:
+        """Close an unfinished file, ignoring errors: flushing the buffer fails on a full disk."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+
+
+def write_store(
+    path: Path,
+    parts: Iterable[PackedMolecules],
+    *,
+    target_names: Sequence[str],
+    target_units: Sequence[str],
+    source: str,
+    versions: Mapping[str, str],
+) -> None:
+    """Write a store part by part. Only one part is in memory at a time.
+
+    If two processes write the same store at the same time, the first one is kept.
+
+    Raises:
+        UnwritableError: the folder cannot be written, or it exists (`EEXIST`).
+    """
+    if path.exists():
+        raise UnwritableError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    try:
+        with atomic_folder(path) as folder, ExitStack() as exits:
+            writer = _StoreWriter(folder, target_names, target_units, exits)
+            for part in parts:
+                writer.append(part)
+            writer.finish(source, versions)
+    except UnwritableError as error:
+        if error.errno != errno.EEXIST or not (path / HEADER).is_file():
+            raise
+
+
+class _StoreWriter:
+    """The open files of a store."""
+
+    def __init__(
+        self, folder: Path, target_names: Sequence[str], target_units: Sequence[str], exits: ExitStack
+    ) -> None:
+        self.folder = folder
+        self.target_names, self.target_units = list(target_names), list(target_units)
+        self.counts: dict[str, list[np.ndarray]] = {"atom": [], "bond": []}
+        self.errors: dict[int, str] = {}
+        self.rows = 0
+        self.files: dict[str, _ArrayFile] = {}
+        for name, (dtype, columns) in LAYOUT.items():
+            file = _ArrayFile(folder / f"{name}.npy", dtype, len(target_names) if columns == 0 else columns)
+            exits.callback(file.close)
+            self.files[name] = file
+
+    def append(self, part: PackedMolecules) -> None:
+        """Append molecules."""
+        self.files["atoms"].append(part.atoms)
+        self.files["bonds"].append(part.bonds)
+        self.files["targets"].append(part.targets)
+        self.counts["atom"].append(part.atom_counts)
+        self.counts["bond"].append(part.bond_counts)
+        self.errors |= {self.rows + row: reason for row, reason in part.errors.items()}
+        self.rows += len(part.atom_counts)
+
+    def finish(self, source: str, versions: Mapping[str, str]) -> None:
+        """Write the offsets and the header."""
+        for things, counts in self.counts.items():
+            self.files[f"{things}_offsets"].append(offsets(counts))
+        header = {
+            "schema_version": SCHEMA_VERSION,
+            "source": source,
+            "rows": self.rows,
+            "atoms": self.files["atoms"].rows,
+            "bonds": self.files["bonds"].rows,
+            "target_names": self.target_names,
+            "target_units": self.target_units or [""] * len(self.target_names),
+            "versions": dict(versions),
+            "arrays": {name: file.finish() for name, file in self.files.items()},
+            "errors": self.errors,
+        }
+        (self.folder / HEADER).write_text(json.dumps(header, indent=1), encoding="utf-8")

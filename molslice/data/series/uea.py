@@ -1,0 +1,238 @@
+"""Time series of the UEA, UCR and Monash archives: pairs of `.ts` files, classes or numbers to predict."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from molslice.data.sequences import SequenceDataset, Sequences
+from molslice.data.series.ts_file import TsFile, read_ts_file
+from molslice.files.lines import find_any
+from molslice.registry import near_names
+from molslice.types import DataSpec, MolsliceError
+
+# channels, longest series and classes of the ten sets of the Flowformer paper (Wu et al. 2022, section 4.3),
+# as the archive has them (Bagnall et al. 2018, arXiv 1811.00075)
+SIZES = {
+    "EthanolConcentration": (3, 1751, 4),
+    "FaceDetection": (144, 62, 2),
+    "Handwriting": (3, 152, 26),
+    "Heartbeat": (61, 405, 2),
+    "JapaneseVowels": (12, 29, 9),
+    "PEMS-SF": (963, 144, 7),
+    "SelfRegulationSCP1": (6, 896, 2),
+    "SelfRegulationSCP2": (7, 1152, 2),
+    "SpokenArabicDigits": (13, 93, 10),
+    "UWaveGestureLibrary": (3, 315, 8),
+}
+VARIANTS = ("_eq", "_nmv")  # copies with equal lengths, or without missing values, next to the original
+Filling = Literal["interpolate", "zero"]
+
+
+class Uea(SequenceDataset):
+    """One problem of an archive: `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, plain or as `.ts.gz`.
+
+    A time step is a token with one value per channel. Series may differ in length. A case without any known
+    value keeps its row, without tokens.
+
+    Args:
+        root: folder of the files, or its parent with a folder named after the problem.
+        problem: name of the problem, for instance JapaneseVowels.
+        valid_fraction: fraction of the training cases for validation, stratified by class or target. With 0,
+            the test cases are used for validation, as in published results; the test error is then biased,
+            because the best step is chosen by it.
+        split_seed: seed of that draw.
+        standardize: subtract the mean of each channel and divide by its standard deviation, both over all
+            steps of the training cases.
+        missing: how to fill missing values: `interpolate` linearly in time (constant before the first and
+            after the last known value), or `zero`, which is the channel's mean with `standardize`. A channel
+            without any value is zero; a channel that ends early is missing from there.
+        missing_indicator: add one channel per channel: 1 where a value was missing, otherwise 0.
+
+    Raises:
+        MolsliceError: missing or invalid files, or invalid options.
+    """
+
+    noun = "cases"
+    how_to_get = "By hand: download the problem from https://timeseriesclassification.com"
+
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str],
+        problem: str,
+        valid_fraction: float = 0.2,
+        split_seed: int = 0,
+        standardize: bool = True,
+        missing: Filling = "interpolate",
+        missing_indicator: bool = False,
+    ) -> None:
+        if not 0 <= valid_fraction < 1:
+            raise MolsliceError(f"valid_fraction must be in [0, 1), got {valid_fraction}")
+        if missing not in ("interpolate", "zero"):
+            raise MolsliceError(f"unknown missing {missing!r}; choices: interpolate, zero")
+        self.problem, self.missing_indicator = problem, missing_indicator
+        train, test = (_read(Path(root), problem, part) for part in ("TRAIN", "TEST"))
+        self.source = f"{root} ({problem})"
+        self._set_targets(train, test)
+        cases = train.cases + test.cases
+        self.channels = train.cases[0].shape[1]
+        if test.cases[0].shape[1] != self.channels:
+            raise MolsliceError(
+                f"{self.source}: {self.channels} channels in training, {test.cases[0].shape[1]} in test cases"
+            )
+        self._divide(len(train.cases), valid_fraction, split_seed)
+        mean, spread = _statistics([cases[row] for row in self.splits["train"]], self.channels)
+        if not standardize:
+            mean, spread = np.zeros_like(mean), np.ones_like(spread)
+        filled = (_filled((case - mean) / spread, missing, missing_indicator) for case in cases)
+        self.sequences = Sequences.pack(filled, np.float32)
+        empty = np.flatnonzero(self.sequences.lengths == 0)
+        self._errors = {int(row): "the case has no known value" for row in empty}
+
+    @property
+    def spec(self) -> DataSpec:
+        """Properties of the data: one output per class or one number; tokens up to the longest series."""
+        longest = int(self.sequences.lengths.max(initial=1))
+        outputs = len(self.class_names) or 1
+        return _spec(outputs, self.channels, longest, self.problem, self.missing_indicator)
+
+    @classmethod
+    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
+        """Derive the spec of the ten problems of the Flowformer paper; None for others."""
+        problem = options.get("problem")
+        if problem not in SIZES:
+            return None
+        channels, longest, classes = SIZES[problem]
+        return _spec(classes, channels, longest, problem, bool(options.get("missing_indicator", False)))
+
+    @classmethod
+    def download(cls, options: Mapping[str, Any]) -> None:
+        """Download the problem into `<root>/<problem>` with aeon, unless both files exist.
+
+        Raises:
+            MolsliceError: aeon is not installed, does not know the problem, or cannot download it.
+        """
+        root, problem = options.get("root"), options.get("problem")
+        if root is None or problem is None:
+            raise MolsliceError("a download needs data.root, the folder to put it in, and data.problem")
+        if _is_there(Path(root), problem):
+            return
+        try:
+            from aeon.datasets import (  # pyright: ignore[reportMissingImports]
+                load_classification,
+                load_regression,
+            )
+            from aeon.datasets.tser_datasets import tsr_zenodo  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise MolsliceError(
+                f"downloading {problem} needs the package aeon: pip install 'molslice[series]' ({error})"
+            ) from error
+        load = load_regression if _original(problem) in tsr_zenodo else load_classification
+        try:
+            load(problem, split="test", extract_path=str(root))
+        except (OSError, ValueError) as error:
+            if not _is_there(Path(root), problem):  # aeon also reads the file, which may fail
+                raise MolsliceError(f"cannot download {problem} to {root} with aeon: {error}") from error
+
+    def _set_targets(self, train: TsFile, test: TsFile) -> None:
+        if train.regression != test.regression or (train.classes is None) != (test.classes is None):
+            raise MolsliceError(f"{self.source}: one file has classes, the other does not")
+        if train.regression:
+            self.kind, self.target_names = "regression", ("target",)
+            labels = np.concatenate([train.targets, test.targets])
+        elif train.classes is not None and test.classes is not None:
+            self.kind, self.target_names = "multiclass", ("class",)
+            # the test file may list classes in another order, or further ones, which training does not have
+            self.class_names = tuple(dict.fromkeys(train.classes + test.classes))
+            place = np.array([self.class_names.index(name) for name in test.classes], np.float64)
+            known = ~np.isnan(test.targets)
+            renumbered = np.full(len(test.targets), np.nan)
+            renumbered[known] = place[test.targets[known].astype(np.int64)]
+            labels = np.concatenate([train.targets, renumbered])
+        else:
+            raise MolsliceError(f"{self.source} has neither classes nor targets (@classLabel false)")
+        self.target_units = ("",)
+        self.labels = labels.astype(np.float32)[:, None]
+
+    def _divide(self, num_train: int, valid_fraction: float, seed: int) -> None:
+        """Take every n-th training case, ordered by target and at random within a target, for validation."""
+        test = np.arange(num_train, len(self.labels), dtype=np.int64)
+        if not valid_fraction:
+            self.splits = {"train": np.arange(num_train, dtype=np.int64), "valid": test, "test": test}
+            return
+        count = round(valid_fraction * num_train)
+        if not 0 < count < num_train:
+            raise MolsliceError(
+                f"valid_fraction={valid_fraction} of {num_train} training cases of {self.source} leaves none "
+                "to validate on, or none to train on"
+            )
+        shuffled = np.random.default_rng(seed).permutation(num_train)
+        order = shuffled[np.argsort(self.labels[shuffled, 0], kind="stable")]
+        held_out = np.zeros(num_train, dtype=bool)
+        held_out[order[((np.arange(count) + 0.5) * num_train / count).astype(np.int64)]] = True
+        self.splits = {"train": np.flatnonzero(~held_out), "valid": np.flatnonzero(held_out), "test": test}
+
+
+def _spec(outputs: int, channels: int, longest: int, problem: str, indicator: bool) -> DataSpec:
+    width = channels * (2 if indicator else 1)
+    return DataSpec(outputs, "values", channels=width, max_tokens=longest, vocabulary=problem)
+
+
+def _original(problem: str) -> str:
+    """Name of the original of a variant; otherwise the name itself."""
+    for variant in reversed(VARIANTS):
+        problem = problem.removesuffix(variant)
+    return problem
+
+
+def _find(root: Path, problem: str, part: str) -> Path | None:
+    folders = (root / problem, root / _original(problem), root)
+    found = (find_any(folder, f"{problem}_{part}.ts") for folder in folders)
+    return next((path for path in found if path is not None), None)
+
+
+def _is_there(root: Path, problem: str) -> bool:
+    return all(_find(root, problem, part) is not None for part in ("TRAIN", "TEST"))
+
+
+def _read(root: Path, problem: str, part: str) -> TsFile:
+    path = _find(root, problem, part)
+    if path is not None:
+        return read_ts_file(path)
+    name = f"{problem}_{part}.ts"
+    files = [file.name for pattern in ("*", "*/*") for file in root.glob(f"{pattern}_{part}.ts*")]
+    there = {file.split(f"_{part}.ts")[0] for file in files}
+    raise MolsliceError(
+        f"{root} has neither {name} nor {name}.gz; {near_names(problem, there)}. {Uea.advice()}"
+    )
+
+
+def _statistics(cases: Sequence[np.ndarray], channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and spread of each channel over all known steps, float64 [channels]; the spread is never zero."""
+    count, total, squares = np.zeros(channels), np.zeros(channels), np.zeros(channels)
+    for case in cases:  # one by one: the largest set takes half a gigabyte
+        count += (~np.isnan(case)).sum(0)
+        total += np.nansum(case, 0)
+    mean = total / np.maximum(count, 1)
+    for case in cases:
+        squares += np.nansum((case - mean) ** 2, 0)
+    spread = np.sqrt(squares / np.maximum(count, 1))
+    spread[spread <= 1e-12 * np.abs(mean)] = 1.0
+    return mean, spread
+
+
+def _filled(case: np.ndarray, missing: Filling, indicator: bool) -> np.ndarray:
+    """Fill missing values: [n, channels], or [n, 2 channels] with the indicator; n = 0 without any value."""
+    absent = np.isnan(case)
+    if absent.all():
+        return np.zeros((0, case.shape[1] * (2 if indicator else 1)))
+    if absent.any() and missing == "interpolate":
+        steps = np.arange(len(case))
+        for channel in np.flatnonzero(absent.any(0) & ~absent.all(0)):
+            known = ~absent[:, channel]
+            case[:, channel] = np.interp(steps, steps[known], case[known, channel])
+    filled = np.where(np.isnan(case), 0.0, case)
+    return np.hstack([filled, absent]) if indicator else filled

@@ -1,0 +1,177 @@
+"""The base class of data sets of texts: reading, splits and tokens are the same for all formats."""
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from molslice.data.folds import Division
+from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays
+from molslice.data.text.documents import Documents
+from molslice.data.text.tokenizing import (
+    DEFAULT_MAX_TOKENS,
+    DEFAULT_TOKENS,
+    Tokenizing,
+    fingerprint,
+    tokenize,
+)
+from molslice.files import cache
+from molslice.files.tables import Unreadable
+from molslice.types import DataSpec, MolsliceError
+
+FORMAT = "molslice-texts-1"
+
+
+class TextDataset(SequenceDataset):
+    """Texts with one class each, or with several binary labels; a subclass reads its format.
+
+    A text without tokens keeps its row, with the reason in `errors`.
+
+    Args:
+        root: folder of the data.
+        tokens: `words`, `bytes` or `subwords`; see `Tokenizing`.
+        vocabulary_size: rows of the embedding table; by default 16,000 for words and subwords, 257 for bytes.
+        max_tokens: maximum number of tokens per text; longer texts are truncated.
+        lower: convert to lower case; by default only for words.
+        valid_fraction: fraction of the training rows for the split `valid`; see `Division`.
+        test_fraction: fraction of all rows for the split `test`, if the source has no test rows.
+        seed: seed of these draws.
+        folds: number of folds K of a cross-validation.
+        fold: number of the test fold, 0 to K - 1.
+        fold_over: make folds of `all` rows, or of `train`, without the source's test rows.
+        cache_dir: folder for the token ids; by default the user's cache.
+
+    Raises:
+        MolsliceError: invalid option or file.
+
+    Attributes:
+        target: name of the target, such as topic.
+        class_names: names of the classes, if they are fixed for the format; otherwise set by reading.
+    """
+
+    noun = "texts"
+    target: ClassVar[str] = "class"
+
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str],
+        tokens: str = DEFAULT_TOKENS,
+        vocabulary_size: int | None = None,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        lower: bool | None = None,
+        valid_fraction: float = 0.1,
+        test_fraction: float | None = None,
+        seed: int = 0,
+        folds: int | None = None,
+        fold: int | None = None,
+        fold_over: str = "all",
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.source = str(root)
+        how = Tokenizing(tokens, vocabulary_size, max_tokens, lower)
+        division = Division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
+        texts = self._take(self.read(Path(root)), division)
+        self._tokenize(texts, how, cache_dir)
+
+    @abstractmethod
+    def read(self, root: Path) -> Documents:
+        """Read the rows from the files.
+
+        Raises:
+            MolsliceError: missing or damaged file.
+        """
+
+    @classmethod
+    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
+        """Derive the spec without the fingerprint, if the classes are fixed."""
+        return describe_classes(len(cls.class_names), options) if cls.class_names else None
+
+    @classmethod
+    def missing(cls, root: Path, looked_for: str) -> MolsliceError:
+        """Create the error for missing data."""
+        what = f"{root} has neither {looked_for}" if root.is_dir() else f"no such folder: {root}"
+        return MolsliceError(f"{what}. {cls.advice()}")
+
+    def _take(self, documents: Documents, division: Division) -> list[str]:
+        """Set labels, names and splits; returns the texts, empty for those that cannot be read."""
+        self.target_names = documents.target_names
+        self.target_units = ("",) * len(self.target_names)
+        self.class_names = documents.class_names
+        self.kind = "multiclass" if self.class_names else "classification"
+        self.labels = documents.labels
+        # rows with several labels cannot be stratified by class
+        strata = self.labels[:, 0] if self.class_names else np.zeros(len(self.labels))
+        self.splits = division.divide(documents.parts, strata)
+        self._errors: dict[int, str] = {}
+        texts = list(documents.texts)
+        for row, text in enumerate(texts):
+            reason = text.reason if isinstance(text, Unreadable) else _fault(text)
+            if reason:
+                self._errors[row], texts[row] = reason, ""
+        return texts
+
+    def _tokenize(
+        self, texts: list[str], how: Tokenizing, cache_dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Set the sequences and the spec, from cached arrays if there are any."""
+        training = self.splits["train"]
+        arrays = keep_arrays(
+            cache.cache_folders(cache_dir),
+            {
+                "format": FORMAT,
+                "texts": _checksum(texts),
+                "training": sha256(training.tobytes()).hexdigest() if how.is_learned else None,
+                "tokens": how.tokens,
+                "vocabulary_size": how.size,
+                "max_tokens": how.max_tokens,
+                "lower": how.lowers,
+            },
+            lambda: tokenize(texts, training, how),
+        )
+        vocabulary = fingerprint(arrays["vocabulary"], how)
+        self._fill(
+            Sequences(arrays["values"], arrays["offsets"]), how.size, how.max_tokens, vocabulary, how.tokens
+        )
+
+    def _fill(self, sequences: Sequences, size: int, max_tokens: int, vocabulary: str, tokens: str) -> None:
+        self.sequences = sequences
+        for row in np.flatnonzero(sequences.lengths == 0).tolist():
+            self._errors.setdefault(row, f"it has no {tokens}")
+        if len(self._errors) == len(sequences):
+            row, reason = next(iter(self._errors.items()))
+            what = f"cannot read any of the {len(sequences)} {self.noun} of {self.source}"
+            raise MolsliceError(f"{what}; {self.where(row)}: {reason}")
+        outputs = len(self.class_names) or len(self.target_names)
+        self._spec = DataSpec(outputs, "ids", size, max_tokens=max_tokens, vocabulary=vocabulary)
+
+
+def describe_classes(outputs: int, options: Mapping[str, Any]) -> DataSpec:
+    """Derive the spec, without a fingerprint, from the number of outputs and the options."""
+    how = Tokenizing.of_options(options)
+    return DataSpec(outputs, "ids", how.size, max_tokens=how.max_tokens)
+
+
+def _fault(text: str) -> str:
+    """Say why a text cannot be read; empty if it can."""
+    if not text.strip():
+        return "no text"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"character {error.start} is an unpaired surrogate"
+    return ""
+
+
+def _checksum(texts: list[str]) -> str:
+    """Compute the SHA-256 of the texts and their lengths, independent of the file format."""
+    total = sha256()
+    for text in texts:
+        data = text.encode()
+        total.update(len(data).to_bytes(8, "little"))
+        total.update(data)
+    return total.hexdigest()

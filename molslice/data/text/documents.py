@@ -1,0 +1,143 @@
+"""Texts with their labels, as returned by the readers of all formats."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from molslice.files.tables import place_of
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+__all__ = ["Documents", "Labeled", "read_class_folders", "rows_of"]
+
+
+class Labeled(NamedTuple):
+    """The rows of one split.
+
+    Attributes:
+        source: file or folder, for messages.
+        texts: text of each row.
+        classes: name of the class of each row; empty if unknown.
+    """
+
+    source: Path
+    texts: list[str]
+    classes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """All rows of a source.
+
+    Attributes:
+        texts: text of each row.
+        labels: float32 [rows, T], NaN where missing: the number of a class, or without `class_names` 0 or 1
+            for each target.
+        target_names: names of the targets.
+        class_names: names of the classes; empty for binary targets.
+        parts: row numbers of each split of the source.
+    """
+
+    texts: list[str]
+    labels: np.ndarray
+    target_names: tuple[str, ...]
+    class_names: tuple[str, ...]
+    parts: dict[str, np.ndarray]
+
+    @classmethod
+    def of_classes(
+        cls, parts: Mapping[str, Labeled], target: str, class_names: Sequence[str] = (), min_members: int = 1
+    ) -> Self:
+        """Create documents with one class per row.
+
+        Args:
+            parts: rows of each split.
+            target: name of the target, such as topic.
+            class_names: names of the classes, in order; by default those of the rows, sorted.
+            min_members: minimum number of rows per class over all splits; rows of smaller classes lose their
+                label.
+
+        Raises:
+            MolsliceError: a split without rows, an unknown class, or no class left.
+        """
+        for split, part in parts.items():
+            if not part.texts:
+                raise MolsliceError(f"{part.source} has no rows for the split {split!r}")
+        words = [word for part in parts.values() for word in part.classes]
+        names = tuple(class_names) or tuple(_found(words, min_members))
+        if not names:
+            where = ", ".join(str(part.source) for part in parts.values())
+            raise MolsliceError(f"{where}: no {target} has {min_members} rows or more")
+        number = {name: place for place, name in enumerate(names)}
+        for part in parts.values() if class_names else ():
+            for row, word in enumerate(part.classes):
+                if word and word not in number:
+                    hint = near_names(word, names)
+                    place = place_of(part.source, row + 1)
+                    raise MolsliceError(f"{place}: unknown {target} {word!r}; {hint}")
+        labels = np.array([number.get(word, np.nan) for word in words], np.float32)[:, None]
+        texts = [text for part in parts.values() for text in part.texts]
+        return cls(texts, labels, (target,), names, rows_of({k: len(p.texts) for k, p in parts.items()}))
+
+
+def _found(words: Sequence[str], min_members: int) -> list[str]:
+    names, counts = np.unique([word for word in words if word], return_counts=True)
+    return [str(name) for name, count in zip(names, counts, strict=True) if count >= min_members]
+
+
+def rows_of(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Number rows consecutively, split by split."""
+    bounds = np.cumsum([0, *sizes.values()])
+    return {
+        name: np.arange(start, stop, dtype=np.int64)
+        for name, start, stop in zip(sizes, bounds[:-1], bounds[1:], strict=True)
+    }
+
+
+def read_class_folders(
+    folder: Path, names: Sequence[str] = (), *, pattern: str = "*", encoding: str = "utf-8"
+) -> Labeled:
+    """Read one folder per class and one file per text, both sorted by name.
+
+    A file in another encoding is read as Latin-1, in which every byte is a character; BBC News has a few such
+    files. Hidden files and folders are skipped.
+
+    Args:
+        folder: parent of the folders.
+        names: folders to read; by default all.
+        pattern: file name pattern.
+        encoding: encoding of the files.
+
+    Raises:
+        MolsliceError: a folder is missing, cannot be read, or lacks the file.
+    """
+    try:
+        found = [folder / name for name in names] or _visible(folder.iterdir())
+        texts, classes = [], []
+        for place in found:
+            if not place.is_dir() and not names:
+                continue  # such as a README
+            files = [file for file in _visible(place.glob(pattern)) if file.is_file()]
+            if not files:
+                raise MolsliceError(f"{place} has no files {pattern}")
+            texts += [_decode(file.read_bytes(), encoding) for file in files]
+            classes += [place.name] * len(files)
+    except OSError as error:
+        raise MolsliceError(f"cannot read {error.filename or folder}: {error.strerror}") from error
+    if not texts:
+        raise MolsliceError(f"{folder} has no class folders")
+    return Labeled(folder, texts, classes)
+
+
+def _visible(paths: Iterable[Path]) -> list[Path]:
+    return sorted(path for path in paths if not path.name.startswith("."))
+
+
+def _decode(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        return data.decode("latin-1")

@@ -1,0 +1,150 @@
+"""The vocabulary of a language model: text to token ids and back. It is saved with the model."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Self
+
+import numpy as np
+
+from molslice.data.sequences import smallest_type
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+__all__ = ["KINDS", "Lexicon"]
+
+KINDS = ("words", "characters", "bytes")
+UNKNOWN = "<unk>"
+LINE_ENDS = {"words": "<eos>", "characters": "\n"}
+BYTES = 256
+BLOCK = 20_000  # lines encoded at once
+
+Line = str | bytes  # without line end; bytes only if the tokens are bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    r"""The meaning of each token id.
+
+    Attributes:
+        kind: `words` (separated by white space, with `<eos>` at the end of each line), `characters` (Unicode,
+            with \n at the end of each line) or `bytes` (of UTF-8).
+        entries: the token of each id, starting with `<unk>` for unknown tokens and the line end; empty for
+            bytes.
+
+    Raises:
+        MolsliceError: unknown kind, entries with another start, or duplicate entries.
+    """
+
+    kind: str
+    entries: tuple[str, ...] = ()
+    _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_kind(self.kind)
+        begin = () if self.kind == "bytes" else (UNKNOWN, LINE_ENDS[self.kind])
+        numbers = {entry: number for number, entry in enumerate(self.entries)}
+        if self.entries[: len(begin)] != begin or len(numbers) != len(self.entries):
+            raise MolsliceError(f"invalid {self.kind} of a language model: {self.entries[:5]}, ...")
+        object.__setattr__(self, "_numbers", numbers)
+
+    def __len__(self) -> int:
+        return BYTES if self.kind == "bytes" else len(self.entries)
+
+    @classmethod
+    def of_text(cls, kind: str, lines: Iterable[Line], size: int | None = None) -> Self:
+        """Collect the tokens of a text, most frequent first; ties are in Unicode order.
+
+        The lexicon has at most `size` entries, including `<unk>` and the line end.
+        """
+        if kind == "bytes":
+            return cls(kind)
+        counts: Counter[str] = Counter()
+        for line in lines:
+            assert isinstance(line, str)
+            counts.update(line.split() if kind == "words" else line)
+        begin = (UNKNOWN, LINE_ENDS[kind])
+        found = sorted(counts.keys() - set(begin), key=lambda entry: (-counts[entry], entry))
+        return cls(kind, (*begin, *found)[:size])
+
+    @property
+    def line_end(self) -> int:
+        """Id of the line end."""
+        return ord("\n") if self.kind == "bytes" else 1
+
+    @property
+    def name(self) -> str:
+        """Fingerprint: lexicons with the same name are equal."""
+        if self.kind == "bytes":
+            return "bytes"
+        digest = sha256(json.dumps(self.entries).encode()).hexdigest()
+        return f"{self.kind}-{digest[:12]}"
+
+    def encode_lines(self, lines: Iterable[Line]) -> np.ndarray:
+        """Encode lines with their line ends, as the smallest integer type that holds the ids [n]."""
+        parts, rest = [np.zeros(0, smallest_type(len(self)))], iter(lines)
+        while block := list(islice(rest, BLOCK)):
+            parts.append(self._encode_block(block))
+        return np.concatenate(parts)
+
+    def _encode_block(self, lines: list[Line]) -> np.ndarray:
+        if self.kind == "bytes":
+            data = b"".join((x if isinstance(x, bytes) else x.encode()) + b"\n" for x in lines)
+            return np.frombuffer(data, np.uint8)
+        find = self._numbers.get
+        return np.fromiter((find(x, 0) for x in self._entries_of(lines)), smallest_type(len(self)))
+
+    def _entries_of(self, lines: list[Line]) -> Iterator[str]:
+        end = LINE_ENDS[self.kind]
+        for line in lines:
+            assert isinstance(line, str)
+            yield from line.split() if self.kind == "words" else line
+            yield end
+
+    def encode(self, text: str) -> list[int]:
+        """Encode a text without adding a final line end."""
+        return self.encode_lines(text.split("\n")).tolist()[:-1]
+
+    def unknown(self, text: str) -> list[str]:
+        """Find the distinct unknown tokens of a text, in order."""
+        if self.kind == "bytes":
+            return []
+        return list(dict.fromkeys(x for x in self._entries_of([*text.split("\n")]) if x not in self._numbers))
+
+    def decode(self, numbers: Iterable[int]) -> str:
+        """Decode ids to text: words separated by spaces, invalid UTF-8 as replacement characters."""
+        if self.kind == "bytes":
+            return bytes(numbers).decode(errors="replace")
+        found = [self.entries[number] for number in numbers]
+        if self.kind == "characters":
+            return "".join(found)
+        lines = " ".join("\n" if word == LINE_ENDS["words"] else word for word in found).split("\n")
+        return "\n".join(line.strip() for line in lines)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Convert to JSON values, the inverse of `from_mapping`."""
+        return {"kind": self.kind, "entries": list(self.entries)}
+
+    @classmethod
+    def from_mapping(cls, mapping: Any) -> Self:  # noqa: ANN401
+        """Create from the JSON values of `to_mapping`.
+
+        Raises:
+            MolsliceError: invalid values.
+        """
+        if not isinstance(mapping, Mapping) or not {"kind", "entries"} <= mapping.keys():
+            raise MolsliceError(f"cannot read the tokens of a language model: {str(mapping)[:60]}")
+        return cls(mapping["kind"], tuple(map(str, mapping["entries"])))
+
+
+def check_kind(kind: object) -> None:
+    """Check the kind of tokens.
+
+    Raises:
+        MolsliceError: unknown kind.
+    """
+    if kind not in KINDS:
+        raise MolsliceError(f"invalid tokens {kind!r}; {near_names(str(kind), KINDS)}")

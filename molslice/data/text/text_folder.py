@@ -1,0 +1,30 @@
+"""A user's own texts: one folder per class and one file per text, as in BBC News."""
+
+from pathlib import Path
+
+from molslice.data.splits import NAMES, split_folders
+from molslice.data.text.base import TextDataset
+from molslice.data.text.documents import Documents, read_class_folders
+
+
+class TextFolder(TextDataset):
+    """Texts in `root/<class>/*.txt`, or in `root/train/<class>/*.txt` with the same for test and valid.
+
+    The split folders may also be named `training`, `val`, `validation` and `testing`; valid is optional.
+    Files are UTF-8, otherwise Latin-1. Other file types are ignored. The classes are the sorted names of the
+    folders. The options are those of `TextDataset`.
+    """
+
+    how_to_get = "Expected one folder per class with .txt files, or train/ and test/ with such folders"
+
+    def read(self, root: Path) -> Documents:
+        """Read all folders."""
+        if not root.is_dir():
+            raise self.missing(root, "")
+        named = split_folders(root)
+        if not named:
+            return Documents.of_classes({"train": read_class_folders(root, pattern="*.txt")}, self.target)
+        parts = {
+            split: read_class_folders(named[split], pattern="*.txt") for split in NAMES if split in named
+        }
+        return Documents.of_classes(parts, self.target)

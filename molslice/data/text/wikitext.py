@@ -1,0 +1,232 @@
+"""Text for language models: WikiText in its common formats, or any plain text."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from molslice.data.base import Dataset
+from molslice.data.sequences import checked_rows, keep_arrays
+from molslice.data.text.lexicon import BYTES, Lexicon, Line, check_kind
+from molslice.data.text.wikitext_files import BY_HAND, download_wikitext, find_texts, read_text
+from molslice.files.cache import cache_folders, file_checksum
+from molslice.types import DataSpec, MolsliceError, SequenceBatch
+
+DEFAULT_LENGTH = 512
+HELD_OUT = 0.1  # fraction of the training lines for validation, without a validation text
+SPLITS = ("train", "valid", "test")
+LEAST_VOCABULARY = 3  # unknown, the line end, and one token
+
+
+class Wikitext(Dataset):
+    """Consecutive windows of a text; every token except the first is predicted once.
+
+    A row is `length` tokens (fewer in the last window of a text) and the token after each of them, which a
+    batch holds as `pair_tokens`. `targets` is the number of predicted tokens.
+
+
+    Args:
+        root: folder with `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens`, or `.raw`, each
+            also with `.gz`, or with Parquet files (`train*.parquet`, `valid*.parquet`, `test*.parquet`) that
+            have a column `text` with one line per row.
+        train_path: training text, instead of the one in `root`: UTF-8, also with gzip, or Parquet.
+        valid_path: validation text. Without one, the last tenth of the training lines is held out.
+        test_path: test text; optional.
+        tokens: `words` (separated by white space, with `<eos>` at the end of each line, as WikiText counts),
+            `characters`, or `bytes`. In a folder with both formats, words are read from `.tokens`, the
+            others from `.raw`.
+        vocabulary_size: rows of the embedding table, including `<unk>` and the line end: the most frequent
+            tokens of the training text; all others are `<unk>`. By default all tokens. If the text has
+            fewer, the last rows are unused.
+        length: number of tokens of a window.
+        version: version of WikiText that `molslice prepare --download` downloads, `2` or `103`.
+        cache_dir: folder for the token ids; by default the user's cache.
+
+    Raises:
+        MolsliceError: invalid option or file.
+
+    Source: Merity et al. 2016, arXiv 1609.07843; windows as in fairseq with `--sample-break-mode none`.
+    """
+
+    kind = "tokens"
+    target_names = ("next_token",)
+    target_units = ("",)
+    noun = "windows"
+    how_to_get = BY_HAND
+
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        train_path: str | os.PathLike[str] | None = None,
+        valid_path: str | os.PathLike[str] | None = None,
+        test_path: str | os.PathLike[str] | None = None,
+        tokens: str = "words",
+        vocabulary_size: int | None = None,
+        length: int = DEFAULT_LENGTH,
+        version: int = 103,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        _check_options(tokens, vocabulary_size, length)
+        given = {"train": train_path, "valid": valid_path, "test": test_path}
+        paths = {split: Path(path) for split, path in given.items() if path is not None}
+        texts = find_texts(None if root is None else Path(root), paths, tokens, version)
+        self.source = str(root if train_path is None else train_path)
+        self.length = length
+        arrays = self._prepare(texts, tokens, vocabulary_size, cache_dir)
+        self.text = arrays["text"]
+        self.lexicon = Lexicon(tokens, tuple(json.loads(arrays["entries"].tobytes())))
+        self.vocabulary_size = vocabulary_size or len(self.lexicon)
+        self._cut(dict(zip(SPLITS, arrays["lengths"].tolist(), strict=True)))
+
+    def _prepare(
+        self,
+        texts: Mapping[str, Sequence[Path]],
+        tokens: str,
+        vocabulary_size: int | None,
+        cache_dir: str | os.PathLike[str] | None,
+    ) -> dict[str, np.ndarray]:
+        """Encode the splits: concatenated ids, the length of each split, and the lexicon as JSON."""
+
+        def build() -> dict[str, np.ndarray]:
+            def lines(split: str, doing: str) -> Iterator[Line]:
+                shown = {"unit": " lines", "unit_scale": True, "delay": 2, "disable": None, "leave": False}
+                return iter(tqdm(_lines_of(split, texts, tokens), doing, file=sys.stderr, **shown))
+
+            lexicon = Lexicon.of_text(tokens, lines("train", "counting tokens"), vocabulary_size)
+            parts = [lexicon.encode_lines(lines(split, f"reading {split}")) for split in SPLITS]
+            return {
+                "text": np.concatenate(parts),
+                "lengths": np.array([len(part) for part in parts]),
+                "entries": np.frombuffer(json.dumps(lexicon.entries).encode(), np.uint8),
+            }
+
+        identity = {
+            "format": "wikitext",
+            "sha256": {split: [file_checksum(path) for path in paths] for split, paths in texts.items()},
+            "tokens": tokens,
+            "vocabulary_size": vocabulary_size,
+        }
+        return keep_arrays(cache_folders(cache_dir), identity, build)
+
+    def _cut(self, sizes: Mapping[str, int]) -> None:
+        """Set the start and length of each window in the text, and the rows of each split."""
+        starts, lengths, first, row = [], [], 0, 0
+        self.splits = {}
+        for split, size in sizes.items():
+            begins = np.arange(first, first + max(size - 1, 0), self.length)
+            starts.append(begins)
+            lengths.append(np.minimum(self.length, first + size - 1 - begins))
+            if len(begins):
+                self.splits[split] = np.arange(row, row + len(begins))
+            elif split == "train":
+                raise MolsliceError(f"{self.source} has {size} training tokens; at least 2 are needed")
+            first, row = first + size, row + len(begins)
+        self._starts, self._lengths = np.concatenate(starts), np.concatenate(lengths)
+
+    @property
+    def spec(self) -> DataSpec:
+        """Properties of the data: one output per token of the vocabulary."""
+        return _spec(self.vocabulary_size, self.length, self.lexicon.name)
+
+    @classmethod
+    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
+        """Derive the spec for bytes or for a given `vocabulary_size`; None otherwise."""
+        size, tokens = options.get("vocabulary_size"), options.get("tokens", "words")
+        length = options.get("length", DEFAULT_LENGTH)
+        _check_options(tokens, size, length)
+        if tokens == "bytes":
+            return _spec(BYTES, length, Lexicon(tokens).name)
+        return None if size is None else _spec(size, length, "")
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The lexicon, which converts generated ids to text."""
+        return {"lexicon": self.lexicon.to_mapping()}
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """Number of input tokens of each window, int [rows]."""
+        return self._lengths
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Number of predicted tokens of each window, float32 [rows, 1]."""
+        return self._lengths[:, None].astype(np.float32)
+
+    def count_targets(self, rows: np.ndarray) -> int:
+        """Count the predicted tokens of the rows."""
+        return int(self._lengths[rows].sum())
+
+    def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:  # noqa: ARG002
+        """Collate windows into one padded batch; `pair_tokens` holds the next token of each of `tokens`.
+
+        Raises:
+            MolsliceError: no rows, or a row out of range.
+        """
+        rows = checked_rows(rows, self._lengths, self.source)
+        lengths = self._lengths[rows][:, None]
+        places = np.arange(lengths.max())
+        mask = places < lengths
+        at = self._starts[rows][:, None] + np.minimum(places, lengths - 1)
+        tokens, following = (np.where(mask, self.text[at + step], 0).astype(np.int64) for step in (0, 1))
+        return SequenceBatch(
+            torch.from_numpy(tokens),
+            None if mask.all() else torch.from_numpy(mask),
+            torch.from_numpy(self.targets[rows]),
+            torch.from_numpy(rows),
+            torch.from_numpy(following),
+        )
+
+    @classmethod
+    def download(cls, options: Mapping[str, Any]) -> None:
+        """Download WikiText into the folder `root`: with `<unk>` for words, raw for other tokens.
+
+        Raises:
+            MolsliceError: `root` is not set, unknown version, `datasets` is not installed, or a network or
+                disk error.
+        """
+        check_kind(options.get("tokens", "words"))
+        download_wikitext(options)
+
+
+def _check_options(tokens: str, vocabulary_size: int | None, length: int) -> None:
+    check_kind(tokens)
+    if vocabulary_size is not None:
+        if tokens == "bytes":
+            raise MolsliceError(f"vocabulary_size of bytes must be {BYTES}, got {vocabulary_size!r}")
+        if type(vocabulary_size) is not int or vocabulary_size < LEAST_VOCABULARY:
+            raise MolsliceError(
+                f"vocabulary_size must be at least {LEAST_VOCABULARY}, got {vocabulary_size!r}"
+            )
+    if type(length) is not int or length < 1:
+        raise MolsliceError(f"length must be at least 1, got {length!r}")
+
+
+def _spec(size: int, length: int, name: str) -> DataSpec:
+    return DataSpec(size, "ids", vocabulary_size=size, max_tokens=length, vocabulary=name)
+
+
+def _lines_of(split: str, texts: Mapping[str, Sequence[Path]], tokens: str) -> Iterator[Line]:
+    """Read the lines of a split; without a validation text, valid is the last training lines."""
+
+    def read(name: str) -> Iterator[Line]:
+        for path in texts.get(name, ()):
+            yield from read_text(path, as_bytes=tokens == "bytes")
+
+    if "valid" in texts or split == "test":
+        return read(split)
+    count = sum(1 for _ in read("train"))
+    if count < 2:
+        raise MolsliceError(
+            f"{texts['train'][0]} has {count} lines, too few to hold some out; set valid_path"
+        )
+    kept = count - max(1, int(HELD_OUT * count))
+    return islice(read("train"), kept) if split == "train" else islice(read("train"), kept, None)

@@ -1,0 +1,117 @@
+"""Find, read and download the files of WikiText and other texts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from molslice.data.text.lexicon import Line
+from molslice.files.hub import claim_folder, download_folder, keep_file, load_hub
+from molslice.files.lines import read_byte_lines, read_lines
+from molslice.files.parquet import read_parquet
+from molslice.types import MolsliceError
+
+__all__ = ["BY_HAND", "download_wikitext", "find_texts", "read_text"]
+
+PARQUET_MAGIC = b"PAR1"
+COLUMN = "text"
+VERSIONS = (2, 103)
+HUB = "Salesforce/wikitext"  # name on the Hugging Face Hub
+HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+BY_HAND = (
+    "By hand: download the Parquet files of https://huggingface.co/datasets/Salesforce/wikitext, or set "
+    "data.train_path to any other text"
+)
+HOW_TO_GET = f"`molslice prepare --config FILE --download` downloads WikiText into data.root. {BY_HAND}"
+
+
+def find_texts(
+    root: Path | None, given: Mapping[str, Path], tokens: str, version: int
+) -> dict[str, Sequence[Path]]:
+    """Find the files of each split: the given paths, and files in the folder `root` for the others.
+
+    Raises:
+        MolsliceError: no training text, unknown version, or missing folder or file.
+    """
+    _check_version(version)
+    if root is None and "train" not in given:
+        raise MolsliceError(f"set data.root or data.train_path to a training text. {HOW_TO_GET}")
+    if root is not None and not root.is_dir():
+        raise MolsliceError(f"no such folder: {root}. {HOW_TO_GET}")
+    for path in given.values():
+        if not path.is_file():
+            raise MolsliceError(f"no such file: {path}")
+    found: dict[str, Sequence[Path]] = {split: [path] for split, path in given.items()}
+    for split in HUB_SPLITS:
+        if split not in found and root is not None and (files := _in_folder(root, split, tokens)):
+            found[split] = files
+    if "train" not in found:
+        raise MolsliceError(
+            f"{root} has no wiki.train.tokens, wiki.train.raw (also .gz) or train*.parquet. {HOW_TO_GET}"
+        )
+    return found
+
+
+def _in_folder(root: Path, split: str, tokens: str) -> Sequence[Path]:
+    endings = ("tokens", "raw") if tokens == "words" else ("raw", "tokens")
+    for ending in endings:
+        for path in (root / f"wiki.{split}.{ending}", root / f"wiki.{split}.{ending}.gz"):
+            if path.is_file():
+                return [path]
+    return sorted(root.glob(f"{split}*.parquet"))
+
+
+def read_text(path: Path, *, as_bytes: bool = False) -> Iterator[Line]:
+    """Read the lines of a text without line ends; for Parquet, the rows of the column `text`.
+
+    Raises:
+        MolsliceError: damaged file, not UTF-8, or missing column.
+    """
+    if _is_parquet(path):
+        for rows in read_parquet(path, [COLUMN]):
+            for row in rows[COLUMN]:  # a row of WikiText is a line with its line end, or empty
+                yield from str(row or "").removesuffix("\n").split("\n")
+    else:
+        yield from read_byte_lines(path) if as_bytes else read_lines(path)
+
+
+def _is_parquet(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    except OSError as error:
+        raise MolsliceError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _check_version(version: object) -> None:
+    if version not in VERSIONS:
+        raise MolsliceError(f"invalid version {version!r}; choices: {', '.join(map(str, VERSIONS))}")
+
+
+def download_wikitext(options: Mapping[str, Any]) -> None:
+    r"""Download the three files of WikiText-2 or WikiText-103 into `root`; existing files are kept.
+
+    The files are `.tokens` for words, with `<unk>` for rare ones, otherwise `.raw`. The Hub has each line
+    with its line end, and "" for the line " \n"; the written files equal the original ones.
+
+    Raises:
+        MolsliceError: `root` is not set or holds another version, unknown version, `datasets` is not
+            installed, or a network or disk error.
+    """
+    version = options.get("version", 103)
+    _check_version(version)
+    root = download_folder(options)
+    source = {"hub": HUB, "subset": f"wikitext-{version}"}  # .tokens and .raw may be in the same folder
+    claim_folder(root, source)
+    ending, subset = ("tokens", "v1") if options.get("tokens", "words") == "words" else ("raw", "raw-v1")
+    files = {split: root / f"wiki.{split}.{ending}" for split in HUB_SPLITS}
+    missing = {HUB_SPLITS[split]: path for split, path in files.items() if not path.is_file()}
+    if missing:
+        tables = load_hub(HUB, list(missing), f"{source['subset']}-{subset}")
+        claim_folder(root, source, fetched=not any(_in_folder(root, split, "words") for split in HUB_SPLITS))
+        for split, rows in tables.items():
+            keep_file(missing[split], lambda path, rows=rows: _write_lines(path, rows))
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(row[COLUMN] or " \n" for row in rows)

@@ -1,0 +1,198 @@
+"""Write a file or a folder whole or not at all.
+
+Everything is written under a partial name beside the final one, synced to the disk, and renamed. A failure or
+an interrupt removes the partial file; what a killed process left is removed by the next writer in the folder.
+The partial name holds the process that writes, so that a running process never loses its file.
+"""
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from molslice.files.owner import Owner
+from molslice.types import MolsliceError
+
+__all__ = [
+    "UnwritableError",
+    "atomic_file",
+    "atomic_folder",
+    "atomic_path",
+    "remove_stale",
+    "write_atomically",
+]
+
+SUFFIX = ".partial"
+FOREIGN_SECONDS = 24 * 3600  # partial files of other machines are removed after a day without a change
+LONGEST_NAME = 180  # bytes of a name that leave space for the owner; file systems allow 255
+
+_numbers = itertools.count()
+
+
+class UnwritableError(OSError, MolsliceError):  # in this order OSError reads the arguments
+    """A file or folder that cannot be written; `filename` is its final path, `errno` the reason."""
+
+    def __str__(self) -> str:
+        return f"cannot write {self.filename}: {self.strerror}"
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a partial path to write a file to; leaving the block without an error gives it its final name.
+
+    For libraries that take a path. Where a stream will do, `atomic_file` is simpler.
+
+    Args:
+        path: the final path. A symbolic link is followed and stays.
+
+    Raises:
+        UnwritableError: the file cannot be written; what stood under the final name is unchanged.
+    """
+    final = Path(os.path.realpath(path))
+    remove_stale(final.parent)
+    partial = _partial(final)
+    try:
+        yield partial
+        _sync(partial)
+        os.replace(partial, final)
+    except OSError as error:
+        raise _named(error, partial, path) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+    _sync_folder(final.parent)
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Yield a binary stream; leaving the block without an error puts the file under its final name.
+
+    Args:
+        path: the final path. A symbolic link is followed and stays.
+
+    Raises:
+        UnwritableError: the file cannot be written; what stood under the final name is unchanged.
+    """
+    with atomic_path(path) as partial, partial.open("wb") as stream:
+        yield stream
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None:
+    """Write the whole content of a file, text as UTF-8.
+
+    Raises:
+        UnwritableError: the file cannot be written; what stood under the final name is unchanged.
+    """
+    with atomic_file(path) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
+    """Yield an empty partial folder; leaving the block without an error gives it its final name.
+
+    Args:
+        path: the final path; its parents are created.
+        replace: remove a folder that already has the final name. By default only an empty one is replaced.
+
+    Raises:
+        UnwritableError: the folder cannot be written, or (`EEXIST`) the final name is taken.
+    """
+    final = Path(os.path.realpath(path))
+    partial = _partial(final)
+    try:
+        with contextlib.suppress(FileExistsError):  # a file stands there: what follows says so
+            final.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(final.parent)
+        partial.mkdir()
+        yield partial
+        for folder, _, files in os.walk(partial, topdown=False):
+            for name in files:
+                _sync(Path(folder, name))
+            _sync_folder(Path(folder))
+        if replace:
+            _move_aside(final)
+        _rename_folder(partial, final)
+    except OSError as error:
+        raise _named(error, partial, path) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    _sync_folder(final.parent)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove the partial files and folders that processes left in `folder` which do not run any more."""
+    with contextlib.suppress(OSError):  # no such folder, or one that cannot be listed
+        for entry in os.scandir(folder):
+            if entry.name.startswith(".") and entry.name.endswith(SUFFIX):
+                with contextlib.suppress(OSError):  # another process may be removing it
+                    _remove_if_stale(entry)
+
+
+def _remove_if_stale(entry: os.DirEntry[str]) -> None:
+    owner = Owner.parse(entry.name.removesuffix(SUFFIX).rpartition(".")[2].rpartition("-")[0])
+    if owner is None:
+        return
+    old = time.time() - entry.stat(follow_symlinks=False).st_mtime > FOREIGN_SECONDS
+    if owner.has_ended or (old and not owner.is_local):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
+
+
+def _partial(final: Path) -> Path:
+    name = final.name
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return final.with_name(f".{name}.{Owner.current()}-{next(_numbers)}{SUFFIX}")
+
+
+def _named(error: OSError, partial: Path, path: str | os.PathLike[str]) -> OSError:
+    """The error with the path that the user knows; an error of another file stays as it is."""
+    if isinstance(error, UnwritableError):
+        return error
+    if isinstance(error.filename, str):  # a write that fails names no file
+        named = Path(error.filename)
+        if partial not in (named, *named.parents) and named not in partial.parents:
+            return error
+    return UnwritableError(error.errno, error.strerror or str(error), os.fspath(path))
+
+
+def _move_aside(final: Path) -> None:
+    """Remove a folder in one step, so that no reader finds half of it."""
+    if not final.exists():
+        return
+    aside = _partial(final)
+    os.rename(final, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _rename_folder(partial: Path, final: Path) -> None:
+    try:
+        os.rename(partial, final)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(partial)) from error
+        raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable, where the file system can sync a folder; the file itself is on the disk."""
+    with contextlib.suppress(OSError):
+        _sync(folder)

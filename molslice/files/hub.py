@@ -1,0 +1,104 @@
+"""Download data sets of the Hugging Face Hub, only on request."""
+
+import importlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from molslice.files.atomic import atomic_path
+from molslice.types import MolsliceError
+
+__all__ = ["claim_folder", "download_folder", "hub_errors", "import_datasets", "keep_file", "load_hub"]
+
+SOURCE = "SOURCE.json"  # record next to downloaded files: `hub`, `subset` and others
+
+
+def download_folder(options: Mapping[str, Any]) -> Path:
+    """Create the folder `root` of a data set's options if it is missing, and return it.
+
+    Raises:
+        MolsliceError: missing option, or a folder that cannot be created.
+    """
+    if "root" not in options:
+        raise MolsliceError("a download needs data.root, the folder for the files")
+    root = Path(options["root"])
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MolsliceError(f"cannot create the folder {root}: {error.strerror}") from error
+    return root
+
+
+def claim_folder(root: Path, source: Mapping[str, Any], *, fetched: bool = False) -> Mapping[str, Any]:
+    """Read the record of the data downloaded into `root`; empty if there is none.
+
+    With `fetched`, the record is written unless it exists.
+
+    Raises:
+        MolsliceError: `root` holds data of another source, or the record cannot be read.
+    """
+    path = root / SOURCE
+    if fetched and not path.exists():
+        keep_file(path, lambda part: part.write_text(json.dumps(dict(source)) + "\n", "utf-8"))
+    if not path.is_file():
+        return {}
+    try:
+        noted = json.loads(path.read_text("utf-8"))
+        names = [f"{each['hub']} {each.get('subset', '')}".strip() for each in (noted, source)]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise MolsliceError(f"cannot read {path}: {error}") from error
+    if names[0] != names[1]:
+        raise MolsliceError(f"the folder {root} holds {names[0]}, not {names[1]}; give another data.root")
+    return noted
+
+
+def load_hub(name: str, splits: Sequence[str], subset: str | None = None) -> dict[str, Any]:
+    """Download splits of a data set of the Hub, or of its `subset`, as tables of the library `datasets`.
+
+    Raises:
+        MolsliceError: the library is not installed, or an error of the library or the network.
+    """
+    datasets = import_datasets(name)
+    which = (name,) if subset is None else (name, subset)
+    with hub_errors(name):
+        return {split: datasets.load_dataset(*which, split=split) for split in splits}
+
+
+def import_datasets(name: str) -> ModuleType:
+    """Import the library `datasets` to download `name`.
+
+    Raises:
+        MolsliceError: the library is not installed.
+    """
+    try:
+        return importlib.import_module("datasets")
+    except ImportError as error:
+        raise MolsliceError(
+            f"downloading {name} needs the library datasets, which comes with the extras text and images: "
+            "pip install 'molslice[text]'"
+        ) from error
+
+
+@contextmanager
+def hub_errors(name: str) -> Iterator[None]:
+    """Convert errors of the library and the network to a MolsliceError that names `name`."""
+    try:
+        yield
+    except MolsliceError:
+        raise
+    except Exception as error:  # noqa: BLE001 - errors of the library and of its network have no common base
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise MolsliceError(f"cannot download {name} from the Hugging Face Hub: {reason}") from error
+
+
+def keep_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` create a file under a temporary name, and rename it when it is complete.
+
+    Raises:
+        MolsliceError: the file cannot be written.
+    """
+    with atomic_path(path) as part:
+        write(part)

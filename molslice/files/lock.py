@@ -1,0 +1,85 @@
+"""Keep a folder to one process at a time.
+
+The lock is a file in the folder that holds its process. The system releases it when that process ends, by
+whatever signal, so that a dead process never blocks the folder.
+"""
+
+import contextlib
+import errno
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from molslice.files.atomic import UnwritableError
+from molslice.files.owner import Owner
+from molslice.types import MolsliceError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+__all__ = ["LOCK", "lock_folder"]
+
+LOCK = ".lock"
+TAKEN = (errno.EAGAIN, errno.EACCES)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which must exist, until the block ends.
+
+    Raises:
+        MolsliceError: another process holds it; the message names that process.
+        UnwritableError: the folder cannot be written.
+    """
+    path = folder / LOCK
+    descriptor = _acquire(path)
+    try:
+        text = f"{Owner.current()} {platform.node()} {datetime.now():%Y-%m-%d %H:%M:%S}\n"
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, text.encode(), 0)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()  # before it is released: whoever waits for this file notices that it is gone
+        os.close(descriptor)
+
+
+def _acquire(path: Path) -> int:
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UnwritableError(error.errno, error.strerror, str(path.parent)) from error
+        try:
+            _lock(descriptor, path)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # its holder has removed it in the meantime
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    holder = os.pread(descriptor, 1000, 0).decode(errors="replace").split()
+    taken = False
+    if fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:  # another reason: a file system without locks
+            taken = error.errno in TAKEN
+    owner = Owner.parse(holder[0]) if holder else None
+    if taken or (owner is not None and owner.is_local and not owner.has_ended):
+        who = "another process"
+        if owner is not None:
+            who = f"process {owner.pid} on {holder[1]} since {' '.join(holder[2:])}"
+        raise MolsliceError(
+            f"{path.parent} is in use by {who}; wait until it has ended, or choose another folder"
+        )

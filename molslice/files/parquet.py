@@ -1,0 +1,54 @@
+"""Read columns of Parquet files with pyarrow; errors name the file."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+__all__ = ["open_parquet", "read_parquet"]
+
+BATCH_ROWS = 1024
+
+
+@contextmanager
+def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
+    """Open a file as pyarrow's ParquetFile and check that it has these columns.
+
+    Raises:
+        MolsliceError: pyarrow is not installed, missing file or column, or (also while reading) damaged file.
+    """
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise MolsliceError(
+            f"{path} needs the library pyarrow, which comes with the extras text and images: "
+            "pip install 'molslice[text]'"
+        ) from error
+    if not path.is_file():
+        raise MolsliceError(f"no such file: {path}")
+    try:
+        with ParquetFile(path, page_checksum_verification=True) as file:
+            names = file.schema_arrow.names
+            for column in columns:
+                if column not in names:
+                    raise MolsliceError(f"{path} has no column {column!r}; {near_names(column, names)}")
+            yield file
+    except (OSError, ArrowException, UnicodeDecodeError) as error:
+        raise MolsliceError(f"cannot read {path} as Parquet: {' '.join(str(error).split())}") from error
+
+
+def read_parquet(
+    path: Path, columns: Sequence[str], *, batch_rows: int = BATCH_ROWS
+) -> Iterator[dict[str, list[Any]]]:
+    """Yield the values of some columns, at most `batch_rows` rows at a time.
+
+    Raises:
+        MolsliceError: as `open_parquet`.
+    """
+    with open_parquet(path, columns) as file:
+        for batch in file.iter_batches(batch_size=batch_rows, columns=list(columns)):
+            yield batch.to_pydict()

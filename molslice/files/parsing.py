@@ -1,0 +1,169 @@
+"""YAML and JSON text to plain values, in bounded time and memory."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
+
+from molslice.types import MolsliceError
+
+__all__ = ["parse_json", "parse_yaml", "read_json_object"]
+
+MAX_DEPTH = 50  # levels of lists and mappings
+MAX_VALUES = 100_000  # after aliases are expanded
+MAX_BITS = 64  # of a whole number: Python does not print much larger ones
+TAG = "tag:yaml.org,2002:"
+TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
+
+
+def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401
+    """Read one YAML document of mappings, lists, text, numbers, true, false and null.
+
+    A date is text. Anchors, aliases and merge keys (`<<: *anchor`) are expanded.
+
+    Args:
+        text: the document.
+        source: what messages call it.
+
+    Raises:
+        MolsliceError: not YAML, a key given twice, another type of value, more than 50 levels, more than
+            100,000 values, or a whole number of more than 64 bits.
+    """
+    try:
+        return yaml.load(text, Loader=_BoundedLoader)  # noqa: S506
+    except yaml.YAMLError as error:
+        raise MolsliceError(f"cannot read {source} as YAML: {_reason(error)}") from error
+    except ValueError as error:  # a number that Python refuses
+        raise MolsliceError(f"cannot read {source} as YAML: {error}") from error
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{error.problem}, line {mark.line + 1}, column {mark.column + 1}"
+    return " ".join(str(error).split())
+
+
+def parse_json(text: str | bytes, source: str) -> Any:  # noqa: ANN401
+    """Read one JSON document.
+
+    Args:
+        text: the document; bytes are UTF-8.
+        source: what messages call it.
+
+    Raises:
+        MolsliceError: not JSON, or too deeply nested.
+    """
+    try:
+        return _decode(text)
+    except (ValueError, RecursionError) as error:
+        raise MolsliceError(f"cannot read {source} as JSON: {error}") from error
+
+
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        MolsliceError: the file cannot be read, is not JSON, too deeply nested, or not an object.
+    """
+    try:
+        content = _decode(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise MolsliceError(f"cannot read {file}: {error}") from error
+    if not isinstance(content, dict):
+        raise MolsliceError(f"cannot read {file}: it does not hold a JSON object")
+    return content
+
+
+def _decode(text: str | bytes) -> Any:  # noqa: ANN401
+    value = json.loads(text)
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for item in level for child in _items(item)]
+    if level:
+        raise ValueError(f"more than {MAX_DEPTH} levels")
+    return value
+
+
+def _items(value: Any) -> Iterable[Any]:  # noqa: ANN401
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """YAML in which keys are unique and aliases cannot grow without bound.
+
+    The size of every node is counted when it is composed, before anything is built from it.
+    """
+
+    yaml_constructors = {
+        None: yaml.SafeLoader.yaml_constructors[None],
+        **{TAG + name: yaml.SafeLoader.yaml_constructors[TAG + name] for name in TYPES},
+    }
+    yaml_implicit_resolvers = {
+        mark: [(tag, pattern) for tag, pattern in resolvers if tag not in (TAG + "timestamp", TAG + "value")]
+        for mark, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._level = 0
+        self._sizes: dict[yaml.Node, tuple[int, int]] = {}  # values and levels of each composed node
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
+        """Compose one node; refuse one that is too large, too deep, or inside itself."""
+        is_alias = self.check_event(yaml.AliasEvent)
+        self._level += 1
+        self._check(self._level, MAX_DEPTH, "levels", self.peek_event())
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        if node is None or node in self._sizes:
+            return node
+        if is_alias:
+            raise ComposerError(None, None, "an alias refers to a value that contains it", node.start_mark)
+        values, levels = 1, 1
+        for child in _children(node):
+            values += self._sizes[child][0]
+            levels = max(levels, 1 + self._sizes[child][1])
+        self._check(values, MAX_VALUES, "values", node)
+        self._check(levels, MAX_DEPTH, "levels", node)
+        self._sizes[node] = values, levels
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:  # noqa: ANN401
+        """Compose a mapping; refuse a key that is given twice."""
+        node = super().compose_mapping_node(anchor)
+        keys = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != TAG + "merge":
+                if key.value in keys:
+                    raise ComposerError(None, None, f"key {key.value!r} is given twice", key.start_mark)
+                keys.add(key.value)
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Build a whole number of at most 64 bits."""
+        value = super().construct_yaml_int(node)
+        if value.bit_length() > MAX_BITS:
+            raise ConstructorError(
+                None, None, f"a whole number of more than {MAX_BITS} bits", node.start_mark
+            )
+        return value
+
+    def _check(self, found: int, bound: int, unit: str, place: yaml.Node | yaml.Event) -> None:
+        if found > bound:
+            raise ComposerError(None, None, f"more than {bound:,} {unit}", place.start_mark)
+
+
+_BoundedLoader.add_constructor(TAG + "int", _BoundedLoader.construct_yaml_int)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []

@@ -1,0 +1,116 @@
+"""Columns of a table, whatever its format: CSV, TSV, JSON lines or Parquet."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from molslice.files.lines import read_lines
+from molslice.files.parquet import read_parquet
+from molslice.files.tables import place_of, read_columns
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+__all__ = ["Records", "read_json_lines", "read_records"]
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+CHOICES = ".csv, .tsv, .jsonl (also compressed with gzip) or .parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Some columns of a table.
+
+    Attributes:
+        path: the file.
+        columns: the cells of each column, by its name: text of CSV and TSV, where the cells of a row that
+            cannot be read are `Unreadable`; the values as they are of the other formats.
+        lines: the line of each row; empty for a format without lines.
+    """
+
+    path: Path
+    columns: Mapping[str, list[Any]]
+    lines: Sequence[int] = ()
+
+    def where(self, row: int) -> str:
+        """File, row and line of a row in messages."""
+        return place_of(self.path, row + 1, self.lines[row] if self.lines else None)
+
+    def texts(self, column: str) -> list[str]:
+        """The cells of a column as text; a missing one is empty.
+
+        Raises:
+            MolsliceError: a cell that holds several values, or bytes; names its place and column.
+        """
+        return [self.text_of(value, row, column) for row, value in enumerate(self.columns[column])]
+
+    def text_of(self, value: object, row: int, column: str) -> str:
+        """One value of a row as text, as `texts`."""
+        if value is None or isinstance(value, str):
+            return "" if value is None else value
+        if isinstance(value, int | float):
+            return str(value)
+        shown = f"{str(value)[:40]!r} is not a text or number"
+        raise MolsliceError(f"{self.where(row)}, column {column!r}: {shown}")
+
+
+def read_records(path: Path, columns: Sequence[str]) -> Records:
+    """Read some columns of a table.
+
+    Raises:
+        MolsliceError: another ending, a missing file or column, a file that is damaged or has no rows; names
+            file, line and column.
+    """
+    name = path.name.lower().removesuffix(".gz")
+    ending = Path(name).suffix
+    if ending in DELIMITERS:
+        found = _read_delimited(path, columns, DELIMITERS[ending])
+    elif ending == ".jsonl":
+        found = read_json_lines(path, columns)
+    elif ending == ".parquet":
+        cells: dict[str, list[Any]] = {column: [] for column in columns}
+        for rows in read_parquet(path, columns):
+            for column in columns:
+                cells[column] += rows[column]
+        found = Records(path, cells)
+    else:
+        raise MolsliceError(f"{path} is not a table of a known format: {CHOICES}")
+    if not found.columns[columns[0]]:
+        raise MolsliceError(f"{path} has no rows")
+    return found
+
+
+def _read_delimited(path: Path, columns: Sequence[str], delimiter: str) -> Records:
+    cells: dict[str, list[Any]] = {column: [] for column in columns}
+    lines: list[int] = []
+    for chunk in read_columns(path, columns, delimiter=delimiter):
+        lines += chunk.lines
+        for column in columns:
+            cells[column] += chunk[column]
+    return Records(path, cells, lines)
+
+
+def read_json_lines(path: Path, columns: Sequence[str]) -> Records:
+    """Read some keys of each line's object; blank lines are skipped.
+
+    Raises:
+        MolsliceError: a line that is not JSON, not an object, or lacks a key; names file, line and key.
+    """
+    found: dict[str, list[Any]] = {column: [] for column in columns}
+    lines: list[int] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise MolsliceError(f"{path}, line {number} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise MolsliceError(f"{path}, line {number} is not an object: {str(record)[:40]!r}")
+        for column in columns:
+            if column not in record:
+                raise MolsliceError(f"{path}, line {number} has no {column!r}; {near_names(column, record)}")
+            found[column].append(record[column])
+        lines.append(number)
+    return Records(path, found, lines)

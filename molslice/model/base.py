@@ -1,0 +1,111 @@
+"""The interface of a model's spec: the options of a model in a configuration, and how to build it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from torch import nn
+
+from molslice.types import DataSpec, MolsliceError
+
+Tokens = Literal["molecules", "ids", "values", "steps"]
+MAX_LAYERS = 10_000  # the bounds refuse a mistyped size before a model is built from it
+MAX_SIZE = 10_000_000
+SIZES = ("num_layers", "dim", "ffn_dim", "num_heads")
+RATES = ("dropout", "attention_dropout")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionChoice:
+    """The choice of an attention in a configuration.
+
+    Attributes:
+        name: configuration name of the attention.
+        pair_bias: the mode of the pair bias; None for the preferred mode of the attention.
+        options: the attention's own options by name.
+    """
+
+    name: str = "softmax"
+    pair_bias: Literal["none", "logits", "mix"] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ModelSpec(ABC):
+    """Base class of specs, the options of a model in a configuration.
+
+    A subclass is a frozen dataclass in the file of its model.
+
+    Attributes:
+        takes: supported kinds of data, values of `DataSpec.tokens`.
+        name: configuration name of the model, equal to the name of its file.
+    """
+
+    __slots__ = ()
+
+    takes: ClassVar[tuple[Tokens, ...]]
+    name: str
+
+    @property
+    @abstractmethod
+    def size_label(self) -> str:
+        """Short label of layers and width, such as `12x768`."""
+
+    @abstractmethod
+    def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:
+        """Construct the module, whose `forward` takes a batch and returns a `ModelOutput`.
+
+        Raises:
+            MolsliceError: the model does not support the data or the attention.
+        """
+
+    def check_sizes(self, names: tuple[str, ...]) -> None:
+        """Raise an error for sizes below one and absurd ones; None is a size that is not set."""
+        for name in names:
+            value = getattr(self, name)
+            most = MAX_LAYERS if name in ("num_layers", "depths") else MAX_SIZE
+            for size in value if isinstance(value, tuple) else (value,):
+                if size is not None and not 1 <= size <= most:
+                    raise MolsliceError(f"model.{name} must be at least 1 and at most {most:,}, got {size}")
+
+    def check_rates(self, names: tuple[str, ...] = RATES) -> None:
+        """Raise an error for dropout rates outside of [0, 1)."""
+        for rate in names:
+            if not 0.0 <= getattr(self, rate) < 1.0:
+                raise MolsliceError(f"model.{rate} must be in [0, 1), got {getattr(self, rate)}")
+
+
+class OneEncoderSpec(ModelSpec):
+    """The spec of a model with one encoder.
+
+    Attributes:
+        num_layers: number of layers of the encoder. A size may be None until a preset sets it.
+        dim: width of the tokens.
+        ffn_dim: hidden width of the feed-forward network.
+        num_heads: number of heads of the attention.
+        dropout: dropout rate of tokens.
+        attention_dropout: dropout rate in the attention.
+        norm: whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
+        activation_checkpointing: recompute layers in the backward pass to save memory.
+    """
+
+    __slots__ = ()
+
+    num_layers: int | None
+    dim: int | None
+    ffn_dim: int | None
+    num_heads: int | None
+    dropout: float
+    attention_dropout: float
+    norm: Literal["pre", "post"]
+    activation_checkpointing: bool
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token depends only on itself and tokens before it."""
+        return False
+
+    @property
+    def size_label(self) -> str:
+        """Layers and width, such as `12x768`."""
+        return f"{self.num_layers}x{self.dim}"

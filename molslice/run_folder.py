@@ -1,0 +1,329 @@
+"""The run folder: the names of its files, and the trained model in it.
+
+`model.safetensors` holds the weights and, as text in its metadata, the targets and the configuration, which
+is all that is needed to use the model. Nothing in the file can run code.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from molslice.config import RunConfig, config_from_mapping, config_to_mapping
+from molslice.files.atomic import write_atomically
+from molslice.files.parsing import parse_json, read_json_object
+from molslice.model import build_model
+from molslice.tasks.targets import TargetInfo
+from molslice.types import DataSpec, MolsliceError
+
+MODEL = "model.safetensors"
+CONFIG = "config.yaml"
+METRICS = "metrics.csv"
+SUMMARY = "summary.json"
+DATA = "data.json"  # checksums of the data, to detect changes
+CHECKPOINTS = "checkpoints"
+LAST_CHECKPOINT = "checkpoints/last.ckpt"
+TENSORBOARD = "tensorboard"
+
+SUMMARY_KINDS: dict[str, Any] = {
+    "metric": str,
+    "units": dict,
+    "train": dict,
+    "valid": dict,
+    "test": dict,
+    "noun": str,
+    "seed": int,
+    **dict.fromkeys(("parameters", "parameters_without_embeddings", "steps", "max_steps"), int),
+    **dict.fromkeys(("epochs", "seconds", "rows_per_second"), int | float),
+}
+FORMAT = "molslice-1"
+UNQUESTIONED = 1 << 20  # smaller sizes are not compared with the weights
+LARGEST_BUFFERS = 1 << 31  # limit of a model's buffers in bytes
+UNFIT = (  # errors of building a model from a forged description
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """A trained model and its description.
+
+    Attributes:
+        model: The model in evaluation mode.
+        config: The configuration of its training.
+        targets: The description of its targets.
+        data: The description of its data.
+        summary: The content of `summary.json`; None if the run is not finished.
+        metadata: Other metadata of the weights; see `Dataset.metadata`.
+    """
+
+    model: nn.Module
+    config: RunConfig
+    targets: TargetInfo
+    data: DataSpec
+    summary: dict[str, Any] | None
+    metadata: dict[str, Any]
+
+
+def write_model(
+    path: Path,
+    model_state: Mapping[str, Tensor],
+    info: TargetInfo,
+    data: DataSpec,
+    config: RunConfig,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write `model.safetensors` atomically.
+
+    Args:
+        path: The run folder.
+        model_state: The weights.
+        info: The description of the targets.
+        data: The description of the data.
+        config: The configuration.
+        extra: Other metadata, as JSON types.
+
+    Raises:
+        MolsliceError: The file cannot be written.
+    """
+    about = {
+        **(extra or {}),
+        "format": FORMAT,
+        "targets": info.to_mapping(),
+        "data": asdict(data),
+        "config": config_to_mapping(config),
+    }
+    # one entry, because safetensors writes several in random order and equal models should be equal files
+    metadata = {"molslice": json.dumps(about)}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model_state.items()}
+    write_atomically(path / MODEL, save(tensors, metadata))
+
+
+def read_run(path: str | Path) -> LoadedRun:
+    """Read the trained model of a run folder or of its `model.safetensors`.
+
+    Raises:
+        MolsliceError: The path is not a run folder, or a file in it is damaged or does not fit.
+    """
+    given = Path(path)
+    file = given if given.is_file() else given / MODEL
+    if not file.is_file():
+        if not given.exists():
+            raise MolsliceError(f"{given} does not exist; a model is a run folder with {MODEL} in it")
+        started = (given / CONFIG).is_file()
+        hint = "its training has not reached the first validation" if started else f"it holds no {MODEL}"
+        raise MolsliceError(f"{given} is not a finished run folder: {hint}")
+    state, metadata = _read_safetensors(file)
+    about = _read_about(metadata, file)
+    try:
+        loaded = _build(about, state, file)
+    except MolsliceError:
+        raise
+    except UNFIT as error:
+        reason = " ".join(str(error).split())[:300]
+        raise MolsliceError(f"{file} does not describe a model: {type(error).__name__}: {reason}") from error
+    finished = (file.parent / SUMMARY).is_file()
+    return replace(loaded, summary=read_json_object(file.parent / SUMMARY) if finished else None)
+
+
+def _build(about: dict[str, Any], state: dict[str, Tensor], file: Path) -> LoadedRun:
+    targets = TargetInfo.from_mapping(about["targets"])
+    config = config_from_mapping(about["config"], source=f"configuration in {file}")
+    data = _read_spec(about.get("data", {"num_outputs": len(targets.names)}), file)
+    _check_outputs(targets, data, file)
+    _check_sizes(config, data, state, file)
+    _check_fit(_skeleton(config, data, file), state, file)
+    _check_finite(state, file)
+    with float32_defaults(), own_random_state():
+        model = build_model(config.model, config.attention, data)
+        model.load_state_dict(state)
+    known = ("format", "targets", "data", "config")
+    metadata = {key: value for key, value in about.items() if key not in known}
+    return LoadedRun(model.eval(), config, targets, data, None, metadata)
+
+
+@contextmanager
+def float32_defaults() -> Iterator[None]:
+    """Make new tensors in float32 on the CPU; restore the caller's defaults afterwards.
+
+    A default that is already as needed is not set again, because the default dtype is shared by all threads.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(mode=False))  # new tensors may be differentiated later
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if (dtype := torch.get_default_dtype()) != torch.float32:
+            torch.set_default_dtype(torch.float32)
+            stack.callback(torch.set_default_dtype, dtype)
+        yield
+
+
+@contextmanager
+def own_random_state() -> Iterator[None]:
+    """Draw from seed 0 of torch's CPU generator; restore the caller's state afterwards."""
+    state = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(0)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
+
+
+def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            names = opened.keys()
+            return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+
+
+def _read_about(metadata: dict[str, str], file: Path) -> dict[str, Any]:
+    about = parse_json(metadata.get("molslice", "null"), f"the description in {file}")
+    if not isinstance(about, dict) or not {"format", "targets", "config"} <= about.keys():
+        raise MolsliceError(f"{file} is a safetensors file, but not one that molslice wrote")
+    if about["format"] != FORMAT:
+        raise MolsliceError(f"{file} has format {about['format']!r}, but this version reads {FORMAT!r}")
+    return about
+
+
+def _read_spec(mapping: Any, file: Path) -> DataSpec:  # noqa: ANN401
+    try:
+        values = dict(mapping)
+        kinds = {"tokens": str, "vocabulary": str, "paired": bool, "statistics": dict, "grid": list}
+        for key, value in values.items():
+            if value is not None and type(value) is not kinds.get(key, int):
+                raise TypeError(f"{key} is {value!r:.80}")
+        if values.get("grid") is not None:  # JSON turns tuples into lists
+            rows, columns = values["grid"]
+            values["grid"] = int(rows), int(columns)
+        if "statistics" in values:
+            found = {name: tuple(map(float, part)) for name, part in values["statistics"].items()}
+            if not np.isfinite([number for part in found.values() for number in part]).all():
+                raise ValueError("statistics that are not finite")
+            values["statistics"] = found
+        return DataSpec(**values)
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
+        raise MolsliceError(f"cannot read the description of the data in {file}: {error}") from error
+
+
+def _check_outputs(targets: TargetInfo, data: DataSpec, file: Path) -> None:
+    """Check the number of outputs and the kind of targets."""
+    if data.tokens == "molecules" and targets.kind not in ("regression", "classification"):
+        raise MolsliceError(f"{file}: targets of molecules cannot be of kind {targets.kind}")
+    if targets.kind in ("regression", "classification", "multiclass"):
+        expected = len(targets.classes) or len(targets.names)
+        if data.num_outputs != expected:
+            raise MolsliceError(f"{file}: {data.num_outputs} outputs for {expected} targets or classes")
+
+
+def _check_sizes(config: RunConfig, data: DataSpec, state: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse sizes that the weights cannot have, before a loop or an allocation of that size."""
+    sections = config_to_mapping(config)
+    depths = sections["model"].get("depths") or [sections["model"].get("num_layers") or 0]
+    if sum(depths) > len(state):
+        raise MolsliceError(f"{file} asks for {sum(depths)} layers and holds {len(state)} tensors")
+    largest = max(UNQUESTIONED, *(size for tensor in state.values() for size in tensor.shape))
+    described = {name: sections[name] for name in ("model", "attention")} | {"data": asdict(data)}
+    for key, number in _whole_numbers(described, ""):
+        if number > largest and not key.endswith(".seed"):
+            raise MolsliceError(f"{file}: {key} is {number}, more than any size of its weights ({largest})")
+
+
+def _whole_numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:  # noqa: ANN401
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _whole_numbers(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _whole_numbers(item, path)
+    elif type(value) is int:
+        yield path, value
+
+
+def _skeleton(config: RunConfig, data: DataSpec, file: Path) -> nn.Module | None:
+    """Build the model without memory for its tensors; None if it cannot be built without memory."""
+    try:
+        with float32_defaults(), own_random_state(), torch.device("meta"):
+            model = build_model(config.model, config.attention, data)
+    except RuntimeError as error:
+        if "meta" in str(error):
+            return None
+        raise
+    size = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    if size > LARGEST_BUFFERS:
+        raise MolsliceError(f"{file} asks for tables of {size} bytes, more than {LARGEST_BUFFERS}")
+    return model
+
+
+def _check_fit(model: nn.Module | None, state: Mapping[str, Tensor], file: Path) -> None:
+    if model is None:
+        return
+    own = model.state_dict()
+    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    both = sorted(own.keys() & state.keys())
+    shapes = [
+        f"{name} {list(state[name].shape)} instead of {list(own[name].shape)}"
+        for name in both
+        if own[name].shape != state[name].shape
+    ]
+    types = [
+        f"{name} {state[name].dtype} instead of {own[name].dtype}"
+        for name in both
+        if own[name].dtype != state[name].dtype
+    ]
+    found = (
+        ("missing", missing),
+        ("unexpected", unexpected),
+        ("of another shape", shapes),
+        ("of another type", types),
+    )
+    faults = [
+        f"{len(names)} {label} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+        for label, names in found
+        if names
+    ]
+    if faults:
+        raise MolsliceError(f"weights in {file} do not fit its configuration: {'; '.join(faults)}")
+
+
+def _check_finite(state: Mapping[str, Tensor], file: Path) -> None:
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise MolsliceError(f"the weights {name} in {file} are not finite: the model cannot predict")
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """Read `summary.json` of a finished run. Missing values are not checked here.
+
+    Raises:
+        MolsliceError: The file cannot be read, or a value has a wrong type.
+    """
+    summary = read_json_object(run / SUMMARY)
+    wrong = [
+        key
+        for key, kind in SUMMARY_KINDS.items()
+        if key in summary and (not isinstance(summary[key], kind) or isinstance(summary[key], bool))
+    ]
+    for split in ("train", "valid", "test"):
+        errors = None if wrong else summary.get(split, {}).get(summary.get("metric"))
+        if not isinstance(errors, dict | None):
+            wrong.append(split)
+    if wrong:
+        raise MolsliceError(f"cannot read {run / SUMMARY}: {wrong[0]} is {summary[wrong[0]]!r:.80}")
+    return summary

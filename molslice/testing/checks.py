@@ -1,0 +1,296 @@
+"""Checks of values and gradients that every attention must pass, one function per requirement.
+
+Each takes a `Subject` and raises AssertionError. The checks of traits are in `promises.py`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from molslice.attention import Attention
+from molslice.attention.references import apply_reference
+from molslice.testing.subjects import Inputs, Subject
+from molslice.types import AttentionOutput, MolsliceError, TokenContext
+
+LENGTHS = (6, 3, 1)
+PADDINGS = [(6, 0.0, False), (8, torch.nan, False), (11, torch.inf, True), (15, 1e30, True)]
+
+
+Forward = Callable[[Tensor, TokenContext], AttentionOutput]
+
+
+class Run(NamedTuple):
+    """The output of an attention and the gradients of a fixed loss.
+
+    Attributes:
+        output: the output of the attention.
+        by_tokens: gradient by the tokens [B, N, D].
+        by_parameters: gradient by each parameter.
+        by_bias: gradient by the pair bias [B, H, N, N], or None.
+        by_memory: gradient by the memory [B, M, D], or None.
+    """
+
+    output: AttentionOutput
+    by_tokens: Tensor
+    by_parameters: list[Tensor]
+    by_bias: Tensor | None
+    by_memory: Tensor | None
+
+    def gradients(self) -> list[Tensor]:
+        """List all gradients."""
+        others = [self.by_bias, self.by_memory]
+        return [self.by_tokens, *self.by_parameters, *(x for x in others if x is not None)]
+
+
+@contextmanager
+def refusal(word: str) -> Iterator[None]:
+    """Expect a MolsliceError whose message contains `word`."""
+    try:
+        yield
+    except MolsliceError as error:
+        if word not in str(error):
+            raise AssertionError(f"expected {word!r} in the error message, got: {error}") from error
+    else:
+        raise AssertionError(f"expected a MolsliceError with {word!r}, but none was raised")
+
+
+def run(
+    attention: Attention,
+    tokens: Tensor,
+    context: TokenContext,
+    places: list[Tensor],
+    forward: Forward | None = None,
+) -> Run:
+    """Compute output, penalty and the gradients by tokens, parameters, pair bias and memory.
+
+    `forward` replaces the attention.
+    """
+    tokens = tokens.clone().requires_grad_()
+    bias, memory = (
+        None if x is None else x.clone().requires_grad_() for x in (context.pair_bias, context.memory)
+    )
+    output = (forward or attention)(tokens, replace(context, pair_bias=bias, memory=memory))
+    loss = output.tokens.new_zeros(())
+    for b, place in enumerate(places):
+        weights = torch.linspace(-1, 2, len(place) * tokens.shape[-1])
+        loss = loss + (output.tokens[b, place].flatten() * weights).sum()
+    loss = loss if output.penalty is None else loss + output.penalty
+    given = [x for x in (bias, memory) if x is not None]
+    leaves = [tokens, *given, *attention.parameters()]
+    by = list(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+    by_given = dict(zip(map(id, given), by[1:], strict=False))
+    parameters = by[1 + len(given) :]
+    return Run(output, by[0], parameters, by_given.get(id(bias)), by_given.get(id(memory)))
+
+
+def at_places(output: Tensor, places: list[Tensor]) -> Tensor:
+    """Return the rows of the real tokens."""
+    return torch.cat([output[b, place] for b, place in enumerate(places)])
+
+
+def close(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-9) -> None:
+    """Assert that both are finite and equal up to rounding."""
+    assert torch.isfinite(found).all(), f"{what} is not finite"
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, msg=lambda m: f"{what}: {m}")
+
+
+def check_padding(subject: Subject) -> None:
+    """The result is zero at padding and does not depend on its amount, place or content."""
+    attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)
+    expected = None
+    for length, garbage, scattered in PADDINGS:
+        tokens, context, places = inputs.batch(subject.spec, length, garbage, scattered)
+        output = attention(tokens, context)
+        found = at_places(output.tokens, places)
+        expected = found if expected is None else expected
+        close(found, expected, f"the result with {length} tokens, {garbage} at padding")
+        assert not output.tokens[~context.token_mask].any(), "the result is not zero at padding"
+
+
+def check_padding_gradient(subject: Subject) -> None:
+    """Gradients are zero at padding, and elsewhere equal to those without padding."""
+    attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)
+    expected = None
+    for length, garbage, scattered in PADDINGS:
+        tokens, context, places = inputs.batch(subject.spec, length, garbage, scattered)
+        result = run(attention, tokens, context, places)
+        assert not result.by_tokens[~context.token_mask].any(), (
+            "the gradient by tokens is not zero at padding"
+        )
+        found = [at_places(result.by_tokens, places), *result.by_parameters]
+        if result.by_bias is not None:
+            pairs = context.token_mask[:, None, :, None] & context.token_mask[:, None, None, :]
+            outside = result.by_bias.masked_fill(pairs, 0.0)
+            assert not outside.any(), "the gradient by the pair bias is not zero at padding"
+            found += [result.by_bias[b][:, place][:, :, place] for b, place in enumerate(places)]
+        if result.by_memory is not None:
+            mask = context.memory_mask
+            assert mask is not None
+            assert not result.by_memory[~mask].any(), "the gradient by the memory is not zero at padding"
+            found.append(result.by_memory[mask])
+        expected = found if expected is None else expected
+        for one, other in zip(found, expected, strict=True):
+            close(one, other, f"a gradient with {length} tokens, {garbage} at padding")
+
+
+def check_all_real(subject: Subject) -> None:
+    """`all_real` does not change the result of a batch without padding."""
+    attention = subject.attention()
+    tokens, context, places = Inputs.draw(6, 6).batch(subject.spec)
+    expected = run(attention, tokens, context, places)
+    found = run(attention, tokens, replace(context, all_real=True), places)
+    close(found.output.tokens, expected.output.tokens, "the result with all_real")
+    for one, other in zip(found.gradients(), expected.gradients(), strict=True):
+        close(one, other, "a gradient with all_real")
+
+
+def check_batch_mates(subject: Subject) -> None:
+    """A sequence gives the same result alone and in a batch."""
+    attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)
+    tokens, context, places = inputs.batch(subject.spec)
+    together = attention(tokens, context)
+    for b, place in enumerate(places):
+        alone = inputs.only(b).batch(subject.spec)
+        close(together.tokens[b, place], attention(*alone[:2]).tokens[0], f"sequence {b} in a batch")
+
+
+def check_penalty(subject: Subject) -> None:
+    """A penalty is the mean over the sequences, without padding and sequences without tokens."""
+    attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)
+    penalty = attention(*inputs.batch(subject.spec)[:2]).penalty
+    if penalty is None:
+        return
+    assert penalty.ndim == 0
+    assert penalty.requires_grad, "the penalty has no gradient"
+    alone = [attention(*inputs.only(b).batch(subject.spec)[:2]).penalty for b in range(len(LENGTHS))]
+    close(penalty, torch.stack(alone).mean(), "the penalty of a batch")
+    with_empty = Inputs.draw(*LENGTHS, 0)  # the same sequences and an empty one
+    with_empty = replace(inputs, **{k: [*v, getattr(with_empty, k)[-1]] for k, v in vars(inputs).items()})
+    for length, garbage, scattered in PADDINGS:
+        tokens, context, _ = with_empty.batch(subject.spec, length, garbage, scattered)
+        close(attention(tokens, context).penalty, penalty, f"the penalty with {length} tokens")
+
+
+def check_every_parameter_trained(subject: Subject) -> None:
+    """Each entry of each parameter gets a gradient, except for those that a softmax cancels."""
+    attention = subject.attention()
+    # Only a sequence of max_tokens uses all entries of parameters that depend on the length.
+    longest = (subject.spec.max_tokens or 6) - 2 * subject.spec.cross  # a memory is two longer
+    tokens, context, places = Inputs.draw(longest, 5, longest, 4).batch(subject.spec)
+    gradients = run(attention, tokens, context, places).by_parameters
+    for (name, _), gradient in zip(attention.named_parameters(), gradients, strict=True):
+        largest, smallest = gradient.abs().max().item(), gradient.abs().min().item()
+        if name in subject.cancelled:
+            assert largest < 1e-12, f"{name} is listed as cancelled, but has a gradient"
+        elif subject.spec.causal and attention.traits.fixed_length:
+            # A table over positions also has entries for future tokens, which the causal form does not use.
+            assert largest > 1e-12, f"{name} has no gradient"
+        else:
+            assert smallest > 1e-12, f"{name} has entries without gradient"
+
+
+def check_one_token(subject: Subject) -> None:
+    """A sequence of one token gives the reference result and finite gradients."""
+    attention = subject.attention()
+    for batch in (Inputs.draw(1), Inputs.draw(1, 1, 1)):
+        tokens, context, places = batch.batch(subject.spec)
+        result = run(attention, tokens, context, places)
+        if subject.reference is not None:
+            expected = apply_reference(subject.reference, attention, tokens, context).tokens
+            close(result.output.tokens, expected, "the result for one token")
+        assert torch.isfinite(result.output.tokens).all(), "the result for one token is not finite"
+        for gradient in result.gradients():
+            assert torch.isfinite(gradient).all(), "a gradient for one token is not finite"
+
+
+def check_empty_sequence(subject: Subject) -> None:
+    """A sequence without tokens gives zeros and finite gradients, and does not affect the others."""
+    attention = subject.attention()
+    inputs = Inputs.draw(4, 0)
+    for garbage in (0.0, torch.nan):
+        tokens, context, places = inputs.batch(subject.spec, 5, garbage)
+        result = run(attention, tokens, context, places)
+        output = result.output
+        assert not output.tokens[1].any(), "the result of an empty sequence is not zero"
+        alone = inputs.only(0).batch(subject.spec)
+        close(
+            output.tokens[0, :4], attention(*alone[:2]).tokens[0], "a sequence in a batch with an empty one"
+        )
+        for gradient in result.gradients():
+            assert torch.isfinite(gradient).all(), "a gradient beside an empty sequence is not finite"
+
+
+def check_reference(subject: Subject) -> None:
+    """The fast form equals the reference in value, penalty, carry and all gradients."""
+    reference = subject.reference
+    if reference is None:
+        return
+    attention, inputs = subject.attention(), Inputs.draw(7, 2, 1)
+    tokens, context, places = inputs.batch(subject.spec)
+
+    def slow(tokens: Tensor, context: TokenContext) -> AttentionOutput:
+        return apply_reference(reference, attention, tokens, context)
+
+    carry = attention(tokens, context).carry
+    for below in [None] if carry is None else [None, carry.detach().flip(1)]:
+        found = run(attention, tokens, context.with_carry(below), places)
+        expected = run(attention, tokens, context.with_carry(below), places, slow)
+        close(found.output.tokens, expected.output.tokens, "the result, compared with the reference")
+        for part in ("penalty", "carry"):
+            one, other = getattr(found.output, part), getattr(expected.output, part)
+            assert (one is None) == (other is None), f"only one has a {part}"
+            if one is not None:
+                close(one, other, f"the {part}, compared with the reference")
+        for one, other in zip(found.gradients(), expected.gradients(), strict=True):
+            close(one, other, "a gradient, compared with the reference")
+
+
+def check_evaluation(subject: Subject) -> None:
+    """Evaluation is deterministic: no dropout, and no draw from the global generator."""
+    tokens, context, _ = Inputs.draw(*LENGTHS).batch(subject.spec)
+    plain, dropping = subject.attention(), subject.attention(dropout=0.5)
+    state = torch.get_rng_state()
+    expected = plain(tokens, context).tokens
+    close(plain(tokens, context).tokens, expected, "the second call", tolerance=0.0)
+    close(dropping(tokens, context).tokens, expected, "evaluation with dropout", tolerance=0.0)
+    assert torch.equal(torch.get_rng_state(), state), "evaluation draws random numbers"
+    close(plain.train()(tokens, context).tokens, expected, "training without dropout")
+
+
+def check_steps(subject: Subject) -> None:
+    """Steps give the results of the causal form; if recurrent, with a state of constant size.
+
+    `init_state` of an attention without steps, not causal or with a pair bias raises an error.
+    """
+    attention = subject.attention()
+    traits, spec = attention.traits, attention.spec
+    assert attention.has_steps or not traits.recurrent, "traits.recurrent is true, but there are no steps"
+    assert traits.causal or not attention.has_steps, "there are steps, but no causal form"
+    if not (attention.has_steps and spec.causal and spec.pair_bias_mode == "none"):
+        with refusal("steps"):
+            attention.init_state(2)
+        return
+    tokens, context, _ = Inputs.draw(9, 9).batch(spec)
+    expected = attention(tokens, context).tokens
+    states = [attention.init_state(2)]
+    for place in range(9):
+        found, following = attention.step(tokens[:, place], states[-1])
+        close(found, expected[:, place], f"the result of step {place}")
+        states.append(following)
+    again, _ = attention.step(tokens[:, 4], states[4])  # a step does not change its input state
+    close(again, expected[:, 4], "the result of a repeated step")
+    sizes = [sum(part.numel() for part in state) for state in states]
+    if traits.recurrent:
+        assert len(set(sizes)) == 1, f"traits.recurrent is true, but the state grows: {sizes}"
+    else:
+        assert sizes[-1] > sizes[1], "traits.recurrent is false, but the state does not grow"
+    half = subject.attention(torch.bfloat16)
+    token = tokens[:, 0].bfloat16()
+    assert half.step(token, half.init_state(2))[0].dtype == token.dtype, "a step changes the precision"
+
+
+CHECKS = [value for name, value in list(vars().items()) if name.startswith("check_")]
