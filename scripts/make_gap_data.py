@@ -31,6 +31,8 @@ from gap_label import label_all, settings
 from rdkit import Chem, RDConfig, rdBase
 from tqdm import tqdm
 
+from molslice.chem.smiles import ChemError, parse_smiles
+
 MIN_HEAVY, MAX_HEAVY = 2, 30
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -77,8 +79,9 @@ def select(rows: Iterator[Candidate]) -> tuple[list[Candidate], list[tuple[Candi
     left_out: list[tuple[Candidate, str]] = []
     seen: set[str] = set()
     for row in rows:
-        mol = Chem.MolFromSmiles(row.smiles)
-        if mol is None or mol.GetNumAtoms() == 0:
+        try:
+            mol = parse_smiles(row.smiles)
+        except ChemError:
             left_out.append((row, "unparsable"))
             continue
         # Parsed again from its canonical form: the label is then a function of the written SMILES.

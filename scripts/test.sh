@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks: format, lint, types, import layers, tests. The environment is made first if it is missing.
+# All checks: format, lint, types, import layers, documentation, tests. The environment is made first if it is missing.
 #
 # usage: bash scripts/test.sh [PYTEST ARGUMENTS]      for instance -m slow, or tests/attention
 set -euo pipefail
@@ -22,6 +22,7 @@ check format "$bin/ruff" format --check .
 check lint "$bin/ruff" check .
 check types "$bin/basedpyright"
 check "import layers" "$bin/lint-imports"
+NO_MKDOCS_2_WARNING=1 check documentation "$bin/mkdocs" build --quiet --strict
 # Two workers of one thread each: torch's own threads would only wait for each other.
 OMP_NUM_THREADS=1 check tests "$python" -m pytest -n "${MOLSLICE_TEST_WORKERS:-2}" "$@"
 

@@ -1,5 +1,6 @@
 """Every test: one thread, a fixed seed, and the shapes that signatures promise checked at run time."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -18,3 +19,10 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _hangups_end_programs():
+    """Undo an ignored HUP, as `nohup` leaves it: the tests send this signal to programs that they start."""
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from molslice import __version__
-from molslice.cli import VERBS, build_parser, main
+from molslice.cli import build_parser, find_verbs, main
 from molslice.cli.arguments import split_overrides
 from molslice.data import DATASETS, Dataset
-from molslice.data.imdb import Imdb
+from molslice.data.text.imdb import Imdb
 from molslice.types import DataSpec, MolsliceError
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
@@ -118,6 +118,26 @@ def test_train_evaluate_predict_params(molslice, folder, tmp_path):
     assert (code, json.loads(out)["parameters"]["total"]) == (0, summary["parameters"])
 
 
+def test_evaluate_on_other_data(molslice, folder):
+    own = ["--data.name", "csv", "--data.path", folder / "molecules.csv", "--data.target-columns", "gap"]
+    words = [
+        "evaluate",
+        "gap-xtb",
+        *own,
+        "--data.max-atoms",
+        "9",
+        f"--data.cache-dir={folder / 'cache'}",
+        "--json",
+    ]
+    code, out, err = molslice(*words, "--quiet", "--split", "all")
+    assert (code, "the data hold homolumogap" in err) == (1, True), err  # of another unit
+    code, out, err = molslice(*words, "--quiet", "--split", "all", "--data.units", "eV")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["rows"] + result["failed"] == 60
+    assert result["failed"] > 0
+
+
 def test_predict_prints_a_table(molslice, run_folder):
     code, out, _ = molslice("predict", run_folder, "--smiles", "CCO", "c1ccccc1")
     assert code == 0
@@ -214,11 +234,11 @@ def test_prepare_fetches_what_a_configuration_names(molslice, tmp_path, monkeypa
 def test_prepare_says_where_nothing_can_be_fetched(molslice, folder):
     code, out, err = molslice("prepare", "--config", folder / "config.yaml", "--download")
     assert (code, out) == (1, "")
-    assert "'csv' reads files that are there. They are your own; --download fetches those of" in err
+    assert "'csv' reads existing files. They are your own; --download works for" in err
     hopper = Path(__file__).parents[1] / "configs/rl/hopper_medium.yaml"
     code, _, err = molslice("prepare", "--config", hopper, "--download")
     assert code == 1
-    assert "The files of D4RL are at http" in err
+    assert "Download the files of D4RL from http" in err
 
 
 @pytest.mark.parametrize(
@@ -286,6 +306,13 @@ def bad_inputs(folder):
         "misspelt section": ([*train, "--optimiser.lr", "1"], "did you mean 'optimizer'"),
         "wrong type": ([*train, "--model.dim", "wide"], "model.dim is 'wide'"),
         "unknown attention": ([*train, "--attention.name", "sotfmax"], "did you mean 'softmax'"),
+        "negative workers": ([*train, "--data.workers", "-3"], "workers must be 0 to 1024, got -3"),
+        "a million workers": ([*train, "--data.workers", "1000000"], "workers must be 0 to 1024"),
+        "a billion layers": ([*train, "--model.num_layers", "1000000000"], "model.num_layers must be"),
+        "a million threads": (
+            [*train, "--trainer.num_threads", "1000000"],
+            "trainer: num_threads is 1000000",
+        ),
         "no data": ([*train, "--data.path", folder / "no.csv"], "no.csv"),
         "wrong column": ([*train, "--data.target_columns", "[gpa]"], "gpa"),
         "empty data": ([*train, "--data.path", folder / "empty.csv"], "empty.csv"),
@@ -299,11 +326,24 @@ def bad_inputs(folder):
         "no such model": (["predict", "gap-xbt", "--smiles", "C"], "models that ship"),
         "no such split": (["evaluate", run, "--split", "tset"], "tset"),
         "no such file": (["predict", run, "--input", "no.csv", "--output", folder / "o.csv"], "no.csv"),
+        "not YAML": (["evaluate", run, "--data.root", "[a"], "--data.root"),
+        "not a file": (["evaluate", run, "--data.path", folder], "Is a directory"),
+        "a key below a name": (["evaluate", run, "--data.split.kind", "randm"], "did you mean 'random'"),
         "not of the data": (["evaluate", run, "--model.dim", "8"], "--model.dim"),
+        "meta device": (["predict", run, "--smiles", "C", "--device", "meta"], "meta"),
+        "a key that is a list": ([*train, "--model.name", "[a]"], "model.name is ['a']"),
+        "a date": ([*train, "--seed", "2024-13-45"], "seed is '2024-13-45'"),
+        "a large seed": ([*train, "--seed", "1" + "0" * 22], "64 bits"),
+        "a folder for a file": (["params", "--config", folder], "Is a directory"),
+        "a file for a folder": (["compare", "--runs", config, "--out", folder / "new"], "config.yaml"),
         "no device": (["predict", run, "--smiles", "C", "--device", "frog"], "frog"),
         "no such entry": (
             ["compare", "--config", config, "--attention", "softmax,frog", "--out", folder / "new"],
             "frog",
+        ),
+        "a million seeds": (
+            ["compare", "--config", config, "--seeds", "1000000", "--out", folder / "new"],
+            "seeds is 1000000, expected 1 to 10,000",
         ),
         "not finished": (["compare", "--runs", run, empty, "--out", folder / "new"], "empty"),
         "settings of params": (["params", "--config", config, "--model.preset", "hugh"], "model.preset"),
@@ -341,6 +381,15 @@ def test_bad_input_is_one_line(molslice, folder, run_folder):
         ["prepare", "--dataset", "pcqm4m"],
         ["prepare", "--dataset", "qm9", "--root", "x"],
         ["prepare", "--config", "x.yaml", "--root", "y"],
+        ["train", "--config", "", "--out", "y"],
+        ["predict", "", "--smiles", "C"],
+        ["predict", "gap-xtb", "--smiles", "C", "--workers", "-1"],
+        ["predict", "gap-xtb", "--smiles", "C", "--workers", "100000"],
+        ["generate", "x", "--seed", "10000000000000000000000"],
+        ["generate", "x", "--tokens", "\u00b2"],
+        ["rollout", "x", "--target-return", "nan"],
+        ["study", "permutation", "--out", "x", "--seed", "-1"],
+        ["bench", "--lengths", "8,,9"],
     ],
 )
 def test_wrong_usage(molslice, words):
@@ -355,7 +404,7 @@ def test_input_and_output_belong_together(molslice, run_folder):
 
 
 def test_help_shows_examples_that_parse(molslice):
-    for verb in VERBS:
+    for verb in find_verbs():
         code, out, _ = molslice(verb, "--help")
         assert code == 0
         examples = out.partition("example:\n")[2].replace("\\\n", " ").strip().splitlines()
@@ -433,3 +482,50 @@ def test_an_interruption_ends_with_130(folder, tmp_path):
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "--resume" in err
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        ("> /dev/full", 1, "molslice: error: cannot write to standard output: No space left on device\n"),
+        (">&-", 1, "molslice: error: cannot write to standard output: it is closed\n"),
+        ("| true", 0, ""),
+        ("2>&- > /dev/full", 1, ""),
+        ("--bad 2> /dev/full", 2, ""),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_one_line(redirection, code, message):
+    words = f"set -o pipefail; {sys.executable} -m molslice study --list {redirection}"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (code, message)
+
+
+def test_help_that_cannot_be_written_is_one_line():
+    for rest, code in (("| true", 0), ("> /dev/full", 1)):
+        words = f"set -o pipefail; {sys.executable} -m molslice --help {rest}"
+        done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=120)
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+        assert "Exception" not in done.stderr
+
+
+def test_help_is_fast():
+    code = "import sys; from molslice.cli import main; main(['--help']); main(['train', '--help']); "
+    code += "print(sorted({'torch', 'numpy', 'rdkit', 'lightning', 'yaml'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: x\ny")]
+)
+def test_too_little_memory_is_one_line(molslice, monkeypatch, error):
+    from molslice.inference import load
+
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(load, "load_model", fail)
+    code, out, err = molslice("evaluate", "gap-xtb")
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"molslice: error: not enough memory.*\n", err)

@@ -10,6 +10,7 @@ from molslice.config import (
     config_from_mapping,
     config_to_yaml,
     load_config,
+    override_config,
 )
 from molslice.types import MolsliceError
 
@@ -97,7 +98,19 @@ def test_the_same_attention_keeps_its_options(small):
         ("data.rot", "x", ["data.rot", "did you mean 'root'"]),
         ("data.name", "pcqm", ["unknown data set", "pcqm4m"]),
         ("trainer.precision", "64", ["trainer.precision", "bf16"]),
-        ("seed", "[", ["--seed is not YAML"]),
+        ("seed", "[", ["cannot read --seed as YAML: "]),
+        ("seed", "2024-13-45", ["seed is '2024-13-45', expected a whole number"]),
+        ("seed", "10000000000000000000000", ["--seed", "more than 64 bits"]),
+        ("seed", str(2**63), ["seed is 9223372036854775808", "63 bits"]),
+        ("seed.a", "1", ["seed is {'a': 1}"]),
+        ("model.name", "[a]", ["model.name is ['a']"]),
+        ("optimizer.lr", "nan", ["optimizer.lr is 'nan'", "finite"]),
+        ("training.max_minutes", ".inf", ["training.max_minutes is inf", "finite"]),
+        ("optimizer.betas", "[.nan, 0.9]", ["optimizer.betas[0] is nan", "finite"]),
+        ("optimizer.lr", "1" + "0" * 400, ["more than 64 bits"]),
+        ("data.root", "[" * 90, ["cannot read --data.root as YAML: more than 50 levels"]),
+        ("data.root", "&a [*a]", ["--data.root", "contains it"]),
+        ("model.name", "x" * 5000, ["model.name is 'xxxx", "...; choices"]),
     ],
 )
 def test_what_is_wrong_is_named(small, key, value, words):
@@ -113,8 +126,8 @@ def test_what_is_wrong_is_named(small, key, value, words):
     [
         ("", ["mapping"]),
         ("- a", ["mapping"]),
-        ("data: {name: [", ["not YAML"]),
-        ("seed: 1\nseed: 2", ["'seed' twice"]),
+        ("data: {name: [", ["as YAML"]),
+        ("seed: 1\nseed: 2", ["'seed' is given twice"]),
         ("seed: 1", ["'data' is missing"]),
         ("data: 3\nmodel: {preset: slim}", ["data is 3", "mapping"]),
         ("data: {root: x}\nmodel: {preset: slim}", ["data.name"]),
@@ -200,6 +213,48 @@ def test_overrides_mean_the_same_in_any_order(tmp_path):
         assert (config.data.name, config.data.options) == ("mnist", {"root": "x"})
     with pytest.raises(MolsliceError, match="unknown key 'attention.order' for 'softmax'"):
         load_config(file, [("attention.order", "interleave"), ("attention.name", "softmax")])
+
+
+def test_a_section_below_the_name_is_a_mapping_of_its_own(small):
+    data = [("data.name", "csv"), ("data.path", "x.csv"), ("data.target-columns", "gap")]
+    config = load_config(small, [*data, ("data.split", "scaffold"), ("data.split.kind", "random")])
+    assert config.data.options["split"] == {"kind": "random"}
+    assert load_config(
+        small, [("attention", "slice_sort"), ("attention.order", "half")]
+    ).attention.options == {"order": "half"}
+
+
+def test_merge_keys_and_aliases_in_a_file(tmp_path):
+    file = tmp_path / "c.yaml"
+    model = "num_layers: 2, dim: 16, ffn_dim: 16, num_heads: 2"
+    file.write_text(
+        f"data: {{name: pcqm4m, root: x}}\nmodel: {{<<: {{{model}}}, dim: 32}}\n"
+        "optimizer: &o {}\ntrainer: *o"
+    )
+    config = load_config(file, [("optimizer.lr", "0.5")])  # which leaves the trainer alone
+    assert (config.model.dim, config.model.num_layers, config.optimizer.lr) == (32, 2, 0.5)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("#" * 1_000_001)
+    with pytest.raises(MolsliceError, match="c.yaml: larger than 1,000,000 bytes"):
+        load_config(file)
+
+
+def test_settings_of_a_run_change_by_the_same_rules(small):
+    config = load_config(small)
+    changed = override_config(config, [("data.max-atoms", "30"), ("attention.name", "flow")])
+    assert changed.data.options == {"root": "data/gap_xtb", "max_atoms": 30}
+    assert (changed.attention.name, changed.attention.pair_bias, changed.attention.options) == (
+        "flow",
+        None,
+        {},
+    )
+    own = [("data.path", "x.csv"), ("data.name", "csv"), ("data.target-columns", "gap")]
+    assert override_config(config, own).data.options == {"path": "x.csv", "target_columns": "gap"}
+    with pytest.raises(MolsliceError, match="settings: .*data.rot"):
+        override_config(config, [("data.rot", "x")])
 
 
 def test_two_lengths_given_at_once_are_refused(tmp_path):

@@ -6,9 +6,9 @@ import pytest
 
 from molslice.config import load_config
 from molslice.data import DATASETS, build_dataset
-from molslice.model.build import build_model
+from molslice.entries import describe_data
+from molslice.model import build_model
 from molslice.model.count import parameters_by_part
-from molslice.training.entries import describe_data
 from molslice.training.run import train
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "language"

@@ -1,16 +1,15 @@
 """The configurations of Long Range Arena: they load, and are what they claim; and its rule of 10 %."""
 
 import json
-import sys
 
 import pytest
 
 from molslice.attention import ATTENTIONS
 from molslice.config import load_config
-from molslice.model.spec import AttentionChoice
-from molslice.training.entries import describe_data
+from molslice.entries import describe_data
+from molslice.model import AttentionChoice
 from molslice.training.optimizer import learning_rate
-from tests.test_readme import ROOT, load_program
+from tests.programs import ROOT, load_program
 
 FOLDER = ROOT / "configs" / "lra"
 NAMES = sorted(
@@ -35,11 +34,7 @@ def load(name):
 
 @pytest.fixture(scope="module")
 def program():
-    sys.path.insert(0, str(ROOT / "benchmarks"))  # as for a program that is run
-    try:
-        yield load_program("lra_parameters")
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
+    return load_program("lra_parameters")
 
 
 def test_all_six_tasks_are_there_twice():
@@ -68,6 +63,10 @@ def test_a_header_says_where_the_settings_are_from_and_what_they_gave(name):
     assert "ettings" in header
     assert "Published" in header
     assert "ot measured here" in header
+    assert "GELU" in header
+    model = load(name).model
+    biases = (2 if "/" in name else 4) * model.num_layers * model.dim  # value and output; query and key too
+    assert f"({biases:,} more parameters)" in " ".join(header.replace("#", "").split())
     assert max(map(len, lines)) <= 125
 
 

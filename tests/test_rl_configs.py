@@ -6,10 +6,10 @@ import pytest
 
 from molslice.cli import main
 from molslice.config import load_config
-from molslice.model.build import build_model
+from molslice.entries import describe_data, parse_entries
+from molslice.model import build_model
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
-from molslice.training.entries import describe_data, parse_entries
 
 FOLDER = Path(__file__).parents[1] / "configs" / "rl"
 FILES = sorted(FOLDER.glob("*.yaml"))

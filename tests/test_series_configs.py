@@ -8,10 +8,10 @@ import pytest
 
 from molslice.cli import main
 from molslice.config import load_config
-from molslice.data.uea import SIZES
-from molslice.model.build import build_model
+from molslice.data.series.uea import SIZES
+from molslice.entries import describe_data
+from molslice.model import build_model
 from molslice.model.count import parameters_by_part
-from molslice.training.entries import describe_data
 from molslice.training.run import train
 
 FOLDER = Path(__file__).parents[1] / "configs" / "series"

@@ -9,11 +9,10 @@ import pytest
 
 from molslice.cli import main
 from molslice.config import load_config
-from molslice.model.build import build_model
+from molslice.entries import describe_data
+from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.spec import AttentionChoice
 from molslice.training.compare import FOUR
-from molslice.training.entries import describe_data
 from molslice.types import DataSpec
 
 FOLDER = Path(__file__).parents[1] / "configs" / "text"

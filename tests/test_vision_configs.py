@@ -8,16 +8,16 @@ import torch
 
 from molslice.config import load_config
 from molslice.data import build_dataset
-from molslice.data.images import Cutting
+from molslice.data.images.base import Cutting
+from molslice.entries import describe_data
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
-from molslice.model.build import build_model
+from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.spec import AttentionChoice, SequenceSpec
-from molslice.training.entries import describe_data
+from molslice.model.sequence import SequenceSpec
 from molslice.training.run import train
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
-from tests.data.pictures import encoded, pixels, records, write_idx
+from tests.data.images.pictures import encoded, pixels, records, write_idx
 
 FOLDER = Path(__file__).parents[1] / "configs" / "vision"
 ATTENTIONS = ("softmax", "slice_sort", "flow", "singular")
@@ -124,11 +124,11 @@ def test_a_teacher_and_stages_train_on_a_folder_of_images(tmp_path):
     assert not any(key.startswith("teacher") for key in names)
     # a teacher of other data, none, and one where nothing is to be taught
     with pytest.raises(MolsliceError, match="trained on other data"):
-        run("deit_distilled", flat | taught | {"data.grey": "true"}, "grey")
+        run("deit_distilled", flat | taught | {"data.gray": "true"}, "gray")
     with pytest.raises(MolsliceError, match="needs training.teacher"):
         run("deit_distilled", flat | taught | {"training.teacher": "null"}, "untaught")
     with pytest.raises(
-        MolsliceError, match="teacher is 'x', which the task sequence does not take; it is for distillation"
+        MolsliceError, match="teacher is 'x', which task sequence does not take; it is for distillation"
     ):
         run("image_folder", flat | {"training.teacher": "x"}, "plain")
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import torch
 
-from tests.attention.subjects import Inputs, all_subjects
+from molslice.testing import Inputs
+from tests.attention.subjects import all_subjects
 
 
 def compare(label: str, backend: str) -> None:

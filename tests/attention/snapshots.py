@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
+from molslice.testing import Subject
 from molslice.types import TokenContext
-from tests.attention.subjects import Subject, all_subjects
+from tests.attention.subjects import all_subjects
 
 FILE = Path(__file__).with_name("snapshots.json")
 
@@ -28,7 +29,7 @@ def snapshot(subject: Subject) -> dict:
     tokens = torch.cos(torch.arange(2 * 5 * 8, dtype=torch.float64) * 2.1).view(2, 5, 8)
     mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     bias = torch.sin(torch.arange(2 * 2 * 5 * 5, dtype=torch.float64) * 3.7).view(2, 2, 5, 5)
-    context = TokenContext(mask, bias if subject.spec.pair_bias != "none" else None)
+    context = TokenContext(mask, bias if subject.spec.pair_bias_mode != "none" else None)
     if subject.spec.cross:
         memory = torch.sin(torch.arange(2 * 6 * 8, dtype=torch.float64) * 1.7).view(2, 6, 8)
         context = replace(context, memory=memory, memory_mask=torch.arange(6) < torch.tensor([[6], [4]]))

@@ -18,9 +18,6 @@ class Bounded(Attention):
     def mix(self, tokens, context):
         raise NotImplementedError
 
-    def reference_sequence(self, tokens, memory, pair_bias, carry):
-        raise NotImplementedError
-
 
 def test_the_four_of_the_mission_are_registered():
     assert {"softmax", "slice_sort", "flow", "singular"} <= set(ATTENTIONS.names())
@@ -36,7 +33,7 @@ def test_the_four_of_the_mission_are_registered():
             AttentionSpec(8, 2, causal=True),
             "'slice_sort' cannot be built: it has no causal form",
         ),
-        ("slice_sort", AttentionSpec(8, 2, pair_bias="logits"), r"'logits' \(choices: none, mix\)"),
+        ("slice_sort", AttentionSpec(8, 2, pair_bias_mode="logits"), r"'logits' \(choices: none, mix\)"),
         ("slice_srt", SPEC, "unknown attention 'slice_srt'; did you mean 'slice_sort'"),
     ],
 )
@@ -81,7 +78,7 @@ def test_dropout_acts_in_training_only(name):
 
 
 def test_dropout_of_pair_weights_acts_in_training_only():
-    attention = build_attention("slice_sort", AttentionSpec(8, 2, dropout=0.5, pair_bias="mix"))
+    attention = build_attention("slice_sort", AttentionSpec(8, 2, dropout=0.5, pair_bias_mode="mix"))
     context = TokenContext(MASK, torch.randn(2, 2, 5, 5))
     assert not torch.equal(attention(TOKENS, context).tokens, attention(TOKENS, context).tokens)
     attention.eval()

@@ -2,13 +2,11 @@
 
 import pytest
 
-from tests.attention import checks, promises
-from tests.attention.subjects import Subject, all_subjects
+from molslice.testing import CHECKS, Subject
+from tests.attention.subjects import all_subjects
 
 
-@pytest.mark.parametrize(
-    "check", checks.CHECKS + promises.CHECKS, ids=lambda check: check.__name__.removeprefix("check_")
-)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 @pytest.mark.parametrize("subject", all_subjects(), ids=lambda subject: subject.label)
 def test_contract(subject: Subject, check):
     check(subject)

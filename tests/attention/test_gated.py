@@ -89,7 +89,7 @@ def test_a_causal_result_does_not_depend_on_the_length_to_come(name):
 
 def test_a_pair_bias_enters_under_the_square():
     """A bias far below all scores shuts a pair off."""
-    attention = build("flash_quad", replace(SPEC, pair_bias="logits"), key_dim=6)
+    attention = build("flash_quad", replace(SPEC, pair_bias_mode="logits"), key_dim=6)
     tokens = torch.randn(1, 5, 8, dtype=torch.float64)
     bias = torch.full((1, 2, 5, 5), -1e6, dtype=torch.float64)
     bias[..., range(5), range(5)] = 0

@@ -87,6 +87,22 @@ def test_performer_in_single_precision_is_near_double(scale):
         torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3 * scale)
 
 
+@pytest.mark.parametrize("key", ["far from all features", "equal to one of them"])
+def test_causal_performer_has_head_room_for_its_keys(key):
+    """Equal keys weigh equally: small features must not vanish, nor a sum of 2,000 large ones overflow."""
+    attention = build("performer", replace(SPEC, causal=True, max_tokens=2000)).float()
+    far = torch.tensor([14.0, 0.0, 0.0, 0.0])  # a float32 without head room ends at about e^-88
+    features = (far if key.startswith("far") else attention.projection[0]).repeat(2) * 4**0.25
+    with torch.no_grad():
+        attention.query.weight.zero_()
+        attention.query.bias.copy_(torch.zeros(8) if key.startswith("far") else features)
+        attention.key.weight.zero_()
+        attention.key.bias.copy_(features)
+    tokens = torch.randn(1, 2000, 8)
+    means = attention.value(tokens).cumsum(1) / torch.arange(1, 2001)[:, None]
+    torch.testing.assert_close(apply(attention, tokens), attention.output(means), rtol=1e-4, atol=1e-4)
+
+
 def test_performer_has_as_many_features_as_the_paper_needs():
     counts = {dim: build("performer", AttentionSpec(dim, 1)).num_features for dim in (1, 2, 4, 64)}
     assert counts == {1: 1, 2: 2, 4: 8, 64: 320}
@@ -122,17 +138,20 @@ def test_projections_come_from_seed_and_layer_and_travel_with_the_weights(name):
     assert not torch.equal(first, third)
 
 
-def test_cosformer_weighs_equal_features_by_the_cosine_of_the_distance():
-    attention = build("cosformer", AttentionSpec(4, 1))
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", [1.0, 0.01])  # weights far below one count as well
+def test_cosformer_weighs_equal_features_by_the_cosine_of_the_distance(size, causal):
+    attention = build("cosformer", AttentionSpec(4, 1, causal=causal, max_tokens=6))
     with torch.no_grad():
         for name in ("query", "key"):
             getattr(attention, name).weight.zero_()
-            getattr(attention, name).bias.fill_(1.0)
+            getattr(attention, name).bias.fill_(size)
         for name in ("value", "output"):
             getattr(attention, name).weight.copy_(torch.eye(4))
             getattr(attention, name).bias.zero_()
     place = torch.arange(6)
     weights = torch.cos(torch.pi / 2 * (place[:, None] - place) / 6).double()
+    weights = weights.tril() if causal else weights
     tokens = torch.randn(1, 6, 4, dtype=torch.float64)
     expected = weights @ tokens / weights.sum(1, keepdim=True)
     torch.testing.assert_close(apply(attention, tokens), expected, rtol=1e-6, atol=1e-6)
@@ -160,7 +179,7 @@ def test_a_query_without_a_channel_above_zero_gets_zero_from_cosformer():
 
 
 def test_causal_cosformer_without_a_bound_is_refused():
-    with pytest.raises(MolsliceError, match="max_tokens, which must be set"):
+    with pytest.raises(MolsliceError, match="cosformer needs max_tokens"):
         build("cosformer", AttentionSpec(8, 2, causal=True))
 
 

@@ -27,8 +27,28 @@ def test_causal_flow_in_linear_memory_equals_the_triangle_of_capacities(length):
     linear = build("flow", spec)(tokens, everything(tokens)).tokens
     zero = torch.zeros(2, 2, length, length, dtype=torch.float64)
     context = replace(everything(tokens), pair_bias=zero)
-    triangle = build("flow", replace(spec, pair_bias="logits"))(tokens, context).tokens
+    triangle = build("flow", replace(spec, pair_bias_mode="logits"))(tokens, context).tokens
     torch.testing.assert_close(linear, triangle, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "bias"),
+    [({}, None), ({"causal": True}, None), ({"pair_bias_mode": "logits"}, 0.0)],
+    ids=["full", "causal", "capacities"],
+)
+def test_sums_of_flow_beyond_the_range_of_half_precision(changes, bias):
+    """200 tokens of 1024 channels near one: their sums are three times the largest float16."""
+    spec, shape = AttentionSpec(1024, 1, **changes), (1, 1, 200, 200)
+    attention = build("flow", spec)
+    with torch.no_grad():
+        for part in (attention.query, attention.key):
+            part.weight.zero_()
+            part.bias.fill_(5.0)
+    tokens = torch.randn(1, 200, 1024)
+    context = replace(everything(tokens), pair_bias=None if bias is None else torch.full(shape, bias))
+    expected = attention.float()(tokens, context).tokens
+    found = attention.half()(tokens.half(), context).tokens
+    torch.testing.assert_close(found.float(), expected, rtol=0.01, atol=0.01)
 
 
 @pytest.mark.parametrize("length", [10, 1000])
@@ -55,7 +75,7 @@ def test_clamp_bounds_the_competition():
 def test_a_large_common_bias_neither_overflows_nor_vanishes(scale):
     tokens = torch.randn(1, 6, 8, dtype=torch.float64)
     bias = torch.randn(1, 2, 6, 6, dtype=torch.float64)
-    attention = build("flow", replace(SPEC, pair_bias="logits"))
+    attention = build("flow", replace(SPEC, pair_bias_mode="logits"))
     found = [attention(tokens, replace(everything(tokens), pair_bias=b)).tokens for b in (bias, bias + scale)]
     torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-6)
 

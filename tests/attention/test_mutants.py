@@ -1,20 +1,24 @@
 """Each check must catch an attention that breaks its clause: tests of the tests."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from molslice.attention import ATTENTIONS, references
 from molslice.attention.base import Attention
 from molslice.attention.flow import Flow
 from molslice.attention.linear import Linear
+from molslice.attention.references import find_reference
 from molslice.attention.singular import Singular
 from molslice.attention.slice_sort import SliceSort
 from molslice.attention.softmax import Softmax
+from molslice.model import sequence
+from molslice.testing import CHECKS, checks, in_model, promises
+from molslice.testing.subjects import SPEC, Subject
 from molslice.types import AttentionOutput
-from tests.attention import checks, promises
-from tests.attention.subjects import SPEC, Subject
 
 
 class _Mean(Attention):
@@ -24,15 +28,22 @@ class _Mean(Attention):
 
     def __init__(self, spec):
         super().__init__(spec)
-        self.value = nn.Linear(spec.dim, spec.dim)
+        self.value = nn.Linear(spec.dim, spec.dim, bias=spec.qkv_bias)
 
     def mix(self, tokens, context):
         mask = context.token_mask[..., None]
         mean = (self.value(tokens) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
         return AttentionOutput(mean + tokens)
 
-    def reference_sequence(self, tokens, memory, pair_bias, carry):
-        return self.value(tokens).mean(0) + tokens, None, None
+
+def _mean_of_sequence(attention, tokens, memory, pair_bias, carry):
+    return attention.value(tokens).mean(0) + tokens, None, None
+
+
+def _reference_of(mutant):
+    """That of the attention which the mutant was made from."""
+    name = mutant.__mro__[-5].__module__.rpartition(".")[2]  # before Attention, Module and ABC, object
+    return find_reference(name) if name in ATTENTIONS.names() else _mean_of_sequence
 
 
 class _SumsPadding(_Mean):
@@ -296,11 +307,33 @@ class _DivergesWithoutPadding(_Mean):
         return AttentionOutput(super().mix(tokens, context).tokens + int(context.all_real))
 
 
+class _KnowsTheColumnsInAModel(_Mean):
+    def mix(self, tokens, context):
+        return AttentionOutput(super().mix(tokens, context).tokens * tokens.shape[1])
+
+
+class _StartsWithoutValues(_Mean):
+    def reset_parameters(self):
+        nn.init.constant_(self.value.weight, torch.nan)
+
+
+class _KeepsTheBiasOfValues(Softmax):
+    def __init__(self, spec):
+        super().__init__(replace(spec, qkv_bias=True))
+
+
+class _IsNarrowWithoutBias(_Mean):
+    def __init__(self, spec):
+        super().__init__(spec)
+        if spec.qkv_bias:
+            self.more = nn.Linear(spec.dim, spec.dim)
+
+
 MUTANTS = [
     (checks.check_padding, _SumsPadding, {}),
-    (checks.check_padding, _MultipliesByMask, {"pair_bias": "mix"}),
+    (checks.check_padding, _MultipliesByMask, {"pair_bias_mode": "mix"}),
     (checks.check_padding_gradient, _SumsPadding, {}),
-    (checks.check_padding_gradient, _GradientAtPadding, {"pair_bias": "logits"}),
+    (checks.check_padding_gradient, _GradientAtPadding, {"pair_bias_mode": "logits"}),
     (checks.check_batch_mates, _CentersTheBatch, {}),
     (checks.check_all_real, _DivergesWithoutPadding, {}),
     (checks.check_penalty, _PenaltyOverPadding, {}),
@@ -314,7 +347,7 @@ MUTANTS = [
     (promises.check_symmetry, _SecretlyEquivariant, {}),
     (promises.check_symmetric_tokens, _TiesByIndex, {}),
     (promises.check_causal, _SeesTheFuture, {}),
-    (promises.check_causal, _SeesTheFutureOfTheBias, {"pair_bias": "logits"}),
+    (promises.check_causal, _SeesTheFutureOfTheBias, {"pair_bias_mode": "logits"}),
     (promises.check_causal, _ForgetsThePast, {}),
     (promises.check_causal, _RefusesNothing, {}),
     (checks.check_steps, _StepsForgetTheBeginning, {"causal": True}),
@@ -324,10 +357,10 @@ MUTANTS = [
     (checks.check_steps, _SpendsItsState, {"causal": True}),
     (checks.check_steps, _BeginsWhatItCannotStep, {}),
     (promises.check_pair_bias, _RefusesNothing, {}),
-    (promises.check_pair_bias, _IgnoresTheBias, {"pair_bias": "logits"}),
-    (promises.check_pair_bias, _HalvesTheBias, {"pair_bias": "logits"}),
-    (promises.check_pair_bias, _NeedsNoBias, {"pair_bias": "logits"}),
-    (promises.check_pair_weights, _IgnoresGivenWeights, {"pair_bias": "mix"}),
+    (promises.check_pair_bias, _IgnoresTheBias, {"pair_bias_mode": "logits"}),
+    (promises.check_pair_bias, _HalvesTheBias, {"pair_bias_mode": "logits"}),
+    (promises.check_pair_bias, _NeedsNoBias, {"pair_bias_mode": "logits"}),
+    (promises.check_pair_weights, _IgnoresGivenWeights, {"pair_bias_mode": "mix"}),
     (promises.check_cost, _SecretlyQuadratic, {}),
     (promises.check_cost, _SecretlyLinear, {}),
     (promises.check_cost, _HidesItsOperations, {}),
@@ -345,6 +378,10 @@ MUTANTS = [
     (promises.check_half_precision, _ReturnsSinglePrecision, {}),
     (checks.check_evaluation, _AlwaysDrops, {}),
     (checks.check_evaluation, _DrawsInEvaluation, {}),
+    (in_model.check_padding_in_a_model, _KnowsTheColumnsInAModel, {}),
+    (in_model.check_start_in_a_model, _StartsWithoutValues, {}),
+    (in_model.check_qkv_bias, _KeepsTheBiasOfValues, {}),
+    (in_model.check_qkv_bias, _IsNarrowWithoutBias, {}),
 ]
 
 
@@ -352,16 +389,32 @@ MUTANTS = [
     ("check", "mutant", "spec"), MUTANTS, ids=[f"{c.__name__[6:]}-{m.__name__[1:]}" for c, m, _ in MUTANTS]
 )
 def test_a_mutant_is_caught(check, mutant, spec):
-    subject = Subject(mutant.__name__, mutant, replace(SPEC, **spec))
-    # AssertionError from an assert, Failed from a refusal that did not come.
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
+    subject = Subject(mutant.__name__, mutant, replace(SPEC, **spec), reference=_reference_of(mutant))
+    with pytest.raises(AssertionError):
         check(subject)
 
 
 def test_every_check_has_a_mutant():
-    assert {check for check, _, _ in MUTANTS} == set(checks.CHECKS + promises.CHECKS)
+    assert {check for check, _, _ in MUTANTS} == set(CHECKS)
 
 
-@pytest.mark.parametrize("check", checks.CHECKS + promises.CHECKS, ids=lambda check: check.__name__[6:])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__[6:])
 def test_what_the_mutants_are_made_from_passes(check):
-    check(Subject("mean", _Mean, SPEC))
+    check(Subject("mean", _Mean, SPEC, reference=_mean_of_sequence))
+
+
+def test_a_model_that_draws_the_weights_again_is_caught(monkeypatch):
+    def draw_again(module):
+        for part in module.modules():
+            if isinstance(part, nn.Linear):
+                nn.init.xavier_uniform_(part.weight)
+
+    monkeypatch.setattr(sequence, "initialize_linear", draw_again)
+    with pytest.raises(AssertionError, match="changed the initial value of"):
+        in_model.check_start_in_a_model(Subject("softmax", Softmax))
+
+
+def test_each_attention_has_a_reference_that_is_no_member_of_the_registry():
+    files = {file.stem for file in Path(references.__file__).parent.glob("*.py")}
+    assert files == {*ATTENTIONS.names(), "__init__"}
+    assert "references" not in ATTENTIONS.names()

@@ -6,25 +6,31 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
+from molslice.attention.references import find_reference
+from molslice.testing import CHECKS, promises
+from molslice.testing.subjects import SPEC, Inputs, Subject
 from molslice.types import MolsliceError, TokenContext
-from tests.attention import checks, promises
-from tests.attention.subjects import SPEC, Inputs, Subject
 
-CHECKS = [check for check in checks.CHECKS + promises.CHECKS if check is not promises.check_causal]
+KEPT = [check for check in CHECKS if check is not promises.check_causal]
 
 
 def subject(**options) -> Subject:
-    return Subject("reformer", lambda spec: build_attention("reformer", spec, options), SPEC)
+    return Subject(
+        "reformer",
+        lambda spec: build_attention("reformer", spec, options),
+        SPEC,
+        reference=find_reference("reformer"),
+    )
 
 
 def result(attention, tokens: torch.Tensor) -> torch.Tensor:
     return attention(tokens[None], TokenContext(torch.ones(1, len(tokens), dtype=torch.bool))).tokens[0]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("check", KEPT, ids=lambda check: check.__name__.removeprefix("check_"))
 @pytest.mark.parametrize("mode", ["none", "logits", "mix"])
 def test_the_contract_with_a_number_of_buckets_from_the_length(mode, check):
-    check(subject(chunk_size=2, num_rounds=2).with_spec(pair_bias=mode))
+    check(subject(chunk_size=2, num_rounds=2).with_spec(pair_bias_mode=mode))
 
 
 @pytest.mark.parametrize("causal", [False, True])

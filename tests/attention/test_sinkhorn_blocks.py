@@ -6,13 +6,19 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
+from molslice.attention.references import find_reference
+from molslice.testing.subjects import LONGEST, SPEC, Inputs, Subject
 from molslice.types import MolsliceError, TokenContext
-from tests.attention.subjects import LONGEST, SPEC, Inputs, Subject
 
 
 def subject(**options) -> Subject:
     spec = replace(SPEC, max_tokens=LONGEST)
-    return Subject("sinkhorn_blocks", lambda spec: build_attention("sinkhorn_blocks", spec, options), spec)
+    return Subject(
+        "sinkhorn_blocks",
+        lambda spec: build_attention("sinkhorn_blocks", spec, options),
+        spec,
+        reference=find_reference("sinkhorn_blocks"),
+    )
 
 
 def result(attention, tokens: torch.Tensor) -> torch.Tensor:

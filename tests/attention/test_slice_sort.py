@@ -1,11 +1,11 @@
 """What is particular to slicing and sorting: its formula on small numbers, its parameters, its refusals."""
 
-import math
-
+import mpmath
 import pytest
 import torch
 
 from molslice.attention import build_attention
+from molslice.model.graphormer import PRESETS
 from molslice.types import AttentionSpec, MolsliceError, TokenContext
 
 
@@ -14,7 +14,7 @@ def arranged(columns, pair_bias=None, mask=None, layer=0, num_layers=1, num_head
     columns = torch.tensor(columns, dtype=torch.float64)
     n, dim = columns.shape
     mode = "none" if pair_bias is None else "mix"
-    spec = AttentionSpec(dim, num_heads, layer, num_layers, pair_bias=mode)
+    spec = AttentionSpec(dim, num_heads, layer, num_layers, pair_bias_mode=mode)
     attention = build_attention("slice_sort", spec, options).double()
     with torch.no_grad():
         for linear in (attention.value, attention.output):
@@ -34,7 +34,7 @@ COLUMNS = [[3.0, 1.0], [1.0, 5.0], [2.0, 4.0]]
         ("ascending", [[1, 1], [2, 4], [3, 5]]),
         ("descending", [[3, 5], [2, 4], [1, 1]]),
         ("half", [[1, 5], [2, 4], [3, 1]]),
-        ("interleave", [[1, 1], [2, 4], [3, 5]]),  # the last layer's period is D: no column turns
+        ("interleave", [[1, 1], [2, 4], [3, 5]]),  # in the last layer no column is descending
         ("max_exchange", [[3, 5], [1, 1], [2, 4]]),
         # P v = (1, 2, 3); P P v takes the same places again, (2, 3, 1). Then (1, 4, 5) and (1, 5, 4).
         ("multi_permutation", [[1.5, 1], [2.5, 4.5], [2, 4.5]]),
@@ -66,11 +66,18 @@ def test_each_head_leads_itself():
     assert arranged(COLUMNS, placement="aligned", num_heads=2) == COLUMNS
 
 
-def test_tied_tokens_share_their_ranks():
-    columns = [[2.0, 7.0], [1.0, 5.0], [2.0 + 1e-9, 1.0]]
+@pytest.mark.parametrize("noise", [1e-9, 1e-6])
+def test_tied_tokens_share_their_ranks(noise):
+    columns = [[2.0, 7.0], [1.0, 5.0], [2.0 + noise, 1.0]]
     found = arranged(columns, placement="aligned")
     assert found[1] == [1, 1]
     assert found[0] == found[2] == [pytest.approx(2.0), 6.0]
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4])
+def test_tokens_that_differ_by_more_than_rounding_keep_their_ranks(gap):
+    columns = [[2.0, 7.0], [1.0, 5.0], [2.0 + gap, 1.0]]
+    assert arranged(columns, placement="aligned") == [[2.0, 5.0], [1.0, 1.0], [2.0 + gap, 7.0]]
 
 
 def test_the_pair_bias_mixes_before_sorting_or_beside_it():
@@ -84,27 +91,27 @@ def test_the_pair_bias_mixes_before_sorting_or_beside_it():
     assert arranged(COLUMNS, bias, form="mix_plus_sort") == [pytest.approx(row) for row in beside]
 
 
-@pytest.mark.parametrize(("dim", "num_layers"), [(8, 4), (96, 6), (512, 6), (768, 9), (2048, 12)])
-def test_interleave_is_the_sign_of_the_sine_wherever_that_is_not_zero(dim, num_layers):
+@pytest.mark.parametrize(
+    ("dim", "num_layers"), [(8, 4), *((p["dim"], p["num_layers"]) for p in PRESETS.values())]
+)
+def test_interleave_is_ascending_where_the_sine_is_not_negative(dim, num_layers):
     for layer in range(num_layers):
         spec = AttentionSpec(dim, 1, layer, num_layers)
         found = build_attention("slice_sort", spec, {"order": "interleave"}).descending_columns()
-        half_periods = 2 ** (num_layers - layer - 1)
-        for i, is_descending in enumerate(found, start=1):
-            if half_periods * i % dim:
-                # Reduced to one period first: of a large argument the sine would get signs wrong.
-                assert is_descending == (math.sin(math.pi * (half_periods * i % (2 * dim)) / dim) < 0)
-        block = dim // half_periods
-        assert found == [i // block % 2 == 1 for i in range(dim)], "blocks of equal size take turns"
+        with mpmath.workdps(60):
+            # sinpi(x) = sin(pi x), exactly zero at integers.
+            factor = 2 ** (num_layers - layer - 1)
+            sines = [mpmath.sinpi(mpmath.mpf(factor * i) / dim) for i in range(1, dim + 1)]
+        assert found == [sine < 0 for sine in sines]
 
 
 def test_interleave_of_the_first_layers():
     spec = [AttentionSpec(8, 2, layer, 4) for layer in range(4)]
     found = [build_attention("slice_sort", s, {"order": "interleave"}).descending_columns() for s in spec]
     assert [[int(down) for down in columns] for columns in found] == [
-        [0, 1, 0, 1, 0, 1, 0, 1],
-        [0, 0, 1, 1, 0, 0, 1, 1],
-        [0, 0, 0, 0, 1, 1, 1, 1],
+        [0, 0, 0, 0, 0, 0, 0, 0],  # all at zeros of the sine
+        [0, 0, 1, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 1, 1, 1, 0],
         [0, 0, 0, 0, 0, 0, 0, 0],
     ]
 

@@ -4,12 +4,15 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
+from molslice.attention.references import find_reference
+from molslice.testing.subjects import SPEC, Inputs, Subject
 from molslice.types import MolsliceError, TokenContext
-from tests.attention.subjects import SPEC, Inputs, Subject
 
 
 def subject(**options) -> Subject:
-    return Subject("soft", lambda spec: build_attention("soft", spec, options), SPEC)
+    return Subject(
+        "soft", lambda spec: build_attention("soft", spec, options), SPEC, reference=find_reference("soft")
+    )
 
 
 def result(attention, tokens: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,7 @@ def seeded():
 @pytest.mark.parametrize("mode", ["none", "logits", "mix"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_first_residual_layer_is_softmax_attention(mode, causal):
-    spec = replace(SPEC, pair_bias=mode, causal=causal)
+    spec = replace(SPEC, pair_bias_mode=mode, causal=causal)
     residual, softmax = build("realformer", spec), build("softmax", spec)
     softmax.load_state_dict(residual.state_dict())
     tokens = draw(2, 6, 8)
@@ -42,7 +42,7 @@ def test_the_first_residual_layer_is_softmax_attention(mode, causal):
 
 def test_scores_pile_up_and_the_pair_bias_does_not():
     """The third layer of three equal ones has three times the scores, and S + E once."""
-    spec = replace(SPEC, pair_bias="logits")
+    spec = replace(SPEC, pair_bias_mode="logits")
     residual, softmax = build("realformer", spec), build("softmax", spec)
     tokens, context = draw(2, 6, 8), None
     context = replace(everything(tokens), pair_bias=draw(2, 2, 6, 6))
@@ -118,7 +118,7 @@ def test_scores_of_a_new_synthesizer_are_small():
 
 
 def test_one_iteration_of_sinkhorn_is_softmax():
-    for spec in (SPEC, replace(SPEC, pair_bias="logits")):
+    for spec in (SPEC, replace(SPEC, pair_bias_mode="logits")):
         sinkhorn, softmax = build("sinkhorn", spec, iterations=1), build("softmax", spec)
         softmax.load_state_dict(sinkhorn.state_dict())
         tokens = draw(2, 6, 8)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
+from molslice.attention.references import apply_reference, find_reference
 from molslice.types import AttentionSpec, MolsliceError, TokenContext
 
 SPEC = AttentionSpec(8, 2, layer=1, num_layers=4)
@@ -56,14 +57,15 @@ LONG = [
 @pytest.mark.parametrize("mode", ["none", "logits"])
 @pytest.mark.parametrize(("name", "options", "changes"), LONG)
 def test_many_blocks_are_the_dense_form_with_a_mask(name, options, changes, mode):
-    attention = build(name, replace(SPEC, **changes, pair_bias=mode), **options)
+    attention = build(name, replace(SPEC, **changes, pair_bias_mode=mode), **options)
     length, heads = 53, attention.spec.num_heads
     mask = torch.rand(2, length) < 0.8
     mask[1, 30:] = False
     tokens = torch.randn(2, length, 8, dtype=torch.float64)
     context = TokenContext(mask, torch.randn(2, heads, length, length, dtype=torch.float64))
     with torch.no_grad():
-        expected, found = attention.reference(tokens, context).tokens, attention(tokens, context).tokens
+        expected = apply_reference(find_reference(name), attention, tokens, context).tokens
+        found = attention(tokens, context).tokens
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -84,7 +86,7 @@ WIDE = [
     [(*wide, causal) for wide in WIDE for causal in (False, True)[: 1 + (wide[0] != "bigbird")]],
 )
 def test_a_wide_enough_window_is_softmax(name, options, causal, mode):
-    spec = replace(SPEC, pair_bias=mode, causal=causal)
+    spec = replace(SPEC, pair_bias_mode=mode, causal=causal)
     attention, softmax = build(name, spec, **options), build("softmax", spec)
     softmax.load_state_dict(attention.state_dict())
     tokens = torch.randn(2, 12, 8, dtype=torch.float64)

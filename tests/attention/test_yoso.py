@@ -6,20 +6,21 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
+from molslice.attention.references import find_reference
+from molslice.testing import CHECKS, checks
+from molslice.testing.subjects import SPEC, Inputs, Subject
 from molslice.types import MolsliceError
-from tests.attention import checks, promises
-from tests.attention.subjects import SPEC, Inputs, Subject
 
 
 def subject(**options) -> Subject:
-    return Subject("yoso", lambda spec: build_attention("yoso", spec, options), SPEC)
+    return Subject(
+        "yoso", lambda spec: build_attention("yoso", spec, options), SPEC, reference=find_reference("yoso")
+    )
 
 
-@pytest.mark.parametrize(
-    "check", checks.CHECKS + promises.CHECKS, ids=lambda check: check.__name__.removeprefix("check_")
-)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_the_contract_with_a_pair_bias_in_the_expected_form(check):
-    check(subject(form="expected", code_length=3).with_spec(pair_bias="logits"))
+    check(subject(form="expected", code_length=3).with_spec(pair_bias_mode="logits"))
 
 
 def test_the_sample_and_its_gradient_tend_to_the_expectation():
@@ -40,15 +41,15 @@ def test_the_sample_and_its_gradient_tend_to_the_expectation():
 
 
 def test_a_large_pair_bias_does_not_overflow():
-    attention = subject(form="expected").attention(torch.float32, pair_bias="logits")
-    spec = replace(SPEC, pair_bias="logits")
+    attention = subject(form="expected").attention(torch.float32, pair_bias_mode="logits")
+    spec = replace(SPEC, pair_bias_mode="logits")
     tokens, context, _ = Inputs.draw(6).batch(spec, 8)
     context = replace(context, pair_bias=1e4 * context.pair_bias.float())
     assert torch.isfinite(attention(tokens.float(), context).tokens).all()
 
 
 def test_only_the_expected_form_takes_a_bias_into_its_weights():
-    spec = replace(SPEC, pair_bias="logits")
+    spec = replace(SPEC, pair_bias_mode="logits")
     assert subject(form="expected").make(spec).traits.cost == "quadratic"
     with pytest.raises(MolsliceError, match="logits"):
         subject(form="sampled").make(spec)

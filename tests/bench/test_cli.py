@@ -70,7 +70,7 @@ def test_an_interruption_ends_with_130_and_keeps_what_is_measured(molslice, monk
     code, out, err = molslice("--attention", "softmax,flow", "--lengths", "8", *SMALL, "--out", tmp_path)
     assert code == 130
     assert "..." in out
-    assert "the same command goes on" in err
+    assert "the same command continues" in err
     assert len(json.loads((tmp_path / "bench.json").read_text())["measurements"]) == 1
 
 

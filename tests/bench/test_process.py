@@ -4,12 +4,11 @@ import sys
 
 import pytest
 
-from molslice.bench import process
 from molslice.bench.process import run_job
 from tests.bench.jobs import job
 
 HOG = """import json, sys, time
-sys.stdin.read()
+sys.stdin.readline()
 print(json.dumps({"base_bytes": 10_000_000}), flush=True)
 kept = [bytearray(b"x") * 20_000_000 for _ in range(10)]
 time.sleep(30)
@@ -24,7 +23,7 @@ def worker(monkeypatch, tmp_path):
         program = tmp_path / "program"
         program.write_text(text)
         program.chmod(0o755)
-        monkeypatch.setattr(process.sys, "executable", str(program))
+        monkeypatch.setattr(sys, "executable", str(program))
 
     return put
 
@@ -33,10 +32,10 @@ def worker(monkeypatch, tmp_path):
     ("text", "outcome", "words"),
     [
         ("#!/bin/sh\nkill -9 $$", "failed", "SIGKILL"),
-        ("#!/bin/sh\ncat; echo all went wrong >&2; exit 3", "failed", "code 3: all went wrong"),
-        ("#!/bin/sh\ncat; exit 0", "failed", "code 0"),
-        ("#!/bin/sh\ncat; echo 'what():  std::bad_alloc' >&2; kill -6 $$", "OOM", "SIGABRT"),
-        ("#!/bin/sh\ncat; echo MemoryError >&2; exit 1", "OOM", "MemoryError"),
+        ("#!/bin/sh\nread line; echo all went wrong >&2; exit 3", "failed", "code 3: all went wrong"),
+        ("#!/bin/sh\nread line; exit 0", "failed", "code 0"),
+        ("#!/bin/sh\nread line; echo 'what():  std::bad_alloc' >&2; kill -6 $$", "OOM", "SIGABRT"),
+        ("#!/bin/sh\nread line; echo MemoryError >&2; exit 1", "OOM", "MemoryError"),
     ],
 )
 def test_a_process_that_dies(worker, text, outcome, words):
@@ -58,5 +57,5 @@ def test_a_process_past_its_budget_is_ended(worker):
 
 
 def test_the_answer_of_the_worker_is_the_outcome(worker):
-    worker('#!/bin/sh\ncat >/dev/null; echo \'{"base_bytes": 1}\'; echo \'{"outcome": "ok", "flops": 7}\'')
+    worker('#!/bin/sh\nread line; echo \'{"base_bytes": 1}\'; echo \'{"outcome": "ok", "flops": 7}\'')
     assert run_job(job()) == {"outcome": "ok", "flops": 7}

@@ -131,7 +131,7 @@ def test_the_plot_is_the_same_every_time(scores):
     drawn = draw_bubbles(measured, "svg", scores)
     assert drawn == draw_bubbles(measured, "svg", scores)
     text = drawn.decode()
-    assert "2 slice_sort" in text
+    assert ">slice_sort<" in text
     assert ("accuracy; area: peak memory" in text) is (scores is not None)
     assert text.count("8 tokens, width 8") == 1
 
@@ -145,7 +145,7 @@ def test_the_area_is_the_memory():
     measured.measurements[1] = measurement("slice_sort", 8, training_seconds=2.0, peak_bytes=500_000)
     axes = Figure().add_subplot()
     scores = Scores("accuracy", {"slice_sort": 3.0, "softmax": 2.0}, "file")
-    _draw_panel(axes, measured.cells(), list(NAMES), scores)
+    _draw_panel(axes, measured.cells(), scores)
     (bubbles,) = axes.collections
     assert bubbles.get_sizes()[1] == pytest.approx(bubbles.get_sizes()[0] / 4)
     assert bubbles.get_offsets().tolist() == [[1.0, 2.0], [0.5, 3.0]]
@@ -185,3 +185,26 @@ def test_scores_that_do_not_read(tmp_path, name, text, message):
         (tmp_path / name).write_text(text)
     with pytest.raises(MolsliceError, match=message):
         read_scores(tmp_path / name)
+
+
+def test_gray_entries_have_numbers_where_there_are_many():
+    from molslice.attention import ATTENTIONS
+
+    names = ATTENTIONS.names()[:12]
+    measured = result([1.0], lengths=(8,))
+    measured.entries = [*NAMES, *(name for name in names if name not in NAMES)]
+    measured.measurements = [
+        measurement(name, 8, training_seconds=1.0 + index / 10) for index, name in enumerate(measured.entries)
+    ]
+    text = draw_bubbles(measured, "svg").decode()
+    assert ">slice_sort<" in text  # in color, beside its bubble
+    assert f">3 {measured.entries[2]}<" in text
+    assert ">3<" in text
+
+
+def test_a_result_is_read_back():
+    measured = result([4.0, "OOM"], lengths=(8, 16))
+    again = BenchResult.of_mapping(json.loads(json.dumps(measured.to_mapping())), "bench.json")
+    assert again.to_mapping() == measured.to_mapping()
+    with pytest.raises(MolsliceError, match="cannot read bench.json"):
+        BenchResult.of_mapping({"cells": []}, "bench.json")

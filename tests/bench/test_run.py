@@ -1,6 +1,7 @@
 """The loop over jobs: order, what is kept, what is measured again, what is written."""
 
 import json
+import os
 
 import pytest
 
@@ -8,6 +9,7 @@ from molslice.bench import bubbles
 from molslice.bench import run as module
 from molslice.bench.run import RESULT, run_bench
 from molslice.bench.scores import Scores
+from molslice.files.lock import lock_folder
 from molslice.types import MolsliceError
 from tests.bench.jobs import answer, plan
 
@@ -107,10 +109,25 @@ def test_other_conditions_are_refused(worker, tmp_path):
     file.write_text(text.replace('"python": "', '"python": "other'))
     with pytest.raises(MolsliceError, match="measured with python 'other"):
         run_bench(plan(rounds=1), tmp_path)
-    for bad, words in (("{", "does not read"), ("[]", "not a result"), (text.replace('"round"', '"r"'), "r")):
+    shapes = [text.replace(f'"{name}": ', f'"{name}": 3, "x": ') for name in ("conditions", "measurements")]
+    for bad, words in (
+        ("{", "cannot read"),
+        ("[]", "does not hold a JSON object"),
+        *((shape, "not a result") for shape in shapes),
+        (text.replace('"round"', '"r"'), "'r'"),
+        (text.replace('"training_seconds": ', '"training_seconds": "x", "x": '), "'x'"),
+        (text.replace('"outcome": "ok"', '"outcome": ["ok"]'), r"outcome is \['ok'\]"),
+    ):
         file.write_text(bad)
         with pytest.raises(MolsliceError, match=words):
             run_bench(plan(rounds=1), tmp_path)
+
+
+def test_a_second_measurement_in_the_folder_is_refused(worker, tmp_path):
+    with lock_folder(tmp_path), pytest.raises(MolsliceError, match=rf"in use by process {os.getpid()} on "):
+        run_bench(plan(), tmp_path)
+    assert worker.asked == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_scores_of_other_attentions_are_refused_before_anything_is_measured(worker):

@@ -4,7 +4,7 @@ import pytest
 from molslice.chem.depict import depict
 from molslice.chem.featurize import ChemError, molecule_arrays
 from molslice.types import MoleculeArrays, MolsliceError
-from tests.data.builders import SMILES
+from tests.data.molecules.builders import SMILES
 from tests.inference.models import embedded_smiles
 from tests.real_data import odd_smiles
 

@@ -1,5 +1,8 @@
 """Bemis-Murcko frameworks."""
 
+import pytest
+from rdkit.Chem.Scaffolds import MurckoScaffold
+
 from molslice.chem.scaffold import scaffolds
 
 
@@ -9,5 +12,44 @@ def test_frameworks_keep_rings_and_linkers():
 
 
 def test_what_cannot_be_read_has_no_framework(capfd):
-    assert scaffolds(["XXX", "", None, "CO(C)C", "a\0b"]) == [""] * 5
+    unreadable = [
+        "XXX",
+        "",
+        None,
+        float("nan"),
+        b"c1ccccc1",
+        "CO(C)C",
+        "a\0b",
+        "c1ccccc1 benzene",
+        "c1ccccc1\u0441",
+    ]
+    assert scaffolds(unreadable) == [""] * len(unreadable)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("smiles", "framework"),
+    [
+        ("C1CC[C@H]2CCCC[C@H]2C1", "C1CCC2CCCCC2C1"),
+        ("c1ccccc1/C=C/c1ccccc1", "C(=Cc1ccccc1)c1ccccc1"),
+        ("[13cH]1ccccc1C", "c1ccccc1"),
+        ("[cH:1]1ccccc1C", "c1ccccc1"),
+    ],
+)
+def test_stereo_isotopes_and_atom_maps_make_no_other_framework(smiles, framework):
+    assert scaffolds([smiles]) == [framework]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ValueError])
+def test_a_framework_that_rdkit_cannot_make_is_empty(error, monkeypatch):
+    def fail(**_):
+        raise error("broken")
+
+    monkeypatch.setattr(MurckoScaffold, "MurckoScaffoldSmiles", fail)
+    assert scaffolds(["c1ccccc1"]) == [""]
+
+
+def test_a_large_molecule_has_no_framework():
+    """RDKit takes a minute for the framework of a chain of 2,000 atoms, which no store can hold."""
+    small, large = scaffolds(["C1CC1" + "C" * 253, "C1CC1" + "C" * 254])
+    assert (small, large) == ("C1CC1", "")

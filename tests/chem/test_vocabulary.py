@@ -4,7 +4,7 @@ import pytest
 from rdkit import Chem
 
 from molslice.chem import vocabulary
-from molslice.data.submission import import_ogb
+from molslice.data.molecules.leaderboard import import_ogb
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 
 features = import_ogb("ogb.utils.features")

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from molslice.data.batching import TokenBudgetBatches, collate
-from molslice.data.store import MoleculeStore
+from molslice.data.batching import TokenBudgetBatches, ordered_batches
+from molslice.data.molecules.collate import collate
+from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MolsliceError
-from tests.data.builders import memory_store, molecules
+from tests.data.molecules.builders import memory_store, molecules
 from tests.real_data import embedded_smiles
 
 GOOD = [0, 1, 2, 4, 5, 6, 7, 8, 9]
@@ -72,8 +73,8 @@ def test_the_batch_does_not_share_memory_with_the_store():
     [
         ([], {}, "at least one row"),
         ([[0, 1]], {}, "got shape"),
-        ([0, 3], {}, r"without a molecule cannot be batched: \[3\]"),
-        ([0, 10], {}, "rows 0 to 10 of a store of 10 rows"),
+        ([0, 3], {}, r"cannot batch rows without a molecule: \[3\]"),
+        ([0, 10], {}, "rows 0 to 10 are out of range: the store has 10 rows"),
         ([-1], {}, "rows -1 to -1"),
         ([1], {"pad_to": 8}, "pad_to=8 is less than the 9 atoms"),
     ],
@@ -186,6 +187,19 @@ def test_shuffling_mixes_sizes_over_the_epoch(num_tokens):
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.1
 
 
+def test_the_batches_of_one_pool_are_shuffled(num_tokens):
+    """Rows are sorted by length within a pool, so that its batches would come from short to long."""
+    means = [num_tokens[batch].mean() for batch in batches_of(num_tokens[:440]).epoch(0)]
+    assert len(means) > 30
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.4
+
+
+def test_a_pool_holds_rows_from_the_whole_data_set():
+    """Neighbors in the data are often alike; of equal lengths, their order alone would decide."""
+    batches = batches_of(np.full(5000, 10)).epoch(0)
+    assert np.mean([np.ptp(batch) for batch in batches]) > 2500
+
+
 @pytest.mark.parametrize("count", [4, 5, 7, 13, 101, 4999, 5000])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_no_batch_below_the_least(num_tokens, count, shuffle):
@@ -215,8 +229,8 @@ def test_only_the_rows_asked_for():
     ("sizes", "options", "message"),
     [
         ([], {}, "0 rows do not fill"),
-        ([3, 0], {}, r"could not be read cannot be batched: \[1\]"),
-        ([3, 201], {}, "row 1 takes 201 tokens"),
+        ([3, 0], {}, r"cannot batch rows that could not be read: \[1\]"),
+        ([3, 201], {}, "row 2 has 201 tokens"),
         ([3, 4], {"batch_size": 0}, "must be positive"),
         ([3, 4], {"min_rows": 3}, "2 rows do not fill"),
         ([3, 4], {"min_rows": 2, "batch_size": 3}, "batch_size=3 must be at least 4"),
@@ -226,3 +240,12 @@ def test_only_the_rows_asked_for():
 def test_limits_are_checked(sizes, options, message):
     with pytest.raises(MolsliceError, match=message):
         batches_of(np.array(sizes, dtype=np.int64), **options)
+
+
+@pytest.mark.parametrize(("parts", "sizes"), [(1, [8, 8]), (4, [2] * 8), (16, [1] * 16)])
+def test_a_prediction_takes_batches_as_small_as_the_steps_of_its_training(parts, sizes):
+    batches = ordered_batches(np.full(16, 4), token_budget=9999, batch_size=8, parts=parts)
+    assert [len(batch) for batch in batches] == sizes
+    by_tokens = ordered_batches(np.full(16, 4), token_budget=32, batch_size=99, parts=parts)
+    assert [len(batch) for batch in by_tokens] == sizes
+    assert sorted(np.concatenate(batches).tolist()) == list(range(16))

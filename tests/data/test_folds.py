@@ -78,13 +78,13 @@ def test_rows_without_a_class_are_divided_too():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"valid_fraction": 0}, "valid_fraction must lie between 0 and 1, got 0"),
-        ({"test_fraction": 1.0}, "test_fraction must lie between 0 and 1"),
+        ({"valid_fraction": 0}, "valid_fraction must be between 0 and 1, got 0"),
+        ({"test_fraction": 1.0}, "test_fraction must be between 0 and 1"),
         ({"seed": -1}, "seed of the data"),
-        ({"folds": 5}, "belong together, got folds=5, fold=None"),
+        ({"folds": 5}, "must be given together, got folds=5, fold=None"),
         ({"folds": 1, "fold": 0}, "folds must be at least 2"),
-        ({"folds": 5, "fold": 5}, "one of 0 to 4, got 5"),
-        ({"folds": 5, "fold": 0, "test_fraction": 0.1}, "leave out test_fraction"),
+        ({"folds": 5, "fold": 5}, "between 0 and 4, got 5"),
+        ({"folds": 5, "fold": 0, "test_fraction": 0.1}, "test_fraction cannot be used with folds"),
         ({"fold_over": "test"}, "choices: all, train"),
     ],
 )
@@ -94,9 +94,9 @@ def test_options_that_make_no_sense(options, message):
 
 
 def test_rows_that_cannot_be_divided():
-    with pytest.raises(MolsliceError, match="the source names its test rows"):
+    with pytest.raises(MolsliceError, match="the source has its own test split"):
         Division(test_fraction=0.2).divide(BOTH, CLASSES)
-    with pytest.raises(MolsliceError, match="0.1 of 3 rows for the split 'test'"):
+    with pytest.raises(MolsliceError, match="0.1 of 3 rows for 'test'"):
         Division().divide({"train": np.arange(3)}, CLASSES)
-    with pytest.raises(MolsliceError, match="3 rows do not make 4 folds"):
+    with pytest.raises(MolsliceError, match="3 rows cannot be divided into 4 folds"):
         Division(folds=4, fold=0).divide({"train": np.arange(3)}, CLASSES)

@@ -1,4 +1,4 @@
-"""Sequences end to end, their batches, and arrays that are kept."""
+"""Concatenated sequences, their batches, and the cache of arrays."""
 
 import errno
 
@@ -88,7 +88,8 @@ def test_two_sequences_a_row():
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"), [([], "at least one row"), ([4], "of 4 rows"), ([0, 1], r"could not be read.*\[1\]")]
+    ("rows", "message"),
+    [([], "at least one row"), ([4], "has 4 rows"), ([0, 1], r"could not be read.*\[1\]")],
 )
 def test_bad_rows_are_named(rows, message):
     with pytest.raises(MolsliceError, match=message):
@@ -124,7 +125,7 @@ def test_where_nothing_can_be_written_they_stay_in_memory(tmp_path, caplog):
     blocked.write_text("in the way")
     found = keep_arrays([blocked], {}, lambda: {"values": np.arange(2)})
     assert found["values"].tolist() == [0, 1]
-    assert f"nothing can be kept in {blocked}" in caplog.text
+    assert f"cannot write the cache in {blocked}" in caplog.text
 
 
 def test_an_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
@@ -143,6 +144,6 @@ def test_a_full_disk_is_an_error_that_names_it(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(np, "save", fail)
-    with pytest.raises(MolsliceError, match=r"values.npy: No space left on device; .*cache_dir"):
+    with pytest.raises(MolsliceError, match=rf"{tmp_path}.*: No space left on device; .*cache_dir"):
         keep_arrays([tmp_path], {}, lambda: {"values": np.arange(2)})
     assert not list(tmp_path.iterdir())

@@ -45,7 +45,7 @@ def test_scaffolds_stay_together():
 
 def test_columns_name_splits():
     words = ["train", " Train ", "val", "validation", "valid", "test", "TEST"]
-    splits = column_split(words, "set")
+    splits = column_split(words, "set", "row {}".format)
     assert {name: part.tolist() for name, part in splits.items()} == {
         "train": [0, 1],
         "valid": [2, 3, 4],
@@ -56,14 +56,14 @@ def test_columns_name_splits():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "tset"], "row 1, column 'set': 'tset' is none of train, valid, test"),
-        (["train", ""], "row 1, column 'set': '' is none"),
-        (["test"], "no row into train"),
+        (["train", "tset"], "row 1, column 'set': 'tset' is not one of train, valid, test"),
+        (["train", ""], "row 1, column 'set': '' is not one"),
+        (["test"], "no row to train"),
     ],
 )
 def test_other_words_are_refused(words, message):
     with pytest.raises(MolsliceError, match=message):
-        column_split(words, "set")
+        column_split(words, "set", "row {}".format)
 
 
 @pytest.mark.parametrize("fractions", [(0.8, 0.1, 0.2), (1.2, -0.1, -0.1), (0.0, 0.5, 0.5), ("a", 0.1, 0.1)])
@@ -101,12 +101,12 @@ def test_choices_and_their_defaults():
         ("randon", (), "did you mean 'random'"),
         ({"kind": "random", "frac": [1]}, (), "no option 'frac'.*choices: fractions, seed"),
         ({"kind": "scaffold", "seed": 1}, (), "no option 'seed'"),
-        ({"kind": "column"}, (), "needs column"),
-        ({"kind": "column", "column": "set"}, ("test",), "exclude each other"),
-        ("random", ("valid",), "leave out split"),
-        ({"fractions": [0.5, 0.5]}, (), "those of train, valid, test"),
-        ({"fractions": [0.8, 0.1, 0.1]}, ("test",), "those of train, valid, got"),
-        ({"fractions": 0.5}, (), "those of train"),
+        ({"kind": "column"}, (), "needs the option column"),
+        ({"kind": "column", "column": "set"}, ("test",), "cannot be combined with test_path"),
+        ("random", ("valid",), "split cannot be used with valid_path"),
+        ({"fractions": [0.5, 0.5]}, (), "given for train, valid, test"),
+        ({"fractions": [0.8, 0.1, 0.1]}, ("test",), "given for train, valid, got"),
+        ({"fractions": 0.5}, (), "given for train"),
         ({"seed": -1}, (), "seed"),
         ({"seed": "a"}, (), "seed"),
     ],

@@ -3,10 +3,10 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from molslice.data import build_dataset
-from molslice.data.submission import import_ogb
+from molslice.data.molecules.leaderboard import import_ogb
 from molslice.inference.evaluate import evaluate
 from molslice.types import MolsliceError
-from tests.data.builders import gap_folder
+from tests.data.molecules.builders import gap_folder
 from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained
 
 GAPS = {"names": ("homolumogap",), "units": ("eV",)}
@@ -67,6 +67,22 @@ def test_classes_are_judged_by_roc_auc(tmp_path):
     expected = roc_auc_score(toxic[2:], model.predict(embedded_smiles(40)[2:]))
     assert target["roc_auc"] == pytest.approx(expected, abs=1e-6)
     assert "mae" not in target
+
+
+def test_a_model_of_numbers_is_not_measured_on_classes(tmp_path):
+    labels = np.random.default_rng(1).integers(0, 2, 40)
+    dataset = table_of(tmp_path, {"gap": labels}, kind="classification", units=["eV"])
+    with pytest.raises(MolsliceError, match=r"model is for regression .*data\.csv are for classification"):
+        evaluate(untrained(tmp_path / "model"), dataset)
+
+
+def test_an_infinite_prediction_counts(tmp_path, monkeypatch):
+    model = untrained(tmp_path / "model")
+    dataset = table_of(tmp_path, {"gap": np.full(40, 3.0)}, units=["eV"])
+    predictions = model.predict_dataset(dataset, dataset.rows("test"))
+    predictions.values[3] = np.inf
+    monkeypatch.setattr(model, "predict_dataset", lambda *_, **__: predictions)
+    assert evaluate(model, dataset)["targets"][0]["mae"] == np.inf
 
 
 def gap_model(tmp_path, **options):

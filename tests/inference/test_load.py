@@ -39,7 +39,7 @@ def test_values_are_in_the_unit_of_the_target(predictor):
     store_values = predictor.predict(["CCO"])
     with SmilesReader(256, "canonical") as reader:
         (store,) = reader.read([["CCO"]])
-    from molslice.data.batching import collate
+    from molslice.data.molecules.collate import collate
 
     with torch.no_grad():
         standardized = predictor.model(collate(store, [0])).prediction
@@ -54,7 +54,7 @@ def test_a_bad_row_keeps_its_place_and_says_why(predictor):
     np.testing.assert_allclose(predictions.values[[0, 2, 5], 0], good, atol=1e-5)
 
 
-@pytest.mark.parametrize("row", [None, float("nan"), 7])
+@pytest.mark.parametrize("row", [None, float("nan"), 7, b"CCO", "C C"])
 def test_what_is_no_text_is_a_bad_row(predictor, row):
     predictions = predictor.predict_with_errors(["CCO", row])
     assert np.isfinite(predictions.values[0, 0])
@@ -78,6 +78,16 @@ def test_series_and_arrays_are_lists_too(predictor):
 def test_one_string_is_refused(predictor):
     with pytest.raises(MolsliceError, match=r"\['CCO'\]"):
         predictor.predict("CCO")
+
+
+@pytest.mark.parametrize(
+    "smiles",
+    [b"CCO", bytearray(b"CCO"), {"CCO": 1}, {"CCO"}, 7, None],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_not_a_list_is_refused(predictor, smiles):
+    with pytest.raises(MolsliceError, match=f"list of SMILES, got {type(smiles).__name__}"):
+        predictor.predict(smiles)
 
 
 def test_neighbors_order_and_repetition_do_not_matter(each_form):

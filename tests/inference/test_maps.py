@@ -1,22 +1,28 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
-from molslice.attention import ATTENTIONS
-from molslice.data.batching import collate
-from molslice.inference.derivatives import influence_map, value_map
-from molslice.inference.maps import READERS, AttentionCall, attention_maps, map_of, record_calls
+from molslice.attention import ATTENTIONS, Attention
+from molslice.data.molecules.collate import collate
+from molslice.inference.derivatives import influence_map
+from molslice.inference.maps import AttentionCall, attention_maps, map_of, record_calls
+from molslice.model import AttentionChoice
 from molslice.model.encoder import Encoder
-from molslice.model.spec import AttentionChoice
+from molslice.testing import Inputs
 from molslice.types import AttentionOutput, MolsliceError
-from tests.attention.subjects import Inputs, all_subjects
-from tests.data.builders import memory_store
+from tests.attention.subjects import all_subjects
+from tests.data.molecules.builders import memory_store
 from tests.inference.models import untrained
 
 LENGTHS = (5, 1, 0, 4)
 SUBJECTS = [subject for subject in all_subjects() if not subject.spec.cross]
-OWN = [subject for subject in SUBJECTS if subject.label.split("-")[0] in READERS]
+OWN = [
+    subject
+    for subject in SUBJECTS
+    if subject.label.split("-")[0] in ("softmax", "slice_sort", "flow", "singular")
+]
 ONE_EACH = {subject.label.split("-")[0]: subject for subject in reversed(SUBJECTS)}
 
 
@@ -96,6 +102,19 @@ def test_the_map_of_a_sort_is_a_permutation(placement, form, bias):
         values = call.attention.split_heads(call.attention.value(call.tokens.nan_to_num()))
         ascending = torch.einsum("bhcij,bhjc->bhic", permutation, values)[0, :, mask[0]]
         assert (ascending.diff(dim=1) >= 0).all()
+    # Every channel sends each place to one token: shares of one place sum to one, places to their mean.
+    shares, places = found.by_token.values()
+    assert torch.allclose(shares.sum(1), mask[:, 0].double())
+    assert torch.allclose(places.sum(1), torch.tensor([2.5, 0.0, 0.0, 2.0], dtype=torch.float64))
+
+
+def test_an_attention_says_between_which_maps_it_is_linear():
+    call = call_of(ONE_EACH["softmax"], garbage=0.0)
+    attention, expected = call.attention, map_of(call).weights
+    value, output = attention.value, attention.output
+    attention.value_path = lambda: (value, output)
+    attention.value, attention.exact_map = torch.nn.Sequential(value), partial(Attention.exact_map, attention)
+    assert torch.allclose(map_of(call).weights, expected)
 
 
 def test_parts_of_flow_and_singular():
@@ -110,10 +129,10 @@ def test_parts_of_flow_and_singular():
 
 
 @pytest.mark.parametrize("broken", ["squared", "twice", "other name", "unused"])
-def test_what_is_not_linear_in_its_values_has_no_value_map(broken):
+def test_what_is_not_linear_in_its_values_has_no_exact_map(broken):
     call = call_of(ONE_EACH["softmax"], garbage=0.0)
     attention = call.attention
-    assert value_map(attention, call.tokens, call.context) is not None
+    assert Attention.exact_map(attention, call.tokens, call.context) is not None
     value, output = attention.value, attention.output
     if broken == "squared":
         attention.mix = lambda x, context: AttentionOutput(output(value(x).square()))
@@ -123,7 +142,7 @@ def test_what_is_not_linear_in_its_values_has_no_value_map(broken):
         attention.value = torch.nn.Sequential(attention.value)
     else:
         attention.mix = lambda x, context: AttentionOutput(output(x))
-    assert value_map(attention, call.tokens, call.context) is None
+    assert Attention.exact_map(attention, call.tokens, call.context) is None
 
 
 def test_the_maps_of_a_model_change_nothing_in_it(tmp_path):

@@ -17,7 +17,7 @@ from molslice.inference.load import load_model
 from molslice.inference.rollout import play, rollout
 from molslice.training.run import train
 from molslice.types import ModelOutput, MolsliceError
-from tests.data.episodes import write_d4rl
+from tests.data.episodes.recordings import write_d4rl
 
 pytest.importorskip("h5py")
 gymnasium = pytest.importorskip("gymnasium")
@@ -205,14 +205,18 @@ def test_the_command(run_folder, capsys):
     [
         (["--env", "None-v0"], "cannot make the environment 'None-v0'"),
         (["--env", "no_such_package:None-v0"], "cannot make the environment"),
-        (["--env", "CartPole-v1"], "the states of CartPole-v1 are Box.* those of the model 2 numbers"),
-        (["--env", "MountainCar-v0"], "the actions of MountainCar-v0 are Discrete"),
-        (["--target-return", "nan"], "finite target returns"),
+        (["--env", "CartPole-v1"], "states of CartPole-v1 are Box.* those of the model are 2 numbers"),
+        (["--env", "MountainCar-v0"], "actions of MountainCar-v0 are Discrete"),
     ],
 )
 def test_what_cannot_be_played_is_named(run_folder, capsys, words, message):
     assert main(["rollout", str(run_folder), "--target-return", "1", *words]) == 1
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_target_return_that_is_not_finite_is_wrong_usage(run_folder, capsys):
+    assert main(["rollout", str(run_folder), "--target-return", "nan"]) == 2
+    assert "nan" in capsys.readouterr().err
 
 
 def test_a_model_of_something_else_is_named(capsys):
@@ -224,6 +228,16 @@ def test_without_an_environment_one_is_asked_for(policy, monkeypatch):
     monkeypatch.delitem(policy.config.data.options, "environment")
     with pytest.raises(MolsliceError, match="name no environment; give one"):
         rollout(policy, [1.0], progress=False)
+
+
+def test_nothing_is_imported_because_a_model_names_it(policy, tmp_path, monkeypatch):
+    (tmp_path / "attack.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(policy.config.data.options, "environment", "attack:Hopper-v4")
+    with pytest.raises(MolsliceError, match="a model cannot import"):
+        rollout(policy, [1.0], progress=False)
+    with pytest.raises(SystemExit, match="imported"):  # who plays may ask for it
+        rollout(policy, [1.0], environment="attack:Hopper-v4", progress=False)
 
 
 def test_a_missing_library_is_named_with_its_extra(policy, monkeypatch):
@@ -250,10 +264,10 @@ def test_environments_are_closed(policy, monkeypatch):
 
 def test_a_locomotion_task_is_played_and_scored(tmp_path):
     pytest.importorskip("mujoco", exc_type=ImportError)
-    from molslice.inference.run_folder import CONFIG, write_model
-    from molslice.model.build import build_model
+    from molslice.entries import describe_data
+    from molslice.model import build_model
+    from molslice.run_folder import CONFIG, write_model
     from molslice.tasks.targets import TargetInfo
-    from molslice.training.entries import describe_data
 
     base = mapping("none")
     base["data"] |= {"environment": "Hopper-v5", "context": 20, "max_episode_steps": 1000}

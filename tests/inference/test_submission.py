@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from molslice.data import submission as submission_of_data
+from molslice.data.molecules import leaderboard as submission_of_data
 from molslice.inference import submission
 from molslice.inference.submission import predict_submission
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
-from tests.data.builders import gap_folder
+from tests.data.molecules.builders import gap_folder
 from tests.inference.models import TWO, embedded_smiles, untrained
 
 GAP = TargetInfo(("homolumogap",), ("eV",), "regression", (3.0,), (1.5,))

@@ -9,8 +9,12 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from molslice.files.tables import open_table
 from molslice.inference import reading, table
+from molslice.inference.load import Predictions
 from molslice.inference.table import predict_table
 from molslice.types import MolsliceError
 from tests.inference.models import TWO, checkpoint_folder, embedded_smiles, untrained
@@ -126,6 +130,87 @@ def test_blank_lines(model, tmp_path):
     assert [row[0] for row in rows_of(tmp_path / "out.csv")[1:]] == ["CCO", "CCN"]
 
 
+def test_rows_that_cannot_be_read_are_answered_beside_the_others(model, tmp_path):
+    long = "x" * 140_000
+    text = f'smiles,n\nCCO,{long}\nCCN\nCC,1,2\n"C"C,3\nCCC,\0\n{"C" * 140_000},4\nCCCC,5\n'
+    source = written(tmp_path / "in.csv", text)
+    report = predict_table(model, source, tmp_path / "out.csv")
+    with open_table(tmp_path / "out.csv") as table:
+        (chunk,) = table.chunks(10, [])
+    rows = chunk.cells
+    assert [row[:2] for row in rows[:5]] == [
+        ["CCO", long],
+        ["CCN", ""],
+        ["CC", "1"],
+        ["CC", "3"],
+        ["CCC", "\0"],
+    ]
+    assert [row[3] for row in rows[:5]] == [
+        "",
+        "1 cell, the header has 2",
+        "3 cells, the header has 2",
+        "',' expected after '\"'",
+        "contains a NUL character",
+    ]
+    assert [row[2] == "nan" for row in rows] == [False, True, True, True, True, True, False]
+    assert rows[5][3]
+    assert (report.rows, report.failed) == (7, 5)
+    assert report.first_failure == f"{source}, row 2 (line 3): 1 cell, the header has 2"
+
+
+def test_cells_keep_their_line_ends(model, tmp_path):
+    cells = ["a\rb", "a\nb", "a\r\nb", " ", '"']
+    with (tmp_path / "in.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["smiles", "note"], *(["C", cell] for cell in cells)])
+    predict_table(model, tmp_path / "in.csv", tmp_path / "out.csv")
+    assert [row[1] for row in rows_of(tmp_path / "out.csv")[1:]] == cells
+
+
+def test_predictions_stand_beside_what_was_measured(tmp_path):
+    model = untrained(tmp_path / "model", targets=TWO)
+    source = written(tmp_path / "in.csv", "smiles,logp,gap_eV_predicted,error\nCCO,1.5,2.5,0.1\n")
+    report = predict_table(model, source, tmp_path / "out.csv")
+    again = predict_table(model, tmp_path / "out.csv", tmp_path / "twice.csv")
+    header, row = rows_of(tmp_path / "out.csv")
+    assert header[4:] == ["gap_eV", "logp_predicted", "error_predicted"]
+    assert row[:4] == ["CCO", "1.5", "2.5", "0.1"]
+    assert ((*report.columns, report.error_column)) == tuple(header[4:])
+    assert again.columns == ("gap_eV_predicted_2", "logp_predicted_2")
+    assert len(set(rows_of(tmp_path / "twice.csv")[0])) == 10
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    pieces=st.lists(st.sampled_from(["C", ",", "\n", "\r", '"', '""', " ", "\0", "é", "\n\n"]), max_size=60)
+)
+def test_as_many_rows_come_out_as_go_in(model, tmp_path, monkeypatch, pieces):
+    """Whatever a table holds: its rows and cells come out again, or one line says why not."""
+
+    def no_model(store):
+        return Predictions(np.zeros((len(store), 1)), [store.errors.get(row) for row in range(len(store))])
+
+    monkeypatch.setattr(model, "predict_store", no_model)
+    source, target = tmp_path / "in.csv", tmp_path / "out.csv"
+    target.unlink(missing_ok=True)
+    source.write_bytes(b"smiles,n\n" + "".join(pieces).encode())
+    try:
+        report = predict_table(model, source, target)
+    except MolsliceError:
+        assert not target.exists()
+        return
+    with open_table(source) as before, open_table(target) as after:
+        cells = [row for chunk in before.chunks(9, []) for row in chunk.cells]
+        found = [row for chunk in after.chunks(9, []) for row in chunk.cells]
+    assert [row[:2] for row in found] == cells
+    assert len(cells) == report.rows
+    assert {len(row) for row in found} == {4}
+
+
 def test_values_read_back_exactly(model, tmp_path):
     value = np.float32(model.predict(["CCO"])[0])
     assert np.float32(float(table.format_value(value))) == value
@@ -135,16 +220,12 @@ def test_values_read_back_exactly(model, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "empty file"),
-        ("\n\n", "empty file"),
+        ("", "is empty"),
+        ("\n\n", "is empty"),
         ("smiles,n\n", "no rows"),
         ("smile,n\nCCO,1\n", "no column 'smiles'; did you mean 'smile'"),
         ("smiles,smiles\nCCO,1\n", "2 columns"),
-        ("smiles,gap_eV\nCCO,1\n", "'gap_eV'"),
-        ("smiles,error\nCCO,1\n", "'error'"),
-        ("smiles,n\nCCO,1\nCCN\n", "line 3: 1 cells, the header has 2"),
-        ("smiles,n\nCCO,1,2\n", "line 2: 3 cells, the header has 2"),
-        ('smiles,n\nCCO,"a\n', "line"),
+        ('smiles,n\nCCO,"a\n', "line 2: a quote is never closed"),
     ],
 )
 def test_what_cannot_be_read(model, tmp_path, content, message):
@@ -159,13 +240,37 @@ def test_what_cannot_be_read(model, tmp_path, content, message):
 def test_damaged_files(model, tmp_path):
     whole = gzip.compress(("smiles\n" + "CCO\n" * 500).encode())
     (tmp_path / "cut.csv.gz").write_bytes(whole[:-12])
-    (tmp_path / "fake.csv.gz").write_bytes(b"smiles\nCCO\n")
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 4
+    (tmp_path / "flipped.csv.gz").write_bytes(flipped)
     (tmp_path / "latin.csv").write_bytes("smiles,n\nCCO,é\n".encode("latin-1"))
     sources = left(tmp_path)
     for name in sources:
-        with pytest.raises(MolsliceError, match=rf"{name}.*damaged"):
+        with pytest.raises(MolsliceError, match=rf"{name}.*line [0-9]+:"):
             predict_table(model, tmp_path / name, tmp_path / "out.csv")
     assert left(tmp_path) == sources
+
+
+def test_rows_before_the_damage_are_counted_but_not_kept(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 8)
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(b"smiles\n" + b"CCO\n" * 20) + b"rubbish")
+    with pytest.raises(
+        MolsliceError, match=r"in.csv.gz, after line 21: damaged gzip: .*out.csv is not written"
+    ) as caught:
+        predict_table(model, tmp_path / "in.csv.gz", tmp_path / "out.csv")
+    assert str(caught.value).endswith("out.csv is not written although 16 rows were predicted")
+    assert left(tmp_path) == ["in.csv.gz"]
+
+
+def test_the_output_that_is_the_input_under_another_name(model, tmp_path):
+    source = written(tmp_path / "in.csv", "smiles\nCCO\n")
+    (tmp_path / "soft.csv").symlink_to(source)
+    (tmp_path / "hard.csv").hardlink_to(source)
+    for name in ("soft.csv", "hard.csv"):
+        for one, other in ((source, tmp_path / name), (tmp_path / name, source)):
+            with pytest.raises(MolsliceError, match="replace the input"):
+                predict_table(model, one, other)
+    assert source.read_text() == "smiles\nCCO\n"
 
 
 def test_names_that_do_not_do(model, tmp_path):
@@ -173,8 +278,8 @@ def test_names_that_do_not_do(model, tmp_path):
     (tmp_path / "folder.csv").mkdir()
     for first, second, message in [
         (tmp_path / "none.csv", tmp_path / "out.csv", "no such file"),
-        (tmp_path / "folder.csv", tmp_path / "out.csv", "a folder"),
-        (source, tmp_path / "folder.csv", "a folder"),
+        (tmp_path / "folder.csv", tmp_path / "out.csv", "Is a directory"),
+        (source, tmp_path / "folder.csv", "not a regular file"),
         (source, tmp_path / "none" / "out.csv", "does not exist"),
         (source, tmp_path / "out.xlsx", r"\.csv or \.csv\.gz"),
         (source, source, "replace the input"),
@@ -193,7 +298,7 @@ def test_a_full_disk_leaves_what_was_there(model, tmp_path, monkeypatch, name):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(table.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left") as caught:
         predict_table(model, source, tmp_path / name)
     assert caught.value.filename == str(tmp_path / name)
@@ -217,7 +322,7 @@ def test_a_limit_of_the_system_is_one_line(tmp_path, name):
         timeout=120,
     )
     assert result.returncode == 1
-    assert result.stderr == f"molslice: error: {tmp_path / name}: File too large\n"
+    assert result.stderr == f"molslice: error: cannot write {tmp_path / name}: File too large\n"
     assert left(tmp_path) == ["in.csv", "model"]
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from molslice.attention import ATTENTIONS
-from molslice.model.build import build_model
+from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.decision import DecisionModel
-from molslice.model.spec import AttentionChoice, DecisionSpec, SequenceSpec
+from molslice.model.decision import DecisionModel, DecisionSpec
+from molslice.model.sequence import SequenceSpec
 from molslice.types import DataSpec, EpisodeBatch, MolsliceError
 
 SIZES = {"dim": 8, "num_layers": 2, "num_heads": 2, "ffn_dim": 16, "dropout": 0.0, "attention_dropout": 0.0}
@@ -212,7 +212,7 @@ def test_an_attention_without_a_causal_form_is_refused():
 
 
 def test_models_and_data_belong_together():
-    with pytest.raises(MolsliceError, match="'decision' does not take these data; choices: sequence"):
+    with pytest.raises(MolsliceError, match="'decision' does not take these data; choices: hier"):
         fresh(data=DataSpec(3, "values", channels=3, max_tokens=9))
     with pytest.raises(MolsliceError, match="'sequence' does not take these data; choices: decision"):
         build_model(SequenceSpec(1, 8, 8, 2), AttentionChoice(), DATA)

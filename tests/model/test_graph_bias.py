@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from molslice.model.graph_bias import MAX_DISTANCE, MAX_HOPS, GraphBias, PathLevels
-from molslice.ops.paths import list_neighbors, shortest_paths
+from molslice.model.graph_bias import MAX_HOPS, GraphBias, PathLevels
+from molslice.ops.paths import ShortestPaths, list_neighbors, shortest_paths
 from tests.model.molecules import random_batch
 
 
@@ -55,15 +55,52 @@ def test_bias_equals_the_walk_along_every_path(legacy, fragments):
         torch.testing.assert_close(fast_grad, slow_grad, rtol=0, atol=1e-10)
 
 
-def test_a_chain_longer_than_the_table():
-    size = MAX_DISTANCE + 12
-    batch = random_batch([size], seed=0)
-    chain = torch.tensor([[0, i, i + 1] for i in range(size - 1)])
-    paths = shortest_paths(list_neighbors(chain, 1, size))
-    assert int(paths.distance.max()) == size - 1
-    module = GraphBias(2)
-    bias = module(paths, batch.bond_features[:1].expand(size - 1, -1))
-    torch.testing.assert_close(bias[0, :, 1, -1], bias[0, :, 1, -2])
+def chain_of(size, apart):
+    """Paths of a chain of `size` atoms, and of as many as `apart` atoms without a bond."""
+    place = torch.arange(size + apart)
+    distance = (place[None] - place[:, None]).abs()
+    toward = place + (place[:, None] - place).sign()  # the atom before j on the path from i
+    last_bond = torch.minimum(toward, place.expand_as(toward))
+    reached = (place < size)[:, None] & (place < size) | (distance == 0)
+    is_path = reached & (distance > 0)
+    return ShortestPaths(
+        distance.masked_fill(~reached, -1)[None],
+        toward.masked_fill(~is_path, -1)[None],
+        last_bond.masked_fill(~is_path, -1)[None],
+    )
+
+
+@pytest.mark.parametrize(("legacy", "longest", "unreachable"), [(False, 50, 51), (True, 510, 511)])
+def test_every_distance_has_its_slot_and_far_is_not_unreachable(legacy, longest, unreachable):
+    size = longest + 4
+    module = GraphBias(1, legacy_vocab=legacy)
+    torch.nn.init.zeros_(module.hop_weight)
+    with torch.no_grad():
+        module.distance_embedding.weight.copy_(torch.arange(unreachable + 1)[:, None])
+    bias = module(chain_of(size, apart=1), torch.zeros(size, 3, dtype=torch.uint8))[0, 0, 1:, 1:]
+    assert bias[0, :size].tolist() == [min(distance, longest) for distance in range(size)]
+    assert bias[0, size] == bias[size, 0] == unreachable
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_first_five_bonds_of_a_path_count(legacy):
+    torch.manual_seed(0)
+    module = GraphBias(3, legacy_vocab=legacy)
+    paths, features = chain_of(9, apart=0), torch.zeros(8, 3, dtype=torch.uint8)
+    plain = module(paths, features)[0, :, 1, 1:]  # from the first atom to all
+    for bond in range(8):
+        changed = features.clone()
+        changed[bond, 0] = 1
+        moved = (module(paths, changed)[0, :, 1, 1:] - plain).abs().amax(0) > 1e-4
+        assert moved.tolist() == [bond < min(length, 5) for length in range(9)]
+
+
+def test_tables_start_with_their_deviations():
+    torch.manual_seed(0)
+    module = GraphBias(32, legacy_vocab=True)
+    deviations = [module.hop_weight, module.distance_embedding.weight, module.bond_embedding.weight]
+    assert [weight.std().item() for weight in deviations] == pytest.approx([32**-0.5, 0.3, 3**-0.5], rel=0.02)
+    assert module.graph_token_distance.std().item() == pytest.approx(0.02, rel=0.3)
 
 
 def test_no_tensor_of_five_hops_a_pair():

@@ -7,15 +7,16 @@ import pytest
 import torch
 
 from molslice.attention import ATTENTIONS
-from molslice.model.build import build_model
-from molslice.model.spec import AttentionChoice, ModelSpec
+from molslice.model import AttentionChoice, build_model
+from molslice.model.gin_virtual import GinVirtualSpec
+from molslice.model.graphormer import GraphormerSpec
 from molslice.types import DataSpec
 from tests.attention.subjects import OPTIONS
 from tests.model.molecules import random_batch
 
 SIZES = [1, 2, 5, 17, 24]
 SIZE = {"num_layers": 3, "dim": 24, "ffn_dim": 32, "num_heads": 4, "max_tokens": 31}
-SPEC = ModelSpec(**SIZE, dropout=0.0, attention_dropout=0.0)
+SPEC = GraphormerSpec(**SIZE, dropout=0.0, attention_dropout=0.0)
 
 
 def lively(model):
@@ -59,9 +60,7 @@ def test_padding_and_batch_mates_do_not_matter(choice):
 
 
 def test_gin_does_not_see_padding_or_batch_mates():
-    model = lively(
-        build_model(ModelSpec(name="gin_virtual", num_layers=3, dim=16), AttentionChoice(), DataSpec(1))
-    )
+    model = lively(build_model(GinVirtualSpec(num_layers=3, dim=16), AttentionChoice(), DataSpec(1)))
     model.double().eval()
     padded = model(random_batch(SIZES, pad_to=30, garbage=True)).prediction
     torch.testing.assert_close(padded, model(random_batch(SIZES)).prediction, rtol=0, atol=1e-8)

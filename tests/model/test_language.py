@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from molslice.attention import ATTENTIONS
-from molslice.model.build import build_model
+from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.language import LanguageModel
-from molslice.model.sequence import sinusoidal_positions
-from molslice.model.spec import AttentionChoice, LanguageSpec, SequenceSpec
+from molslice.model.language import LanguageModel, LanguageSpec
+from molslice.model.sequence import SequenceSpec, sinusoidal_positions
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 SIZES = {"dim": 8, "num_layers": 2, "num_heads": 2, "ffn_dim": 16, "dropout": 0.0}
@@ -170,8 +169,8 @@ def test_a_configuration_builds_it():
         ({"dropout": 1.0}, "dropout"),
         ({"num_heads": 3}, "multiple"),
         ({"name": "slice_sort"}, "no causal form"),
-        ({"data": DataSpec(2, "ids", vocabulary_size=11, max_tokens=12)}, "take sequence"),
-        ({"data": DataSpec(11, "ids", vocabulary_size=11, max_tokens=12, paired=True)}, "take sequence"),
+        ({"data": DataSpec(2, "ids", vocabulary_size=11, max_tokens=12)}, "use sequence"),
+        ({"data": DataSpec(11, "ids", vocabulary_size=11, max_tokens=12, paired=True)}, "use sequence"),
     ],
 )
 def test_what_cannot_be_built_is_refused_by_name(changes, message):

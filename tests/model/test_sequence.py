@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from molslice.attention import ATTENTIONS
-from molslice.model.build import build_model
+from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.sequence import SequenceClassifier, sinusoidal_positions
-from molslice.model.spec import AttentionChoice, SequenceSpec
+from molslice.model.sequence import SequenceClassifier, SequenceSpec, sinusoidal_positions
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 SIZES = {"dim": 8, "num_layers": 2, "num_heads": 2, "ffn_dim": 16, "dropout": 0.0}
@@ -103,10 +102,13 @@ def test_a_distilled_model_has_two_tokens_and_two_maps():
     torch.testing.assert_close(output.prediction, (heads[0] + heads[1]) / 2)
     assert (heads[0] - heads[1]).abs().max() > 1e-3
     assert build(readout="cls")(batch).heads is None
-    for changes, reason in [({"head": (4,)}, "no model.head"), ({"causal": True}, "sees no other")]:
+    for changes, reason in [
+        ({"head": (4,)}, "not support model.head"),
+        ({"causal": True}, "not support model.causal"),
+    ]:
         with pytest.raises(MolsliceError, match=reason):
             fresh(readout="cls_distilled", **changes)
-    with pytest.raises(MolsliceError, match="the data hold two"):
+    with pytest.raises(MolsliceError, match="the data have two"):
         fresh(data=PAIRS, readout="cls_distilled")
 
 
@@ -117,6 +119,12 @@ def test_dense_layers_stand_before_the_outputs():
     vector = build().encode(batch.tokens, batch.token_mask)
     assert vector.shape == (3, 5, 8)
     assert model(batch).prediction.shape == (3, 3)
+
+
+@pytest.mark.parametrize("changes", [{"head": (6,)}, {"readout": "all"}])
+def test_what_is_read_out_is_dropped(changes):
+    model = build(dropout=1.0 - 1e-9, **changes).train()
+    assert torch.equal(model(padded(ROWS, 5)).prediction, model.readout.bias.expand(3, 3))
 
 
 def test_values_take_a_linear_map_and_padding_may_be_nan():
@@ -234,7 +242,7 @@ def test_bad_data_are_refused_by_name(changes, message):
 
 
 def test_a_model_for_other_data_is_refused():
-    with pytest.raises(MolsliceError, match="choices: graphormer, gin_virtual"):
+    with pytest.raises(MolsliceError, match="choices: gin_virtual, graphormer"):
         build_model(SequenceSpec(**SIZES), AttentionChoice(), DataSpec(1))
 
 
@@ -273,5 +281,5 @@ def test_positions_and_learned_tokens_may_start_at_a_spread_of_their_own():
 
 
 def test_fewer_positions_than_the_data_need_are_refused():
-    with pytest.raises(MolsliceError, match="model.max_tokens is 11, the data have up to 12 tokens"):
+    with pytest.raises(MolsliceError, match="model.max_tokens is 11, but the data have up to 12 tokens"):
         fresh(max_tokens=11)

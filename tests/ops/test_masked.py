@@ -3,12 +3,20 @@
 import pytest
 import torch
 
-from molslice.ops.masked import masked_mean, masked_softmax, masked_sum, pair_softmax, zero_padding
+from molslice.ops.masked import (
+    masked_max,
+    masked_mean,
+    masked_softmax,
+    masked_sum,
+    pair_softmax,
+    zero_padding,
+)
 
 MASK = torch.tensor([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]], dtype=torch.bool)
 PLAIN = {
     masked_sum: lambda x: x.sum(0),
     masked_mean: lambda x: x.mean(0),
+    masked_max: lambda x: x.amax(0),
     masked_softmax: lambda x: x.softmax(0),
 }
 
@@ -16,7 +24,7 @@ PLAIN = {
 @pytest.mark.parametrize("garbage", [0.0, 1e30, torch.inf, torch.nan])
 @pytest.mark.parametrize("function", PLAIN, ids=lambda function: function.__name__)
 def test_equals_the_plain_one_on_real_entries(function, garbage):
-    values = torch.randn(3, 5, 2, dtype=torch.float64)
+    values = -1 - torch.rand(3, 5, 2, dtype=torch.float64)  # a zero at padding would be the largest
     values = torch.where(MASK[..., None], values, garbage).requires_grad_()
     result = function(values, MASK[..., None], 1)
     for b in (0, 2):

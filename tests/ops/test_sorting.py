@@ -97,10 +97,11 @@ def test_front_order_moves_real_tokens_to_the_front(length):
         assert order.tolist() == [*row.nonzero()[:, 0].tolist(), *(~row).nonzero()[:, 0].tolist()]
 
 
-def test_swap_order_moves_only_the_largest_and_the_first_real_token():
+@pytest.mark.parametrize("garbage", [-1e4, 0.0, torch.inf, torch.nan])
+def test_swap_order_moves_only_the_largest_and_the_first_real_token(garbage):
     keys, mask = some_columns(11)
-    keys, mask = keys.clone(), mask.clone()
     mask[1, 0] = False
+    keys = torch.where(mask[:, None], keys - 10, garbage)  # every real key is negative
     order = swap_order(keys, mask)
     for b, c in [(b, c) for b in range(3) for c in range(4)]:
         real = mask[b].nonzero()[:, 0].tolist()
@@ -121,6 +122,8 @@ def test_shuffle_order_depends_on_seed_and_count_alone():
         assert torch.equal(found[real], real[alone])
         assert torch.equal(found[~row], (~row).nonzero()[:, 0])
     assert sorted(alone.tolist()) == list(range(7))
+    # The order itself stays: trained models depend on it.
+    assert alone.tolist() == [0, 3, 4, 6, 5, 1, 2]
     long = torch.ones(1, 500, dtype=torch.bool)
     orders = [shuffle_order(long, seed)[0, 0].long() for seed in range(20)]
     assert len({tuple(order.tolist()) for order in orders}) == 20
@@ -140,3 +143,10 @@ def test_tied_mean_shares_within_a_run_and_leaves_padding_alone():
     torch.testing.assert_close(gradient[0, 0].tolist(), [1 / 3, 1 / 3, 1 / 3, 0.0, 0.0, 0.0])
     single = tied_mean(values[..., :1], keys[:, :1], torch.tensor([1]), 1e-6)
     torch.testing.assert_close(single, values[..., :1])
+
+
+def test_what_ties_does_not_depend_on_batch_mates():
+    values = torch.tensor([[[1.0, 2.0, 4.0]], [[1.0, 2.0, 4.0]]])
+    keys = torch.tensor([[1.0, 1.5, 2.0], [1e6, 2e6, 3e6]])
+    together = tied_mean(values, keys, torch.tensor([3, 3]), 1e-5)
+    assert torch.equal(together, values)

@@ -1,13 +1,15 @@
 """What every study keeps."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 import torch
 
+from molslice.conversion import convert_text
 from molslice.inference.load import load_model
 from molslice.studies import STUDIES, models, run_study
-from molslice.studies.options import constructor_options, read_option
+from molslice.studies.options import constructor_options
 from molslice.types import MolsliceError
 
 SMALL = {"tokens": (4, 8), "queries": 2, "channels": 2, "repeats": 1, "permutations": 1}
@@ -33,17 +35,22 @@ def test_options_have_defaults_and_help_and_are_kept(name):
 
 def test_values_are_read_from_text():
     options = constructor_options(STUDIES.find("permutation"))
-    assert read_option(options["attentions"], "softmax, slice_sort:order=half") == (
-        "softmax",
-        "slice_sort:order=half",
-    )
-    assert read_option(options["depth"], "3") == 3
-    assert str(read_option(options["image"], "a/b.png")) == "a/b.png"
     tokens = constructor_options(STUDIES.find("oversmoothing"))["tokens"]
-    assert read_option(tokens, "10,20") == (10, 20)
-    for option, text in ((options["depth"], "deep"), (tokens, "10,x")):
-        with pytest.raises(MolsliceError, match=f"{option.name} is '{text}', expected"):
-            read_option(option, text)
+    for option, text, value in (
+        (options["attentions"], "softmax, slice_sort:order=half", ("softmax", "slice_sort:order=half")),
+        (options["depth"], "3", 3),
+        (options["image"], "a/b.png", Path("a/b.png")),
+        (options["data"], "[a", "[a"),
+        (tokens, "10,20", (10, 20)),
+    ):
+        assert convert_text(text, option.type, option.name) == value
+    for option, text, words in (
+        (options["depth"], "deep", "depth is 'deep'"),
+        (options["depth"], "2.0", "depth is 2.0"),
+        (tokens, "10,x", r"tokens\[1\] is 'x'"),
+    ):
+        with pytest.raises(MolsliceError, match=f"{words}, expected a whole number"):
+            convert_text(text, option.type, option.name)
 
 
 def test_the_same_request_gives_the_same_files(tmp_path):
@@ -65,7 +72,7 @@ def test_the_same_request_gives_the_same_files(tmp_path):
         ("permutation", {"depth": 0}, "depth is 0"),
         ("spectrum", {"models": ("sotfmax",)}, "did you mean 'softmax'"),
         ("spectrum", {"models": ()}, "no model to study"),
-        ("maps", {"smiles": "no molecule"}, "aromatic"),
+        ("maps", {"smiles": "no"}, "aromatic"),
         ("maps", {"layer": 0}, "layer is 0"),
         ("correlation", {"seeds": 0}, "seeds is 0"),
         ("correlaton", {}, "did you mean 'correlation'"),
@@ -91,3 +98,14 @@ def test_a_model_without_attention_is_refused(tmp_path, runs, data, monkeypatch)
     monkeypatch.setattr(models, "load_model", lambda run: Other)
     with pytest.raises(MolsliceError, match="without attention"):
         run_study("spectrum", tmp_path, runs=["other"], options={"data": data})
+
+
+def test_a_stopped_training_of_a_study_names_the_command_that_continues(tmp_path, data, monkeypatch):
+    def train(config, run, **options):
+        raise KeyboardInterrupt("the same command with --resume continues")
+
+    monkeypatch.setattr(models, "train", train)
+    with pytest.raises(
+        KeyboardInterrupt, match="^stopped while training softmax; the same command continues$"
+    ):
+        run_study("spectrum", tmp_path, options={"data": data, "models": ("softmax",), "steps": 1})

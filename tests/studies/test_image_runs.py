@@ -9,7 +9,7 @@ from molslice.config import config_from_mapping
 from molslice.studies import maps, run_study
 from molslice.training.run import train
 from molslice.types import MolsliceError
-from tests.data.pictures import pixels, write_idx
+from tests.data.images.pictures import pixels, write_idx
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,14 @@ import torch
 from matplotlib.image import imsave
 
 from molslice.attention import ATTENTIONS
-from molslice.data.batching import collate
+from molslice.data.molecules.collate import collate
 from molslice.inference.load import load_model
 from molslice.inference.maps import attention_maps
 from molslice.studies.base import Request
 from molslice.studies.models import find_models, load_molecules
 from molslice.studies.networks import read_choice, registered_entries, seeded_encoder
 from molslice.types import MolsliceError
-from tests.data.builders import memory_store
+from tests.data.molecules.builders import memory_store
 
 
 def pick(rows, column="mean", **wanted):
@@ -68,7 +68,7 @@ def test_what_cannot_be_built_is_a_row_with_its_reason(study, data):
     options = {"attentions": entries, "depth": 2, "molecules": 2, "images": 1, "data": data}
     _, rows, _ = study("permutation", options=options)
     reasons = {(row["input"], row["attention"]): row["reason"] for row in rows}
-    assert "no order 'frog'" in reasons["molecules", "slice_sort:order=frog"]
+    assert "invalid order 'frog'" in reasons["molecules", "slice_sort:order=frog"]
     assert reasons["patches", "softmax"] == ""
 
 
@@ -88,7 +88,7 @@ def test_pieces_of_an_image_file(measure, data, tmp_path, noise):
     assert pick(drawn, "sequences", input="patches") == [2]
     assert drawn != synthetic
     (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(MolsliceError, match=r"text\.png cannot be read"):
+    with pytest.raises(MolsliceError, match=r"cannot read image .*text\.png"):
         measure("permutation", **options, image=tmp_path / "text.png")
     imsave(tmp_path / "small.png", np.zeros((8, 8, 3)))
     for name in ("permutation", "maps"):
@@ -183,7 +183,7 @@ def test_correlation_of_a_model_with_itself_and_with_others(study, runs, data):
 
 
 def test_an_encoder_by_its_seed():
-    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "pair_bias": False, "max_tokens": 9}
+    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "uses_pair_bias": False, "max_tokens": 9}
     state = torch.random.get_rng_state()
     one, two, other = (seeded_encoder(read_choice("softmax"), s, **sizes).state_dict() for s in (0, 0, 1))
     assert torch.equal(state, torch.random.get_rng_state())

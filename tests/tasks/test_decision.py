@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from molslice.tasks import TASKS, TargetInfo
-from molslice.tasks.base import Portion
+from molslice.tasks.base import MicroBatch
 from molslice.types import EpisodeBatch, ModelOutput, MolsliceError
 
 NAN = float("nan")
@@ -41,18 +41,18 @@ def batch(mask=MASK, padding=NAN):
 def test_the_loss_is_the_mean_over_the_numbers_of_real_steps():
     task, given = build(), batch()
     errors = [(0.5 - n / 10) ** 2 for n in (0, 1, 2, 3, 4, 5, 6, 7)]
-    loss = task.training_step(Portion(given, 2, 8))
+    loss = task.training_step(MicroBatch(given, 2, 8))
     assert loss.item() == pytest.approx(np.mean(errors))
     loss.backward()
     assert task.model.number.grad.item() == pytest.approx(np.mean([2 * (0.5 - n / 10) for n in range(8)]))
 
 
-def test_portions_sum_to_the_batch():
+def test_micro_batches_sum_to_the_batch():
     task, given = build(), batch(padding=100.0)
-    whole = task.training_step(Portion(given, 2, 8))
+    whole = task.training_step(MicroBatch(given, 2, 8))
     fields = ("states", "actions", "returns_to_go", "timesteps", "step_mask")
     parts = [replace(given, **{f: getattr(given, f)[b : b + 1] for f in fields}) for b in range(2)]
-    assert sum(task.training_step(Portion(part, 2, 8)) for part in parts).item() == pytest.approx(
+    assert sum(task.training_step(MicroBatch(part, 2, 8)) for part in parts).item() == pytest.approx(
         whole.item()
     )
 
@@ -73,7 +73,7 @@ def test_without_a_mask_every_step_counts():
     task, given = build(), batch(None)
     expected = [np.mean([(0.5 - n / 10) ** 2 for n in range(b, b + 6)]) for b in (0, 6)]
     np.testing.assert_allclose(task.predict_step(given).detach()[:, 0], expected, rtol=1e-6)
-    loss = task.training_step(Portion(given, 2, 12))
+    loss = task.training_step(MicroBatch(given, 2, 12))
     assert loss.item() == pytest.approx(np.mean(expected))
 
 
@@ -82,5 +82,5 @@ def test_a_metric_of_nothing_is_none():
 
 
 def test_targets_of_another_kind_are_refused():
-    with pytest.raises(MolsliceError, match="about actions, the data hold a regression"):
+    with pytest.raises(MolsliceError, match="of kind actions, got regression"):
         build("regression")

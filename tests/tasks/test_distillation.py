@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from molslice.tasks import TASKS, TargetInfo
-from molslice.tasks.base import Portion
+from molslice.tasks.base import MicroBatch
 from molslice.types import ModelOutput, MolsliceError
 from tests.tasks.test_molecule import Batch
 
@@ -28,7 +28,7 @@ class Heads(nn.Module):
 def loss_of(task, targets):
     targets = torch.tensor(targets)
     batch = Batch(targets=targets, rows=torch.arange(len(targets)))
-    return task.training_step(Portion(batch, len(targets), int((~targets.isnan()).sum())))
+    return task.training_step(MicroBatch(batch, len(targets), int((~targets.isnan()).sum())))
 
 
 def test_each_head_has_half_of_the_loss_and_the_teacher_decides():
@@ -66,5 +66,5 @@ def test_what_is_missing_is_named():
     with pytest.raises(MolsliceError, match="cls_distilled"):
         loss_of(one_head, [[0.0]] * 3)
     several = TargetInfo(("a", "b"), ("", ""), "classification", (0.0, 0.0), (1.0, 1.0))
-    with pytest.raises(MolsliceError, match="one class of several"):
+    with pytest.raises(MolsliceError, match="of kind multiclass, got classification"):
         TASKS.build("distillation", Heads(torch.eye(3)), several)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from molslice.model.build import build_model
-from molslice.model.spec import AttentionChoice, LanguageSpec, SequenceSpec
-from molslice.tasks.base import Portion
+from molslice.model import AttentionChoice, build_model
+from molslice.model.language import LanguageSpec
+from molslice.model.sequence import SequenceSpec
+from molslice.tasks.base import MicroBatch
 from molslice.tasks.language import Language
 from molslice.tasks.targets import TargetInfo
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
@@ -49,10 +50,10 @@ def test_the_loss_is_summed_over_the_real_tokens(task, mask):
     found.backward()
     if mask is not None:
         assert not logits.grad[~mask].any()
-    portion = Portion(batch, 2, len(shares))
+    micro_batch = MicroBatch(batch, 2, len(shares))
     logits = task.model(batch).prediction.detach()
     expected = -sum(map(math.log, likelihoods(logits, batch))) / len(shares)
-    assert task.training_step(portion).item() == pytest.approx(expected, rel=1e-5)
+    assert task.training_step(micro_batch).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_result_is_the_mean_of_each_row_and_perplexity_that_of_all_tokens(task):
@@ -71,7 +72,7 @@ def test_the_result_is_the_mean_of_each_row_and_perplexity_that_of_all_tokens(ta
 def test_other_data_and_other_models_are_refused():
     model = build_model(LanguageSpec(**SIZES), AttentionChoice(), DATA)
     classes = TargetInfo(("label",), ("",), "multiclass", (0.0,), (1.0,), ("a", "b"))
-    with pytest.raises(MolsliceError, match="about tokens, the data hold a multiclass"):
+    with pytest.raises(MolsliceError, match="of kind tokens, got multiclass"):
         Language(model, classes)
     with pytest.raises(MolsliceError, match="model.name language"):
         Language(build_model(SequenceSpec(**SIZES), AttentionChoice(), DATA), TOKENS)

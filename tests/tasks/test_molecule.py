@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from molslice.tasks import TASKS, TargetInfo
-from molslice.tasks.base import Portion
+from molslice.tasks.base import MicroBatch
 from molslice.types import ModelOutput, MolsliceError
 
 NAN = float("nan")
@@ -28,10 +28,10 @@ class Batch(SimpleNamespace):
         return len(self.rows)
 
 
-def portion(targets, rows=None, molecules=None, present=None):
+def micro_batch(targets, rows=None, molecules=None, present=None):
     rows = torch.arange(len(targets)) if rows is None else torch.tensor(rows)
     present = int((~targets.isnan()).sum()) if present is None else present
-    return Portion(Batch(targets=targets[rows], rows=rows), molecules or len(targets), present)
+    return MicroBatch(Batch(targets=targets[rows], rows=rows), molecules or len(targets), present)
 
 
 def build(prediction, kind="regression", mean=(0.0, 0.0), std=(1.0, 1.0), loss="mae", penalty=None):
@@ -42,7 +42,7 @@ def build(prediction, kind="regression", mean=(0.0, 0.0), std=(1.0, 1.0), loss="
 def test_the_loss_is_the_mean_over_targets_that_are_there():
     targets = torch.tensor([[1.0, NAN], [3.0, 8.0]])
     task = build(torch.zeros(2, 2), mean=(1.0, 2.0), std=(2.0, 3.0))
-    loss = task.training_step(portion(targets))
+    loss = task.training_step(micro_batch(targets))
     assert loss.item() == pytest.approx((0.0 + 1.0 + 2.0) / 3)
     loss.backward()
     assert task.model.prediction.grad.isfinite().all()
@@ -52,22 +52,30 @@ def test_the_loss_is_the_mean_over_targets_that_are_there():
 @pytest.mark.parametrize(("loss", "expected"), [("mse", 4.0), ("huber", 1.5), ("mae", 2.0)])
 def test_losses(loss, expected):
     task = build(torch.zeros(1, 2), loss=loss)
-    assert task.training_step(portion(torch.tensor([[2.0, NAN]]))).item() == pytest.approx(expected)
+    assert task.training_step(micro_batch(torch.tensor([[2.0, NAN]]))).item() == pytest.approx(expected)
+
+
+def test_targets_are_standardized_in_float64_beside_a_large_mean():
+    mean, std = -475.0099012345, 1e-4
+    targets = torch.tensor([[mean + std, NAN]])
+    task = build(torch.zeros(1, 2), mean=(mean, 0.0), std=(std, 1.0))
+    expected = abs(targets[0, 0].double() - mean) / std
+    assert task.training_step(micro_batch(targets)).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_classes_take_cross_entropy():
     task = build(torch.tensor([[0.0, 50.0]]), kind="classification")
-    loss = task.training_step(portion(torch.tensor([[1.0, 1.0]])))
+    loss = task.training_step(micro_batch(torch.tensor([[1.0, 1.0]])))
     assert loss.item() == pytest.approx(0.6931472 / 2, abs=1e-6)
-    missing = task.training_step(portion(torch.tensor([[NAN, NAN]])))
+    missing = task.training_step(micro_batch(torch.tensor([[NAN, NAN]])))
     assert missing.item() == 0.0
 
 
-def test_portions_add_up_to_the_batch_with_penalty_and_missing_targets():
+def test_micro_batches_add_up_to_the_batch_with_penalty_and_missing_targets():
     targets = torch.tensor([[1.0, NAN], [3.0, 8.0], [NAN, NAN], [0.5, -1.0], [2.0, 2.0]])
     task = build(torch.randn(5, 2), penalty=torch.tensor(0.3))
-    whole = task.training_step(portion(targets))
-    parts = [task.training_step(portion(targets, rows, 5, 7)) for rows in ([0, 2, 4], [1, 3])]
+    whole = task.training_step(micro_batch(targets))
+    parts = [task.training_step(micro_batch(targets, rows, 5, 7)) for rows in ([0, 2, 4], [1, 3])]
     assert sum(parts).item() == pytest.approx(whole.item(), abs=1e-6)
 
 
@@ -89,5 +97,5 @@ def test_predictions_come_in_the_unit():
 
 def test_classes_are_for_another_task():
     info = TargetInfo(("color",), ("",), "multiclass", (0.0,), (1.0,), ("red", "green"))
-    with pytest.raises(MolsliceError, match="the data hold a multiclass; choose another: task: sequence"):
+    with pytest.raises(MolsliceError, match="got multiclass; choose another task: sequence"):
         TASKS.build("molecule", Given(torch.zeros(1, 2)), info)

@@ -5,7 +5,14 @@ import pytest
 import torch
 
 from molslice.tasks import TargetInfo
-from molslice.tasks.metrics import mean_absolute_error, metric_per_target, roc_auc, selection_score
+from molslice.tasks.metrics import (
+    accuracy,
+    mean_absolute_error,
+    metric_per_target,
+    roc_auc,
+    selection_score,
+    weighted_mean,
+)
 from molslice.types import MolsliceError
 
 NAN = float("nan")
@@ -18,17 +25,48 @@ def test_mean_and_spread_leave_missing_targets_out():
     assert info.std == (1.0, 10.0)
 
 
-def test_a_constant_target_has_spread_one():
-    info = TargetInfo.of_training(("a",), ("",), "regression", np.full((4, 1), 3.7, np.float32))
-    assert info.std == (1.0,)
-    assert info.mean[0] == pytest.approx(3.7)
+@pytest.mark.parametrize("factor", [1.0, 1.602176634e-19, 3.33564e-30, 1e30])
+def test_the_unit_scales_mean_and_spread_and_nothing_else(factor):
+    values = np.array([[3.1, 2.0], [4.2, 2.0], [5.9, 2.0]])  # the second target is constant
+    info = TargetInfo.of_training(("a", "b"), ("", ""), "regression", values * factor)
+    # relative errors alone: approx passes all that is below 1e-12 otherwise
+    assert np.array(info.mean) == pytest.approx(values.mean(0) * factor, rel=1e-6, abs=0)
+    assert np.array(info.std) == pytest.approx(np.array([values[:, 0].std(), 2.0]) * factor, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "spread"),
+    [
+        (np.full((4, 1), 3.7, np.float32), np.float32(3.7)),
+        (np.full((7, 1), -0.1), 0.1),  # the mean of seven differs from the value by rounding
+        (np.zeros((4, 1)), 1.0),
+        (np.array([[1.0], [1.0 + 2e-16], [1.0]]), 1.0),
+    ],
+)
+def test_a_constant_target_takes_its_magnitude_as_spread_and_is_reported(values, spread, caplog):
+    info = TargetInfo.of_training(("a",), ("",), "regression", values)
+    assert info.std == (pytest.approx(spread, rel=1e-12),)
+    assert info.mean[0] == pytest.approx(values[0, 0])
+    assert "'a' is" in caplog.text
+
+
+def test_a_target_that_barely_varies_keeps_its_spread(caplog):
+    values = np.full((1000, 1), 500.0, np.float32)
+    values[0] = np.nextafter(np.float32(500.0), np.float32(501.0))
+    info = TargetInfo.of_training(("a",), ("",), "regression", values)
+    assert info.std[0] == pytest.approx(values.astype(np.float64).std(), rel=1e-12)
+    assert not caplog.text
 
 
 def test_unit_undoes_standardization_also_beside_a_large_mean():
-    values = np.array([[-475.0098], [-475.0099], [-475.0101]], np.float32)
-    info = TargetInfo.of_training(("u",), ("Ha",), "regression", values)
-    standardized = (torch.tensor(values).double() - info.mean[0]) / info.std[0]
-    assert torch.equal(info.to_unit(standardized), torch.tensor(values))
+    values = -475.01 + 1e-4 * torch.randn(200, 1, generator=torch.Generator().manual_seed(0))
+    info = TargetInfo.of_training(("u",), ("Ha",), "regression", values.numpy())
+    standardized = ((values.double() - info.mean[0]) / info.std[0]).float()
+    assert torch.equal(info.to_unit(standardized), values)
+    # a prediction that is no float32 in its unit is rounded once, to the nearest
+    prediction = torch.randn(200, 1, generator=torch.Generator().manual_seed(1))
+    exact = prediction.double().numpy() * info.std[0] + info.mean[0]
+    assert np.array_equal(info.to_unit(prediction).numpy(), exact.astype(np.float32))
 
 
 def test_classes_become_probabilities():
@@ -42,6 +80,7 @@ def test_classes_become_probabilities():
     [
         ("regression", [[NAN], [NAN]], "'t' is missing in every"),
         ("regression", [[1.0], [np.inf]], "'t' is infinite in 1"),
+        ("regression", [[1e-40], [2e-40]], "'t' has a spread of 5e-41, too small"),
         ("classification", [[1.0], [2.0]], "'t' holds 2"),
     ],
 )
@@ -57,13 +96,37 @@ def test_json_gives_the_same_back():
 
 @pytest.mark.parametrize("mapping", [None, [], {}, {"names": 3}])
 def test_something_else_is_refused(mapping):
-    with pytest.raises(MolsliceError, match="targets does not read"):
+    with pytest.raises(MolsliceError, match="description of the targets"):
         TargetInfo.from_mapping(mapping)
 
 
+@pytest.mark.parametrize("std", [0.0, -1.0, NAN, np.inf])
+def test_a_spread_that_cannot_be_divided_by_is_refused(std):
+    with pytest.raises(MolsliceError, match="std positive"):
+        TargetInfo(("a",), ("",), "regression", (0.0,), (std,))
+
+
 def test_errors_leave_missing_rows_out():
-    assert mean_absolute_error(np.array([1.0, 2.0, NAN]), np.array([2.0, NAN, 1.0])) == 1.0
+    assert mean_absolute_error(np.array([1.0, 2.0, NAN]), np.array([2.0, NAN, NAN])) == 1.0
     assert np.isnan(mean_absolute_error(np.array([1.0]), np.array([NAN])))
+
+
+@pytest.mark.parametrize("broken", [NAN, np.inf, -np.inf])
+def test_a_prediction_that_is_not_finite_is_not_left_out(broken):
+    truth = np.array([0.0, 1.0])
+    assert mean_absolute_error(np.array([0.0, broken]), truth) == np.inf
+    assert weighted_mean(np.array([0.0, abs(broken)]), np.array([1.0, 1.0])) == np.inf
+    assert accuracy(np.array([[broken, 0.5], [0.5, 0.6]]), truth) == 0.5
+    info = TargetInfo(("a", "b"), ("", ""), "regression", (0.0, 0.0), (1.0, 1.0))
+    metrics = metric_per_target(info, np.array([[broken, 1.0]]), np.zeros((1, 2)))
+    assert selection_score(info, metrics) == np.inf
+
+
+def test_roc_auc_puts_nan_at_the_wrong_end_of_the_order():
+    truth = np.array([1.0, 1.0, 0.0, 0.0])
+    assert roc_auc(np.array([NAN, 0.9, 0.1, 0.2]), truth) == 0.5
+    assert roc_auc(np.array([0.8, 0.9, NAN, 0.2]), truth) == 0.5
+    assert roc_auc(np.array([0.8, np.inf, -np.inf, 0.2]), truth) == 1.0
 
 
 def test_roc_auc_equals_the_count_of_ordered_pairs():

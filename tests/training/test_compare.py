@@ -1,20 +1,20 @@
 import csv
 import json
 import math
+import os
+import shutil
 import statistics
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from molslice.model.build import build_model
+from molslice.files.lock import lock_folder
+from molslice.model import build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.spec import HierarchicalSpec
 from molslice.training import compare
 from molslice.training.compare import compare_attentions, compare_runs
 from molslice.training.comparison import Comparison, Result
-from molslice.training.entries import attention_label, folder_name, labels_of, parse_entries
 from molslice.training.figure import draw_comparison
 from molslice.types import DataSpec, MolsliceError
 
@@ -90,11 +90,13 @@ def test_a_second_call_goes_on_where_the_first_stopped(config_file, tmp_path, mo
         if len(asked) == 2:
             run.mkdir(parents=True)
             (run / "checkpoints").mkdir()  # stopped while it measured its speed
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(
+                "stopped at step 1 of 2; the same command with --resume continues the run"
+            )
         return real(config, run, resume=resume, quiet=quiet)
 
     monkeypatch.setattr(compare, "train", train)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped in flow, seed 5; the same command continues in "):
         compare_attentions(config_file, "softmax,flow", out, quiet=True)
     result = compare_attentions(config_file, "softmax,flow", out, quiet=True)
     assert asked == [("softmax", 5, False), ("flow", 5, False), ("flow", 5, True)]
@@ -131,6 +133,37 @@ def test_another_comparison_in_the_folder_is_refused(config_file, tmp_path):
     assert (tmp_path / "out" / "table.csv").read_text() == before
 
 
+@pytest.mark.parametrize("kept", ["{", "[]", "3", "[" * 50_000])
+def test_a_damaged_plan_is_one_line(config_file, tmp_path, kept):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json").write_text(kept)
+    with pytest.raises(MolsliceError, match=r"^cannot read .*plan\.json: .*$"):
+        compare_attentions(config_file, "softmax", tmp_path / "out", quiet=True)
+    assert (tmp_path / "out" / "plan.json").read_text() == kept
+
+
+def test_changed_data_are_refused_before_anything_is_trained(
+    build_config, write_config, molecules, tmp_path, monkeypatch
+):
+    path, out = tmp_path / "molecules.csv", tmp_path / "out"
+    path.write_text(molecules.read_text())
+    config = build_config(data={"path": str(path)}, training={"max_steps": 1})
+    file = write_config(config, tmp_path / "c.yaml")
+    compare_attentions(file, "softmax", out, quiet=True)
+    path.write_text("\n".join(molecules.read_text().splitlines()[:-1]) + "\n")
+    monkeypatch.setattr(compare, "train", pytest.fail)
+    with pytest.raises(MolsliceError, match=r"of the run in .*seed5 have changed .*\(149, was 150\)"):
+        compare_attentions(file, "softmax,flow", out, quiet=True)
+
+
+def test_a_second_comparison_in_the_folder_is_refused(config_file, tmp_path):
+    with lock_folder(tmp_path):
+        before = sorted(tmp_path.iterdir())
+        with pytest.raises(MolsliceError, match=rf"in use by process {os.getpid()} on "):
+            compare_attentions(config_file, "softmax", tmp_path, quiet=True)
+        assert sorted(tmp_path.iterdir()) == before
+
+
 def test_minutes_are_the_budget_of_each(config_file, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
@@ -149,7 +182,7 @@ def test_minutes_are_the_budget_of_each(config_file, tmp_path, monkeypatch):
         ("slice_sort:order", "'order' is not of the form option=value"),
         ("flow:pair_bias=sum", "pair_bias"),
         ("gin_virtual:num_head=3", "did you mean 'num_heads'"),
-        ("softmax,softmax", "stands twice"),
+        ("softmax,softmax", "occurs twice"),
         (" , ", "at least one entry"),
     ],
 )
@@ -165,19 +198,6 @@ def test_entries_that_cannot_be_built_show_before_training(
 def test_a_comparison_is_for_one_device(config_file, tmp_path):
     with pytest.raises(MolsliceError, match="one device"):
         compare_attentions(config_file, "softmax", tmp_path / "out", overrides=[("trainer.devices", "2")])
-
-
-def test_an_entry_says_all_of_its_attention(build_config):
-    base = build_config(attention={"name": "slice_sort", "order": "half"})
-    plain, mixed, gin = parse_entries("slice_sort,flow:clamp=5:pair_bias=mix,gin_virtual:dim=12", base)
-    assert dict(plain.config.attention.options) == {}  # not the options of the base
-    assert (mixed.config.attention.pair_bias, dict(mixed.config.attention.options)) == ("mix", {"clamp": 5})
-    assert (gin.config.model.name, gin.config.model.dim) == ("gin_virtual", 12)
-    for entry in (plain, mixed):
-        assert attention_label(entry.config) == entry.label
-        assert replace(entry.config, attention=base.attention) == base
-    (back,) = parse_entries("softmax", gin.config)
-    assert back.config.model.name == "graphormer"
 
 
 def test_runs_that_exist(build_config, write_config, tmp_path):
@@ -201,6 +221,22 @@ def test_runs_that_exist(build_config, write_config, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("how", ["same", "link", "copy"])
+def test_a_run_counts_once(build_config, write_config, tmp_path, how):
+    run, other = tmp_path / "run", tmp_path / "other"
+    run.mkdir()
+    write_config(build_config(), run / "config.yaml")
+    (run / "summary.json").write_text(json.dumps(summary_of(0.1)))
+    if how == "link":
+        other.symlink_to(run)
+    elif how == "copy":
+        shutil.copytree(run, other)
+    words = "both softmax with seed 0; a mean over seeds" if how == "copy" else "are the same run folder"
+    with pytest.raises(MolsliceError, match=words):
+        compare_runs([run, run / ".." / "run" if how == "same" else other], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_runs_that_cannot_be_drawn(build_config, write_config, tmp_path):
     for name, units in (("a", {"gap": "eV"}), ("b", {"logp": ""})):
         (tmp_path / name).mkdir()
@@ -211,27 +247,19 @@ def test_runs_that_cannot_be_drawn(build_config, write_config, tmp_path):
     (tmp_path / "odd").mkdir()
     write_config(build_config(), tmp_path / "odd" / "config.yaml")
     (tmp_path / "odd" / "summary.json").write_text('{"metric": "mae"}')
+    (tmp_path / "bad").mkdir()
+    write_config(build_config(), tmp_path / "bad" / "config.yaml")
+    (tmp_path / "bad" / "summary.json").write_text('{"metric": "mae", "units": 3}')
     for runs, message in [
         (["a", "b"], "only runs with the same targets compare"),
         (["a", "open"], "open is not a finished run: it holds no summary.json"),
         (["a", "none"], "none: no such run folder"),
         (["odd"], "the summary of .*odd lacks"),
+        (["bad"], "cannot read .*bad/summary.json: units is 3"),
     ]:
         with pytest.raises(MolsliceError, match=message):
             compare_runs([tmp_path / run for run in runs], tmp_path / "out")
         assert not (tmp_path / "out").exists()
-
-
-def test_labels_tell_runs_apart(build_config):
-    one = build_config()
-    other = build_config(optimizer={"lr": 1e-4})
-    assert labels_of([one, replace(one, seed=9)]) == ["softmax", "softmax"]
-    assert labels_of([one, other, one]) == ["softmax 2x16 #1", "softmax 2x16 #2", "softmax 2x16 #1"]
-    stages = replace(one, model=HierarchicalSpec((8, 16), (2, 1), 2))
-    assert labels_of([stages, one]) == ["softmax 2x8-1x16", "softmax 2x16"]
-    labels = ["slice_sort:order=half", "flow:pair_bias=mix"]
-    assert len({folder_name(label) for label in labels}) == 2
-    assert "/" not in folder_name("a/b:c d")
 
 
 def test_the_tables_hold_mean_and_spread(comparison, tmp_path):
@@ -275,7 +303,7 @@ def test_several_targets_and_no_test_labels(tmp_path):
     summary = summary_of(0.5, units={"gap": "eV", "logp": ""}, test=False)
     comparison = Comparison([Result.of_run("softmax", tmp_path, "csv", summary)])
     comparison.write(tmp_path)
-    svg = (tmp_path / "compare.svg").read_text()
+    svg = draw_comparison(comparison, "svg").decode()
     assert "valid MAE of gap (eV)" in svg
     assert "valid MAE of logp<" in svg
     header, row = csv.reader((tmp_path / "table.csv").read_text().splitlines())

@@ -5,8 +5,10 @@ import torch
 from torch import nn
 
 from molslice.config import OptimizerConfig
-from molslice.model.build import build_model
-from molslice.model.spec import AttentionChoice, HierarchicalSpec, ModelSpec
+from molslice.model import MODELS, AttentionChoice, build_model
+from molslice.model.count import parameters_by_part
+from molslice.model.graphormer import GraphormerSpec
+from molslice.model.hierarchical import HierarchicalSpec
 from molslice.training.ema import WeightAverage
 from molslice.training.fabric import seed_step
 from molslice.training.optimizer import build_optimizer, learning_rate, parameter_groups
@@ -16,7 +18,7 @@ from molslice.types import DataSpec
 @pytest.fixture(scope="module")
 def model():
     return build_model(
-        ModelSpec(num_layers=2, dim=16, ffn_dim=16, num_heads=2), AttentionChoice(), DataSpec(1)
+        GraphormerSpec(num_layers=2, dim=16, ffn_dim=16, num_heads=2), AttentionChoice(), DataSpec(1)
     )
 
 
@@ -53,6 +55,19 @@ def test_the_schedule(options, expected):
         assert learning_rate(config, step, 100) == pytest.approx(3.0 * fraction)
 
 
+def test_the_betas_are_those_of_the_configuration():
+    config = OptimizerConfig(lr=0.1, weight_decay=0.0, betas=(0.5, 0.75))
+    layer = nn.Linear(1, 1, bias=False)
+    before = layer.weight.item()
+    optimizer = build_optimizer(layer, config, fused=True)
+    for gradient in (1.0, -3.0):
+        layer.weight.grad = torch.full((1, 1), gradient)
+        optimizer.step()
+    # the moments of the second step: (0.25 - 1.5) / 0.75 and (0.1875 + 2.25) / 0.4375
+    second = -(1.25 / 0.75) / (2.4375 / 0.4375) ** 0.5
+    assert layer.weight.item() == pytest.approx(before - 0.1 - 0.1 * second, abs=1e-6)
+
+
 def test_one_update_is_adamw_with_decay_on_matrices_alone():
     config = OptimizerConfig(lr=0.1, weight_decay=0.5)
     layer = nn.Linear(2, 2)
@@ -65,11 +80,12 @@ def test_one_update_is_adamw_with_decay_on_matrices_alone():
     assert torch.allclose(layer.bias, before.bias - 0.1, atol=1e-6)
 
 
-def test_the_average_is_the_sum_with_growing_decay():
+@pytest.mark.parametrize("steps", [1, 5, 199])  # after many steps the decay of the first ones is forgotten
+def test_the_average_is_the_sum_with_growing_decay(steps):
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     average = WeightAverage(module, 0.9)
     expected, statistics = module[0].weight.detach().clone(), torch.zeros(2)
-    for step in range(1, 200):
+    for step in range(1, steps + 1):
         with torch.no_grad():
             module[0].weight += 0.1
             module[1].running_mean += 1.0
@@ -82,7 +98,7 @@ def test_the_average_is_the_sum_with_growing_decay():
     assert torch.allclose(average.model[1].running_mean, statistics, atol=1e-2)
     assert average.model[1].num_batches_tracked == 0
     average.take_counters()
-    assert average.model[1].num_batches_tracked == 199
+    assert average.model[1].num_batches_tracked == steps
     assert not any(p.requires_grad for p in average.model.parameters())
     assert not average.model.training
 
@@ -102,3 +118,70 @@ def test_the_positions_of_a_model_in_stages_do_not_decay():
     kept = {id(parameter) for parameter in parameter_groups(model, 0.1)[1]["params"]}
     assert id(model.embedding.positions) in kept
     assert id(model.embedding.linear.weight) not in kept
+
+
+DISTILLED = {"readout": "cls_distilled"}
+TABLES = {  # of more than one dimension, which do not decay
+    "graphormer": (
+        DataSpec(1),
+        {},
+        {
+            "atom_embedding.features.weight",
+            "atom_embedding.degree.0.weight",
+            "graph_bias.bond_embedding.weight",
+            "graph_bias.distance_embedding.weight",
+        },
+    ),
+    "gin_virtual": (DataSpec(1), {}, {"atom_embedding.weight", "bond_embedding.0.weight"}),
+    "sequence": (
+        DataSpec(2, "ids", vocabulary_size=5, max_tokens=4),
+        DISTILLED,
+        {"embedding.table.weight", "embedding.positions"},
+    ),
+    "language": (
+        DataSpec(5, "ids", vocabulary_size=5, max_tokens=4),
+        {"positions": "learned"},
+        {"embedding.table.weight", "embedding.positions"},
+    ),
+    "decision": (
+        DataSpec(2, "steps", channels=3, max_tokens=6, timesteps=9),
+        {},
+        {"embedding.positions.weight"},
+    ),
+    "hierarchical": (
+        DataSpec(3, "values", channels=4, max_tokens=16, grid=(4, 4)),
+        {"dims": (8,), "depths": (1,)},
+        {"embedding.positions"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_tables_that_do_not_decay_are_those_that_are_not_counted(name):
+    data, options, tables = TABLES[name]
+    sizes = {"num_layers": 1, "dim": 8, "ffn_dim": 8} if name != "hierarchical" else {}
+    model = build_model(MODELS.find(name)(**sizes, num_heads=2, **options), AttentionChoice(), data)
+    named = dict(model.named_parameters())
+    kept = {id(parameter) for parameter in parameter_groups(model, 0.1)[1]["params"]}
+    assert {key for key, p in named.items() if p.ndim > 1 and id(p) in kept} == tables
+    counts = parameters_by_part(model)
+    vector = 8 if name == "graphormer" else 0  # the graph token is a row of the atoms' table
+    embeddings = sum(named[key].numel() for key in tables) + vector
+    assert counts["total"] - counts["without embeddings"] == embeddings
+
+
+def test_the_name_of_a_class_decides_nothing():
+    class LinearEmbedding(nn.Linear):
+        pass
+
+    class Table(nn.Module):
+        lookup_tables = ("rows",)
+
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Parameter(torch.zeros(2, 2))
+
+    linear, table = LinearEmbedding(2, 2), Table()
+    decayed, kept = parameter_groups(nn.ModuleList([linear, table]), 0.1)
+    assert decayed["params"] == [linear.weight]
+    assert {id(p) for p in kept["params"]} == {id(linear.bias), id(table.rows)}

@@ -8,7 +8,7 @@ import sys
 import pytest
 from safetensors.torch import load_file
 
-from molslice.inference.run_folder import METRICS, MODEL
+from molslice.run_folder import METRICS, MODEL
 from molslice.training.run import train
 
 SCRIPT = """
@@ -42,7 +42,7 @@ def test_two_processes_have_the_loss_of_one(build_config, write_config, tmp_path
         capture_output=True,
         text=True,
         env={**environment, "OMP_NUM_THREADS": "1"},
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -52,11 +52,16 @@ def test_two_processes_have_the_loss_of_one(build_config, write_config, tmp_path
         for column in row.keys() - {"seconds", "rows_per_second"}:
             assert other[column] == pytest.approx(row[column], abs=1e-5), column
     weights, others = load_file(tmp_path / "one" / MODEL), load_file(tmp_path / "two" / MODEL)
+    assert others.keys() == weights.keys()
     for name, tensor in weights.items():
+        # A key's bias adds the same to all scores of a query, which the softmax cancels. The gradient is zero
+        # by the formula; what is computed is rounding, of which Adam makes whole steps.
+        if name.endswith("attention.key.bias"):
+            continue
         assert others[name] == pytest.approx(tensor, abs=1e-4), name
 
 
-def test_portions_computed_one_after_the_other_have_the_loss_of_the_whole(build_config, tmp_path):
+def test_micro_batches_computed_one_after_the_other_have_the_loss_of_the_whole(build_config, tmp_path):
     train(build_config(**SECTIONS), tmp_path / "one", quiet=True)
     training = {**SECTIONS["training"], "accumulate": 3}
     train(build_config(**{**SECTIONS, "training": training}), tmp_path / "three", quiet=True)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from molslice.inference.run_folder import LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
+from molslice.files.lock import LOCK, lock_folder
+from molslice.files.owner import Owner
+from molslice.run_folder import CONFIG, DATA, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.run import train
+from molslice.training.state import load_checkpoint
+from molslice.training.trainer import interruptible
 from molslice.types import MolsliceError
 
 # Kills its children at the moments named; a child is forked before anything was trained. Batches: 8 an epoch.
@@ -20,28 +25,28 @@ KILLER = """
 import os, pathlib, signal, sys
 from molslice.config import load_config
 from molslice.training import state
-from molslice.training.loop import Run
+from molslice.training.trainer import Trainer
 from molslice.training.run import train
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 def after(method, step):
-    original = getattr(Run, method)
+    original = getattr(Trainer, method)
     def patched(self, *args):
         original(self, *args)
         if self.progress.step == step:
             die()
-    setattr(Run, method, patched)
+    setattr(Trainer, method, patched)
 
 def before_rename(number):
-    original, count = pathlib.Path.replace, [0]
-    def patched(self, target):
+    original, count = os.replace, [0]
+    def patched(source, target):
         count[0] += str(target).endswith("last.ckpt")
         if str(target).endswith("last.ckpt") and count[0] == number:
             die()
-        return original(self, target)
-    pathlib.Path.replace = patched
+        return original(source, target)
+    os.replace = patched
 
 config, folder = load_config(sys.argv[1]), pathlib.Path(sys.argv[2])
 for moment in sys.argv[3:]:
@@ -134,7 +139,7 @@ def test_a_killed_run_ends_as_one_that_was_not(config, whole, killed, moment):
     assert not (folder / SUMMARY).exists()
     train(config, folder, resume=True, quiet=True)
     assert_equal_runs(whole, folder)
-    assert not list(folder.rglob("*.tmp"))
+    assert not list(folder.rglob("*.partial"))
 
 
 def test_another_seed_ends_elsewhere(build_config, whole, tmp_path):
@@ -146,21 +151,23 @@ def test_another_seed_ends_elsewhere(build_config, whole, tmp_path):
 
 
 def test_an_interrupt_leaves_a_run_that_continues(config, whole, tmp_path, monkeypatch):
-    from molslice.training.loop import Run
+    from molslice.training.trainer import Trainer
 
-    original = Run._step
+    original = Trainer._step
 
     def interrupted(self, batch):
         original(self, batch)
         if self.progress.step == 8:  # where a validation is due
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Run, "_step", interrupted)
+    monkeypatch.setattr(Trainer, "_step", interrupted)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt, match="step 8 of 24; .*--resume"):
         train(config, tmp_path / "run", quiet=True)
     assert signal.getsignal(signal.SIGINT) is before
-    monkeypatch.setattr(Run, "_step", original)
+    # resuming from an earlier checkpoint would end alike, with steps computed twice
+    assert load_checkpoint(tmp_path / "run" / LAST_CHECKPOINT)[1].step == 8
+    monkeypatch.setattr(Trainer, "_step", original)
     train(config, tmp_path / "run", resume=True, quiet=True)
     assert_equal_runs(whole, tmp_path / "run")
 
@@ -190,14 +197,134 @@ def test_another_configuration_is_not_a_resumption(build_config, whole):
         train(other, whole, resume=True, quiet=True)
 
 
+def test_a_run_that_was_killed_at_its_first_files_goes_on(build_config, tmp_path):
+    """The data's checksum is written, the configuration is not: without --resume the folder is not empty."""
+    config, run = build_config(training={"max_steps": 1}), tmp_path / "run"
+    train(config, run, quiet=True)
+    dead = Owner.current()._replace(start=1)
+    (run / CONFIG).rename(run / f".{CONFIG}.{dead}-0.partial")
+    for name in (SUMMARY, METRICS, MODEL, "tensorboard", LAST_CHECKPOINT):
+        place = run / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    train(config, run, resume=True, quiet=True)
+    assert (run / SUMMARY).is_file()
+    assert not list(run.rglob("*.partial"))
+
+
+@pytest.fixture
+def begun(killed, tmp_path):
+    """A run that stopped at step 11."""
+    folder = tmp_path / "run"
+    shutil.copytree(killed / "_step-11", folder)
+    for name in (SUMMARY, LOCK):  # another test may have resumed it; if not, its lock was copied while it ran
+        (folder / name).unlink(missing_ok=True)
+    return folder
+
+
+def test_a_run_that_is_going_on_is_not_resumed(config, begun):
+    before = sorted(begun.rglob("*"))
+    with lock_folder(begun):
+        for resume in (True, False):
+            with pytest.raises(MolsliceError, match=rf"run is in use by process {os.getpid()} on "):
+                train(config, begun, resume=resume, quiet=True)
+    assert sorted(begun.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows[:-1], r"the number of rows \(149, was 150\), the targets, the inputs"),
+        (lambda rows: [*rows[:-1], rows[-1].replace(",", ",1", 1)], "its start: the targets of "),
+        (lambda rows: [*rows[:-1], "C" + rows[-1]], "the inputs"),
+    ],
+    ids=["rows", "target", "molecule"],
+)
+def test_changed_data_are_not_a_resumption(build_config, molecules, tmp_path, change, words):
+    path = tmp_path / "molecules.csv"
+    path.write_text(molecules.read_text())
+    config = build_config(data={"path": str(path)}, training={"max_steps": 2})
+    train(config, tmp_path / "run", quiet=True)
+    (tmp_path / "run" / SUMMARY).unlink()
+    path.write_text("\n".join(change(molecules.read_text().splitlines())) + "\n")
+    with pytest.raises(MolsliceError, match=words):
+        train(config, tmp_path / "run", resume=True, quiet=True)
+
+
+def rewritten(change):
+    def damage(folder):
+        content = torch.load(folder / LAST_CHECKPOINT, weights_only=True)
+        change(content)
+        torch.save(content, folder / LAST_CHECKPOINT)
+
+    return damage
+
+
+DAMAGES = {
+    "no-model": (rewritten(lambda c: c.pop("model")), "checkpoint .*last.ckpt: KeyError: 'model'"),
+    "shapes": (
+        rewritten(lambda c: c.update(model={})),
+        "checkpoint .*last.ckpt: RuntimeError: .*Missing",
+    ),
+    "optimizer": (rewritten(lambda c: c.update(optimizer=[])), "checkpoint .*last.ckpt: "),
+    "step": (rewritten(lambda c: c["progress"].update(step="x")), "checkpoint .*last.ckpt: step is 'x'"),
+    "list": (lambda folder: torch.save([1], folder / LAST_CHECKPOINT), "checkpoint .*last.ckpt: "),
+    "metrics-step": (lambda folder: (folder / METRICS).write_text("step,epoch\nx,1\n"), "metrics.csv: "),
+    "metrics-column": (lambda folder: (folder / METRICS).write_text("a,b\n1,2\n"), "metrics.csv: no column"),
+    "metrics-bytes": (lambda folder: (folder / METRICS).write_bytes(b"step\n\xff\n"), "metrics.csv: "),
+    "summary": (lambda folder: (folder / SUMMARY).write_text("{"), "summary.json: "),
+    "summary-list": (
+        lambda folder: (folder / SUMMARY).write_text("[]"),
+        "summary.json: it does not hold a JSON object",
+    ),
+    "summary-empty": (
+        lambda folder: (folder / SUMMARY).write_text("{}"),
+        "summary.json: no epochs, max_steps, ",
+    ),
+    "data": (lambda folder: (folder / DATA).write_text("[]"), "data.json: it does not hold"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_named_and_nothing_is_lost(config, begun, damage):
+    do, words = DAMAGES[damage]
+    do(begun)
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    with pytest.raises(MolsliceError, match=f"^cannot read {words}|^cannot read .*/{words}") as caught:
+        train(config, begun, resume=True, quiet=True)
+    assert "\n" not in str(caught.value)
+    after = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    assert {path.name for path in before if before[path] != after.get(path)} <= {
+        "config.yaml",
+        ".lock",
+    }  # a lock that its process left goes with the next run
+
+
+def test_nothing_in_a_checkpoint_is_run(config, begun, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "evil",)
+
+    torch.save({"progress": Evil()}, begun / LAST_CHECKPOINT)
+    with pytest.raises(MolsliceError, match="cannot read checkpoint"):
+        train(config, begun, resume=True, quiet=True)
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_second_signal_ends_at_once(number):
+    with interruptible(1) as interrupted:
+        os.kill(os.getpid(), number)
+        assert interrupted.is_set()
+        with pytest.raises(KeyboardInterrupt, match="--resume"):
+            os.kill(os.getpid(), number)
+
+
 @pytest.mark.parametrize("damage", [b"", b"not a checkpoint", None], ids=["empty", "foreign", "truncated"])
 def test_a_damaged_checkpoint_is_named(config, killed, tmp_path, damage):
-    import shutil
-
     folder = tmp_path / "run"
     shutil.copytree(killed / "_step-11", folder)
     (folder / SUMMARY).unlink(missing_ok=True)
     file: Path = folder / LAST_CHECKPOINT
     file.write_bytes(file.read_bytes()[:-200] if damage is None else damage)
-    with pytest.raises(MolsliceError, match=r"last.ckpt does not read"):
+    with pytest.raises(MolsliceError, match=r"cannot read checkpoint .*last.ckpt: "):
         train(config, folder, resume=True, quiet=True)

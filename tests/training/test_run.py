@@ -3,6 +3,7 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -13,9 +14,9 @@ from safetensors.torch import load_file
 
 from molslice.config import load_config
 from molslice.data import build_dataset
-from molslice.data.batching import collate
-from molslice.inference.run_folder import CONFIG, METRICS, MODEL, SUMMARY, TENSORBOARD, read_run
-from molslice.tasks.base import Portion
+from molslice.data.molecules.collate import collate
+from molslice.run_folder import CONFIG, METRICS, MODEL, SUMMARY, TENSORBOARD, read_run
+from molslice.tasks.base import MicroBatch
 from molslice.training import budget
 from molslice.training.batches import TrainingBatches, prefetch
 from molslice.training.run import train
@@ -95,17 +96,17 @@ def test_minutes_become_steps_that_repeat_the_run(build_config, tmp_path):
 
 def test_the_number_of_steps_fits_the_minutes(monkeypatch):
     """Steps of 50 tokens at 1 ms a token, a validation of 2 s every 10 of them, 2 + 4 s at the end."""
-    monkeypatch.setattr(budget, "_seconds_per_token", lambda loop, seconds: 0.001)
-    monkeypatch.setattr(budget, "_validation_seconds", lambda loop, valid: 2.0)
+    monkeypatch.setattr(budget, "_seconds_per_token", lambda stepper, seconds: 0.001)
+    monkeypatch.setattr(budget, "_validation_seconds", lambda stepper, valid: 2.0)
     batches = SimpleNamespace(padded_tokens=lambda epoch: np.array([40, 60]), steps_per_epoch=10)
     training = SimpleNamespace(valid_every_steps=None, valid_every_epochs=1)
-    loop = SimpleNamespace(
+    stepper = SimpleNamespace(
         batches=batches,
         config=SimpleNamespace(training=training),
         fabric=SimpleNamespace(broadcast=lambda value: value),
     )
     valid = SimpleNamespace(rows=range(100))
-    steps = budget.measure_max_steps(loop, valid, 2.0, 200, time.perf_counter() - 14.0)
+    steps = budget.measure_max_steps(stepper, valid, 2.0, 200, time.perf_counter() - 14.0)
     assert steps == pytest.approx((120 - 14 - 6) / (0.05 + 0.2), abs=1)
 
 
@@ -190,7 +191,7 @@ def stream(build_config):
 
 def taken(stream, epoch, index, count):
     batches = itertools.islice(stream.stream(epoch, index), count)
-    return [(b.epoch, b.index, b.last, b.portions[0].batch.rows.tolist()) for b in batches]
+    return [(b.epoch, b.index, b.last, b.micro_batches[0].batch.rows.tolist()) for b in batches]
 
 
 def test_the_stream_can_be_entered_anywhere(stream):
@@ -203,7 +204,7 @@ def test_the_stream_can_be_entered_anywhere(stream):
 
 
 def test_prefetching_changes_nothing_and_hands_on_errors(stream, monkeypatch):
-    monkeypatch.setattr(Portion, "pin_memory", lambda portion: portion)  # needs a GPU
+    monkeypatch.setattr(MicroBatch, "pin_memory", lambda micro_batch: micro_batch)  # needs a GPU
     plain = taken(stream, 0, 2, 20)
     fetched = prefetch(stream.stream(0, 2))
     with monkeypatch.context() as patch:
@@ -217,6 +218,26 @@ def test_prefetching_changes_nothing_and_hands_on_errors(stream, monkeypatch):
     monkeypatch.setattr(stream.dataset, "collate", broken)
     with pytest.raises(OSError, match="gone"):
         next(prefetch(stream.stream(0, 0)))
+
+
+def test_a_read_ahead_that_failed_on_a_full_queue_closes(stream, monkeypatch):
+    monkeypatch.setattr(MicroBatch, "pin_memory", lambda micro_batch: micro_batch)  # needs a GPU
+    failed = threading.Event()
+
+    def source():
+        for number, batch in enumerate(stream.stream(0, 0)):
+            if number == 3:  # one is taken, two fill the queue
+                failed.set()
+                raise OSError("gone")
+            yield batch
+
+    fetched = prefetch(source(), depth=2)
+    next(fetched)
+    assert failed.wait(60)
+    closing = threading.Thread(target=fetched.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
 
 
 @pytest.mark.slow

@@ -11,11 +11,11 @@ from molslice.cli import main
 from molslice.config import config_from_mapping
 from molslice.data import DATASETS, build_dataset
 from molslice.data.sequences import SequenceDataset, Sequences
+from molslice.entries import describe_data
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.studies import run_study
 from molslice.training.compare import compare_attentions
-from molslice.training.entries import describe_data
 from molslice.training.run import train
 from molslice.types import DataSpec, MolsliceError
 
@@ -119,25 +119,25 @@ def test_other_data_are_refused(run):
     for classes, reason in [("zeros twos", "not in both: ones, twos"), ("ones zeros", "in another order")]:
         with pytest.raises(MolsliceError, match=reason):
             evaluate(predictor, build_dataset("majority", {"classes": classes}), "test", progress=False)
-    with pytest.raises(MolsliceError, match="atoms are shuffled in molecules"):
+    with pytest.raises(MolsliceError, match="atom_permutation needs molecules"):
         evaluate(predictor, build_dataset("majority", {}), "test", atom_permutation=1, progress=False)
 
 
 def test_a_stopped_run_ends_like_one_that_was_not(run, tmp_path, monkeypatch):
-    from molslice.training import loop
+    from molslice.training.stepper import Stepper
 
     steps = iter(range(1000))
-    original = loop.Loop.step
+    original = Stepper.step
 
     def step(self, batch, rate):
         if next(steps) == 37:
             raise KeyboardInterrupt
         return original(self, batch, rate)
 
-    monkeypatch.setattr(loop.Loop, "step", step)
+    monkeypatch.setattr(Stepper, "step", step)
     with pytest.raises(KeyboardInterrupt):
         train(config(), tmp_path / "run", quiet=True)
-    monkeypatch.setattr(loop.Loop, "step", original)
+    monkeypatch.setattr(Stepper, "step", original)
     train(config(), tmp_path / "run", resume=True, quiet=True)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
 
@@ -219,7 +219,9 @@ def test_studies_of_data_without_a_test_split_take_the_next(tmp_path):
 def test_rows_that_cannot_be_read_are_told(tmp_path, caplog):
     summary = train(config(data={"torn": True}, training={"max_steps": 1}), tmp_path / "run", quiet=True)
     assert summary["failed"] == 1
-    told = "majority: 1 of 300 strings cannot be read; they stay, empty. Row 3: line 4 is torn"
+    told = (
+        "majority: 1 of 300 strings cannot be read; they stay without input. The first, row 4: line 4 is torn"
+    )
     assert told in caplog.messages
 
 
@@ -233,7 +235,7 @@ def test_molecules_are_refused(run, capsys):
     [
         ({"name": "sequences"}, "choices: decision, gin_virtual|choices: gin_virtual"),
         ({"preset": "base"}, "unknown key 'model.preset'"),
-        ({"head": [4, 0]}, "widths of model.head"),
+        ({"head": [4, 0]}, "model.head must be at least 1"),
         ({"readout": "last"}, "choices: all, cls, cls_distilled, max, max_mean, mean"),
     ],
 )
@@ -247,13 +249,13 @@ def test_settings_of_another_task_are_refused(tmp_path):
         wrong = {**mapping(training={name: value}), "task": "language" if name != "loss" else "sequence"}
         with pytest.raises(MolsliceError, match=f"training.{name} is .* does not take; it is for {its}"):
             train(config_from_mapping(wrong), tmp_path / name, quiet=True)
-    with pytest.raises(MolsliceError, match="choose another: task: sequence"):
+    with pytest.raises(MolsliceError, match="choose another task: sequence"):
         train(config_from_mapping({**mapping(), "task": "molecule"}), tmp_path / "task", quiet=True)
     with pytest.raises(MolsliceError, match="seed is -1, expected zero or more"):
         config_from_mapping({**mapping(), "seed": -1})
 
 
-def test_evaluation_in_half_precision_finds_what_training_reported(tmp_path):
+def test_evaluation_after_training_in_bf16_finds_what_training_reported(tmp_path):
     half = config(trainer={"precision": "bf16"}, training={"max_steps": 30})
     summary = train(half, tmp_path / "run", quiet=True)
     predictor, dataset = load_model(str(tmp_path / "run")), build_dataset("majority", {})
@@ -264,14 +266,14 @@ def test_evaluation_in_half_precision_finds_what_training_reported(tmp_path):
     forward = model.forward
     model.forward = lambda batch: kinds.append(forward(batch).prediction.dtype) or forward(batch)
     evaluate(predictor, dataset, "valid", progress=False)
-    assert set(kinds) == {torch.bfloat16}
+    assert set(kinds) == {torch.float32}
 
 
 def test_a_checkpoint_never_holds_broken_weights(tmp_path, monkeypatch):
-    from molslice.training import loop
     from molslice.training.state import load_checkpoint
+    from molslice.training.stepper import Stepper
 
-    original, taken = loop.Loop.step, iter(range(1000))
+    original, taken = Stepper.step, iter(range(1000))
 
     def step(self, batch, rate):
         loss = original(self, batch, rate)
@@ -280,7 +282,7 @@ def test_a_checkpoint_never_holds_broken_weights(tmp_path, monkeypatch):
                 self.model.readout.weight.fill_(float("nan"))
         return loss
 
-    monkeypatch.setattr(loop.Loop, "step", step)
+    monkeypatch.setattr(Stepper, "step", step)
     settings = config(training={"checkpoint_every_steps": 4, "valid_every_epochs": 1000})
     with pytest.raises(MolsliceError, match="readout.weight are not finite after step 12"):
         train(settings, tmp_path / "run", quiet=True)
@@ -310,7 +312,7 @@ def test_a_resumed_run_keeps_its_epochs(tmp_path):
     first = train(epochs(1), tmp_path / "run", quiet=True)
     assert train(epochs(1), tmp_path / "run", resume=True, quiet=True) == first
     for finished in (True, False):
-        with pytest.raises(MolsliceError, match="begun with 1 epochs, asked for are 3"):
+        with pytest.raises(MolsliceError, match="started with 1 epochs, but 3 are asked for"):
             train(epochs(3), tmp_path / "run", resume=True, quiet=True)
         if finished:
             (tmp_path / "run" / "summary.json").unlink()

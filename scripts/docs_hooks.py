@@ -1,0 +1,16 @@
+"""Hooks of mkdocs: LaTeX between dollar signs becomes MathML, which browsers render without scripts."""
+
+import re
+from typing import Any
+
+from latex2mathml.converter import convert
+
+FORMULA = re.compile(r"(?<![\\$`])\$([^$\n]+)\$")
+PAGES = ("attentions/index.md",)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401
+    """Replace the formulas of the pages that have some."""
+    if page.file.src_uri not in PAGES:
+        return markdown
+    return FORMULA.sub(lambda found: convert(found[1]).replace("|", "&#124;"), markdown)

@@ -1,0 +1,114 @@
+"""Text is read whole or refused, before RDKit spends minutes on it."""
+
+import numpy as np
+import pytest
+from rdkit import Chem
+
+from molslice.chem.featurize import molecule_arrays
+from molslice.chem.smiles import ChemError, parse_smiles
+
+
+@pytest.mark.parametrize(
+    ("smiles", "reason"),
+    [
+        ("", "empty"),
+        (" \t", "empty"),
+        (None, "no SMILES"),
+        (float("nan"), "no SMILES"),
+        (7, "not a string but int"),
+        (b"CC", "not a string but bytes"),
+        (np.str_("C C"), "text after the SMILES: 'C'"),
+        ("XXX", "not valid SMILES"),
+        ("C1CC", "not valid SMILES"),
+        ("CC(", "not valid SMILES"),
+        ("(" * 50_000, "not valid SMILES"),
+        ("[" * 50_000, "not valid SMILES"),
+        ("CO(C)C", "valence for atom # 1 O"),
+        ("c1cccn1", "kekulize"),
+        ("|$_AV:$|", "not valid SMILES"),
+        ("CC |foo|", "invalid CXSMILES block"),
+        # RDKit gives another molecule for each of these
+        ("C C", "text after the SMILES: 'C'"),
+        ("CCO ethanol", "text after the SMILES: 'ethanol'"),
+        ("CCO\tethanol", "text after the SMILES: 'ethanol'"),
+        ("CC |^1:0| name", "text after the SMILES"),
+        ("CC |^1:0|^|", "text after the SMILES"),
+        ("CC\nO", "invalid character U+000A (newline) at position 3"),
+        ("CC\r\nO", "invalid character U+000D (carriage return) at position 3"),
+        ("CC\n|^1:0|", "U+000A (newline) at position 3"),
+        ("CC |^1:0|\n|^1:1|", "U+000A (newline) at position 10"),
+        ("CC\u0441", "U+0441 (CYRILLIC SMALL LETTER ES) at position 3"),
+        ("C\u00e9", "U+00E9 (LATIN SMALL LETTER E WITH ACUTE) at position 2"),
+        ("\u0421C", "U+0421 (CYRILLIC CAPITAL LETTER ES) at position 1"),
+        ("\ufeffCC", "U+FEFF (ZERO WIDTH NO-BREAK SPACE)"),
+        ("CC\u200b", "U+200B (ZERO WIDTH SPACE)"),
+        ("\u200fCC", "U+200F (RIGHT-TO-LEFT MARK)"),
+        ("CC\u00a0", "U+00A0 (NO-BREAK SPACE)"),
+        ("CC |$a\u202e;b$|", "U+202E (RIGHT-TO-LEFT OVERRIDE)"),
+        ("C |\t^1:0|", "U+0009 (tab) at position 4"),
+        ("CC\0", "U+0000 (null character)"),
+        ("CC\x0b", "U+000B (control character)"),
+        ("CC\x7f", "U+007F (control character)"),
+        ("CC\ud800", "U+D800 (unpaired surrogate)"),
+        ("[C+300]", "charge of 300"),
+        ("C[C-129]", "charge of 129"),
+        ("[65537C]", "isotope 65537"),
+    ],
+)
+@pytest.mark.parametrize("atom_order", ["canonical", "input"])
+def test_refused_with_a_reason(smiles, reason, atom_order):
+    with pytest.raises(ChemError) as caught:
+        molecule_arrays(smiles, atom_order=atom_order)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def closures(number):
+    """A ring closure as SMILES writes it."""
+    return f"%({number})" if number > 9 else str(number)
+
+
+def complete_bipartite(size):
+    """Wildcard atoms, each bonded to all of the other half."""
+    left = ("*" + "".join(closures(i * size + j + 1) for j in range(size)) for i in range(size))
+    right = ("*" + "".join(closures(i * size + j + 1) for i in range(size)) for j in range(size))
+    return ".".join([*left, *right])
+
+
+@pytest.mark.parametrize(
+    ("smiles", "reason"),
+    [
+        ("C" * 257, "257 atoms, more than max_atoms=256"),
+        ("c1ccccc1" * 12_500, "75000 atoms"),
+        ("BrCl" * 130, "260 atoms"),
+        ("[Na+].[13CH3]" * 130, "260 atoms"),
+        ("C(" * 20_000 + "C" + ")" * 20_000, "20001 atoms"),
+        ("C" + "([H])" * 10_000, "10001 atoms with hydrogens"),
+        (complete_bipartite(16), "256 rings, more than"),
+        ("C" * 200_000, "200000 characters"),
+    ],
+)
+def test_large_texts_are_refused_before_rdkit_reads_them(smiles, reason, monkeypatch):
+    monkeypatch.setattr(Chem, "MolFromSmiles", None)
+    with pytest.raises(ChemError, match=reason):
+        parse_smiles(smiles)
+
+
+def test_bounds_leave_the_largest_molecules_alone():
+    saturated = "[H]C([H])([H])" + "C([H])([H])" * 254 + "C([H])([H])[H]"
+    assert parse_smiles(saturated).GetNumAtoms() == 256
+    assert parse_smiles("[Hg+2]." * 255 + "[He]").GetNumAtoms() == 256
+    assert parse_smiles(complete_bipartite(11)).GetNumBonds() == 121
+
+
+@pytest.mark.parametrize(
+    "smiles",
+    [" CC", "CC\t", "\tCC \r\n", "CC |$a;b$|", "CC\t|$a;b$|", "CC  |$\u00e9;b$| ", "[CH3][65535CH3]"],
+)
+def test_blanks_at_the_ends_and_a_cxsmiles_block_are_read(smiles):
+    assert parse_smiles(smiles).GetNumAtoms() == 2
+
+
+def test_a_cxsmiles_block_counts():
+    assert parse_smiles("CC |^1:0|").GetAtomWithIdx(0).GetNumRadicalElectrons() == 1
+    assert molecule_arrays("CC |^1:0|").atoms[:, 5].tolist() == [1, 0]

@@ -1,0 +1,310 @@
+"""One's own CSV: what is read, how it is divided, and what every mistake says."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from molslice.data import DATASETS, build_dataset
+from molslice.data.molecules.csv import Csv
+from molslice.types import MolsliceError
+from tests.real_data import shared
+
+SMILES = ["CCO", "c1ccccc1C", "XXX", "CC", "C1CCCCC1", "CCN", "c1ccncc1", "O", "CCCl", "CC#N"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("MOLSLICE_CACHE", str(tmp_path / "cache"))
+
+
+def write(path, columns, rows=None, compress=False):
+    """A CSV file from columns (name -> texts)."""
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    text = "\n".join(lines) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
+    return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    columns = {
+        "smiles": SMILES,
+        "a": range(10),
+        "b": ["", "nan", *range(8)],
+        "name": ["x"] * 10,
+        "solvent": ["O"] * 10,
+    }
+    return write(tmp_path / "table.csv", columns)
+
+
+def test_two_targets_one_with_gaps(table):
+    dataset = build_dataset("csv", {"path": str(table), "target_columns": ["a", "b"], "units": ["eV", ""]})
+    assert len(dataset) == 10
+    assert dataset.kind == "regression"
+    assert (dataset.target_names, dataset.target_units) == (("a", "b"), ("eV", ""))
+    np.testing.assert_array_equal(dataset.store.targets[:, 0], np.arange(10))
+    np.testing.assert_array_equal(dataset.store.targets[:, 1], [np.nan, np.nan, *range(8)])
+    assert dataset.store.errors == {2: "not valid SMILES"}
+    assert dataset.store.num_atoms.tolist() == [3, 7, 0, 2, 6, 3, 6, 1, 3, 3]
+    assert dataset.smiles() == SMILES
+    together = np.concatenate([*dataset.splits.values()])
+    assert sorted(together.tolist()) == list(range(10))
+    assert 2 not in np.concatenate([dataset.labeled_rows(name) for name in dataset.splits])
+
+
+def test_the_second_time_the_store_is_found(table, tmp_path):
+    first = Csv(path=table, target_columns="a")
+    (store,) = (tmp_path / "cache").iterdir()
+    assert first.store.path == store
+    before = store.stat().st_mtime_ns
+    assert Csv(path=table, target_columns="a").store.path == store
+    assert store.stat().st_mtime_ns == before
+    others = [
+        Csv(path=table, target_columns="b"),
+        Csv(path=table, target_columns="a", smiles_column="solvent"),
+        Csv(path=table, target_columns="a", atom_order="input"),
+        Csv(path=table, target_columns="a", max_atoms=6),
+        Csv(path=table, target_columns="a", units="eV"),
+    ]
+    assert len({store, *(other.store.path for other in others)}) == 6
+    write(table, {"smiles": SMILES, "a": range(1, 11)})
+    assert Csv(path=table, target_columns="a").store.targets[0, 0] == 1
+
+
+def test_options_of_the_featurizer(table):
+    small = Csv(path=table, target_columns="a", max_atoms=6)
+    assert small.store.errors[1] == "7 atoms, more than max_atoms=6"
+    as_written = Csv(path=table, target_columns="a", atom_order="input").store.arrays(1)
+    canonical = Csv(path=table, target_columns="a").store.arrays(1)
+    assert as_written.atoms[-1, 7] == 0  # the methyl is written last, and canonically first
+    assert canonical.atoms[0, 7] == 0
+
+
+def test_compressed_with_quotes_and_blanks(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    with gzip.open(path, "wt", encoding="utf-8-sig") as file:
+        file.write('"my smiles","log S, mol/L"\n"CCO"," 1.5"\n"C[N+](C)C ",-2e-3\n')
+        file.writelines(f"CC{'C' * i},{i}\n" for i in range(18))
+    dataset = Csv(path=path, smiles_column="my smiles", target_columns=["log S, mol/L"], units="log M")
+    assert dataset.store.targets[:2, 0].tolist() == pytest.approx([1.5, -2e-3])
+    assert not dataset.store.errors
+    assert dataset.target_units == ("log M",)
+
+
+def test_classification(tmp_path):
+    columns = {"smiles": ["C" * (i + 1) for i in range(20)], "y": ["0", "1", "True", "false", ""] * 4}
+    dataset = Csv(path=write(tmp_path / "t.csv", columns), target_columns="y", kind="classification")
+    np.testing.assert_array_equal(dataset.store.targets[:5, 0], [0, 1, 1, 0, np.nan])
+    assert dataset.kind == "classification"
+    columns["y"][7] = "2"
+    with pytest.raises(MolsliceError, match=r"t.csv, row 8 \(line 9\), column 'y': '2' is neither 0 nor 1"):
+        Csv(path=write(tmp_path / "t.csv", columns), target_columns="y", kind="classification")
+
+
+def test_split_by_column(tmp_path):
+    words = ["train"] * 6 + ["valid"] * 2 + ["test"] * 2
+    path = write(tmp_path / "t.csv", {"smiles": SMILES, "a": range(10), "set": words})
+    dataset = Csv(path=path, target_columns="a", split={"kind": "column", "column": "set"})
+    assert {name: rows.tolist() for name, rows in dataset.splits.items()} == {
+        "train": [0, 1, 2, 3, 4, 5],
+        "valid": [6, 7],
+        "test": [8, 9],
+    }
+
+
+def test_split_by_scaffold(tmp_path):
+    smiles = ["C" * i + "c1ccccc1" for i in range(1, 17)] + ["C1CC1C", "C1CC1CC", "C1CCC1", "CC1CCC1"]
+    path = write(tmp_path / "t.csv", {"smiles": smiles, "a": range(20)})
+    splits = Csv(path=path, target_columns="a", split="scaffold").splits
+    assert splits["train"].tolist() == list(range(16))
+    assert splits["valid"].tolist() == [16, 17]
+    assert splits["test"].tolist() == [18, 19]
+
+
+def test_separate_files(tmp_path):
+    train = write(tmp_path / "train.csv", {"smiles": SMILES, "a": range(10)})
+    valid = write(tmp_path / "valid.csv", {"a": [20, 21], "smiles": ["CCCC", "CCCCC"], "more": [0, 0]})
+    test = write(tmp_path / "test.csv.gz", {"smiles": ["N"], "a": [""]}, compress=True)
+    dataset = Csv(path=train, valid_path=valid, test_path=test, target_columns="a")
+    assert {name: rows.tolist() for name, rows in dataset.splits.items()} == {
+        "train": list(range(10)),
+        "valid": [10, 11],
+        "test": [12],
+    }
+    assert dataset.store.targets[10:12, 0].tolist() == [20, 21]
+    assert dataset.smiles() == [*SMILES, "CCCC", "CCCCC", "N"]
+    with pytest.raises(MolsliceError, match=r"'test' of .*train.csv has no molecule with a known target"):
+        dataset.labeled_rows("test")
+    with pytest.raises(MolsliceError, match="no split 'dev'; choices: train, valid, test"):
+        dataset.rows("dev")
+
+    assert list(Csv(path=train, valid_path=valid, target_columns="a").splits) == ["train", "valid"]
+    divided = Csv(path=train, test_path=valid, target_columns="a").splits
+    assert [len(divided[name]) for name in ("train", "valid", "test")] == [9, 1, 2]
+    assert divided["test"].tolist() == [10, 11]
+
+
+def test_an_error_in_a_later_file_names_it_and_its_own_row(tmp_path):
+    train = write(tmp_path / "train.csv", {"smiles": SMILES, "a": range(10)})
+    valid = write(tmp_path / "valid.csv", {"smiles": ["C", "C"], "a": [1, "x"]})
+    with pytest.raises(MolsliceError, match=r"valid.csv, row 2 \(line 3\), .*'x' is not a number"):
+        Csv(path=train, valid_path=valid, target_columns="a")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("inf", r"row 5 \(line 6\), column 'a': 'inf' is infinite"),
+        ("-Infinity", "'-Infinity' is infinite"),
+        ("1e39", "'1e39' is too large"),
+        ("1e999", "'1e999' is infinite"),
+        ("n.d.", "row 5 .*column 'a': 'n.d.' is not a number"),
+        ("1;5", "'1;5' is not a number"),
+        ("> 3", "'> 3' is not a number"),
+        ("0x1F", "'0x1F' is not a number"),
+    ],
+)
+def test_wrong_values_are_named(tmp_path, value, message):
+    columns = {"smiles": SMILES, "a": [0, 1, 2, 3, value, 5, 6, 7, 8, 9]}
+    with pytest.raises(MolsliceError, match=rf"t.csv, .*{message}"):
+        Csv(path=write(tmp_path / "t.csv", columns), target_columns="a")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target_columns": "A"}, r"no column 'A'; .*choices: a, b, name, smiles, solvent"),
+        ({"target_columns": ["a", "bb"]}, "no column 'bb'; did you mean 'b'"),
+        ({"smiles_column": "SMILES"}, "no column 'SMILES'"),
+        ({"smiles_column": "a"}, "must differ from each other and from 'a'"),
+        ({"target_columns": ["a", "a"]}, "must differ"),
+        ({"target_columns": []}, "at least one"),
+        ({"target_columns": [1]}, "at least one"),
+        ({"target_columns": "name"}, "column 'name': 'x' is not a number"),
+        ({"units": ["eV", "D"]}, "one for each of 1 targets"),
+        ({"kind": "ranking"}, "regression or classification, got 'ranking'"),
+        ({"split": "ransom"}, "did you mean 'random'"),
+        ({"split": {"kind": "column", "column": "set"}}, "no column 'set'"),
+        ({"split": {"kind": "column", "column": "name"}}, "row 1 .*'x' is not one of train, valid, test"),
+        ({"atom_order": "none"}, "canonical, input"),
+        ({"max_atoms": 300}, "between 1 and 256"),
+        ({"workers": -1}, "workers"),
+        ({"valid_path": "missing.csv"}, "no such file: missing.csv"),
+        ({"path": "missing.csv"}, "no such file: missing.csv"),
+    ],
+)
+def test_options_are_checked(table, options, message):
+    with pytest.raises(MolsliceError, match=message):
+        Csv(**({"path": table, "target_columns": "a"} | options))
+
+
+def test_the_registry_checks_names_of_options(table):
+    assert {"csv", "pcqm4m"} <= set(DATASETS.names())
+    with pytest.raises(MolsliceError, match="no option 'target_column'; did you mean 'target_columns'"):
+        build_dataset("csv", {"path": table, "target_columns": "a", "target_column": "a"})
+    with pytest.raises(MolsliceError, match="'csv' needs the option 'target_columns'"):
+        build_dataset("csv", {"path": table})
+    with pytest.raises(MolsliceError, match="unknown data set 'cvs'; did you mean 'csv'"):
+        build_dataset("cvs", {})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"smiles,a\n", "no rows"),
+        (
+            b"smiles,a\nXXX,1\nC1,2\n",
+            "cannot read any of the 2 SMILES of .*row 1 .line 2.: not valid SMILES",
+        ),
+        (b"smiles,a\nC,\nCC,NA\n", "column 'a' of .* has no value in any row"),
+        (b"smiles,a,a\nC,1,2\n", "has 2 columns named 'a'"),
+        (b'smiles,a\nC,1\n"C,2\n', "line 3: a quote is never closed"),
+        (b"smiles,a\nC,\xff\xfe\n", "line 2: byte 0xff is not UTF-8"),
+        (b"smiles;a\nC;1\n", "no column 'smiles'"),
+        (b"\x1f\x8b\x08\x00", "cannot read .*: damaged gzip"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be(tmp_path, content, message):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(MolsliceError, match=message) as caught:
+        Csv(path=path, target_columns="a")
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("keep", [0, 10, -10])
+def test_a_damaged_gzip(tmp_path, keep):
+    path = write(tmp_path / "t.csv.gz", {"smiles": SMILES * 50, "a": range(500)}, compress=True)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(MolsliceError, match=r"t.csv.gz"):
+        Csv(path=path, target_columns="a")
+
+
+def test_a_directory_is_no_file(tmp_path):
+    with pytest.raises(MolsliceError, match="cannot read .*: Is a directory"):
+        Csv(path=tmp_path, target_columns="a")
+
+
+@pytest.mark.parametrize(
+    "split",
+    ["random", {"kind": "scaffold", "fractions": {"train": 1.0}}, {"kind": "column", "column": "set"}],
+)
+def test_rows_that_cannot_be_read_keep_their_place_and_have_no_target(tmp_path, split):
+    """As in a prediction: a ragged row is refused with its reason, a long cell is no fault of its own."""
+    path, long = tmp_path / "t.csv", "x" * 140_000
+    kept = "C,4,train,\n" * 15 + "CC,5,valid,\n" + "CCC,6,test,\n"
+    path.write_text(f"smiles,a,set,note\nC,1,train,{long}\nC,2\nC,3,train,n,\n,7,train,\n{kept}")
+    dataset = Csv(path=path, target_columns="a", split=split)
+    assert dataset.errors == {
+        1: "2 cells, the header has 4",
+        2: "5 cells, the header has 4",
+        3: "empty SMILES",
+    }
+    assert len(dataset) == 21
+    np.testing.assert_array_equal(dataset.targets[:5, 0], [1, np.nan, np.nan, 7, 4])
+    assert f"The first, {path}, row 2 (line 3): 2 cells" in dataset.failures
+    assert dataset.smiles()[:4] == ["C", "", "", ""]
+
+
+def test_a_read_only_cache_means_memory(table, monkeypatch):
+    monkeypatch.setenv("MOLSLICE_CACHE", "/proc/nowhere")
+    dataset = Csv(path=table, target_columns="a")
+    assert dataset.store.path is None
+    assert dataset.store.num_atoms[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "kind", "rows", "bad"),
+    [
+        ("esol", "measured log solubility in mols per litre", "regression", 1128, 0),
+        ("bbbp", "p_np", "classification", 2050, 11),
+        pytest.param(
+            "tox21", ["NR-AR", "SR-p53", "SR-ATAD5"], "classification", 7831, 8, marks=pytest.mark.slow
+        ),
+    ],
+)
+@pytest.mark.parametrize("split", ["random", pytest.param("scaffold", marks=pytest.mark.slow)])
+def test_moleculenet(name, targets, kind, rows, bad, split):
+    path = shared("moleculenet", f"{name}.csv.gz")
+    dataset = Csv(path=path, target_columns=targets, kind=kind, split=split)
+    assert len(dataset) == rows
+    assert len(dataset.store.errors) == bad
+    together = np.concatenate([*dataset.splits.values()])
+    assert sorted(together.tolist()) == list(range(rows))
+    shares = [len(dataset.splits[part]) / rows for part in ("train", "valid", "test")]
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.005)
+    if name == "tox21":
+        assert np.isfinite(dataset.store.targets).sum(axis=0).tolist() == [7265, 6774, 7072]
+
+
+def test_a_deliberately_broken_csv():
+    path = shared("smiles_odd", "graphium_micro_zinc_corrupt.csv.gz")
+    dataset = Csv(path=path, smiles_column="SMILES1", target_columns=["SA", "logp"])
+    assert len(dataset) == 200
+    assert 0 < len(dataset.store.errors) < 50
+    assert Path(dataset.source) == path

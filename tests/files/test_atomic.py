@@ -1,0 +1,191 @@
+"""Files and folders that are whole or not there: failures, kills, and what a dead process left."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from molslice.files import atomic
+from molslice.files.atomic import UnwritableError, atomic_file, atomic_folder, atomic_path, write_atomically
+from molslice.files.owner import Owner
+from molslice.types import MolsliceError
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def write_file(path, content):
+    write_atomically(path, content)
+
+
+def write_folder(path, content):
+    with atomic_folder(path, replace=True) as folder:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "file").write_text(content)
+
+
+def content_of(path):
+    return (path / "deep" / "file" if path.is_dir() else path).read_text()
+
+
+both = pytest.mark.parametrize("write", [write_file, write_folder])
+
+
+@both
+def test_what_stood_there_is_replaced(tmp_path, write):
+    for content in ("before", "after"):
+        write(tmp_path / "name", content)
+        assert content_of(tmp_path / "name") == content
+        assert names(tmp_path) == ["name"]
+
+
+@both
+def test_the_contents_are_on_the_disk_before_the_name_and_the_name_before_the_end(
+    tmp_path, monkeypatch, write
+):
+    events = []
+    sync = os.fsync
+
+    def recorded_sync(descriptor):
+        events.append(("sync", os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))))
+        sync(descriptor)
+
+    for function in ("replace", "rename"):
+        original = getattr(os, function)
+
+        def moved(source, target, original=original):
+            events.append(("move", os.path.basename(target)))
+            original(source, target)
+
+        monkeypatch.setattr(os, function, moved)
+    monkeypatch.setattr(os, "fsync", recorded_sync)
+    write(tmp_path / "name", "content")
+    moved = events.index(("move", "name"))
+    synced = [name for event, name in events[:moved] if event == "sync"]
+    assert (synced[0] == "file") if write is write_folder else synced[0].startswith(".name.")
+    assert events[moved + 1 :] == [("sync", tmp_path.name)]
+
+
+@both
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch, write, call):
+    write(tmp_path / "name", "before")
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    call = "rename" if write is write_folder and call == "replace" else call
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(UnwritableError, match="cannot write .*/name: No space left on device") as caught:
+            write(tmp_path / "name", "after")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "name"))
+    assert isinstance(caught.value, MolsliceError)
+    assert names(tmp_path) == ["name"]
+    assert content_of(tmp_path / "name") == "before"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_disk_that_is_really_full(tmp_path):
+    def write():
+        with atomic_path(tmp_path / "name") as partial:
+            partial.symlink_to("/dev/full")
+            partial.write_bytes(b"a" * 100_000)
+
+    with pytest.raises(UnwritableError, match="/name: No space left"):
+        write()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError("mine"), OSError(2, "no", "other.txt")])
+@pytest.mark.parametrize("context", [atomic_file, atomic_path, atomic_folder])
+def test_an_exception_of_the_block_passes_through(tmp_path, context, error):
+    def write():
+        with context(tmp_path / "name"):
+            raise error
+
+    with pytest.raises(error if isinstance(error, type) else type(error)) as caught:
+        write()
+    assert not isinstance(caught.value, UnwritableError)
+    assert names(tmp_path) == []
+
+
+@both
+def test_a_place_that_cannot_be_written_is_named(tmp_path, write):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UnwritableError, match=r"cannot write .*/file/name: Not a directory"):
+        write(tmp_path / "file" / "name", "content")
+
+
+def test_a_folder_is_not_replaced_unasked(tmp_path):
+    write_folder(tmp_path / "name", "before")
+
+    def write():
+        with atomic_folder(tmp_path / "name") as folder:
+            (folder / "file").write_text("after")
+
+    with pytest.raises(UnwritableError) as caught:
+        write()
+    assert caught.value.errno == errno.EEXIST
+    assert content_of(tmp_path / "name") == "before"
+    assert names(tmp_path) == ["name"]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_atomically(tmp_path / "link", "content")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "content"
+
+
+def test_a_long_name(tmp_path):
+    write_atomically(tmp_path / ("n" * 255), "content")
+    assert names(tmp_path) == ["n" * 255]
+
+
+@both
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, write):
+    """The partial file of a running process stays; the same name after its death is removed."""
+    program = (
+        "import sys, time\n"
+        "from molslice.files.atomic import atomic_file, atomic_folder\n"
+        f"with atomic_{'file' if write is write_file else 'folder'}({str(tmp_path / 'name')!r}):\n"
+        "    print('writing', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "writing\n"
+        (left,) = names(tmp_path)
+        write(tmp_path / "name", "content")
+        assert left in names(tmp_path)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    write(tmp_path / "other", "content")
+    assert names(tmp_path) == ["name", "other"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "age", "stays"),
+    [
+        (Owner.current(), 0, True),
+        (Owner.current(), 10**6, True),
+        (Owner.current()._replace(start=1), 0, False),  # the process ID is in use again
+        (Owner.current()._replace(machine="elsewhere"), 0, True),
+        (Owner.current()._replace(machine="elsewhere"), 10**6, False),
+        ("mine", 10**6, True),
+    ],
+)
+def test_whose_partial_file_is_removed(tmp_path, owner, age, stays):
+    file = tmp_path / f".name.{owner}-0.partial"
+    file.write_text("half")
+    os.utime(file, (time.time() - age,) * 2)
+    atomic.remove_stale(tmp_path)
+    assert file.exists() == stays

@@ -1,0 +1,70 @@
+"""A folder belongs to one process at a time, and a dead one does not block it."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from molslice.files import lock
+from molslice.files.atomic import UnwritableError
+from molslice.files.lock import LOCK, lock_folder
+from molslice.types import MolsliceError
+
+HOLDER = """
+import pathlib, sys, time
+from molslice.files import lock
+if sys.argv[2] == "without":
+    lock.fcntl = None
+with lock.lock_folder(pathlib.Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("system", ["with", "without"])
+def test_the_second_is_refused_until_the_first_is_dead(tmp_path, monkeypatch, system):
+    if system == "without":
+        monkeypatch.setattr(lock, "fcntl", None)
+    command = [sys.executable, "-c", HOLDER, str(tmp_path), system]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout.readline() == "locked\n"
+        words = rf"^{re.escape(str(tmp_path))} is in use by process {first.pid} on \S+ since 2\d{{3}}-"
+        with pytest.raises(MolsliceError, match=words), lock_folder(tmp_path):
+            pass
+    finally:
+        first.kill()
+        first.wait()
+        first.stdout.close()
+    assert (tmp_path / LOCK).exists()
+    with lock_folder(tmp_path):
+        assert str(os.getpid()) in (tmp_path / LOCK).read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_does_not_take_it_twice(tmp_path):
+    with lock_folder(tmp_path):
+        with pytest.raises(MolsliceError, match=f"in use by process {os.getpid()} "), lock_folder(tmp_path):
+            pass
+        assert (tmp_path / LOCK).exists()
+
+
+@pytest.mark.parametrize("content", ["", "half", "\0\0", "a-1-2"])
+def test_what_a_lock_says_does_not_matter_where_nobody_holds_it(tmp_path, content):
+    (tmp_path / LOCK).write_text(content)
+    with lock_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_exception_releases_it(tmp_path):
+    with pytest.raises(KeyError), lock_folder(tmp_path):
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    with pytest.raises(UnwritableError, match="none: No such file"), lock_folder(tmp_path / "none"):
+        pass

@@ -1,0 +1,184 @@
+"""Workers and child programs end with their parent, and a killed worker is one line."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from molslice.files.processes import WorkerPool
+from molslice.types import MolsliceError
+
+DEADLINE_SECONDS = 60  # only a failing test waits so long
+
+SLOW = """
+import sys, time
+from molslice.data.molecules import prepare
+from molslice.inference import reading
+
+def slow(*arguments):
+    time.sleep(600)
+
+prepare.featurize_chunk = reading.featurize_chunk = slow
+from molslice.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def running(pid):
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def children(pid):
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def wait_until(condition):
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def start(*command, cwd=None):
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+USED = """
+import time
+from molslice.files.processes import WorkerPool
+with WorkerPool(2, "waits") as pool:
+    list(pool.map(time.sleep, [(600,)] * 3))
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_workers_end_with_their_parent(start, number):
+    parent = start(sys.executable, "-c", USED)
+    wait_until(lambda: len(children(parent.pid)) == 2)
+    workers = children(parent.pid)
+    parent.send_signal(number)
+    wait_until(lambda: not any(map(running, [parent.pid, *workers])))
+
+
+def words(tmp_path, verb):
+    table = tmp_path / "in.csv"
+    table.write_text("smiles,gap\n" + "CCO,1.0\n" * 10)
+    return {
+        "predict": (
+            "predict",
+            "gap-xtb",
+            "--input",
+            table,
+            "--output",
+            tmp_path / "out.csv",
+            "--workers",
+            "2",
+        ),
+        "bench": ("bench", "--attention", "softmax", "--lengths", "64", "--seconds", "600", "--quiet"),
+    }[verb]
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("verb", "count", "number"),
+    [("predict", 2, signal.SIGKILL), ("predict", 2, signal.SIGHUP), ("bench", 1, signal.SIGKILL)],
+)
+def test_a_verb_that_is_ended_leaves_no_process(start, tmp_path, verb, count, number):
+    parent = start(sys.executable, "-c", SLOW, *map(str, words(tmp_path, verb)))
+    wait_until(lambda: len(children(parent.pid)) == count)
+    workers = children(parent.pid)
+    parent.send_signal(number)
+    wait_until(lambda: not any(map(running, [parent.pid, *workers])))
+    if number != signal.SIGKILL:
+        assert parent.wait() == 128 + number
+        assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+@needs_proc
+def test_a_killed_worker_is_one_line(start, tmp_path):
+    parent = start(sys.executable, "-c", SLOW, *map(str, words(tmp_path, "predict")))
+    wait_until(lambda: len(children(parent.pid)) == 2)
+    workers = children(parent.pid)
+    os.kill(workers[0], signal.SIGKILL)
+    _, said = parent.communicate(timeout=DEADLINE_SECONDS)
+    assert parent.returncode == 1
+    assert "error: one of 2 worker processes that reads SMILES was killed" in said.splitlines()[-1]
+    assert "Traceback" not in said
+    assert not any(map(running, workers))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+def die(number):
+    os.kill(os.getpid(), number)
+
+
+def test_a_pool_says_what_to_try_and_ends():
+    def use():
+        with WorkerPool(2, "compute") as pool:
+            list(pool.map(die, [(signal.SIGKILL,)] * 10))
+
+    with pytest.raises(MolsliceError, match=r"compute was killed, .*memory.*; try again with fewer workers"):
+        use()
+
+
+def fail(value):
+    raise ValueError(value)
+
+
+def test_an_exception_ends_workers_that_are_busy():
+    def use():
+        with WorkerPool(2, "compute") as pool:
+            for _ in pool.map(time.sleep, [(0,), (600,), (600,), (600,)]):
+                raise KeyError
+
+    with pytest.raises(KeyError):
+        use()  # and does not wait for the tasks
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_results_come_in_order_and_arguments_are_read_as_needed(workers):
+    drawn = []
+
+    def arguments():
+        for number in range(40):
+            drawn.append(number)
+            yield (number, 2)
+
+    with WorkerPool(workers, "compute") as pool:
+        results = pool.map(pow, arguments())
+        assert next(results) == 0
+        assert len(drawn) <= 5
+        assert list(results) == [number**2 for number in range(1, 40)]
+        with pytest.raises(ValueError, match="mine"):
+            list(pool.map(fail, [("mine",)]))

@@ -1,0 +1,42 @@
+"""Names of the columns of predictions."""
+
+import pytest
+
+from molslice.cli.predict import listed_json
+from molslice.inference.columns import distinct_columns, prediction_columns
+from molslice.tasks.targets import TargetInfo
+from tests.inference.models import untrained
+
+
+@pytest.mark.parametrize(
+    ("names", "units", "columns"),
+    [
+        (["gap", "logp"], ["eV", ""], ("gap_eV", "logp")),
+        (["error", "smiles"], ["", ""], ("error_predicted", "smiles_predicted")),
+        (["a", "a_b"], ["b_c", "c"], ("a_b_c", "a_b_c_2")),
+        (["error", "error_predicted"], ["", ""], ("error_predicted", "error_predicted_2")),
+        (["x_2", "x", "x"], ["", "", ""], ("x_2", "x", "x_3")),
+    ],
+)
+def test_columns_are_unique(names, units, columns):
+    assert prediction_columns(names, units) == columns
+
+
+def test_columns_beside_others():
+    assert distinct_columns(["logS", "error"], ["smiles", " logS "]) == ["logS_predicted", "error"]
+    assert distinct_columns(["logS"], ["logS", "logS_predicted"]) == ["logS_predicted_2"]
+    assert distinct_columns(["", "a"], ["", ""]) == ["_predicted", "a"]
+
+
+def test_json_holds_every_prediction(tmp_path):
+    targets = TargetInfo(
+        ("error", "smiles", "a", "a_b"), ("", "", "b_c", "c"), "regression", (0.0,) * 4, (1.0,) * 4
+    )
+    model = untrained(tmp_path, targets=targets)
+    predictions = model.predict_with_errors(["CCO"])
+    report = listed_json(model, ["CCO"], predictions)
+    (entry,) = report["predictions"]
+    assert entry["smiles"] == "CCO"
+    assert entry["error"] is None
+    assert [entry[target["column"]] for target in report["targets"]] == predictions.values[0].tolist()
+    assert len(entry) == 6

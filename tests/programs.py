@@ -1,0 +1,26 @@
+"""Programs of the repository that tests import although they are not part of the package."""
+
+import importlib.util
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def load_program(name):
+    """The module of `benchmarks/NAME.py`, with its folder importable, as for a program that is run."""
+    with _importable(ROOT / "benchmarks"):
+        spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _importable(folder):
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))

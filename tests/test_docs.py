@@ -1,0 +1,109 @@
+"""The README and the documentation agree with the results, the program and the files of the repository."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+
+import pytest
+
+import molslice
+from tests.programs import ROOT, load_program
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HINT = "run python benchmarks/result_tables.py --write"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return load_program("result_tables")
+
+
+def test_measured_tables_are_those_of_the_results(tables):
+    for path, text in tables.pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: {HINT}"
+
+
+def test_headers_of_configurations_hold_what_was_measured(tables):
+    found = tables.headers()
+    assert len(found) >= 9
+    for path, text in found.items():
+        assert path.read_text(encoding="utf-8") == text, HINT
+
+
+def test_a_changed_number_would_be_noticed(tables):
+    text = (ROOT / "docs/results/molecules.md").read_text(encoding="utf-8")
+    number = re.search(r"\d\.\d{3} ± ", text).group()
+    assert tables.fill(text.replace(number, "9.999 ± ")) == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_names_exists(page):
+    text = page.read_text(encoding="utf-8")
+    folders, endings = "configs|scripts|benchmarks|data|docs|examples|tests", "yaml|py|sh|md|json|png"
+    named = set(re.findall(rf"(?<![\w/])(?:{folders})/[\w/.-]*\w\.(?:{endings})\b", text))
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_files_resolve(page):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_fits_on_two_screens():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+
+
+def test_every_exported_name_is_there_and_documented():
+    reference = (ROOT / "docs/api/index.md").read_text(encoding="utf-8")
+    for name in set(molslice.__all__) - {"__version__"}:
+        assert getattr(molslice, name) is not None
+        assert re.search(rf"[.`]{name}\b", reference), name
+    with pytest.raises(AttributeError, match="nothing"):
+        molslice.nothing  # noqa: B018
+
+
+def test_importing_molslice_imports_no_torch():
+    program = "import sys, molslice; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "examples").glob("*.py"))])
+def test_an_example_prints_what_is_shown(name):
+    run = subprocess.run(
+        [sys.executable, f"examples/{name}.py"], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert run.stdout == (ROOT / "examples/outputs" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def example(page, tmp_path):
+    """The class that a guide shows, imported from its code block."""
+    text = (ROOT / "docs/guides" / page).read_text(encoding="utf-8")
+    name, code = re.search(r"`molslice/[\w/]+/(\w+)\.py`:\n\n```python\n(.*?)```", text, re.S).groups()
+    path = tmp_path / f"{name}.py"
+    path.write_text(code, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return next(v for k, v in vars(module).items() if k.lower() == name.replace("_", ""))
+
+
+def test_the_data_set_of_the_guide_is_read_and_batched(tmp_path):
+    path = tmp_path / "series.jsonl"
+    lines = [f'{{"values": [[{i}, 1], [2, {i}]], "label": "{"ab"[i % 2]}"}}' for i in range(20)]
+    path.write_text("\n".join(lines))
+    dataset = example("adding-a-data-set.md", tmp_path)(path=path)
+    assert {name: len(rows) for name, rows in dataset.splits.items()} == {"train": 16, "valid": 2, "test": 2}
+    batch = dataset.collate([0, 3])
+    assert batch.targets[:, 0].tolist() == [0, 1]
+    assert dataset.spec.channels == 2
+
+
+def test_the_task_of_the_guide_computes_its_loss(tmp_path):
+    import torch
+
+    task = example("adding-a-task.md", tmp_path)
+    log_cosh = sys.modules.get("log_cosh") or task.__init__.__globals__["log_cosh"]
+    difference = torch.tensor([0.0, -0.5, 40.0], dtype=torch.float64)
+    assert torch.allclose(log_cosh(difference, torch.zeros(3)), difference.cosh().log())

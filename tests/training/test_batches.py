@@ -1,0 +1,65 @@
+"""How the rows of a batch are divided among processes and micro-batches."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from molslice.data import build_dataset
+from molslice.training.batches import TrainingBatches
+
+
+@pytest.fixture(scope="module")
+def dataset(build_config):
+    config = build_config(data={"target_columns": ["gap", "half"]})
+    return build_dataset(config.data.name, dict(config.data.options))
+
+
+@pytest.fixture
+def build_stream(build_config, dataset):
+    def build(seed=5, rank=0, world=1, accumulate=1):
+        training = build_config(training={"accumulate": accumulate}).training
+        return TrainingBatches(dataset, dataset.splits["train"], training, seed, rank, world)
+
+    return build
+
+
+@pytest.mark.parametrize(("world", "accumulate"), [(1, 3), (2, 1), (2, 3), (3, 2)])
+def test_processes_and_micro_batches_divide_each_batch(build_stream, dataset, world, accumulate):
+    """No row is lost and none comes twice; a row that two processes take has twice its weight."""
+    streams = [build_stream(rank=rank, world=world, accumulate=accumulate) for rank in range(world)]
+    steps = streams[0].steps_per_epoch
+    whole = streams[0].order.epoch(0)
+    taken_steps = (itertools.islice(stream.stream(0, 0), steps) for stream in streams)
+    for number, (rows, *batches) in enumerate(zip(whole, *taken_steps, strict=True)):
+        micro_batches = [micro for batch in batches for micro in batch.micro_batches]
+        assert len(micro_batches) == world * accumulate
+        taken = [row for micro in micro_batches for row in micro.batch.rows.tolist()]
+        assert sorted(taken) == sorted(rows.tolist())
+        sizes = [len(micro.batch.rows) for micro in micro_batches]
+        assert max(sizes) - min(sizes) <= 1
+        assert {(batch.epoch, batch.index, batch.rows) for batch in batches} == {(0, number, len(rows))}
+        known = np.count_nonzero(~np.isnan(dataset.targets[rows]))
+        assert {(micro.rows, micro.present) for micro in micro_batches} == {(len(rows), known)}
+
+
+def test_draws_differ_between_epochs_and_seeds(build_stream, dataset, monkeypatch):
+    """A crop or a mask that is the same in every epoch is no augmentation."""
+    collate, draws = dataset.collate, []
+
+    def recorded(rows, draw=None):
+        draws.append(draw)
+        return collate(rows, draw)
+
+    monkeypatch.setattr(dataset, "collate", recorded)
+
+    def drawn(seed, epoch, rank=0):
+        draws.clear()
+        stream = build_stream(seed, rank, world=2, accumulate=2)
+        list(itertools.islice(stream.stream(epoch, 0), stream.steps_per_epoch))
+        return set(draws)
+
+    of_epochs = [drawn(seed, epoch) for seed in (5, 6) for epoch in range(3)]
+    assert all(len(found) == 1 for found in of_epochs)  # a row draws alike whichever micro-batch it is in
+    assert len(set.union(*of_epochs)) == 6
+    assert drawn(5, 1, rank=1) == of_epochs[1]

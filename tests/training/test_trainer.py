@@ -1,0 +1,89 @@
+"""Single steps, what validations record, and signals."""
+
+import csv
+import os
+import signal
+
+import pytest
+import torch
+
+from molslice.data import build_dataset
+from molslice.model import build_model
+from molslice.run_folder import METRICS
+from molslice.tasks import TASKS, TargetInfo
+from molslice.training.batches import TrainingBatches
+from molslice.training.fabric import build_fabric
+from molslice.training.run import train
+from molslice.training.stepper import Stepper
+from molslice.training.trainer import interruptible
+from molslice.training.validation import Evaluator
+
+
+@pytest.fixture
+def build_stepper(build_config):
+    def build(**sections):
+        config = build_config(**sections)
+        dataset = build_dataset(config.data.name, dict(config.data.options))
+        rows = dataset.splits["train"]
+        targets = TargetInfo.of_training(
+            dataset.target_names, dataset.target_units, dataset.kind, dataset.targets[rows], ()
+        )
+        torch.manual_seed(0)
+        model = build_model(config.model, config.attention, dataset.spec)
+        task = TASKS.build(config.task, model, targets, options={})
+        batches = TrainingBatches(dataset, rows, config.training, config.seed)
+        return Stepper(build_fabric(config.trainer), task, config, batches)
+
+    return build
+
+
+def updated_norm(stepper):
+    """The norm of the gradients that the optimizer gets."""
+    norms = []
+
+    def record(optimizer, *_):
+        gradients = [
+            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
+        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+
+    stepper.optimizer.optimizer.register_step_pre_hook(record)
+    stepper.step(next(stepper.batches.stream(0, 0)), 1e-3)
+    return norms[0]
+
+
+def test_gradients_are_clipped_to_the_norm_of_the_configuration(build_stepper):
+    free = updated_norm(build_stepper(optimizer={"gradient_clip": None}))
+    assert free > 0.02
+    assert updated_norm(build_stepper(optimizer={"gradient_clip": 0.01})) == pytest.approx(0.01, rel=1e-3)
+    assert updated_norm(build_stepper(optimizer={"gradient_clip": 1e6})) == pytest.approx(free, rel=1e-3)
+
+
+def test_the_training_loss_is_the_mean_since_the_last_validation(build_config, tmp_path, monkeypatch):
+    step, losses = Stepper.step, []
+
+    def recorded(self, batch, rate):
+        loss = step(self, batch, rate)
+        losses.append(float(loss))
+        return loss
+
+    monkeypatch.setattr(Stepper, "step", recorded)
+    training = {"max_steps": 6, "valid_every_steps": 3, "checkpoint_every_steps": 2}
+    train(build_config(training=training), tmp_path / "run", quiet=True)
+    with (tmp_path / "run" / METRICS).open() as file:
+        found = [float(row["train_loss"]) for row in csv.DictReader(file)]
+    assert found == pytest.approx([sum(losses[:3]) / 3, sum(losses[3:]) / 3], rel=1e-5)
+
+
+def test_of_equal_scores_the_first_is_the_best(build_config, tmp_path, monkeypatch):
+    scores = iter([2.0, 1.0, 1.0, 1.0, 5.0, 5.0, 5.0, 5.0])
+    monkeypatch.setattr(Evaluator, "metrics", lambda *_: {"gap": next(scores)})
+    training = {"max_steps": 20, "valid_every_steps": 2, "early_stopping_patience": 2}
+    summary = train(build_config(training=training), tmp_path / "run", quiet=True)
+    assert (summary["best_step"], summary["steps"]) == (4, 8)
+
+
+def test_one_signal_interrupts_several_processes():
+    """They could not agree on a step to stop at."""
+    with interruptible(2), pytest.raises(KeyboardInterrupt, match="--resume"):
+        os.kill(os.getpid(), signal.SIGINT)
