@@ -8,10 +8,12 @@ Molecules: forward and backward of one attention layer with a pair bias, 256 mol
 
     python benchmarks/attention_speed.py
 
-Writes `benchmarks/results/NAME.json` and beside it the plot, NAME.png and .svg.
+Writes `benchmarks/results/NAME.json` and beside it the plot, NAME.png and .svg. `--draw` measures nothing and
+draws the plot of the recorded JSON.
 """
 
 import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -47,7 +49,7 @@ def layer_step(
 ) -> Callable[[], None]:
     """Forward and backward of one layer, gradients by tokens, parameters and bias included."""
     torch.manual_seed(0)
-    layer = build_attention(attention, AttentionSpec(dim=dim, num_heads=heads, pair_bias=mode))
+    layer = build_attention(attention, AttentionSpec(dim=dim, num_heads=heads, pair_bias_mode=mode))
     tokens = torch.randn(batch, length, dim, requires_grad=True)
     bias = torch.randn(batch, heads, length, length, requires_grad=True)
     mask = torch.ones(batch, length, dtype=torch.bool)
@@ -122,6 +124,12 @@ def is_for_long(name: str, label: str) -> bool:
     return label == "softmax" or ATTENTIONS.find(name).traits.cost != "quadratic"
 
 
+def draw(result: BenchResult, options: argparse.Namespace) -> None:
+    """Write the plot."""
+    for suffix in ("png", "svg"):
+        (options.out / f"{options.name}.{suffix}").write_bytes(draw_bubbles(result, suffix))
+
+
 def main() -> None:
     """Measure both parts and record them."""
     parser = argparse.ArgumentParser(
@@ -143,7 +151,13 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "attention_speed")
     parser.add_argument("--name", default="attention_speed")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--draw", action="store_true", help="draw the recorded JSON, measure nothing")
     options = parser.parse_args()
+    if options.draw:
+        file = options.out / f"{options.name}.json"
+        recorded = json.loads(file.read_text(encoding="utf-8"))["sequences"]
+        draw(BenchResult.of_mapping(recorded, str(file)), options)
+        return
     torch.set_num_threads(options.threads)
     molecules = {"batch": options.molecules, "length": 24, "dim": options.dim, "heads": 8}
     layers = measure_layers(options.layer_rounds, options.seconds, **molecules)
@@ -157,8 +171,7 @@ def main() -> None:
         "sequences": result.to_mapping(),
     }
     print(record(options.name, payload, options.out))
-    for suffix in ("png", "svg"):
-        (options.out / f"{options.name}.{suffix}").write_bytes(draw_bubbles(result, suffix))
+    draw(result, options)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ import numpy as np
 import pandas as pd
 import torch
 from joblib import Parallel, delayed
-from rdkit import Chem, rdBase
+from rdkit import rdBase
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 from record import ROOT, record
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
+
+from molslice.chem.smiles import parse_smiles
 
 BINS, RADIUS = 2048, 2
 CHUNK = 200
@@ -90,9 +92,7 @@ def featurize_chunk(smiles: list[str], descriptors: bool) -> np.ndarray:
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BINS)
     rows = []
     for text in smiles:
-        mol = Chem.MolFromSmiles(text)
-        if mol is None:
-            raise ValueError(f"SMILES does not parse: {text!r}")
+        mol = parse_smiles(text)
         row = generator.GetCountFingerprintAsNumPy(mol).astype(float)
         if descriptors:
             values = Descriptors.CalcMolDescriptors(mol, missingVal=np.nan, silent=True)

@@ -4,12 +4,14 @@ Each entry is trained with each seed for the same number of steps, one thread a 
 time, then evaluated on the test split as it is (canonical order of atoms) and with the atoms of every
 molecule shuffled. What is finished in `--runs` is not trained again:
 
-    python benchmarks/compare_gap_xtb.py --steps 6000 --seeds 3 --jobs 2
+    python benchmarks/compare_gap_xtb.py --steps 4500 --seeds 3 --jobs 2
 
 Writes `benchmarks/results/NAME.json` and beside it the plot of parameters against error, NAME.png and .svg.
+`--draw` trains nothing and draws the plot of the recorded JSON.
 """
 
 import argparse
+import json
 import multiprocessing
 import statistics
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,10 +23,10 @@ from record import record
 
 from molslice.config import RunConfig, load_config
 from molslice.data import build_dataset
+from molslice.entries import folder_name, parse_entries
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.training.comparison import Comparison, Result
-from molslice.training.entries import folder_name, parse_entries
 from molslice.training.figure import draw_comparison
 from molslice.training.run import train
 
@@ -79,6 +81,22 @@ def summarize(label: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def draw(runs: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Write the plot of the runs, in the order of their entries and seeds."""
+    results = []
+    for run in runs:
+        # Results recorded before the names of the columns became general count molecules.
+        summary = {
+            "rows_per_second": run["summary"].get("molecules_per_second"),
+            "noun": "molecules",
+            **run["summary"],
+        }
+        results.append(Result.of_run(run["label"], options.runs, "pcqm4m", summary))
+    for suffix in ("png", "svg"):
+        file = options.out / f"{options.name}.{suffix}"
+        file.write_bytes(draw_comparison(Comparison(results), suffix))
+
+
 def main() -> None:
     """Train and evaluate all entries, then record table and plot."""
     parser = argparse.ArgumentParser(
@@ -86,13 +104,18 @@ def main() -> None:
     )
     parser.add_argument("--config", default=str(ROOT / "configs" / "molecule" / "gap_xtb.yaml"))
     parser.add_argument("--entries", default=ENTRIES)
-    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=4500)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "compare_gap_xtb")
     parser.add_argument("--name", default="compare_gap_xtb")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--draw", action="store_true", help="draw the recorded JSON, train nothing")
     options = parser.parse_args()
+    if options.draw:
+        file = options.out / f"{options.name}.json"
+        draw(json.loads(file.read_text(encoding="utf-8"))["runs"], options)
+        return
     settings = {
         "training.max_steps": options.steps,
         "trainer.num_threads": 1,
@@ -102,7 +125,6 @@ def main() -> None:
     build_dataset(base.data.name, dict(base.data.options))  # prepared once, before the processes
     entries = parse_entries(options.entries, base)
     runs: dict[str, list[dict[str, Any]]] = {entry.label: [] for entry in entries}
-    results = []
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         futures = {}
         for seed in range(options.seeds):
@@ -113,8 +135,9 @@ def main() -> None:
         for future in as_completed(futures):
             run = future.result()
             runs[run["label"]].append(run)
-            results.append(Result.of_run(run["label"], futures[future], base.data.name, run["summary"]))
             print(f"{futures[future]}: {run['canonical']:.4f} {run['summary']['seconds']:.0f} s", flush=True)
+    for own in runs.values():
+        own.sort(key=lambda run: run["summary"]["seed"])
     payload = {
         "question": "test MAE in eV on data/gap_xtb, and with the atoms of each molecule shuffled",
         "settings": {
@@ -123,16 +146,11 @@ def main() -> None:
             "runs_at_a_time": options.jobs,
             "shuffles": SHUFFLES,
         },
-        "entries": [
-            summarize(label, sorted(own, key=lambda r: r["summary"]["seed"])) for label, own in runs.items()
-        ],
+        "entries": [summarize(label, own) for label, own in runs.items()],
         "runs": [run for own in runs.values() for run in own],
     }
     print(record(options.name, payload, options.out))
-    order = list(runs)
-    comparison = Comparison(sorted(results, key=lambda result: (order.index(result.label), result.seed)))
-    for suffix in ("png", "svg"):
-        (options.out / f"{options.name}.{suffix}").write_bytes(draw_comparison(comparison, suffix))
+    draw(payload["runs"], options)
 
 
 if __name__ == "__main__":

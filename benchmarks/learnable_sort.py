@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 import sort_designs  # noqa: F401 - makes `sort_design` known
-from qm9_vs_chemprop import count_rows, write_rows
+from qm9_vs_chemprop import read_rows, write_rows
 from record import record
 
 from molslice.config import RunConfig, load_config
 from molslice.data import build_dataset
+from molslice.entries import folder_name, parse_entries
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
-from molslice.model.build import build_model
-from molslice.training.entries import folder_name, parse_entries
+from molslice.model import build_model
 from molslice.training.run import train
 from molslice.types import DataSpec
 
@@ -87,11 +87,10 @@ def load_bases(options: argparse.Namespace, folder: Path) -> dict[str, tuple[Run
     bases["gap_xtb"] = (load("gap_xtb", {"data.root": root, "training.max_steps": options.steps}), None)
     if options.qm9:
         source, train_csv, valid_csv = options.qm9, folder / "train.csv", folder / "valid.csv"
-        total = count_rows(source / "train.csv.gz")
-        write_rows(
-            source / "train.csv.gz", np.sort(np.random.default_rng(0).permutation(total)[:10_000]), train_csv
-        )
-        write_rows(source / "valid.csv.gz", None, valid_csv)
+        header, rows = read_rows(source / "train.csv.gz")
+        chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:10_000])
+        write_rows(train_csv, header, [rows[i] for i in chosen])
+        write_rows(valid_csv, *read_rows(source / "valid.csv.gz"))
         split = "{kind: random, fractions: [0.9, 0.1, 0.0], seed: 0}"
         more = {"training.max_steps": options.qm9_steps}
         more |= {"data.path": train_csv, "data.valid_path": "null", "data.split": split}

@@ -18,10 +18,9 @@ from record import record
 
 from molslice.attention import ATTENTIONS
 from molslice.config import RunConfig, load_config
-from molslice.model.build import build_model
+from molslice.entries import describe_data
+from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.spec import AttentionChoice
-from molslice.training.entries import describe_data
 from molslice.types import DataSpec, MolsliceError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,34 +1,45 @@
-"""molslice against chemprop on QM9's gap: the same rows, the same cores, the same training seconds.
+r"""Compare molslice with chemprop on QM9's gap: the same rows, one thread, the same processor seconds.
 
-For each seed, in turn, chemprop trains a fixed number of epochs and molslice a fixed number of steps, chosen
-so that molslice does not take longer: the seconds of both are recorded, and the program fails where molslice
-took more in the mean. Reading and featurizing are left out on both sides; molslice's validations while it
-trains and its last evaluation count against it. (Giving molslice the seconds that chemprop took, by
-`training.max_minutes`, was tried: that turns minutes into steps by a short measurement, which a shared
-machine puts off by a quarter.)
-For instance:
+Both sides get the same training, validation, and test rows. The validation rows choose the epoch and the
+learning rate of both; the test rows choose nothing. Each side tries the same number of learning rates with
+the first seed, and trains the best one with the other seeds. The rates are tried at each number of chemprop
+epochs, or once, at `--search-epochs`.
 
-    python -m venv /tmp/chemprop && /tmp/chemprop/bin/pip install -c constraints.txt torch chemprop
-    python benchmarks/qm9_vs_chemprop.py --data PATH_TO_QM9 --chemprop-python /tmp/chemprop/bin/python
+Time is processor time, because the wall time of a shared machine depends on its other work. Short fits of
+both sides, in turn, measure how many steps of molslice take as long as an epoch of chemprop. They include the
+overhead of starting, which is larger on the side of molslice, so molslice rather gets too few steps. Reading
+and featurizing are left out on both sides; validation while training is included.
 
-`--data` is a folder with `train.csv.gz` and `valid.csv.gz` (columns smiles, gap_ev). Training rows are drawn
-from train.csv.gz, errors are those of valid.csv.gz, which neither side sees in training: molslice chooses its
-best epoch on a tenth of the rows it is given.
+A fit that is finished is a JSON file in `--work` and is not repeated, so the same command continues after an
+interruption. `--collect` trains nothing and records the numbers of epochs that are complete. Chemprop needs
+an environment of its own, because it pins an older RDKit:
+
+    python -m venv /tmp/chemprop
+    grep -v ^rdkit constraints.txt > /tmp/versions.txt
+    /tmp/chemprop/bin/pip install -c /tmp/versions.txt torch chemprop
+    OMP_NUM_THREADS=1 python benchmarks/qm9_vs_chemprop.py --data PATH_TO_QM9 \
+        --chemprop-python /tmp/chemprop/bin/python --work runs/qm9_vs_chemprop
+
+`--data` is a folder with `train.csv.gz` and `valid.csv.gz` (columns smiles, gap_ev). Training and validation
+rows are drawn from train.csv.gz; valid.csv.gz holds the test rows.
 """
 
 import argparse
 import csv
 import gzip
 import json
+import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import record
+from record import record, write_json
 
 from molslice.config import load_config
 from molslice.data import build_dataset
@@ -37,132 +48,278 @@ from molslice.inference.load import load_model
 from molslice.training.run import train
 
 ROOT = Path(__file__).resolve().parents[1]
+TARGET, UNIT = "gap_ev", "eV"
+CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
+DEFAULT_RATES = {"chemprop": 1e-3, "molslice": 2e-3}
+CALIBRATION_ROUNDS = 3
+CALIBRATION_EPOCHS, CALIBRATION_STEPS = 4, 284  # about four epochs of 9,000 rows on both sides
 
 
-def count_rows(source: Path) -> int:
-    """Count the data rows of a gzipped CSV."""
-    with gzip.open(source, "rt") as file:
-        return sum(1 for _ in file) - 1
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One training run.
+
+    Attributes:
+        side: `chemprop` or `molslice`.
+        epochs: Epochs of chemprop that define the budget.
+        rate: The largest learning rate of the schedule.
+        seed: Seed of the weights and of the order of the rows.
+    """
+
+    side: str
+    epochs: int
+    rate: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Return the stem of the file that holds the result."""
+        return f"{self.epochs}-{self.side}-{self.rate:g}-{self.seed}"
 
 
-def write_rows(source: Path, chosen: np.ndarray | None, target: Path) -> None:
-    """Copy the chosen rows (all if None) of a gzipped CSV to a plain one."""
+class Study:
+    """The fits of one work folder."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.work = options, options.work
+        self.epochs = [int(part) for part in options.epochs.split(",")]
+        self.factors = [float(part) for part in options.factors.split(",")]
+        self.files = {name: self.work / "rows" / f"{name}.csv" for name in ("train", "valid", "test")}
+
+    def prepare(self) -> None:
+        """Write the rows, and refuse a folder that was begun with other settings."""
+        settings = {"train_rows": self.options.train_rows, "test_rows": self.options.test_rows}
+        file = self.work / "settings.json"
+        if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != settings:
+            sys.exit(f"{self.work} was begun with other rows (see {file}); choose another --work")
+        write_json(file, settings)
+        source = self.options.data / "train.csv.gz"
+        header, rows = read_rows(source)
+        chosen = np.random.default_rng(0).permutation(len(rows))[: self.options.train_rows]
+        fit, valid = np.split(chosen, [len(chosen) * 9 // 10])
+        write_rows(self.files["train"], header, [rows[i] for i in np.sort(fit)])
+        write_rows(self.files["valid"], header, [rows[i] for i in np.sort(valid)])
+        header, rows = read_rows(self.options.data / "valid.csv.gz")
+        write_rows(self.files["test"], header, rows[: self.options.test_rows])
+
+    def run(self) -> None:
+        """Run every fit that is not finished: the sides in turn, the shortest budget first."""
+        for epochs in self.epochs:
+            for fit in self.search(epochs):
+                self.result(fit)
+            for seed in range(self.options.seeds):
+                for side in DEFAULT_RATES:
+                    self.result(Fit(side, epochs, self.best_rate(side, epochs), seed))
+
+    def search(self, epochs: int) -> list[Fit]:
+        """Return the fits that decide the learning rates for a number of epochs, the sides in turn."""
+        tried = self.options.search_epochs or epochs
+        return [
+            Fit(side, tried, rate * factor, 0)
+            for factor in self.factors
+            for side, rate in DEFAULT_RATES.items()
+        ]
+
+    def best_rate(self, side: str, epochs: int) -> float:
+        """Return the learning rate with the smallest validation error of the first seed."""
+        fits = [fit for fit in self.search(epochs) if fit.side == side]
+        return min(fits, key=lambda fit: self.result(fit)["valid_mae"]).rate
+
+    def result(self, fit: Fit) -> dict[str, Any]:
+        """Return the result of a fit, from its file or from training."""
+        file = self.work / "fits" / f"{fit.name}.json"
+        if not file.is_file():
+            print(f"{time.strftime('%H:%M:%S')} {fit.name} begins", flush=True)
+            found = self.train(fit.side, fit.epochs, self.steps(fit), fit.rate, fit.seed)
+            write_json(file, {**asdict(fit), **found})
+            print(json.dumps({"fit": fit.name, **found}), flush=True)
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    def steps(self, fit: Fit) -> int:
+        """Return the steps of molslice that take as long as the epochs of chemprop."""
+        measured = self.calibration()
+        return max(1, int(fit.epochs * measured["seconds_per_epoch"] / measured["seconds_per_step"]))
+
+    def calibration(self) -> dict[str, float]:
+        """Return processor seconds of an epoch of chemprop and of a step of molslice, from short fits."""
+        file = self.work / "calibration.json"
+        if not file.is_file():
+            seconds: dict[str, list[float]] = {side: [] for side in DEFAULT_RATES}
+            for _ in range(CALIBRATION_ROUNDS):
+                for side, rate in DEFAULT_RATES.items():
+                    found = self.train(side, CALIBRATION_EPOCHS, CALIBRATION_STEPS, rate, 0)
+                    seconds[side].append(found["seconds"])
+            write_json(
+                file,
+                {
+                    "seconds_per_epoch": statistics.median(seconds["chemprop"]) / CALIBRATION_EPOCHS,
+                    "seconds_per_step": statistics.median(seconds["molslice"]) / CALIBRATION_STEPS,
+                    "rounds": seconds,
+                },
+            )
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    def train(self, side: str, epochs: int, steps: int, rate: float, seed: int) -> dict[str, Any]:
+        """Train one side from the start; what an interrupted attempt left is removed."""
+        scratch = self.work / "scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        if side == "chemprop":
+            fit = partial(run_chemprop, self.options.chemprop_python, epochs)
+        else:
+            fit = partial(run_molslice, steps)
+        found = fit(self.files, scratch, rate, seed)
+        shutil.rmtree(scratch, ignore_errors=True)
+        return found
+
+    def collect(self) -> list[dict[str, Any]]:
+        """Return one entry for each number of epochs whose fits are all finished."""
+        return [pair for epochs in self.epochs if (pair := self._pair(epochs)) is not None]
+
+    def _pair(self, epochs: int) -> dict[str, Any] | None:
+        pair: dict[str, Any] = {"epochs": epochs, "threads": 1}
+        for side in DEFAULT_RATES:
+            search = [fit for fit in self.search(epochs) if fit.side == side]
+            if not self._all_finished(search):
+                return None
+            best = self.best_rate(side, epochs)
+            fits = [Fit(side, epochs, best, seed) for seed in range(self.options.seeds)]
+            if not self._all_finished(fits):
+                return None
+            found = [self.result(fit) for fit in fits]
+            pair[side] = {
+                "parameters": found[0]["parameters"],
+                "rate": best,
+                "mae_ev": spread([one["test_mae"] for one in found]),
+                "seconds": spread([one["seconds"] for one in found]),
+                "runs": [self.result(fit) for fit in dict.fromkeys([*search, *fits])],
+            }
+        pair["chemprop_version"] = pair["chemprop"]["runs"][0]["chemprop"]
+        return pair
+
+    def _all_finished(self, fits: list[Fit]) -> bool:
+        return all((self.work / "fits" / f"{fit.name}.json").is_file() for fit in fits)
+
+
+def read_rows(source: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a gzipped CSV file."""
     with gzip.open(source, "rt", newline="") as file:
         header, *rows = list(csv.reader(file))
+    return header, rows
+
+
+def write_rows(target: Path, header: list[str], rows: list[list[str]]) -> None:
+    """Write a CSV file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", newline="") as file:
-        csv.writer(file).writerows([header, *(rows if chosen is None else [rows[i] for i in chosen])])
+        csv.writer(file).writerows([header, *rows])
 
 
 def run_chemprop(
-    python: str, train_csv: Path, valid_csv: Path, out: Path, options: argparse.Namespace, seed: int
-) -> Any:  # noqa: ANN401, E501
-    """Train chemprop with its interpreter and read what it measured."""
-    command = [
-        python,
-        str(ROOT / "benchmarks" / "chemprop_fit.py"),
-        "--train",
-        str(train_csv),
-        "--valid",
-        str(valid_csv),
-    ]
-    command += ["--target", options.target, "--epochs", str(options.epochs), "--seed", str(seed)]
-    command += ["--threads", str(options.threads), "--out", str(out)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return json.loads(out.read_text())
-
-
-def run_molslice(train_csv: Path, valid_csv: Path, run: Path, options: argparse.Namespace, seed: int) -> Any:  # noqa: ANN401, E501
-    """Train molslice for its number of steps and evaluate it on the validation file."""
-    settings = {
-        "data.path": train_csv,
-        "data.valid_path": "null",
-        "data.target_columns": options.target,
-        "data.split": "{kind: random, fractions: [0.9, 0.1, 0.0], seed: 0}",
-        "training.max_minutes": "null",
-        "training.max_steps": options.steps,
-        "trainer.num_threads": options.threads,
-        "trainer.accelerator": "cpu",
-        "seed": seed,
-        "attention.name": options.attention,
-    }
-    config = load_config(ROOT / options.config, [(key, str(value)) for key, value in settings.items()])
-    summary = train(config, run, quiet=True)
-    held_out = build_dataset(
-        "csv",
-        {
-            "path": str(valid_csv),
-            "valid_path": str(valid_csv),
-            "target_columns": options.target,
-            "units": "eV",
-        },
+    python: str, epochs: int, files: dict[str, Path], scratch: Path, rate: float, seed: int
+) -> dict[str, Any]:
+    """Train chemprop with its own interpreter and return what it measured."""
+    out = scratch / "result.json"
+    settings = {**files, "target": TARGET, "epochs": epochs, "rate": rate, "seed": seed, "out": out}
+    flags = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
+    subprocess.run(
+        [python, str(ROOT / "benchmarks" / "chemprop_fit.py"), *flags],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=scratch,
     )
-    result = evaluate(load_model(str(run)), held_out, "valid")
-    return summary, result
+    return json.loads(out.read_text(encoding="utf-8"))
+
+
+def run_molslice(steps: int, files: dict[str, Path], scratch: Path, rate: float, seed: int) -> dict[str, Any]:
+    """Train molslice for a number of steps and return what was measured."""
+    settings = {
+        "data.path": files["train"],
+        "data.valid_path": files["valid"],
+        "data.target_columns": TARGET,
+        "data.workers": 1,
+        "data.cache_dir": scratch.parent / "cache",
+        "training.max_minutes": "null",
+        "training.max_steps": steps,
+        "trainer.num_threads": 1,
+        "trainer.accelerator": "cpu",
+        "optimizer.lr": rate,
+        "seed": seed,
+    }
+    config = load_config(CONFIG, [(key, str(value)) for key, value in settings.items()])
+    build_dataset("csv", dict(config.data.options))  # prepares the molecules, which is not counted
+    start, wall = time.process_time(), time.perf_counter()
+    summary = train(config, scratch / "run", quiet=True)
+    seconds, wall_seconds = time.process_time() - start, time.perf_counter() - wall
+    options = {**config.data.options, "path": str(files["test"]), "valid_path": str(files["test"])}
+    tested = evaluate(
+        load_model(str(scratch / "run")), build_dataset("csv", options), "valid", progress=False
+    )
+    return {
+        "valid_mae": summary["valid"]["mae"][TARGET],
+        "test_mae": tested["targets"][0]["mae"],
+        "test_rows": tested["rows"],
+        "seconds": seconds,
+        "wall_seconds": wall_seconds,
+        "steps": steps,
+        "best_step": summary["best_step"],
+        "data_epochs": summary["epochs"],
+        "parameters": summary["parameters"],
+        "attention": summary["attention"],
+    }
+
+
+def spread(values: list[float]) -> dict[str, float | None]:
+    """Return mean and standard deviation."""
+    return {
+        "mean": statistics.fmean(values),
+        "sd": statistics.stdev(values) if len(values) > 1 else None,
+    }
 
 
 def main() -> None:
-    """Run both sides seed by seed, in turn, and record the errors."""
+    """Run the fits, or collect those that are finished."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--chemprop-python", default=sys.executable)
-    parser.add_argument("--config", default="configs/molecule/qm9.yaml", help="from the repository root")
-    parser.add_argument("--attention", default="softmax")
-    parser.add_argument("--target", default="gap_ev")
-    parser.add_argument("--train-rows", type=int, default=10_000)
-    parser.add_argument("--epochs", type=int, default=12, help="of chemprop")
-    parser.add_argument("--steps", type=int, default=1650, help="of molslice; no longer than the epochs take")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", default=str(ROOT / "benchmarks" / "results"))
-    options = parser.parse_args()
-    sides: dict[str, list[dict[str, Any]]] = {"chemprop": [], "molslice": []}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        total = count_rows(options.data / "train.csv.gz")
-        chosen = np.sort(np.random.default_rng(0).permutation(total)[: options.train_rows])
-        train_csv, valid_csv = folder / "train.csv", folder / "valid.csv"
-        write_rows(options.data / "train.csv.gz", chosen, train_csv)
-        write_rows(options.data / "valid.csv.gz", None, valid_csv)
-        for seed in range(options.seeds):
-            other = run_chemprop(
-                options.chemprop_python, train_csv, valid_csv, folder / "c.json", options, seed
-            )
-            sides["chemprop"].append(other)
-            summary, result = run_molslice(train_csv, valid_csv, folder / f"run{seed}", options, seed)
-            sides["molslice"].append({"summary": summary, "evaluation": result})
-            print(json.dumps({"seed": seed, "chemprop": other, "molslice": result}), file=sys.stderr)
-    errors = {
-        "chemprop": [side["mae"] for side in sides["chemprop"]],
-        "molslice": [side["evaluation"]["targets"][0]["mae"] for side in sides["molslice"]],
-    }
-    table = {
-        side: {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
-        for side, values in errors.items()
-    }
-    seconds = {
-        "chemprop": statistics.mean(side["seconds"] for side in sides["chemprop"]),
-        "molslice": statistics.mean(side["summary"]["total_seconds"] for side in sides["molslice"]),
-    }
-    path = record(
-        "qm9_vs_chemprop",
-        {
-            "question": "MAE in eV on QM9's gap (valid.csv.gz) at equal training seconds",
-            "settings": {
-                k: str(v) for k, v in vars(options).items() if k not in ("data", "chemprop_python", "out")
-            },
-            "chemprop_version": sides["chemprop"][0]["chemprop"],
-            "mae_ev": table,
-            "training_seconds": seconds,
-            "molslice_over_chemprop": table["molslice"]["mean"] / table["chemprop"]["mean"],
-            "runs": sides,
-        },
-        options.out,
+    parser.add_argument("--data", type=Path, help="folder with train.csv.gz and valid.csv.gz")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "qm9_vs_chemprop")
+    parser.add_argument("--chemprop-python", help="interpreter of the environment of chemprop")
+    parser.add_argument("--epochs", default="12,50,100", help="epochs of chemprop (default: 12,50,100)")
+    parser.add_argument(
+        "--factors", default="0.5,1,2", help="learning rates to try, relative to the defaults"
     )
-    print(path)
-    if seconds["molslice"] > seconds["chemprop"]:
-        sys.exit(f"not at equal training time: {seconds}; fewer --steps")
+    parser.add_argument(
+        "--search-epochs", type=int, help="try the learning rates at this number of epochs only"
+    )
+    parser.add_argument("--train-rows", type=int, default=10_000, help="training and validation rows")
+    parser.add_argument("--test-rows", type=int, help="test rows (default: all)")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--collect", action="store_true", help="record the finished fits, train nothing")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    options = parser.parse_args()
+    study = Study(options)
+    if not options.collect:
+        if options.data is None or options.chemprop_python is None:
+            parser.error("training needs --data and --chemprop-python")
+        study.prepare()
+        study.run()
+    pairs = study.collect()
+    if not pairs:
+        sys.exit(f"no number of epochs is complete in {options.work}")
+    payload = {
+        "question": "MAE in eV on QM9's gap at equal processor seconds, one thread",
+        "settings": {
+            "config": str(CONFIG.relative_to(ROOT)),
+            **json.loads((options.work / "settings.json").read_text(encoding="utf-8")),
+            "factors": study.factors,
+            "search_epochs": options.search_epochs,
+            "seeds": options.seeds,
+        },
+        "calibration": study.calibration(),
+        "pairs": pairs,
+    }
+    print(record("qm9_vs_chemprop", payload, options.out))
 
 
 if __name__ == "__main__":

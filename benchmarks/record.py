@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from molslice.files.atomic import write_atomically
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("numpy", "torch", "rdkit", "scikit-learn", "lightning", "torch-geometric", "ogb")
 
@@ -16,7 +18,6 @@ PACKAGES = ("numpy", "torch", "rdkit", "scikit-learn", "lightning", "torch-geome
 def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:
     """Write `payload` under its date, commit, hardware and versions to out_dir/name.json."""
     path = Path(out_dir) / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "name": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -25,10 +26,14 @@ def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:
         "versions": list_versions(),
         **payload,
     }
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-    part.replace(path)
+    write_json(path, content)
     return path
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def find_commit() -> str | None:

@@ -1,7 +1,8 @@
 """Record what the README shows of the quickstart: the output of its four verbs.
 
-Reads what `bash scripts/quickstart.sh` left (a finished run and a finished comparison), trains nothing, and
-writes `benchmarks/results/quickstart.json`. Run it on a quiet machine right after the quickstart.
+Reads the finished run and the finished comparison of `bash scripts/quickstart.sh`, trains nothing, and writes
+`benchmarks/results/quickstart.json`. The errors are those of a fixed number of steps; the seconds are only
+meaningful if the quickstart ran on a quiet machine.
 """
 
 import argparse
@@ -16,7 +17,7 @@ CAFFEINE = "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"
 
 
 def run_verb(*arguments: str) -> str:
-    """What `molslice` prints on standard output."""
+    """Return what `molslice` prints on standard output."""
     command = [sys.executable, "-m", "molslice", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
 

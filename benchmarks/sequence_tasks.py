@@ -27,7 +27,7 @@ from record import record
 
 from molslice.config import RunConfig, load_config
 from molslice.data import build_dataset
-from molslice.training.entries import folder_name, parse_entries
+from molslice.entries import folder_name, parse_entries
 from molslice.training.run import train
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -96,11 +96,5 @@ class SortDesign(Attention):
         own, up, down = self.blend.softmax(0)[..., None]
         return own * columns + up * ascending + down * descending
 
-    def reference_sequence(
-        self, tokens: Tensor, memory: Tensor, pair_bias: Tensor | None, carry: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """A design that was not kept has none."""
-        raise NotImplementedError("a design of a benchmark has no reference")
-
 
 ATTENTIONS.add("sort_design", SortDesign)

@@ -29,9 +29,9 @@ import torch
 from record import record
 from torch.nn import functional
 
-from molslice.model.sequence import SequenceClassifier
-from molslice.model.spec import AttentionChoice, SequenceSpec
-from molslice.training.entries import split_entries
+from molslice.entries import split_entries
+from molslice.model import AttentionChoice
+from molslice.model.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch
 
 ROOT = Path(__file__).resolve().parents[1]

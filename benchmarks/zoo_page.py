@@ -1,8 +1,8 @@
-"""The page of the attentions, molslice/attention/README.md, made from the code and from what was measured.
+"""Generate the pages of the attentions, docs/attentions/index.md and details.md, from code and results.
 
-Formulas are the first sentences of the classes, promises their traits, parameters are counted, speed and
-memory come from `benchmarks/results/attention_speed.json`. With `--write` the page is made anew; without, the
-program says whether it is up to date, as a test does.
+Formulas come from `docs/attentions/formulas.yaml`, promises from the classes' traits, speed and memory from
+`benchmarks/results/attention_speed.json`. With `--write` the pages are written. Without it, the program exits
+with 1 if one is out of date.
 """
 
 import argparse
@@ -10,64 +10,70 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from readme_tables import load, markdown
+import yaml
+from result_tables import load, markdown
 
 from molslice.attention import ATTENTIONS, build_attention
 from molslice.types import AttentionSpec, Traits
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "molslice" / "attention" / "README.md"
+FOLDER = ROOT / "docs" / "attentions"
+PAGE, DETAILS, FORMULAS = (FOLDER / name for name in ("index.md", "details.md", "formulas.yaml"))
 DIM, HEADS, TOKENS = 256, 8, 1024
 COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
 LENGTHS = (1024, 4096, 16384)
 
-HEAD = """# The attentions
+HEAD = """# Attentions
 
-One file = one attention = one name in a configuration (`attention: {name: flow}`, `--attention.name flow`).
-The class docstring is the formula with every decision that the paper leaves open; beside the fast form
-stands a slow `reference` that it must equal in float64, in value and in gradient, and the contract tests
-run for each by themselves. This page is made by `benchmarks/zoo_page.py`.
+An attention is one file, and the name of the file is its name in a configuration (`attention: {name: flow}`,
+`--attention.name flow`). The class docstring states every decision that the paper leaves open. `references/`
+holds a slow form of each, which the fast form equals in float64, in values and gradients.
 
 ## Formulas and sources
+
+Q, K and V are linear maps of the tokens X, C is the number of channels of a head, n the number of real
+tokens, and S + E the pair bias of a molecule. Formulas are per head. Sums run over real tokens.
 """
 
 PROMISES = f"""
 ## Promises
 
-Cost in time and memory without a pair bias. Order: `any` means that permuted tokens give the permuted
-result. Pair bias: how S + E of a molecule may enter, into the scores (`logits`) or as softmax(S + E) V in
-the place of V (`mix`). Steps: whether the causal form also runs token by token, from a state that does not
-grow. Memory: whether keys and values may come from another sequence. Parameters of one layer of width
-{DIM} with {HEADS} heads, for {TOKENS:,} tokens where they depend on the length. Options can change what an
-attention promises; this is what it is without any. Every promise is tested, and every absence of one: what
-is not promised is refused.
+Each promise is tested, and an attention refuses what it does not promise when it is built. Options can change
+what an attention promises; the table is for the defaults.
+
+- Cost: time and memory without a pair bias.
+- Order: `any` means that permuting the tokens permutes the result.
+- Pair bias: how S + E of a molecule may enter, added to the scores (`logits`) or as softmax(S + E) V in the
+  place of V (`mix`).
+- Steps: the causal form also runs token by token, from a state whose size does not grow.
+- Memory: keys and values may come from another sequence.
+- Parameters: one layer of width {DIM} with {HEADS} heads, for {TOKENS:,} tokens where they depend on the
+  length.
 """
 
 MEASURED = """
 ## Measured
 
-Training steps on {threads} threads of {cpu}, {layers} layers of width {dim}, {tokens:,} tokens a batch (at
-least one sequence), single precision; medians of interleaved rounds ({rounds}),
-each in a process of its own.
-Speed as a ratio to `softmax` through `scaled_dot_product_attention` (above 1 is faster); memory is the peak
-of the resident set at {at:,} tokens, less what the program takes by itself. `crossing`: from which length
-on it trains faster than `softmax`.
+Training steps on {threads} threads of {cpu}: {layers} layers of width {dim}, {tokens:,} tokens per batch (at
+least one sequence), float32, medians of interleaved rounds ({rounds}), each in a process of its own. Speed is
+the ratio to `softmax` through `scaled_dot_product_attention`; above 1 is faster. Memory is the peak of the
+resident set at {at:,} tokens, less what the process uses before the measurement. `crossing` is the length
+above which the attention trains faster than `softmax`.
 """
 
 
-def first_sentence(name: str) -> str:
-    """The formula: what the docstring of the class begins with."""
-    docstring = " ".join((ATTENTIONS.find(name).__doc__ or "").split("\n\n")[0].split())
-    return docstring.replace("|", "\\|")
+def formula_of(name: str) -> str:
+    """The formula in LaTeX, between dollar signs."""
+    return f"${yaml.safe_load(FORMULAS.read_text(encoding='utf-8'))[name]}$"
 
 
 def formulas() -> str:
-    """Name, formula, source."""
+    """Name, formula and source."""
     rows = [
-        [f"`{name}`", first_sentence(name), ATTENTIONS.find(name).traits.source]
+        [f"`{name}`", f"{formula_of(name)}<br>{ATTENTIONS.find(name).traits.source}"]
         for name in ATTENTIONS.names()
     ]
-    return _left(markdown(["", "formula", "source"], rows))
+    return _left(markdown(["", "formula and source"], rows))
 
 
 def _left(table: str) -> str:
@@ -145,8 +151,16 @@ def memory(cell: dict[str, Any] | None) -> str:
 
 
 def make_page() -> str:
-    """The whole page."""
+    """The overview."""
     return f"{HEAD}\n{formulas()}\n{PROMISES}\n{promises()}\n{measured()}\n"
+
+
+def make_details() -> str:
+    """The page of class docstrings, rendered by mkdocstrings."""
+    kinds = {name: ATTENTIONS.find(name) for name in ATTENTIONS.names()}
+    members = (f"## {name}\n\n::: {kind.__module__}.{kind.__name__}" for name, kind in kinds.items())
+    options = "    options:\n      members: false\n      show_root_heading: false\n"
+    return "# Each attention in detail\n\n" + "\n\n".join(f"{member}\n{options}" for member in members)
 
 
 def main() -> int:
@@ -154,12 +168,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="make the page anew")
-    page = make_page()
+    parser.add_argument("--write", action="store_true", help="write the pages that are out of date")
+    pages = {PAGE: make_page(), DETAILS: make_details()}
+    behind = [
+        path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
     if parser.parse_args().write:
-        PAGE.write_text(page, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-        print(f"{PAGE.name} is behind the code or the results; run with --write", file=sys.stderr)
+        for path in behind:
+            path.write_text(pages[path], encoding="utf-8")
+    elif behind:
+        names = ", ".join(path.name for path in behind)
+        print(f"{names}: out of date; run benchmarks/zoo_page.py --write", file=sys.stderr)
         return 1
     return 0
 
