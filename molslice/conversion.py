@@ -1,4 +1,4 @@
-"""Plain values, as YAML or a command line has them, to the types of annotations."""
+"""Conversion of plain values, from YAML or a command line, to the types of annotations."""
 
 import contextlib
 import math
@@ -19,18 +19,18 @@ PLAIN = (int, float, bool, str, dict)
 
 
 def convert_text(text: str, hint: Any, where: str) -> Any:  # noqa: ANN401
-    """Convert an option's text to the type that its annotation states.
+    """Convert the text of an option to the type of its annotation.
 
-    Text and paths stay as they are written, the items of a tuple are separated by commas, and everything else
-    is read as YAML, like an override.
+    Text and paths are taken literally, the items of a tuple are separated by commas, and everything else is
+    parsed as YAML, like an override on the command line.
 
     Args:
-        text: the value as it is written.
+        text: the value as written.
         hint: the annotation.
         where: the name of the option, for messages.
 
     Raises:
-        MolsliceError: the text is not of that type.
+        MolsliceError: the text cannot be converted to the type.
     """
     kinds = typing.get_args(hint) or (hint,)
     if typing.get_origin(hint) is tuple:
@@ -46,12 +46,12 @@ def convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
     YAML 1.1 reads 1e-4 as text and 32 as a number; both are accepted where the annotation asks for the other.
 
     Args:
-        value: mappings, lists, text, numbers, true, false or None.
-        hint: the annotation. A value for an annotation that is not known here is returned as it is.
+        value: mappings, lists, text, numbers, booleans or None.
+        hint: the annotation. A value for an unsupported annotation is returned unchanged.
         where: the dotted name of the value, for messages.
 
     Raises:
-        MolsliceError: the value is not of that type.
+        MolsliceError: the value cannot be converted to the type.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any or (origin in (dict, Mapping) or hint is dict) and isinstance(value, Mapping):
@@ -85,7 +85,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
         return value
     if hint in PLAIN or origin in (*PLAIN, tuple, Sequence, Mapping, os.PathLike):
         raise MolsliceError(f"{where} is {show(value)}, expected {_say(hint)}")
-    return value  # of a form that the class itself looks at
+    return value  # checked by the class itself
 
 
 def _finite(value: Any, where: str) -> float:  # noqa: ANN401
@@ -99,7 +99,7 @@ def _finite(value: Any, where: str) -> float:  # noqa: ANN401
 
 
 def _convert_to_one(value: Any, hints: Sequence[Any], where: str) -> Any:  # noqa: ANN401
-    """`value` as the first of several types that it can be."""
+    """Convert a value to the first type of a union that accepts it."""
     if len(hints) == 1:
         return convert(value, hints[0], where)
     for hint in hints:
@@ -117,6 +117,6 @@ def _say(hint: Any) -> str:  # noqa: ANN401
 
 
 def show(value: Any) -> str:  # noqa: ANN401
-    """Return a value as messages show it: its repr, at most 100 characters."""
+    """Return the repr of a value for a message, at most 100 characters."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."

@@ -31,8 +31,8 @@ class Entry:
     """The base configuration with another attention or model.
 
     Attributes:
-        label: The text of the entry.
-        config: The configuration.
+        label: the text of the entry.
+        config: the configuration of its run.
     """
 
     label: str
@@ -43,9 +43,9 @@ class WrittenEntry(NamedTuple):
     """The parts of the text `name:option=value:option=value`.
 
     Attributes:
-        label: The whole text.
-        name: The name.
-        options: The values of the options, read as YAML.
+        label: the whole text.
+        name: name of an attention, or `gin_virtual`.
+        options: the values of the options, parsed as YAML.
     """
 
     label: str
@@ -54,14 +54,18 @@ class WrittenEntry(NamedTuple):
 
 
 def parse_entries(text: str, base: RunConfig) -> list[Entry]:
-    """Read entries `name` or `name:option=value:option=value`, separated by commas.
+    """Parse entries `name` or `name:option=value:option=value`, separated by commas.
 
-    The options of the attention are only those of the entry, not those of `base`. The options of
-    `gin_virtual` are settings of the model. Each model is built once, so that errors show before anything is
+    The options of an attention are only those of its entry, not those of `base`. The options of `gin_virtual`
+    are settings of the model. Each model is built once, so that errors are reported before anything is
     trained.
 
+    Args:
+        text: the entries.
+        base: the configuration that the entries change.
+
     Raises:
-        MolsliceError: There is no entry, an entry occurs twice, or a name, option or value is invalid.
+        MolsliceError: there is no entry, an entry occurs twice, or a name, option or value is invalid.
     """
     written = split_entries(text)
     data = describe_data(base)
@@ -69,10 +73,10 @@ def parse_entries(text: str, base: RunConfig) -> list[Entry]:
 
 
 def split_entries(text: str) -> list[WrittenEntry]:
-    """Split entries into names and options without looking them up.
+    """Split entries, separated by commas, into names and options without looking them up.
 
     Raises:
-        MolsliceError: There is no entry, an entry occurs twice, or a setting is not `option=value`.
+        MolsliceError: there is no entry, an entry occurs twice, or a setting is not `option=value`.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
@@ -123,10 +127,12 @@ def attention_label(config: RunConfig) -> str:
 
 
 def describe_data(config: RunConfig) -> DataSpec:
-    """Describe the data of a configuration for its model, reading them only if their options do not suffice.
+    """Return the properties of the data of a configuration.
+
+    The data are loaded only if their options do not determine the properties.
 
     Raises:
-        MolsliceError: The data had to be read and cannot be read.
+        MolsliceError: the data had to be loaded and cannot be read.
     """
     options = dict(config.data.options)
     described = DATASETS.find(config.data.name).describe(options)
@@ -134,15 +140,15 @@ def describe_data(config: RunConfig) -> DataSpec:
 
 
 def folder_name(label: str) -> str:
-    """Return a label as the name of a folder."""
+    """Convert a label to a valid folder name."""
     return re.sub(r"[^\w.=]+", "-", label)
 
 
 def labels_of(configs: Sequence[RunConfig]) -> list[str]:
-    """Return a label for each run, the same for runs that differ only in their seed.
+    """Return a label for each run. Runs that differ only in their seed have the same label.
 
-    If different runs have the same attention, their sizes are added to the label, and then a number if
-    needed.
+    If different runs have the same attention, the label also states the size of the model, and then a number
+    if needed.
     """
     plain = [attention_label(config) for config in configs]
     identity = [config_to_yaml(replace(config, seed=0)) for config in configs]

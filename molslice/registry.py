@@ -38,8 +38,8 @@ class Registry(Generic[Member]):
     Args:
         package: the package whose modules are searched.
         base: the base class of all members.
-        kind: the noun for a member in messages, such as "attention".
-        suffix: what class names add to the name of the file.
+        kind: the word for a member in messages, such as "attention".
+        suffix: what a class name adds to the name of its file, such as `Spec`.
     """
 
     def __init__(self, package: str, base: type[Member], kind: str, suffix: str = "") -> None:
@@ -61,7 +61,8 @@ class Registry(Generic[Member]):
         """Register a class from outside of the package under `name`, and return it.
 
         Raises:
-            MolsliceError: it is not a subclass of the base class, or the name belongs to another class.
+            MolsliceError: the class is not a subclass of the base class, or the name belongs to another
+                class.
         """
         if not (isinstance(member, type) and issubclass(member, self.base)):
             raise MolsliceError(f"{member!r} is not a subclass of {self.base.__name__}")
@@ -78,7 +79,8 @@ class Registry(Generic[Member]):
         """Return the class registered under `name`.
 
         Raises:
-            MolsliceError: unknown name; the message lists the names.
+            MolsliceError: the name is unknown, or its file defines no such class; the message lists the
+                names.
         """
         if name in self._added:
             return self._added[name]
@@ -105,10 +107,15 @@ class Registry(Generic[Member]):
         return {option: hints[option] for option in self.options(name) if option in hints}
 
     def build(self, name: str, *args: Any, options: dict[str, Any] | None = None) -> Member:  # noqa: ANN401
-        """Construct the member `name` with positional arguments and its own options.
+        """Construct the member `name`.
+
+        Args:
+            name: its configuration name.
+            args: positional arguments of its constructor.
+            options: its own options, the keyword-only arguments.
 
         Raises:
-            MolsliceError: unknown name or option; the message suggests similar ones.
+            MolsliceError: the name or an option is unknown; the message suggests similar ones.
         """
         known = self.options(name)
         for option in options or {}:

@@ -31,10 +31,12 @@ class TokenContext:
 
     Attributes:
         token_mask: True at real tokens [B, N].
-        pair_bias: S + E [B, H, N, N], finite and not masked: entries at padding are arbitrary.
+        pair_bias: S + E [B, H, N, N], finite and not masked: entries at padding are arbitrary. None without a
+            pair bias.
         pair_weights: softmax of `pair_bias` over the real tokens [B, H, N, N]. Rows sum to one; columns of
-            padding are zero. The encoder computes it once per batch for `pair_bias: mix`.
-        carry: output of the same attention in the layer below, None in the first layer.
+            padding are zero. The encoder computes it once per batch for `pair_bias: mix`. If it is None, the
+            attention computes it.
+        carry: `AttentionOutput.carry` of the layer below; None in the first layer.
         memory: the sequence of keys and values in cross attention [B, M, D]; None in self-attention.
         memory_mask: True at real tokens of the memory [B, M]; None in self-attention.
         all_real: whether the caller guarantees that no token is padding. Kernels without a mask can then be
@@ -60,8 +62,8 @@ class AttentionOutput(NamedTuple):
 
     Attributes:
         tokens: mixed tokens [B, N, D], zero at padding.
-        penalty: auxiliary loss, a scalar added to the loss of the task, or None.
-        carry: input of the same attention in the next layer, or None.
+        penalty: auxiliary loss, a scalar added to the loss of the task; None without one.
+        carry: tensor for the same attention in the next layer, such as its scores; None without one.
     """
 
     tokens: Float[Tensor, "B N D"]
@@ -74,8 +76,8 @@ class AttentionSpec:
     """The settings that a model passes to each of its attentions.
 
     Attributes:
-        dim: width of the tokens, a multiple of `num_heads`.
-        num_heads: number of heads.
+        dim: width D of the tokens, a multiple of `num_heads`.
+        num_heads: number of heads H.
         layer: index of the layer, from 0.
         num_layers: number of layers of the encoder.
         dropout: dropout rate in [0, 1).
@@ -161,11 +163,11 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class MoleculeArrays:
-    """One molecule in compact integer arrays, as in a store. Values are indices into OGB's vocabularies.
+    """One molecule in compact integer arrays, as in a store. Features are indices into OGB's vocabularies.
 
     Attributes:
-        atoms: features of n atoms, uint8 [n, 9].
-        bonds: m bonds, each listed once, uint8 [m, 5]: begin atom, end atom, type, stereo, conjugated.
+        atoms: features of n atoms, numpy uint8 [n, 9].
+        bonds: m bonds, each listed once, numpy uint8 [m, 5]: begin atom, end atom, type, stereo, conjugated.
     """
 
     atoms: Any
@@ -178,7 +180,12 @@ class Batch:
     __slots__ = ()
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """Return the batch on another device."""
+        """Return the batch on another device.
+
+        Args:
+            device: the target device.
+            non_blocking: whether to copy asynchronously, which needs pinned memory.
+        """
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
@@ -199,9 +206,9 @@ class MoleculeBatch(Batch):
         atoms: features of the atoms, indices into OGB's vocabularies [B, A, 9].
         atom_mask: True at real atoms [B, A].
         bond_index: molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
-        bond_features: type, stereo and conjugation of each bond [M, 3].
+        bond_features: type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
         targets: targets in the unit of the data set [B, T], NaN where missing; None without targets.
-        rows: row of the data set of each molecule [B], or None.
+        rows: row of the data set of each molecule [B]; None if unknown.
     """
 
     atoms: UInt8[Tensor, "B A 9"]
@@ -222,9 +229,11 @@ class SequenceBatch(Batch):
     Attributes:
         tokens: token ids [B, N], or F values per token of a series or image [B, N, F].
         token_mask: True at real tokens [B, N]; None if all are real.
-        targets: targets in the unit of the data set [B, T], NaN where missing; a class is its number.
-        rows: row of the data set of each sequence [B], or None.
-        pair_tokens: the second sequence of each row, for tasks that compare two; None otherwise.
+        targets: targets in the unit of the data set, or class numbers [B, T], NaN where missing; None without
+            targets.
+        rows: row of the data set of each sequence [B]; None if unknown.
+        pair_tokens: the second sequence of each row [B, P] or [B, P, F], for tasks that compare two; None
+            otherwise.
         pair_mask: True at real tokens of `pair_tokens` [B, P]; None if all are real.
     """
 
@@ -248,11 +257,11 @@ class EpisodeBatch(Batch):
     Attributes:
         states: state at each step [B, S, F].
         actions: action at each step [B, S, T].
-        returns_to_go: sum of the rewards from a step to the end of its episode, inclusive [B, S]; in a
-            rollout the return still requested.
+        returns_to_go: sum of the rewards from a step to the end of its episode, inclusive [B, S]. In a
+            rollout it is the return that is still requested.
         timesteps: index of each step in its episode, from 0 [B, S].
         step_mask: True at real steps [B, S]; None if all are real.
-        rows: row of the data set of each window [B], or None.
+        rows: row of the data set of each window [B]; None if unknown.
     """
 
     states: Float[Tensor, "B S F"]
@@ -275,18 +284,18 @@ class DataSpec:
         tokens: kind of data in a batch: `molecules`, `ids` (integers below `vocabulary_size`), `values`
             (`channels` numbers per token) or `steps` (of episodes: `channels` numbers per state, three tokens
             per step).
-        vocabulary_size: number of token ids.
-        channels: numbers per token, or per state.
-        max_tokens: length of the longest sequence.
+        vocabulary_size: number of token ids, for `ids`.
+        channels: numbers per token for `values`, or per state for `steps`.
+        max_tokens: length of the longest sequence in tokens; None for molecules.
         paired: whether a row has two sequences.
         vocabulary: identifies the meaning of the ids, so that a model is not used with another vocabulary.
-        timesteps: largest number of steps of an episode.
-        grid: rows and columns of patches of an image.
+        timesteps: largest number of steps of an episode, for `steps`.
+        grid: rows and columns of patches of an image; None for other data.
         statistics: numbers of the training data that the model computes with. They are ignored when two specs
             are compared.
 
     Raises:
-        MolsliceError: a number is missing or below one.
+        MolsliceError: a required number is missing or below one.
     """
 
     num_outputs: int
@@ -318,9 +327,9 @@ class ModelOutput(NamedTuple):
 
     Attributes:
         prediction: values of each row [B, T], or of each token [B, N, T].
-        penalty: auxiliary loss, a scalar added to the loss of the task, or None.
-        heads: the logits learned from labels and from a teacher, in this order, for a model with
-            distillation. `prediction` is their mean.
+        penalty: auxiliary loss, a scalar added to the loss of the task; None without one.
+        heads: the logits learned from labels and from a teacher, in this order, each [B, T], for a model with
+            distillation. `prediction` is their mean. None without distillation.
     """
 
     prediction: Float[Tensor, "B T"] | Float[Tensor, "B N T"]
