@@ -79,14 +79,14 @@ def _download(name: str, options: dict[str, Any]) -> None:
     if download is None:
         fetched = [other for other in DATASETS.names() if hasattr(DATASETS.find(other), "download")]
         raise MolsliceError(
-            f"data set {name!r} reads existing files. {found.how_to_get or 'They are your own'}; "
+            f"data set {name!r} reads existing files. {found.instructions or 'They are your own'}; "
             f"--download works for {', '.join(fetched)}, and for pcqm4m with --dataset"
         )
     require_options(name, options)
     try:
         download(options)
     except MolsliceError as error:
-        raise MolsliceError(f"{error}. {found.how_to_get}" if found.how_to_get else str(error)) from error
+        raise MolsliceError(f"{error}. {found.instructions}" if found.instructions else str(error)) from error
 
 
 def _of_name(args: argparse.Namespace) -> "Dataset":

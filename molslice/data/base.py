@@ -23,8 +23,8 @@ class Dataset(ABC):
         kind: kind of the targets, see `tasks.TargetInfo`; binary targets are 0 and 1.
         class_names: names of the classes of a multiclass target, numbered from 0; empty for other kinds.
         source: file or folder that the rows come from, for messages.
-        noun: what a row is, in the plural: molecules, texts, images.
-        how_to_get: where to get the files by hand, as a sentence; empty for a user's own files.
+        row_name: Name of a row in the plural, such as `molecules`.
+        instructions: How to get the files by hand, as a sentence; empty for a user's own files.
     """
 
     splits: dict[str, np.ndarray]
@@ -33,8 +33,8 @@ class Dataset(ABC):
     kind: str
     class_names: tuple[str, ...] = ()
     source: str
-    noun: str = "rows"
-    how_to_get: ClassVar[str] = ""
+    row_name: str = "rows"
+    instructions: ClassVar[str] = ""
 
     def __len__(self) -> int:
         return len(self.num_tokens)
@@ -69,7 +69,7 @@ class Dataset(ABC):
         if not self.errors:
             return ""
         row, reason = next(iter(self.errors.items()))
-        count = f"{len(self.errors)} of {len(self)} {self.noun} cannot be read"
+        count = f"{len(self.errors)} of {len(self)} {self.row_name} cannot be read"
         return f"{count}; they stay without input. The first, {self.where(row)}: {reason}"
 
     @property
@@ -103,7 +103,7 @@ class Dataset(ABC):
     def advice(cls) -> str:
         """Say how to get the data, for messages about missing files: the command, or the steps by hand."""
         fetch = "`molslice prepare --config FILE --download` fetches it." if hasattr(cls, "download") else ""
-        return " ".join(filter(None, (fetch, cls.how_to_get)))
+        return " ".join(filter(None, (fetch, cls.instructions)))
 
     def count_targets(self, rows: np.ndarray) -> int:
         """Count the targets of the rows that are not missing: the divisor of a batch's loss."""
@@ -129,6 +129,6 @@ class Dataset(ABC):
         known = np.isfinite(self.targets[rows]).any(axis=1)
         rows = rows[(self.num_tokens[rows] > 0) & known]
         if not len(rows):
-            noun = self.noun.removesuffix("s")
-            raise MolsliceError(f"the split {split!r} of {self.source} has no {noun} with a known target")
+            name = self.row_name.removesuffix("s")
+            raise MolsliceError(f"the split {split!r} of {self.source} has no {name} with a known target")
         return rows

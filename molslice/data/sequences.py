@@ -110,7 +110,7 @@ class SequenceDataset(Dataset):
     sequences: Sequences
     pairs: Sequences | None = None
     labels: np.ndarray
-    noun = "sequences"
+    row_name = "sequences"
     _spec: DataSpec
     _errors: Mapping[int, str] = MappingProxyType({})
 

@@ -61,7 +61,7 @@ def evaluate(
     if not isinstance(dataset, MoleculeDataset):
         if atom_permutation is not None:
             raise MolsliceError(
-                f"atom_permutation needs molecules; the rows of {dataset.source} are {dataset.noun}"
+                f"atom_permutation needs molecules; the rows of {dataset.source} are {dataset.row_name}"
             )
         return _evaluate_rows(predictor, dataset, split, progress)
     rows = dataset.rows(split)
@@ -86,7 +86,7 @@ def evaluate(
     return {
         "split": split,
         "rows": len(rows) - failed,
-        "noun": dataset.noun,
+        "noun": dataset.row_name,
         "failed": failed,
         "metric": METRIC_NAMES[dataset.kind],
         "targets": _errors(dataset, labels[readable], predictions.values[readable]),
@@ -114,7 +114,7 @@ def _evaluate_rows(predictor: Predictor, dataset: Dataset, split: str, progress:
     return {
         "split": split,
         "rows": len(rows),
-        "noun": dataset.noun,
+        "noun": dataset.row_name,
         "failed": int((dataset.num_tokens[dataset.rows(split)] == 0).sum()),
         "metric": metric,
         "targets": [

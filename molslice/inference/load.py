@@ -200,7 +200,7 @@ class Predictor:
             lambda places: dataset.collate(rows[places]),
             results,
             (len(rows), num_results),
-            dataset.noun if progress else None,
+            dataset.row_name if progress else None,
         )
 
     def _predict(
@@ -209,11 +209,11 @@ class Predictor:
         collate: Callable[[np.ndarray], Any],
         results: Callable[[Tensor, Any], Tensor],
         shape: tuple[int, int],
-        noun: str | None,
+        row_name: str | None,
     ) -> np.ndarray:
-        """Compute results, float32 `shape`, NaN in rows of no batch. If `noun` is None, no bar is shown."""
+        """Compute results, float32 `shape`; NaN in rows of no batch. `row_name` None shows no bar."""
         values = np.full(shape, np.nan, dtype=np.float32)
-        with progress_bar(shape[0], noun or "", noun is not None) as bar:
+        with progress_bar(shape[0], row_name or "", row_name is not None) as bar:
             for places in batches:
                 batch = collate(places).to(self.device)
                 with float32_inference(self.device):

@@ -86,7 +86,7 @@ class Permutation(Study):
         dataset = load_data(request, self.data)
         batch = dataset.collate(draw_rows(dataset, self.molecules, request.seed))
         if request.runs:
-            return self._measure_runs(batch, dataset.noun, request)
+            return self._measure_runs(batch, dataset.row_name, request)
         assert isinstance(batch, MoleculeBatch)
         choices = {entry: read_choice(entry) for entry in self.attentions or registered_entries()}
         inputs = {"molecules": self._molecules(batch, request.seed), "patches": self._patches(request)}
@@ -119,7 +119,7 @@ class Permutation(Study):
             return [_row(kind, entry, symmetry, reason=" ".join(str(error).split()))]
         return [_row(kind, entry, symmetry, depth, change) for depth, change in enumerate(changes, 1)]
 
-    def _measure_runs(self, batch: Batch, noun: str, request: Request) -> Findings:
+    def _measure_runs(self, batch: Batch, row_name: str, request: Request) -> Findings:
         models, _ = find_models((), request, data=self.data, steps=1)
         rows: list[dict[str, Any]] = []
         for found in models:
@@ -128,7 +128,7 @@ class Permutation(Study):
             given = _given_to(encoder, found.model, batch)
             symmetry = _symmetry(encoder)
             changes = _changes(encoder, given, _shuffled(given.token_mask, request.seed))
-            rows += [_row(noun, found.label, symmetry, depth, x) for depth, x in enumerate(changes, 1)]
+            rows += [_row(row_name, found.label, symmetry, depth, x) for depth, x in enumerate(changes, 1)]
         return Findings(rows, {"models": [found.about for found in models]})
 
     @torch.no_grad()

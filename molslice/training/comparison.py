@@ -35,7 +35,7 @@ class Result:
         seconds: Training time.
         steps: Number of optimizer steps.
         rows_per_second: Training rows per second.
-        noun: The name of a row, such as `molecules`.
+        row_name: The name of a row, such as `molecules`.
         data: The name of the data set.
         test_rows: Number of rows of the test split.
         fold: The test fold, or None without folds.
@@ -53,7 +53,7 @@ class Result:
     seconds: float
     steps: int
     rows_per_second: float
-    noun: str
+    row_name: str
     data: str
     test_rows: int
     fold: int | None = None
@@ -69,8 +69,7 @@ class Result:
         """
         try:
             metric = summary["metric"]
-            same = ("parameters", "parameters_without_embeddings", "seconds", "steps")
-            same += ("rows_per_second", "noun")
+            same = ("parameters", "parameters_without_embeddings", "seconds", "steps", "rows_per_second")
             return cls(
                 label=label,
                 run=str(run),
@@ -82,6 +81,7 @@ class Result:
                 data=data,
                 test_rows=summary["test"].get("of", 0),
                 fold=fold,
+                row_name=summary["noun"],
                 **{key: summary[key] for key in same},
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -195,7 +195,7 @@ class Comparison:
             "units": first.units,
             "spread_over": self.repeated,
             "entries": [asdict(line) for line in self.lines()],
-            "runs": [asdict(result) for result in self.results],
+            "runs": [_run_mapping(result) for result in self.results],
             "failed": self.failed,
         }
 
@@ -218,7 +218,7 @@ class Comparison:
         for target, unit in first.units.items():
             name = "" if len(first.units) == 1 else f" {target}"
             header += [f"{split} {metric}{name}{f' ({unit})' if unit else ''}" for split in ("valid", "test")]
-        header += [f"{first.noun}/s", "steps", self.repeated]
+        header += [f"{first.row_name}/s", "steps", self.repeated]
         rows = [_cells(line, list(first.units)) for line in self.lines()]
         return markdown_table(header, rows)
 
@@ -251,6 +251,13 @@ class Comparison:
             cells = (f"{number:.8g}" if isinstance(number, float) else number for number in numbers)
             writer.writerow([line.label, *cells])
         return stream.getvalue()
+
+
+def _run_mapping(result: Result) -> dict[str, Any]:
+    """Return the fields of a run; `row_name` has the key `noun`, as in `summary.json`."""
+    mapping = asdict(result)
+    mapping["noun"] = mapping.pop("row_name")
+    return mapping
 
 
 def _line(results: Sequence[Result]) -> Line:

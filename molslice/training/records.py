@@ -126,10 +126,12 @@ class _Events:
 class ProgressBar:
     """Epoch, loss, validation metric and speed on standard error, only on a terminal."""
 
-    def __init__(self, total: int, step: int, quiet: bool, targets: TargetInfo, noun: str = "rows") -> None:
+    def __init__(
+        self, total: int, step: int, quiet: bool, targets: TargetInfo, row_name: str = "rows"
+    ) -> None:
         disable = True if quiet else None  # None: tqdm checks whether standard error is a terminal
         self.bar = tqdm(total=total, initial=step, disable=disable, unit="step", desc="training")
-        self.targets, self.noun, self.valid, self._shown = targets, noun, "", 0.0
+        self.targets, self.row_name, self.valid, self._shown = targets, row_name, "", 0.0
 
     def show_metrics(self, metrics: dict[str, float]) -> None:
         """Keep the latest validation visible: the first target and the number of other targets."""
@@ -152,7 +154,7 @@ class ProgressBar:
     def show(self, loss: float, rows_per_second: float) -> None:
         """Show new numbers after the bar."""
         self._shown = time.monotonic()
-        parts = (f"loss {loss:.4f}", self.valid, f"{rows_per_second:.0f} {self.noun}/s")
+        parts = (f"loss {loss:.4f}", self.valid, f"{rows_per_second:.0f} {self.row_name}/s")
         self.bar.set_postfix_str(", ".join(filter(None, parts)), refresh=False)
 
     def close(self) -> None:

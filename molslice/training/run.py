@@ -207,7 +207,7 @@ def _test_rows(dataset: Dataset) -> np.ndarray:
     if "test" in dataset.splits and len(dataset.splits["test"]):
         with contextlib.suppress(MolsliceError):
             return dataset.labeled_rows("test")
-    logger.warning("%s has no test %s with known targets: no test metric", dataset.source, dataset.noun)
+    logger.warning("%s has no test %s with known targets: no test metric", dataset.source, dataset.row_name)
     return np.empty(0, np.int64)
 
 
@@ -365,7 +365,7 @@ def _summarize(
         "best_step": progress.best_step,
         "best_epoch": round(progress.best_epoch, 3),
         "seconds": round(progress.seconds, 3),
-        "noun": trainer.stepper.batches.dataset.noun,
+        "noun": trainer.stepper.batches.dataset.row_name,
         "failed": len(trainer.stepper.batches.dataset.errors),
         "rows_per_second": round(progress.rows / max(progress.seconds, 1e-9), 1),
         "seed": config.seed,

@@ -53,7 +53,7 @@ class Trainer:
         targets = stepper.task.targets
         self.records = Records(folder, targets, self.progress.step) if self.lead else None
         self.bar = ProgressBar(
-            max_steps, self.progress.step, quiet or not self.lead, targets, stepper.batches.dataset.noun
+            max_steps, self.progress.step, quiet or not self.lead, targets, stepper.batches.dataset.row_name
         )
         self._earlier_seconds, self._start = self.progress.seconds, time.perf_counter()
         self._session = (self.progress.step, self.progress.rows)

@@ -23,7 +23,7 @@ from molslice.types import DataSpec, MolsliceError
 class Majority(SequenceDataset):
     """Zeros and ones of several lengths; the class is which of them is more frequent."""
 
-    source, kind, noun = "majority", "multiclass", "strings"
+    source, kind, row_name = "majority", "multiclass", "strings"
     target_names, target_units = ("which",), ("",)
 
     def __init__(

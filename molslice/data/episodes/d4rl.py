@@ -55,8 +55,8 @@ class D4rl(Dataset):
         MolsliceError: missing or invalid file, or options that contradict it.
     """
 
-    kind, noun = "actions", "windows"
-    how_to_get = f"Download the files of D4RL from {FILES} (hopper_medium-v2.hdf5, ...)"
+    kind, row_name = "actions", "windows"
+    instructions = f"Download the files of D4RL from {FILES} (hopper_medium-v2.hdf5, ...)"
     target_names, target_units = ("action",), ("",)
 
     def __init__(
@@ -265,7 +265,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except ImportError as error:
         raise MolsliceError(f"reading {path} needs h5py: pip install 'molslice[rl]'") from error
     if not path.is_file():
-        raise MolsliceError(f"no such file: {path}. {D4rl.how_to_get}")
+        raise MolsliceError(f"no such file: {path}. {D4rl.instructions}")
     try:
         with h5py.File(path, "r") as file:
             missing = [name for name in NEEDED if name not in file]

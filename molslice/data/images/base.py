@@ -135,7 +135,7 @@ class ImageDataset(Dataset):
 
     kind = "multiclass"
     target_names, target_units = ("class",), ("",)
-    noun = "images"
+    row_name = "images"
 
     cutting: Cutting
     images: np.ndarray

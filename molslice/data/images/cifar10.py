@@ -53,7 +53,7 @@ class Cifar10(ImageDataset):
         MolsliceError: invalid option, or missing or damaged files.
     """
 
-    how_to_get = cifar_files.how_to_get(LAYOUT)
+    instructions = cifar_files.instructions(LAYOUT)
 
     def __init__(
         self,

@@ -270,20 +270,20 @@ def checked_side(root: Path, pixels: np.ndarray) -> np.ndarray:
 def missing(root: Path, layout: Layout) -> MolsliceError:
     """Create the error for a `root` without files in a supported format."""
     if not root.is_dir():
-        return MolsliceError(f"no such folder: {root}. {how_to_get(layout)}")
+        return MolsliceError(f"no such folder: {root}. {instructions(layout)}")
     pickles = [name for name in layout.pickles if (root / name).exists()]
     if pickles:
         return MolsliceError(
             f"{root} holds the Python version of {layout.name} ({pickles[0]}), which is not supported: it "
-            f"consists of pickles, which can run code. Get the binary version: {how_to_get(layout)}"
+            f"consists of pickles, which can run code. Get the binary version: {instructions(layout)}"
         )
     return MolsliceError(
         f"no {layout.name} in {root}: neither {layout.archive} nor {layout.parts[0]} of the binary version, "
-        f"nor images train/<class>/*.png, nor Parquet files. {how_to_get(layout)}, or run `molslice prepare "
-        "--config FILE --download`"
+        f"nor images train/<class>/*.png, nor Parquet files. {instructions(layout)}, or run `molslice "
+        "prepare --config FILE --download`"
     )
 
 
-def how_to_get(layout: Layout) -> str:
+def instructions(layout: Layout) -> str:
     """Say where to get the archive of the binary version."""
     return f"By hand: download {layout.archive} from {PAGE}"

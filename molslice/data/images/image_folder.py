@@ -52,7 +52,7 @@ class ImageFolder(ImageDataset):
         MolsliceError: invalid option, missing folder, or a class that is not in `train`.
     """
 
-    how_to_get = (
+    instructions = (
         "Download ImageNet from https://image-net.org/download, Tiny-ImageNet from "
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip, Dogs-vs-Cats (PetImages) at "
         "https://www.microsoft.com/en-us/download/details.aspx?id=54765"

@@ -54,7 +54,7 @@ class Mnist(ImageDataset):
         MolsliceError: invalid option, or missing or damaged files.
     """
 
-    how_to_get = (
+    instructions = (
         "By hand: download the four files of digits from https://ossci-datasets.s3.amazonaws.com/mnist/, or "
         "those of fashion from https://github.com/zalandoresearch/fashion-mnist"
     )

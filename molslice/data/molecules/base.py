@@ -20,7 +20,7 @@ class MoleculeDataset(Dataset):
     """
 
     store: MoleculeStore
-    noun = "molecules"
+    row_name = "molecules"
 
     @property
     def spec(self) -> DataSpec:

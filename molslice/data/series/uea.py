@@ -55,8 +55,8 @@ class Uea(SequenceDataset):
         MolsliceError: missing or invalid files, or invalid options.
     """
 
-    noun = "cases"
-    how_to_get = "By hand: download the problem from https://timeseriesclassification.com"
+    row_name = "cases"
+    instructions = "By hand: download the problem from https://timeseriesclassification.com"
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class Listops(SequenceDataset):
     """
 
     target_names, target_units, kind, class_names = ("value",), ("",), "multiclass", CLASSES
-    noun = "expressions"
+    row_name = "expressions"
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Pathfinder(SequenceDataset):
     """
 
     target_names, target_units, kind, class_names = ("connected",), ("",), "multiclass", ("no", "yes")
-    noun = "pictures"
+    row_name = "pictures"
 
     def __init__(
         self,

@@ -42,8 +42,8 @@ class Aan(SequenceDataset):
     """
 
     target_names, target_units, kind, class_names = ("cites",), ("",), "multiclass", ("no", "yes")
-    noun = "pairs"
-    how_to_get = (
+    row_name = "pairs"
+    instructions = (
         "Download the pairs with their texts from the data release of Long Range Arena "
         "(github.com/google-research/long-range-arena, lra_release.gz, folder tsv_data)"
     )
@@ -96,7 +96,7 @@ def _find_files(root: Path) -> list[Path]:
     try:
         return [lines.find_file(root, name) for name in FILES.values()]
     except MolsliceError as error:
-        raise MolsliceError(f"{error}. {Aan.how_to_get}") from error
+        raise MolsliceError(f"{error}. {Aan.instructions}") from error
 
 
 def _read(files: Iterable[Path], max_tokens: int) -> dict[str, np.ndarray]:
@@ -120,7 +120,7 @@ def _read(files: Iterable[Path], max_tokens: int) -> dict[str, np.ndarray]:
         counts.append(len(labels) - before)
     if len(reasons) == len(labels):
         raise MolsliceError(
-            f"no valid pair in the files: {reasons.get(0, 'they are empty')}. {Aan.how_to_get}"
+            f"no valid pair in the files: {reasons.get(0, 'they are empty')}. {Aan.instructions}"
         )
     return {
         "first": np.frombuffer(texts[0], np.uint8),

@@ -53,7 +53,7 @@ class TextDataset(SequenceDataset):
         class_names: names of the classes, if they are fixed for the format; otherwise set by reading.
     """
 
-    noun = "texts"
+    row_name = "texts"
     target: ClassVar[str] = "class"
 
     def __init__(
@@ -144,7 +144,7 @@ class TextDataset(SequenceDataset):
             self._errors.setdefault(row, f"it has no {tokens}")
         if len(self._errors) == len(sequences):
             row, reason = next(iter(self._errors.items()))
-            what = f"cannot read any of the {len(sequences)} {self.noun} of {self.source}"
+            what = f"cannot read any of the {len(sequences)} {self.row_name} of {self.source}"
             raise MolsliceError(f"{what}; {self.where(row)}: {reason}")
         outputs = len(self.class_names) or len(self.target_names)
         self._spec = DataSpec(outputs, "ids", size, max_tokens=max_tokens, vocabulary=vocabulary)

@@ -48,8 +48,8 @@ class Fasta(TextDataset):
         MolsliceError: invalid option or file; the message names file and line.
     """
 
-    noun = "proteins"
-    how_to_get = "Download sequences with SCOPe classes from https://scop.berkeley.edu/astral"
+    row_name = "proteins"
+    instructions = "Download sequences with SCOPe classes from https://scop.berkeley.edu/astral"
 
     def __init__(
         self,

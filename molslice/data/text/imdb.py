@@ -25,7 +25,7 @@ class Imdb(TextDataset):
 
     target = "sentiment"
     class_names = ("neg", "pos")
-    how_to_get = (
+    instructions = (
         "By hand: unpack https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz and give its folder"
     )
 

@@ -48,7 +48,7 @@ class Newsgroups20(TextDataset):
         "talk.politics.misc",
         "talk.religion.misc",
     )
-    how_to_get = "By hand: unpack http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
+    instructions = "By hand: unpack http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
 
     def read(self, root: Path) -> Documents:
         """Read both splits."""

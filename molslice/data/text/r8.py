@@ -25,7 +25,7 @@ class R8(TextDataset):
 
     target = "topic"
     class_names = ("acq", "crude", "earn", "grain", "interest", "money-fx", "ship", "trade")
-    how_to_get = "By hand: download r8-train-all-terms.txt and r8-test-all-terms.txt from https://ana.cachopo.org/datasets-for-single-label-text-categorization"
+    instructions = "By hand: download r8-train-all-terms.txt and r8-test-all-terms.txt from https://ana.cachopo.org/datasets-for-single-label-text-categorization"
 
     def read(self, root: Path) -> Documents:
         """Read both splits."""

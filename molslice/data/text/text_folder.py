@@ -15,7 +15,7 @@ class TextFolder(TextDataset):
     folders. The options are those of `TextDataset`.
     """
 
-    how_to_get = "Expected one folder per class with .txt files, or train/ and test/ with such folders"
+    instructions = "Expected one folder per class with .txt files, or train/ and test/ with such folders"
 
     def read(self, root: Path) -> Documents:
         """Read all folders."""

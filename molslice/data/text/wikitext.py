@@ -58,8 +58,8 @@ class Wikitext(Dataset):
     kind = "tokens"
     target_names = ("next_token",)
     target_units = ("",)
-    noun = "windows"
-    how_to_get = BY_HAND
+    row_name = "windows"
+    instructions = BY_HAND
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ def test_classes_are_those_of_the_training_file(folder):
     assert (data.kind, data.target_names, data.class_names) == ("multiclass", ("class",), ("a", "b"))
     np.testing.assert_array_equal(data.labels[:, 0], [0, 1, 1, 0, 1, 0, np.nan])
     assert data.spec == DataSpec(2, "values", channels=2, max_tokens=4, vocabulary="Toy")
-    assert data.noun == "cases"
+    assert data.row_name == "cases"
 
 
 def test_a_class_that_only_the_test_file_has_comes_last(folder):

@@ -44,7 +44,7 @@ def test_residues_are_tokens(tmp_path):
     data = Fasta(path=write(tmp_path / "scope.fa.gz"), max_tokens=15)
     spelt = "".join(chr(64 + number) for number in data.sequences[0].tolist())
     assert spelt == "MGQSFNAPYEAIGEE"
-    assert (data.spec.vocabulary_size, data.spec.max_tokens, data.noun) == (27, 15, "proteins")
+    assert (data.spec.vocabulary_size, data.spec.max_tokens, data.row_name) == (27, 15, "proteins")
     assert data.collate([3]).tokens.tolist() == [[13, 22, 14, 23]]
     assert {len(rows) for rows in data.splits.values()} == {32, 4}
 
