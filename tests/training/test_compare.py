@@ -75,8 +75,9 @@ def test_each_entry_is_trained_with_each_seed(config_file, tmp_path):
         assert run.parameters == summary["parameters"]
     first, second = result.lines()
     assert first.seeds == 2
-    assert first.test["gap"] == pytest.approx(statistics.fmean(r.test["gap"] for r in result.results[:2]))
-    assert first.test_sd["gap"] == pytest.approx(statistics.stdev(r.test["gap"] for r in result.results[:2]))
+    errors = [run.test["gap"] or 0.0 for run in result.results[:2]]
+    assert first.test["gap"] == pytest.approx(statistics.fmean(errors))
+    assert first.test_sd["gap"] == pytest.approx(statistics.stdev(errors))
     assert first.parameters != second.parameters
     assert not result.failed
 

@@ -1,7 +1,6 @@
 """Time series as a data set: classes, splits, standardization, missing values, sizes, and the download."""
 
 import gzip
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +10,7 @@ import pytest
 
 from molslice.data import build_dataset
 from molslice.data.series.uea import SIZES, Uea
-from molslice.types import DataSpec, MolsliceError
+from molslice.types import DataSpec, MolsliceError, SequenceBatch
 from tests.real_data import SHARED, shared
 
 TRAIN = """\
@@ -220,8 +219,9 @@ def test_real_files_have_the_sizes_that_are_said_of_them(problem, rows, longest_
     train = data.rows("train")
     assert (len(train), len(data.rows("test"))) == rows
     assert data.num_tokens[train].max() == longest_to_train
-    tokens = data.collate(train)
-    real = tokens.tokens if tokens.token_mask is None else tokens.tokens[tokens.token_mask]
+    batch = data.collate(train)
+    assert isinstance(batch, SequenceBatch)
+    real = batch.tokens if batch.token_mask is None else batch.tokens[batch.token_mask]
     flat = real.reshape(-1, SIZES[problem][0]).double()
     same(flat.mean(0), np.zeros(flat.shape[1]))
     same(flat.std(0, correction=0), np.ones(flat.shape[1]))
@@ -239,14 +239,14 @@ class FakeAeon:
     def __init__(self, monkeypatch):
         self.asked = []
         datasets, lists = ModuleType("aeon.datasets"), ModuleType("aeon.datasets.tser_datasets")
-        datasets.load_classification = self.loader("classification")
-        datasets.load_regression = self.loader("regression")
-        lists.tsr_zenodo = {"Flood": 1}
+        vars(datasets)["load_classification"] = self.loader("classification")
+        vars(datasets)["load_regression"] = self.loader("regression")
+        vars(lists)["tsr_zenodo"] = {"Flood": 1}
         for module in (ModuleType("aeon"), datasets, lists):
             monkeypatch.setitem(sys.modules, module.__name__, module)
 
     def loader(self, kind):
-        def load(name, split=None, extract_path=None):
+        def load(name, split=None, extract_path=""):
             self.asked.append((kind, name, extract_path))
             if name == "Nothing":
                 raise ValueError("Nothing is not in the list")
@@ -290,11 +290,9 @@ def test_what_was_fetched_counts_also_if_aeon_cannot_read_it(monkeypatch, tmp_pa
     assert len(Uea(root=tmp_path, problem="Odd")) == 7
 
 
-@pytest.mark.skipif(importlib.util.find_spec("aeon") is None, reason="aeon is not installed")
 def test_aeon_itself_knows_the_ten_sets_and_refuses_others(tmp_path):
-    from aeon.datasets.tsc_datasets import tsc_zenodo
-
-    assert set(SIZES) <= set(tsc_zenodo)
+    lists = pytest.importorskip("aeon.datasets.tsc_datasets")
+    assert set(SIZES) <= set(lists.tsc_zenodo)
     with pytest.raises(MolsliceError, match="cannot download NoSuchProblem to"):
         Uea.download({"root": tmp_path, "problem": "NoSuchProblem"})
 
