@@ -1,7 +1,7 @@
 """The README and the documentation agree with the results, the program and the files of the repository."""
 
-import importlib.util
 import re
+import runpy
 import subprocess
 import sys
 
@@ -33,7 +33,7 @@ def test_headers_of_configurations_hold_what_was_measured(tables):
 
 def test_a_changed_number_would_be_noticed(tables):
     text = (ROOT / "docs/results/molecules.md").read_text(encoding="utf-8")
-    number = re.search(r"\d\.\d{3} ± ", text).group()
+    number = re.findall(r"\d\.\d{3} ± ", text)[0]
     assert tables.fill(text.replace(number, "9.999 ± ")) == text
 
 
@@ -77,23 +77,27 @@ def test_an_example_prints_what_is_shown(name):
     assert run.stdout == (ROOT / "examples/outputs" / f"{name}.txt").read_text(encoding="utf-8")
 
 
+def test_the_page_of_examples_includes_each_program_and_its_output():
+    page = (ROOT / "docs/guides/examples.md").read_text(encoding="utf-8")
+    files = [*sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "examples/outputs").glob("*.txt"))]
+    missing = [file.name for file in files if f'\n--8<-- "{file.relative_to(ROOT).as_posix()}"\n' not in page]
+    assert missing == []
+
+
 def example(page, tmp_path):
-    """The class that a guide shows, imported from its code block."""
+    """Return the names that the file in a guide defines."""
     text = (ROOT / "docs/guides" / page).read_text(encoding="utf-8")
-    name, code = re.search(r"`molslice/[\w/]+/(\w+)\.py`:\n\n```python\n(.*?)```", text, re.S).groups()
+    ((name, code),) = re.findall(r"`molslice/[\w/]+/(\w+)\.py`:\n\n```python\n(.*?)```", text, re.S)
     path = tmp_path / f"{name}.py"
     path.write_text(code, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return next(v for k, v in vars(module).items() if k.lower() == name.replace("_", ""))
+    return runpy.run_path(str(path))
 
 
 def test_the_data_set_of_the_guide_is_read_and_batched(tmp_path):
     path = tmp_path / "series.jsonl"
     lines = [f'{{"values": [[{i}, 1], [2, {i}]], "label": "{"ab"[i % 2]}"}}' for i in range(20)]
     path.write_text("\n".join(lines))
-    dataset = example("adding-a-data-set.md", tmp_path)(path=path)
+    dataset = example("adding-a-data-set.md", tmp_path)["JsonSeries"](path=path)
     assert {name: len(rows) for name, rows in dataset.splits.items()} == {"train": 16, "valid": 2, "test": 2}
     batch = dataset.collate([0, 3])
     assert batch.targets[:, 0].tolist() == [0, 1]
@@ -103,7 +107,6 @@ def test_the_data_set_of_the_guide_is_read_and_batched(tmp_path):
 def test_the_task_of_the_guide_computes_its_loss(tmp_path):
     import torch
 
-    task = example("adding-a-task.md", tmp_path)
-    log_cosh = sys.modules.get("log_cosh") or task.__init__.__globals__["log_cosh"]
+    log_cosh = example("adding-a-task.md", tmp_path)["log_cosh"]
     difference = torch.tensor([0.0, -0.5, 40.0], dtype=torch.float64)
     assert torch.allclose(log_cosh(difference, torch.zeros(3)), difference.cosh().log())
