@@ -31,6 +31,7 @@ from gap_label import label_all, settings
 from rdkit import Chem, RDConfig, rdBase
 from tqdm import tqdm
 
+from molslice.chem.connectivity import connectivity
 from molslice.chem.smiles import ChemError, parse_smiles
 
 MIN_HEAVY, MAX_HEAVY = 2, 30
@@ -93,27 +94,6 @@ def select(rows: Iterator[Candidate]) -> tuple[list[Candidate], list[tuple[Candi
         seen.add(smiles)
         kept.append(Candidate(row.source, row.source_id, smiles))
     return kept, left_out
-
-
-def connectivity(smiles: str) -> str:
-    """Name the skeleton: elements and which atom touches which, hydrogens left out.
-
-    Bond orders, charges, hydrogens, isotopes and stereo are dropped, so tautomers, protonation
-    states, isotopologues and stereoisomers of one molecule all have the same skeleton.
-    """
-    mol = Chem.MolFromSmiles(smiles)
-    skeleton = Chem.RWMol()
-    place: dict[int, int] = {}
-    for atom in mol.GetAtoms():
-        if atom.GetAtomicNum() != 1:
-            bare = Chem.Atom(atom.GetAtomicNum())
-            bare.SetNoImplicit(True)
-            place[atom.GetIdx()] = skeleton.AddAtom(bare)
-    for bond in mol.GetBonds():
-        ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-        if ends[0] in place and ends[1] in place:
-            skeleton.AddBond(place[ends[0]], place[ends[1]], Chem.BondType.SINGLE)
-    return Chem.MolToSmiles(skeleton)
 
 
 def split_of(skeleton: str) -> str:
@@ -184,7 +164,7 @@ def write_dataset(
     for c in candidates:
         if "reason" in records[c.smiles]:
             left_out = [*left_out, (c, records[c.smiles]["reason"])]
-    skeletons = [connectivity(c.smiles) for c in kept]
+    skeletons = [connectivity(Chem.MolFromSmiles(c.smiles)) for c in kept]
     parts = np.array([split_of(skeleton) for skeleton in skeletons])
     keys = [hashlib.sha256(s.encode()).hexdigest()[:16] for s in skeletons]
     gaps = [records[c.smiles]["gap_ev"] for c in kept]

@@ -5,13 +5,7 @@ bond, each bond once. With `atom_order="canonical"` they are those of `smiles2gr
 that one molecule gives the same arrays whichever way it is written. Renumbering the atoms would not do: a
 chirality tag (clockwise, counterclockwise) refers to the order in which the neighbors stand. Atom-map
 numbers are not chemistry and are dropped before the canonical order is sought.
-
-RDKit's canonical SMILES is not unique where stereo centers of a ring depend on each other (spiro compounds,
-adamantanes): it can change when it is read and written again. Such a molecule is written until its SMILES
-stays the same, or the smallest is taken of SMILES that alternate. What remains depends on the spelling: a few
-symmetric rings have two SMILES that both stay the same, such as 1,2,3,4,5,6-hexachlorocyclohexane. Measured
-with seven or more spellings each: 3 of the 396 molecules with such centers among 162,881 of ZINC and PubChem
-with two stereo centers or more; 23 of 13,134 real ring systems with random stereo (76 before these rounds).
+The canonical order is that of `molslice.chem.canonical`.
 """
 
 from typing import Literal
@@ -19,7 +13,8 @@ from typing import Literal
 import numpy as np
 from rdkit import Chem
 
-from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
+from molslice.chem.canonical import canonical_unguarded
+from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, parse_unguarded, quiet_rdkit
 from molslice.chem.vocabulary import (
     ATOMIC_NUMBER,
     BOND_TYPE,
@@ -39,7 +34,6 @@ __all__ = ["ATOM_ORDERS", "HARD_MAX_ATOMS", "AtomOrder", "ChemError", "check_opt
 AtomOrder = Literal["canonical", "input"]
 ATOM_ORDERS: tuple[AtomOrder, ...] = ("canonical", "input")
 NEUTRAL = CHARGE[0]
-MAX_ROUNDS = 5  # two settle all molecules that settle at all
 
 
 def molecule_arrays(
@@ -64,11 +58,7 @@ def molecule_arrays(
         mol = parse_unguarded(smiles, max_atoms)
         if atom_order == "input":
             return _arrays(mol)
-        # an atom-map number, in SMILES or CXSMILES, takes a colon
-        if ":" in smiles and drop_atom_maps(mol):
-            # hydrogens and chirality that only the map numbers kept go when the SMILES is read again
-            mol = Chem.MolFromSmiles(Chem.MolToSmiles(mol)) or mol
-        return _canonical_arrays(mol)
+        return _arrays(*canonical_unguarded(mol, smiles))
 
 
 def check_options(max_atoms: int, atom_order: str) -> None:
@@ -81,39 +71,6 @@ def check_options(max_atoms: int, atom_order: str) -> None:
         raise MolsliceError(f"max_atoms must be between 1 and {HARD_MAX_ATOMS}, got {max_atoms}")
     if atom_order not in ATOM_ORDERS:
         raise MolsliceError(f"atom_order must be one of {', '.join(ATOM_ORDERS)}, got {atom_order!r}")
-
-
-def _canonical_arrays(mol: Chem.Mol) -> MoleculeArrays:
-    canonical = Chem.MolToSmiles(mol)
-    again = _read_back(canonical, mol)
-    if again is None:  # no such molecule is known; the atoms still stand in RDKit's order
-        order = mol.GetPropsAsDict(includePrivate=True, includeComputed=True)["_smilesAtomOutputOrder"]
-        return _arrays(Chem.RenumberAtoms(mol, list(order)))
-    if canonical.replace("@@", "@").count("@") > 1:  # the others, most molecules, need not pay for this
-        return _arrays(*_settle(again, canonical))
-    return _arrays(again, canonical)
-
-
-def _settle(mol: Chem.Mol, canonical: str) -> tuple[Chem.Mol, str]:
-    """Write and read a molecule until its SMILES stays the same; if SMILES alternate, take the smallest."""
-    seen = {canonical: mol}
-    for _ in range(MAX_ROUNDS):
-        canonical = Chem.MolToSmiles(mol)
-        if canonical in seen:
-            break
-        again = _read_back(canonical, mol)
-        if again is None:
-            break
-        seen[canonical] = mol = again
-    found = list(seen)
-    canonical = min(found[found.index(canonical) :]) if canonical in seen else found[-1]
-    return seen[canonical], canonical
-
-
-def _read_back(canonical: str, mol: Chem.Mol) -> Chem.Mol | None:
-    """The molecule of a SMILES that RDKit wrote for `mol`, None if RDKit cannot parse its own SMILES."""
-    again = Chem.MolFromSmiles(canonical)
-    return again if again is not None and again.GetNumAtoms() == mol.GetNumAtoms() else None
 
 
 def _arrays(mol: Chem.Mol, canonical: str | None = None) -> MoleculeArrays:

@@ -142,20 +142,6 @@ def test_same_molecule_twice_is_a_duplicate(script):
     assert [(row.source_id, why) for row, why in left_out] == [("2", "duplicate")]
 
 
-@pytest.mark.parametrize(
-    "forms",
-    [
-        ("CC(=O)CC(C)=O", "CC(O)=CC(C)=O"),
-        ("C[C@H](N)C(=O)O", "C[C@@H]([NH3+])C(=O)[O-]", "[2H]C([2H])([2H])C(N)C(O)=O"),
-        ("Oc1ccccn1", "O=c1cccc[nH]1"),
-        ("C/C=C/C", "C/C=C\\C"),
-    ],
-)
-def test_forms_of_one_molecule_share_their_connectivity(script, forms):
-    assert len({script.connectivity(form) for form in forms}) == 1
-    assert script.connectivity(forms[0]) != script.connectivity("CCCCCl")
-
-
 def test_reasons_without_a_label(script):
     import gap_label
 
