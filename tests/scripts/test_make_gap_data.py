@@ -32,6 +32,8 @@ def script():
     sys.path.insert(0, str(SCRIPT.parent))
     try:
         spec = importlib.util.spec_from_file_location("make_gap_data_under_test", SCRIPT)
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
@@ -105,7 +107,7 @@ def test_dead_worker_is_replaced(script, monkeypatch):
             if smiles == "CC":
                 self.worker.process.kill()
 
-    import gap_label
+    import gap_label  # pyright: ignore[reportMissingImports]
 
     real_worker = gap_label.Worker
     monkeypatch.setattr(gap_label, "Worker", Dying)
@@ -143,7 +145,7 @@ def test_same_molecule_twice_is_a_duplicate(script):
 
 
 def test_reasons_without_a_label(script):
-    import gap_label
+    import gap_label  # pyright: ignore[reportMissingImports]
 
     assert gap_label.label("C[Hg]C")["reason"] == "mmff_parameters_missing"
     # An entry of the NCI list as it stands there.
@@ -152,7 +154,7 @@ def test_reasons_without_a_label(script):
 
 def test_gap_of_known_molecules_is_ordered(script):
     """Longer conjugation, smaller gap; a saturated molecule has the largest."""
-    import gap_label
+    import gap_label  # pyright: ignore[reportMissingImports]
 
     ethane, ethene, butadiene, hexatriene = (
         gap_label.label(smiles)["gap_ev"] for smiles in ("CC", "C=C", "C=CC=C", "C=CC=CC=C")
