@@ -1,21 +1,21 @@
-"""A run as typed, frozen values: YAML and command-line overrides in, `RunConfig` out.
+"""Typed, frozen configurations: YAML and command-line overrides in, `RunConfig` out.
 
-An unknown key is an error that names the file, the path of the key and the near names; a wrong type is an
-error that names the path, the value and what was expected. What the values mean stands beside the fields.
+The error for an unknown key names the file, the key and similar names. The error for a wrong type names the
+key, the value and the expected type.
 
-Why the project's own conversion of types instead of pydantic 2.14 or jsonargparse 4.53, both tried on the
+The project converts types itself instead of using pydantic 2.14 or jsonargparse 4.53. Both were tried on the
 optimizer's section and on the options of the data set `csv`:
 
 - Strict pydantic refuses `1e-4`, which YAML 1.1 reads as text, a list for a tuple, and 32 for "32".
-  Lax pydantic accepts "8", 8.0 and `true` as a whole number. Each needs a validator around its annotation.
-- Its messages have neither the near names nor the options of a registry. An adapter with both took 38 lines
-  and replaced about 90 of this file (`_build` to `_say`), with two messages still wrong (a tuple that is too
-  short, the choices of a literal). The overrides and the short forms stay.
-- It adds 9.6 MB and 0.3 to 0.6 s of import, and models with validators would spread over every registry.
-- jsonargparse accepts "8" as a whole number and an infinite rate. It reports an unknown key without near
-  names and a wrong value in up to eight lines. It has no notion of `name` deciding about the other keys.
+  Lax pydantic accepts "8", 8.0 and `true` as integers. Each annotation needs a validator.
+- Its messages contain neither similar names nor the options of a registry. An adapter with both took 38 lines
+  and replaced about 90 lines, with two messages still wrong (a tuple that is too short, the choices of a
+  literal). The code for overrides and short forms is still needed.
+- It adds 9.6 MB and 0.4 to 0.7 s of import time, and every registry would need models with validators.
+- jsonargparse accepts "8" as an integer, and an infinite learning rate. It reports an unknown key without
+  similar names and a wrong value in up to eight lines. It does not support keys that depend on `name`.
 
-The schema for editors, docs/config.schema.json, comes from the same dataclasses and registries.
+docs/config.schema.json, the schema for editors, is generated from the same dataclasses and registries.
 """
 
 import dataclasses
@@ -37,14 +37,19 @@ from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 LENGTHS = ("max_steps", "max_epochs", "max_minutes")
-NAMED = ("attention", "data")  # sections whose `name` decides which other options there are
+NAMED = ("attention", "data")  # sections whose `name` determines the other options
 MAX_NODES = 100_000
-MAX_BYTES = 1_000_000  # of a configuration file
+MAX_BYTES = 1_000_000  # maximum size of a configuration file
 
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which data set, and its own options (the keyword-only parameters of its class)."""
+    """A data set and its options.
+
+    Attributes:
+        name: Name of the data set in the registry.
+        options: Its own options, the keyword-only parameters of its class.
+    """
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -52,12 +57,23 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig:
-    """AdamW and its schedule: a linear warm-up to `lr`, then down to `end_lr_fraction * lr` at the last step.
+    """AdamW and its learning rate schedule.
 
-    `constant` stays at `lr`; `inverse_sqrt` falls as lr sqrt(warm-up / step), whatever the last step
-    (Vaswani et al. 2017, section 5.3); both know no `end_lr_fraction`.
-    `warmup_steps` counts if given, else `warmup_fraction` of all steps. Norms, biases and embeddings
-    are not decayed. `gradient_clip` bounds the global norm; `ema_decay` None switches the average off.
+    Attributes:
+        lr: Learning rate at the end of the linear warm-up.
+        weight_decay: Decoupled weight decay of AdamW. Norms, biases and embeddings are not decayed.
+        betas: Decay rates of AdamW's first and second moments.
+        warmup_fraction: Length of the warm-up as a fraction of all steps; unused if `warmup_steps` is given.
+        warmup_steps: Length of the warm-up in steps.
+        schedule: Learning rate after the warm-up. `linear` and `cosine` decrease to `end_lr_fraction * lr`
+            at the end of the training, `constant` stays at `lr`, `inverse_sqrt` is
+            lr sqrt(warm-up steps / step) (Vaswani et al. 2017, section 5.3).
+        end_lr_fraction: Final learning rate divided by `lr`; unused by `constant` and `inverse_sqrt`.
+        gradient_clip: Maximum global norm of the gradient; None does not clip.
+        ema_decay: Decay of the moving average of the weights; None does not average.
+
+    Raises:
+        MolsliceError: A value is outside of its range.
     """
 
     lr: float = 1e-3
@@ -84,15 +100,33 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """How long and in which portions.
+    """Length of the training, batches, validations and loss.
 
-    Exactly one of `max_steps`, `max_epochs`, `max_minutes` says how long. Minutes are turned into steps by
-    measuring the speed before the first step; the run folder's configuration then holds that number of steps.
-    A batch holds at most `batch_size` rows (molecules, sequences) and `token_budget` padded tokens (of a
-    molecule its atoms and one graph token), over all devices; `accumulate` computes it in that many parts.
-    Validation is after every `valid_every_epochs` epochs, or `valid_every_steps` steps if given, and at the
-    end. A checkpoint for resuming is written at every validation and every `checkpoint_every_steps` steps.
-    Early stopping counts validations without a better value.
+    Exactly one of `max_steps`, `max_epochs` and `max_minutes` must be given.
+
+    Attributes:
+        max_steps: Length of the training in optimizer steps.
+        max_epochs: Length of the training in epochs.
+        max_minutes: Length of the training in minutes. It is converted to steps by measuring the speed before
+            the first step, and the run folder's configuration has that number of steps.
+        token_budget: Maximum number of padded tokens in a batch, over all devices. A molecule has one token
+            for each atom and one graph token.
+        batch_size: Maximum number of rows (molecules, sequences) in a batch, over all devices.
+        accumulate: Number of parts in which each device computes a batch, to save memory.
+        valid_every_epochs: Epochs between validations; unused if `valid_every_steps` is given. The last step
+            is always followed by a validation.
+        valid_every_steps: Steps between validations.
+        checkpoint_every_steps: Steps between checkpoints for resuming. None writes one at each validation
+            only.
+        early_stopping_patience: Number of validations without improvement after which training stops; None
+            disables early stopping.
+        compile: Whether to compile the encoder with `torch.compile`.
+        loss: Loss of regression. Classification uses cross-entropy.
+        label_smoothing: Label smoothing of the cross-entropy over several classes.
+        teacher: Run folder of the teacher, for the task `distillation`.
+
+    Raises:
+        MolsliceError: A value is outside of its range, or not exactly one length is given.
     """
 
     max_steps: int | None = None
@@ -106,9 +140,9 @@ class TrainingConfig:
     checkpoint_every_steps: int | None = None
     early_stopping_patience: int | None = None
     compile: bool = False
-    loss: Literal["mae", "mse", "huber"] = "mae"  # regression; classification takes cross-entropy
-    label_smoothing: float = 0.0  # one class of several
-    teacher: str | None = None  # the run folder that the task distillation learns from
+    loss: Literal["mae", "mse", "huber"] = "mae"
+    label_smoothing: float = 0.0
+    teacher: str | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in LENGTHS if getattr(self, name) is not None]
@@ -125,7 +159,19 @@ class TrainingConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
-    """Where a run computes. `num_threads` None leaves torch's own choice."""
+    """Hardware, processes and precision of a run.
+
+    Attributes:
+        accelerator: Accelerator of Lightning Fabric.
+        devices: Number of devices of each node.
+        num_nodes: Number of nodes.
+        strategy: Strategy of Lightning Fabric; `auto` is `ddp` with more than one device.
+        precision: float32, or mixed precision with bfloat16 or float16.
+        num_threads: Number of CPU threads of each process; None keeps PyTorch's default.
+
+    Raises:
+        MolsliceError: A number is outside of its range.
+    """
 
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
     devices: int = 1
@@ -144,7 +190,21 @@ class TrainerConfig:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """All that decides a run."""
+    """The complete configuration of a run.
+
+    Attributes:
+        data: The data set.
+        model: The model.
+        attention: The attention of the model.
+        task: Name of the task in the registry.
+        optimizer: The optimizer and its schedule.
+        training: Length of the training, batches, validations and loss.
+        trainer: Hardware, processes and precision.
+        seed: Seed of the initial weights, dropout, the order of rows and random augmentation.
+
+    Raises:
+        MolsliceError: The seed is negative.
+    """
 
     data: DataConfig
     model: ModelSpec
@@ -160,14 +220,17 @@ class RunConfig:
 
 
 def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
-    """Read a YAML file, then the overrides (`("optimizer.lr", "1e-3")`; values are read as YAML).
+    """Read a configuration from a YAML file and apply overrides.
 
-    An override of one length of training (`max_steps`, `max_epochs`, `max_minutes`) takes the place of the
-    file's; two of them are refused. Another `attention.name` or `data.name` starts without the options that
-    the file has for the former one.
+    Args:
+        path: The YAML file.
+        overrides: Pairs of a dotted key and a value in YAML, such as `("optimizer.lr", "1e-3")`. A length of
+            training (`max_steps`, `max_epochs`, `max_minutes`) replaces the one in the file. Another
+            `attention.name` or `data.name` removes the options in the file for the previous name.
 
     Raises:
-        MolsliceError: no such file, not YAML, unknown key, wrong type or value.
+        MolsliceError: The file does not exist or is not YAML, a key is unknown, or a value or its type is
+            invalid.
     """
     mapping = parse_yaml(_read_text(path), str(path))
     if not isinstance(mapping, dict) or not mapping:
@@ -180,10 +243,15 @@ def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> 
 def override_config(
     config: RunConfig, overrides: Sequence[tuple[str, str]], source: str = "settings"
 ) -> RunConfig:
-    """Another configuration with some settings changed, by the rules of `load_config`.
+    """Return a copy of a configuration with overrides applied.
+
+    Args:
+        config: The configuration.
+        overrides: As in `load_config`.
+        source: Start of the error message.
 
     Raises:
-        MolsliceError: unknown key, wrong type or value. `source` is the start of the message.
+        MolsliceError: A key is unknown, or a value or its type is invalid.
     """
     mapping = config_to_mapping(config)
     _override(mapping, overrides)
@@ -191,10 +259,14 @@ def override_config(
 
 
 def config_from_mapping(mapping: Mapping[str, Any], source: str = "configuration") -> RunConfig:
-    """The typed form of what a YAML file holds. `source` stands first in messages.
+    """Convert the content of a YAML file to a typed configuration.
+
+    Args:
+        mapping: The content of the file.
+        source: Start of the error message.
 
     Raises:
-        MolsliceError: unknown key, wrong type or value.
+        MolsliceError: A key is unknown or missing, or a value or its type is invalid.
     """
     try:
         return _build(RunConfig, mapping, "")
@@ -203,12 +275,12 @@ def config_from_mapping(mapping: Mapping[str, Any], source: str = "configuration
 
 
 def config_to_mapping(config: RunConfig) -> dict[str, Any]:
-    """Plain values, every field written out; `config_from_mapping` gives an equal configuration back."""
+    """Convert a configuration to plain values with every field. `config_from_mapping` is the inverse."""
     return _plain(config)
 
 
 def config_to_yaml(config: RunConfig) -> str:
-    """The complete configuration as YAML; it loads back equal."""
+    """Convert a configuration to YAML with every field. Loading the YAML gives an equal configuration."""
     return yaml.safe_dump(config_to_mapping(config), sort_keys=False)
 
 
@@ -234,9 +306,9 @@ def _read_text(path: str | Path) -> str:
 
 
 def _override(mapping: dict[str, Any], overrides: Sequence[tuple[str, str]]) -> None:
-    """Change `mapping`, which is what a file holds, by dotted settings."""
+    """Apply dotted settings to `mapping`, the content of a file."""
     given = [(key.replace("-", "_"), parse_yaml(value, f"--{key}")) for key, value in overrides]
-    # names first, whatever the order: another name removes the options of the file, not those given here
+    # names first: another name removes the options in the file, but not those in the overrides
     naming = {*NAMED, *(f"{section}.name" for section in NAMED)}
     given.sort(key=lambda item: not (item[0] in naming and isinstance(item[1], str)))
     lengths = [f"training.{name}" for name in LENGTHS]
@@ -254,7 +326,7 @@ def _set(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
     section = mapping
     for name in path:
         inner = section.get(name)
-        section[name] = dict(inner) if isinstance(inner, dict) else {}  # an alias may share it: copy
+        section[name] = dict(inner) if isinstance(inner, dict) else {}  # a YAML alias may share it
         section = section[name]
     if len(path) == 1 and path[0] in NAMED and last == "name" and section.get("name") != value:
         section.clear()
@@ -262,7 +334,7 @@ def _set(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
 
 
 def _build(cls: type, mapping: Any, path: str) -> Any:  # noqa: ANN401
-    """One dataclass from a mapping; `path` is the dotted way to it, empty at the top."""
+    """Build a dataclass from a mapping. `path` is its dotted key, empty at the top level."""
     if cls is ModelSpec:
         given = mapping if isinstance(mapping, Mapping) else {}
         cls = _find_spec(given.get("name", DEFAULT_MODEL), f"{path}.name")
@@ -296,7 +368,7 @@ def _find_spec(name: Any, where: str) -> type[ModelSpec]:  # noqa: ANN401
 
 
 def _gather_options(cls: type, mapping: dict[str, Any], path: str) -> dict[str, Any]:
-    """`{name, option: value}` as a file has it to `{name, options: {...}}`, the option names checked."""
+    """Convert `{name, option: value}` of a file to `{name, options: {...}}` and check the option names."""
     registry = DATASETS if cls is DataConfig else ATTENTIONS
     name = mapping.get("name")
     if not isinstance(name, str):

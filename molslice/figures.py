@@ -1,6 +1,6 @@
-"""What all figures share: picture files, the colors of attentions, labels that do not overlap.
+"""Functions for all figures: image files, colors of attentions, labels that do not overlap.
 
-Imports matplotlib and nothing of molslice, so that every layer can use it.
+Imports matplotlib but no other module of molslice, so that every layer can use it.
 """
 
 import io
@@ -29,14 +29,14 @@ __all__ = [
 DPI = 150
 CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
 
-# The attentions of the mission in colors that color-blind readers tell apart; all others are gray.
+# Colors of the four main attentions, distinguishable for color-blind readers; all others are gray.
 COLORS = {"softmax": "#0072b2", "slice_sort": "#d55e00", "flow": "#009e73", "singular": "#b0479a"}
 OTHERS = "#8c8c8c"
 
-# Where a label is tried, nearest first: points between the mark and the label, and directions in degrees.
+# Candidate positions of a label, nearest first: the gap to its mark in points, and the direction in degrees.
 GAPS = (1.5, 4.0, 7.0, 11.0, 15.0, 20.0, 26.0, 33.0, 41.0, 50.0, 62.0, 76.0, 92.0, 120.0)
 DIRECTIONS = (0, 180, 90, 270, 45, 315, 135, 225, 20, 340, 160, 200, 70, 290, 110, 250)
-LEADER_FROM = 6.0  # points; a label further away gets a line to its mark
+LEADER_FROM = 6.0  # points; a label with a larger gap gets a line to its mark
 PADDING = 1.0  # points around a label
 
 
@@ -48,10 +48,10 @@ class Point:
     """A mark with its label.
 
     Attributes:
-        x: Place in data coordinates.
-        y: Place in data coordinates.
-        label: The text.
-        color: Color of the text.
+        x: Position in data coordinates.
+        y: Position in data coordinates.
+        label: Text of the label.
+        color: Color of the label.
         radius: Radius of the mark in points.
         spread: Half the length of a vertical error bar in data coordinates.
     """
@@ -65,17 +65,31 @@ class Point:
 
 
 def is_highlighted(entry: str) -> bool:
-    """Return whether an entry, a name with options behind colons, is drawn in color."""
+    """Return whether an entry has a color of its own.
+
+    Args:
+        entry: Name of an attention, with options after colons.
+    """
     return entry.split(":")[0] in COLORS
 
 
 def color_of(entry: str) -> str:
-    """Return the color of an entry, a name with options behind colons."""
+    """Return the color of an entry, gray for most attentions.
+
+    Args:
+        entry: Name of an attention, with options after colons.
+    """
     return COLORS.get(entry.split(":")[0], OTHERS)
 
 
 def set_log_scale(axes: Axes, axis: str, values: Sequence[float]) -> None:
-    """Make an axis of positive values logarithmic, with plain numbers at its ticks."""
+    """Make an axis logarithmic, with plain numbers at its ticks, if all values are positive.
+
+    Args:
+        axes: The axes to change.
+        axis: `x` or `y`.
+        values: The values to be drawn on the axis, in data coordinates.
+    """
     if not values or min(values) <= 0:
         return
     scaled = axes.xaxis if axis == "x" else axes.yaxis
@@ -89,22 +103,22 @@ def set_log_scale(axes: Axes, axis: str, values: Sequence[float]) -> None:
 
 
 def place_labels(axes: Axes, points: Sequence[Point], fontsize: float) -> None:
-    """Write the label of each point beside it, so that no label covers another one or a mark.
+    """Write the label of each point beside it without covering another label or a mark.
 
-    The first free place is taken, nearest first and in the order of the points, so the same points always
-    give the same picture. A label that is not next to its mark gets a line to it. Where nothing is free, a
-    label covers marks, then other labels. The scales and the size of the axes have to be final.
+    Labels are placed in the order of the points, each at the nearest free position, so the same points always
+    give the same picture. A label that is not next to its mark gets a line to it. If no position is free, a
+    label covers marks rather than other labels. The scales and the size of the axes must be final.
 
     Args:
-        axes: Where the marks are drawn already.
-        points: The marks; the first ones get the best places.
-        fontsize: Height of the letters in points.
+        axes: The axes, with the marks already drawn.
+        points: The marks; the first ones get the best positions.
+        fontsize: Font size in points.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    scale = figure.dpi / 72.0  # pixels of a point
+    scale = figure.dpi / 72.0  # pixels per point
     for limits in (axes.get_xlim, axes.get_ylim):
-        limits()  # decides the limits, if nothing has yet
+        limits()  # computes the limits if they are not set yet
     centers = [_pixels(axes, point.x, point.y) for point in points]
     marks = [
         _box(x, y, 2 * scale * point.radius, 2 * scale * point.radius)
@@ -137,7 +151,7 @@ def place_labels(axes: Axes, points: Sequence[Point], fontsize: float) -> None:
 
 
 def _pixels(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """Return a place in data coordinates in pixels."""
+    """Convert a position from data coordinates to pixels."""
     across, up = axes.transData.transform((x, y))
     return float(across), float(up)
 
@@ -153,13 +167,13 @@ def _error_bar(axes: Axes, point: Point, scale: float) -> Bbox | None:
 def _candidates(
     center: tuple[float, float], width: float, height: float, radius: float, scale: float
 ) -> list[tuple[float, Bbox]]:
-    """Return the distance from the mark and the box of every place to try."""
+    """Return the gap in points and the box in pixels of every candidate position."""
     found = []
     for gap in GAPS:
         for degrees in DIRECTIONS:
             across, up = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
             away = (radius + gap) * scale
-            # The nearest edge or corner of the box is that far away, whichever direction it is in.
+            # the distance from the mark to the nearest edge or corner of the box is `away` in all directions
             x = center[0] + across * away + _side(across) * width / 2
             y = center[1] + up * away + _side(up) * height / 2
             found.append((gap, _box(x, y, width, height)))
@@ -179,14 +193,14 @@ def _middle(box: Bbox) -> tuple[float, float]:
 
 
 def _nearest(box: Bbox, place: tuple[float, float]) -> tuple[float, float]:
-    """Return the point of a box that is nearest to a place."""
+    """Return the point of a box that is nearest to a position."""
     return (min(max(place[0], box.x0), box.x1), min(max(place[1], box.y0), box.y1))
 
 
 def _cost(
     box: Bbox, leader: Line | None, frame: Bbox, marks: list[Bbox], taken: list[Bbox], leaders: list[Line]
 ) -> float:
-    """Return 0 for a free place; labels outside the axes or on labels cost more than labels on marks."""
+    """Return 0 for a free position. Leaving the axes or covering labels costs more than covering marks."""
     inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
     cost = 0.0 if inside else 1e4
     cost += 1e3 * sum(box.overlaps(other) for other in taken)
@@ -195,7 +209,7 @@ def _cost(
     if leader is not None:
         cost += 100.0 * sum(_crosses(leader, other) for other in taken)
         cost += 1.0 * sum(_cut(leader, line) for line in leaders)
-        cost += 1.0 * max(0, sum(_crosses(leader, mark) for mark in marks) - 1)  # it begins at its own mark
+        cost += 1.0 * max(0, sum(_crosses(leader, mark) for mark in marks) - 1)  # it starts at its mark
     return cost
 
 
@@ -258,7 +272,15 @@ def _write(
 
 
 def to_picture(figure: Figure, suffix: str) -> bytes:
-    """Return the figure as PNG or SVG; the same figure gives the same bytes."""
+    """Encode a figure as an image file; the same figure gives the same bytes.
+
+    Args:
+        figure: The figure.
+        suffix: `png` or `svg`.
+
+    Returns:
+        The content of the file.
+    """
     canvas = CANVASES[suffix](figure)
     stream = io.BytesIO()
     metadata = {"Date": None} if suffix == "svg" else {"Software": None}

@@ -1,7 +1,7 @@
-"""The run folder: the names of its files, and the trained model in it.
+"""The run folder: the names of its files, and reading and writing its trained model.
 
-`model.safetensors` holds the weights and, as text in its metadata, the targets and the configuration, which
-is all that is needed to use the model. Nothing in the file can run code.
+`model.safetensors` holds all that is needed to use the model: the weights and, as text in its metadata, the
+targets and the configuration. Nothing in the file can run code.
 """
 
 import json
@@ -45,8 +45,8 @@ SUMMARY_KINDS: dict[str, Any] = {
     **dict.fromkeys(("epochs", "seconds", "rows_per_second"), int | float),
 }
 FORMAT = "molslice-1"
-UNQUESTIONED = 1 << 20  # smaller sizes are not compared with the weights
-LARGEST_BUFFERS = 1 << 31  # limit of a model's buffers in bytes
+UNQUESTIONED = 1 << 20  # smaller sizes are accepted without a comparison with the weights
+LARGEST_BUFFERS = 1 << 31  # bytes of all buffers of a model
 UNFIT = (  # errors of building a model from a forged description
     ArithmeticError,
     AssertionError,
@@ -69,7 +69,7 @@ class LoadedRun:
         targets: The description of its targets.
         data: The description of its data.
         summary: The content of `summary.json`; None if the run is not finished.
-        metadata: Other metadata of the weights; see `Dataset.metadata`.
+        metadata: Other metadata saved with the weights; see `Dataset.metadata`.
     """
 
     model: nn.Module
@@ -115,7 +115,10 @@ def write_model(
 
 
 def read_run(path: str | Path) -> LoadedRun:
-    """Read the trained model of a run folder or of its `model.safetensors`.
+    """Read the trained model of a run folder.
+
+    Args:
+        path: The run folder, or its `model.safetensors`.
 
     Raises:
         MolsliceError: The path is not a run folder, or a file in it is damaged or does not fit.
@@ -161,7 +164,7 @@ def _build(about: dict[str, Any], state: dict[str, Tensor], file: Path) -> Loade
 def float32_defaults() -> Iterator[None]:
     """Make new tensors in float32 on the CPU; restore the caller's defaults afterwards.
 
-    A default that is already as needed is not set again, because the default dtype is shared by all threads.
+    A default that already has the right value is not set, because the default dtype is shared by all threads.
     """
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(mode=False))  # new tensors may be differentiated later
@@ -233,11 +236,11 @@ def _check_outputs(targets: TargetInfo, data: DataSpec, file: Path) -> None:
 
 
 def _check_sizes(config: RunConfig, data: DataSpec, state: Mapping[str, Tensor], file: Path) -> None:
-    """Refuse sizes that the weights cannot have, before a loop or an allocation of that size."""
+    """Refuse sizes that do not fit the weights, before a loop or an allocation of that size."""
     sections = config_to_mapping(config)
     depths = sections["model"].get("depths") or [sections["model"].get("num_layers") or 0]
     if sum(depths) > len(state):
-        raise MolsliceError(f"{file} asks for {sum(depths)} layers and holds {len(state)} tensors")
+        raise MolsliceError(f"{file} describes {sum(depths)} layers but holds {len(state)} tensors")
     largest = max(UNQUESTIONED, *(size for tensor in state.values() for size in tensor.shape))
     described = {name: sections[name] for name in ("model", "attention")} | {"data": asdict(data)}
     for key, number in _whole_numbers(described, ""):
@@ -267,7 +270,7 @@ def _skeleton(config: RunConfig, data: DataSpec, file: Path) -> nn.Module | None
         raise
     size = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
     if size > LARGEST_BUFFERS:
-        raise MolsliceError(f"{file} asks for tables of {size} bytes, more than {LARGEST_BUFFERS}")
+        raise MolsliceError(f"{file} needs buffers of {size} bytes, more than {LARGEST_BUFFERS}")
     return model
 
 
@@ -310,6 +313,9 @@ def _check_finite(state: Mapping[str, Tensor], file: Path) -> None:
 
 def read_summary(run: Path) -> dict[str, Any]:
     """Read `summary.json` of a finished run. Missing values are not checked here.
+
+    Args:
+        run: The run folder.
 
     Raises:
         MolsliceError: The file cannot be read, or a value has a wrong type.

@@ -221,7 +221,7 @@ def test_tables_beside_the_weights_are_bounded(tmp_path):
     )
     read_run(tmp_path)
     forge(tmp_path, put("config.model.max_tokens", 1 << 20))
-    with pytest.raises(MolsliceError, match="asks for tables of"):
+    with pytest.raises(MolsliceError, match="needs buffers of"):
         read_run(tmp_path)
 
 
