@@ -1,12 +1,21 @@
-"""Generic input and output: files of any kind, without knowledge of what their contents mean.
+"""Generic input and output, shared by molecules, images, texts and runs.
 
-`atomic.py` writes a file or a folder whole or not at all, `owner.py` identifies the process that wrote it,
-`lock.py` keeps a folder to one process, `processes.py` starts processes that end with their parent.
-`parsing.py` (YAML and JSON, bounded), `lines.py` (text and gzip), `tables.py` (CSV, TSV),
-`parquet.py`, `records.py` (columns of a table of any format), `cache.py` (cache folders, checksums) and
-`hub.py` (downloads from the Hugging Face Hub).
-May import: `molslice.registry`, `molslice.types`, numpy, pandas, PyYAML; inside a function what only one
-format needs.
-To add a format: a file of its own, and its suffix in `records.py`.
-Why a folder: reading, writing and caching are the same for molecules, images and texts.
+Modules:
+    atomic: Write a file or a folder completely or not at all.
+    owner: Identify the process that wrote a file.
+    lock: Reserve a folder for one process.
+    processes: Worker processes and programs that end with their parent.
+    parsing: YAML and JSON with limits on size and depth.
+    lines: Text and bytes by line, plain or gzip.
+    tables: CSV and TSV.
+    parquet: Parquet.
+    records: Columns of a table in any of these formats.
+    cache: Cache folders and checksums.
+    hub: Downloads from the Hugging Face Hub.
+    pillow: Import of Pillow.
+
+Imports: `molslice.registry`, `molslice.types`, numpy, pandas, PyYAML. A library for one format only is
+imported inside a function.
+
+To add a format, write a module for it and add its suffix to `records.py`.
 """

@@ -1,8 +1,9 @@
-"""Write a file or a folder whole or not at all.
+"""Write a file or a folder completely or not at all.
 
-Everything is written under a partial name beside the final one, synced to the disk, and renamed. A failure or
-an interrupt removes the partial file; what a killed process left is removed by the next writer in the folder.
-The partial name holds the process that writes, so that a running process never loses its file.
+The content is written under a partial name beside the final one, synced to the disk, and renamed. A failure
+or an interrupt removes the partial file. Partial files of killed processes are removed by the next writer in
+the folder. The partial name contains the ID of the writing process, so that no running process loses its
+file.
 """
 
 import contextlib
@@ -30,14 +31,19 @@ __all__ = [
 ]
 
 SUFFIX = ".partial"
-FOREIGN_SECONDS = 24 * 3600  # partial files of other machines are removed after a day without a change
-LONGEST_NAME = 180  # bytes of a name that leave space for the owner; file systems allow 255
+FOREIGN_SECONDS = 24 * 3600  # after this time without a change, partial files of other machines are removed
+LONGEST_NAME = 180  # bytes of a file name without the owner; file systems allow 255 with it
 
 _numbers = itertools.count()
 
 
 class UnwritableError(OSError, MolsliceError):  # in this order OSError reads the arguments
-    """A file or folder that cannot be written; `filename` is its final path, `errno` the reason."""
+    """Error for a file or folder that cannot be written.
+
+    Attributes:
+        filename: The final path.
+        errno: The reason.
+    """
 
     def __str__(self) -> str:
         return f"cannot write {self.filename}: {self.strerror}"
@@ -45,15 +51,15 @@ class UnwritableError(OSError, MolsliceError):  # in this order OSError reads th
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a partial path to write a file to; leaving the block without an error gives it its final name.
+    """Yield a partial path for a file; leaving the block without an error renames the file.
 
-    For libraries that take a path. Where a stream will do, `atomic_file` is simpler.
+    Use it for libraries that take a path. `atomic_file` is simpler for those that take a stream.
 
     Args:
-        path: the final path. A symbolic link is followed and stays.
+        path: The final path. A symbolic link is followed and kept.
 
     Raises:
-        UnwritableError: the file cannot be written; what stood under the final name is unchanged.
+        UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
     """
     final = Path(os.path.realpath(path))
     remove_stale(final.parent)
@@ -72,23 +78,27 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Yield a binary stream; leaving the block without an error puts the file under its final name.
+    """Yield a binary stream to a partial file; leaving the block without an error renames the file.
 
     Args:
-        path: the final path. A symbolic link is followed and stays.
+        path: The final path. A symbolic link is followed and kept.
 
     Raises:
-        UnwritableError: the file cannot be written; what stood under the final name is unchanged.
+        UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
     """
     with atomic_path(path) as partial, partial.open("wb") as stream:
         yield stream
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write the whole content of a file, text as UTF-8.
+    """Write a file atomically.
+
+    Args:
+        path: The final path. A symbolic link is followed and kept.
+        content: The content; text is encoded as UTF-8.
 
     Raises:
-        UnwritableError: the file cannot be written; what stood under the final name is unchanged.
+        UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
     """
     with atomic_file(path) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
@@ -96,19 +106,19 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
-    """Yield an empty partial folder; leaving the block without an error gives it its final name.
+    """Yield an empty partial folder; leaving the block without an error renames the folder.
 
     Args:
-        path: the final path; its parents are created.
-        replace: remove a folder that already has the final name. By default only an empty one is replaced.
+        path: The final path. Its parents are created.
+        replace: Whether to replace an earlier folder with the final name. An empty one is always replaced.
 
     Raises:
-        UnwritableError: the folder cannot be written, or (`EEXIST`) the final name is taken.
+        UnwritableError: The folder cannot be written, or the final name is taken (`EEXIST`).
     """
     final = Path(os.path.realpath(path))
     partial = _partial(final)
     try:
-        with contextlib.suppress(FileExistsError):  # a file stands there: what follows says so
+        with contextlib.suppress(FileExistsError):  # a parent is a file: `mkdir` below reports it
             final.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(final.parent)
         partial.mkdir()
@@ -128,8 +138,8 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove the partial files and folders that processes left in `folder` which do not run any more."""
-    with contextlib.suppress(OSError):  # no such folder, or one that cannot be listed
+    """Remove the partial files and folders of ended processes from a folder."""
+    with contextlib.suppress(OSError):  # the folder is missing or cannot be listed
         for entry in os.scandir(folder):
             if entry.name.startswith(".") and entry.name.endswith(SUFFIX):
                 with contextlib.suppress(OSError):  # another process may be removing it
@@ -156,10 +166,10 @@ def _partial(final: Path) -> Path:
 
 
 def _named(error: OSError, partial: Path, path: str | os.PathLike[str]) -> OSError:
-    """The error with the path that the user knows; an error of another file stays as it is."""
+    """Replace the partial path in an error by the final path. An error about another file is unchanged."""
     if isinstance(error, UnwritableError):
         return error
-    if isinstance(error.filename, str):  # a write that fails names no file
+    if isinstance(error.filename, str):  # errors of a write have no file name
         named = Path(error.filename)
         if partial not in (named, *named.parents) and named not in partial.parents:
             return error
@@ -167,7 +177,7 @@ def _named(error: OSError, partial: Path, path: str | os.PathLike[str]) -> OSErr
 
 
 def _move_aside(final: Path) -> None:
-    """Remove a folder in one step, so that no reader finds half of it."""
+    """Rename a folder before its removal, so that no reader finds it incomplete."""
     if not final.exists():
         return
     aside = _partial(final)
@@ -193,6 +203,6 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, where the file system can sync a folder; the file itself is on the disk."""
+    """Sync a rename to the disk if the file system supports it. The file itself is already synced."""
     with contextlib.suppress(OSError):
         _sync(folder)

@@ -1,4 +1,4 @@
-"""Cache folders, checksums of files, and messages for a disk that fails."""
+"""Cache folders, checksums of files, and the message for a full or broken disk."""
 
 import contextlib
 import errno
@@ -9,26 +9,31 @@ from pathlib import Path
 
 from molslice.types import MolsliceError
 
-FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # other errors: a place not to be written
+FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # others: the folder is not writable
 
 
 def failing_disk(error: OSError) -> str:
-    """Create the message for a disk that is full or fails."""
+    """Create the message for an error of a full or broken disk, one of `FAILING`."""
     return (
-        f"{error.filename or 'the cache'}: {error.strerror or error}; nothing is left there. Another place "
-        "can be given by the option cache_dir or the environment variable MOLSLICE_CACHE"
+        f"cannot write {error.filename or 'the cache'}: {error.strerror or error}; no partial file is left. "
+        "Choose another folder with the option cache_dir or the environment variable MOLSLICE_CACHE"
     )
 
 
 def cache_folders(cache_dir: str | os.PathLike[str] | None, beside: Path | None = None) -> list[Path]:
-    """List the folders for prepared data: `cache_dir` if given, otherwise `beside`, then the user's cache."""
+    """List the folders to try for prepared data, in order.
+
+    Args:
+        cache_dir: The only folder, if given.
+        beside: The first folder otherwise, usually the one of the original data. The user's cache follows.
+    """
     if cache_dir is not None:
         return [Path(cache_dir)]
     folders = [] if beside is None else [beside]
     asked = os.environ.get("MOLSLICE_CACHE")
     if asked:
         return [*folders, Path(asked)]
-    # an account may have no home
+    # an account may have no home folder
     with contextlib.suppress(RuntimeError):
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         folders.append(Path(base) / "molslice")
@@ -36,10 +41,10 @@ def cache_folders(cache_dir: str | os.PathLike[str] | None, beside: Path | None 
 
 
 def file_checksum(path: Path) -> str:
-    """Compute the SHA-256 of a file.
+    """Compute the SHA-256 of a file in hexadecimal.
 
     Raises:
-        MolsliceError: the file cannot be read.
+        MolsliceError: The file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -51,7 +56,12 @@ def file_checksum(path: Path) -> str:
 
 
 def files_identity(paths: Sequence[Path], root: Path) -> str:
-    """Compute a checksum of the paths, sizes and modification times of files, without reading them."""
+    """Compute a checksum of the paths, sizes and modification times of files without reading them.
+
+    Args:
+        paths: The files, all in `root`.
+        root: The folder of the files.
+    """
     total = hashlib.sha256(f"{root.resolve()}\n".encode())  # unpacked archives may share names and times
     for path in paths:
         state = path.stat()

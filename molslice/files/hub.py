@@ -13,14 +13,20 @@ from molslice.types import MolsliceError
 
 __all__ = ["claim_folder", "download_folder", "hub_errors", "import_datasets", "keep_file", "load_hub"]
 
-SOURCE = "SOURCE.json"  # record next to downloaded files: `hub`, `subset` and others
+SOURCE = "SOURCE.json"  # record beside the downloaded files with `hub`, `subset` and others
 
 
 def download_folder(options: Mapping[str, Any]) -> Path:
-    """Create the folder `root` of a data set's options if it is missing, and return it.
+    """Create the folder for the files of a data set if it is missing.
+
+    Args:
+        options: The options of the data set; `root` is the folder.
+
+    Returns:
+        The folder.
 
     Raises:
-        MolsliceError: missing option, or a folder that cannot be created.
+        MolsliceError: The option `root` is missing, or the folder cannot be created.
     """
     if "root" not in options:
         raise MolsliceError("a download needs data.root, the folder for the files")
@@ -33,9 +39,12 @@ def download_folder(options: Mapping[str, Any]) -> Path:
 
 
 def claim_folder(root: Path, source: Mapping[str, Any], *, fetched: bool = False) -> Mapping[str, Any]:
-    """Read the record of the data downloaded into `root`; empty if there is none.
+    """Read the record of the data downloaded into a folder; empty without a record.
 
-    With `fetched`, the record is written unless it exists.
+    Args:
+        root: The folder.
+        source: The source to download from: `hub`, `subset` if the data set has subsets, and others.
+        fetched: Whether to write `source` as the record if there is none.
 
     Raises:
         MolsliceError: `root` holds data of another source, or the record cannot be read.
@@ -56,10 +65,18 @@ def claim_folder(root: Path, source: Mapping[str, Any], *, fetched: bool = False
 
 
 def load_hub(name: str, splits: Sequence[str], subset: str | None = None) -> dict[str, Any]:
-    """Download splits of a data set of the Hub, or of its `subset`, as tables of the library `datasets`.
+    """Download splits of a data set of the Hub.
+
+    Args:
+        name: The data set, such as `stanfordnlp/imdb`.
+        splits: The splits.
+        subset: The subset, for a data set with several.
+
+    Returns:
+        A table of the library `datasets` for each split.
 
     Raises:
-        MolsliceError: the library is not installed, or an error of the library or the network.
+        MolsliceError: The library is not installed, or the library or the network failed.
     """
     datasets = import_datasets(name)
     which = (name,) if subset is None else (name, subset)
@@ -68,10 +85,13 @@ def load_hub(name: str, splits: Sequence[str], subset: str | None = None) -> dic
 
 
 def import_datasets(name: str) -> ModuleType:
-    """Import the library `datasets` to download `name`.
+    """Import the library `datasets`.
+
+    Args:
+        name: The data set to download, for the message.
 
     Raises:
-        MolsliceError: the library is not installed.
+        MolsliceError: The library is not installed.
     """
     try:
         return importlib.import_module("datasets")
@@ -84,7 +104,14 @@ def import_datasets(name: str) -> ModuleType:
 
 @contextmanager
 def hub_errors(name: str) -> Iterator[None]:
-    """Convert errors of the library and the network to a MolsliceError that names `name`."""
+    """Convert errors of the library and the network.
+
+    Args:
+        name: The data set to download, for the message.
+
+    Raises:
+        MolsliceError: The block raised another error.
+    """
     try:
         yield
     except MolsliceError:
@@ -95,10 +122,14 @@ def hub_errors(name: str) -> Iterator[None]:
 
 
 def keep_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` create a file under a temporary name, and rename it when it is complete.
+    """Write a file under a temporary name and rename it when it is complete.
+
+    Args:
+        path: The final path.
+        write: Writes the file to the path that it is called with.
 
     Raises:
-        MolsliceError: the file cannot be written.
+        MolsliceError: The file cannot be written.
     """
     with atomic_path(path) as part:
         write(part)

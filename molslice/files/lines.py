@@ -12,23 +12,23 @@ from molslice.types import MolsliceError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-LONGEST = 2**28  # bytes of a line: a file of another format may have no line end at all
-READ_FAULTS = (OSError, EOFError, zlib.error)  # of a file that may be compressed; BadGzipFile is an OSError
+LONGEST = 2**28  # maximum bytes of a line; a file of another format may have no line end
+READ_FAULTS = (OSError, EOFError, zlib.error)  # errors of reading plain and gzip files
 
 Unpacked = io.BufferedReader | gzip.GzipFile
 
 
 def find_any(folder: Path, *names: str) -> Path | None:
-    """Find the first of these files in a folder, plain or as `name.gz`; None if there is none."""
+    """Find the first of several files that exists in a folder, as `name` or `name.gz`."""
     paths = (folder / file for name in names for file in (name, f"{name}.gz"))
     return next((path for path in paths if path.is_file()), None)
 
 
 def find_file(root: Path, name: str) -> Path:
-    """Find the file `name` in a folder, plain or as `name.gz`.
+    """Find a file in a folder, as `name` or `name.gz`.
 
     Raises:
-        MolsliceError: missing folder or file.
+        MolsliceError: The folder or the file does not exist.
     """
     if not root.is_dir():
         raise MolsliceError(f"no such folder: {root}")
@@ -39,10 +39,13 @@ def find_file(root: Path, name: str) -> Path:
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    r"""The lines of a text file, without their ends (\n or \r\n) and without a byte order mark.
+    r"""Yield the lines of a text file, plain or gzip.
+
+    Line ends (\n or \r\n) and a byte order mark are removed.
 
     Raises:
-        MolsliceError: no such file, damaged, or a line that is not of this encoding; names file and line.
+        MolsliceError: The file does not exist or is damaged, or a line has another encoding. The message
+            names the file and the line.
     """
     for number, line in enumerate(read_byte_lines(path), start=1):
         try:
@@ -54,10 +57,12 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def read_byte_lines(path: Path) -> Iterator[bytes]:
-    r"""The lines of a file as bytes, without their ends (\n or \r\n) and without a byte order mark.
+    r"""Yield the lines of a file, plain or gzip, as bytes.
+
+    Line ends (\n or \r\n) and a byte order mark are removed.
 
     Raises:
-        MolsliceError: no such file, damaged, or a line of more than `LONGEST` bytes.
+        MolsliceError: The file does not exist or is damaged, or a line has more than `LONGEST` bytes.
     """
     with open_unpacked(path) as (_, file):
         number = 0
@@ -65,8 +70,8 @@ def read_byte_lines(path: Path) -> Iterator[bytes]:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), start=1):
                 if len(line) > LONGEST:
                     raise MolsliceError(
-                        f"cannot read {path}: line {number} has more than {LONGEST:,} bytes; perhaps this is "
-                        "no text file"
+                        f"cannot read {path}: line {number} has more than {LONGEST:,} bytes; the file "
+                        "may not be a text file"
                     )
                 if number == 1:
                     line = line.removeprefix(BYTE_ORDER_MARK)
@@ -77,12 +82,15 @@ def read_byte_lines(path: Path) -> Iterator[bytes]:
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[tuple[IO[bytes], Unpacked]]:
-    """A file, and its contents, unpacked where it begins as gzip does, whatever its name.
+    """Open a file and decompress it if its first bytes are those of gzip, whatever its name.
 
-    Reading the contents may raise any of `READ_FAULTS`; `read_fault` puts them into words.
+    Reading the contents may raise any of `READ_FAULTS`; `read_fault` describes them.
+
+    Yields:
+        The file as it is on the disk, for progress bars, and its contents.
 
     Raises:
-        MolsliceError: the file is missing or cannot be read.
+        MolsliceError: The file does not exist or cannot be read.
     """
     try:
         packed = path.open("rb")
@@ -99,12 +107,18 @@ def open_unpacked(path: Path) -> Iterator[tuple[IO[bytes], Unpacked]]:
 
 
 def read_error(path: Path, number: int, reason: str) -> MolsliceError:
-    """Create the error for a file that cannot be read after line `number`."""
+    """Create the error for a file that cannot be read.
+
+    Args:
+        path: The file.
+        number: Number of lines read before the error.
+        reason: The reason, as given by `read_fault`.
+    """
     return MolsliceError(f"cannot read {path}, {f'after line {number}' if number else 'line 1'}: {reason}")
 
 
 def read_fault(error: Exception) -> str:
-    """Describe why a file cannot be read."""
+    """Describe one of `READ_FAULTS`."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"damaged gzip: {error}"

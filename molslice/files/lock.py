@@ -1,7 +1,7 @@
-"""Keep a folder to one process at a time.
+"""Reserve a folder for one process at a time.
 
-The lock is a file in the folder that holds its process. The system releases it when that process ends, by
-whatever signal, so that a dead process never blocks the folder.
+The lock is a file in the folder that contains the ID of its process. The operating system releases the lock
+when the process ends, also after a kill, so that an ended process never blocks the folder.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder, which must exist, until the block ends.
 
     Raises:
-        MolsliceError: another process holds it; the message names that process.
-        UnwritableError: the folder cannot be written.
+        MolsliceError: Another process holds the lock. The message names that process.
+        UnwritableError: The folder cannot be written.
     """
     path = folder / LOCK
     descriptor = _acquire(path)
@@ -45,7 +45,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()  # before it is released: whoever waits for this file notices that it is gone
+            path.unlink()  # before the release, so that a waiting process notices the removal
         os.close(descriptor)
 
 
@@ -63,7 +63,7 @@ def _acquire(path: Path) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # its holder has removed it in the meantime
+        os.close(descriptor)  # the holder has removed the file in the meantime
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -73,7 +73,7 @@ def _lock(descriptor: int, path: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        except OSError as error:  # another reason: a file system without locks
+        except OSError as error:  # other errors mean a file system without locks
             taken = error.errno in TAKEN
     owner = Owner.parse(holder[0]) if holder else None
     if taken or (owner is not None and owner.is_local and not owner.has_ended):

@@ -1,6 +1,6 @@
-"""Identify the process that wrote a file, and tell later whether it still runs.
+"""Identify the process that wrote a file, and check later whether it is still running.
 
-A process ID alone is not enough: it is reused after the process has ended, and it means nothing on another
+A process ID alone is not sufficient: it is reused after the process has ended, and has no meaning on another
 machine that shares the folder.
 """
 
@@ -18,9 +18,9 @@ class Owner(NamedTuple):
     """A process, identified across process ID reuse and machines.
 
     Attributes:
-        machine: a hash of the host name and of the process ID namespace (each container has its own).
-        pid: the process ID.
-        start: when the process started, in clock ticks since boot; 0 where the system does not report it.
+        machine: Hash of the host name and of the process ID namespace (each container has its own).
+        pid: The process ID.
+        start: Start of the process in clock ticks since boot; 0 if the system does not report it.
     """
 
     machine: str
@@ -29,12 +29,12 @@ class Owner(NamedTuple):
 
     @classmethod
     def current(cls) -> Self:
-        """The calling process."""
+        """Return the calling process."""
         return cls(_machine(), os.getpid(), _start(os.getpid()))
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The owner that `str` wrote, or None for any other text."""
+        """Convert the text of an owner, as written by `str`. None for any other text."""
         machine, _, numbers = text.partition("-")
         pid, _, start = numbers.partition("-")
         if not (machine and pid.isdecimal() and start.isdecimal()):
@@ -46,19 +46,19 @@ class Owner(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether the process ran on this machine, so that `has_ended` can be known."""
+        """Whether the process ran on this machine."""
         return self.machine == _machine()
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process certainly does not run any more; False where that cannot be known."""
+        """Whether the process has certainly ended; False if that is unknown, as on another machine."""
         if not self.is_local:
             return False
         try:
             os.kill(self.pid, 0)
         except (ProcessLookupError, OverflowError):
             return True
-        except OSError:  # it runs, under another user
+        except OSError:  # it is running under another user
             return False
         return self.start != _start(self.pid)
 
@@ -71,10 +71,10 @@ def _machine() -> str:
 
 
 def _start(pid: int) -> int:
-    """Start of a process in clock ticks since boot, 0 where it is unknown, -1 for one that has exited."""
+    """Return the start of a process in clock ticks since boot: 0 if unknown, -1 for an ended process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 0
-    fields = text.rpartition(")")[2].split()  # the name of the program may hold anything
+    fields = text.rpartition(")")[2].split()  # the name of the program may contain any character
     return -1 if fields[0] in "ZX" else int(fields[19])

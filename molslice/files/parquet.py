@@ -15,10 +15,15 @@ BATCH_ROWS = 1024
 
 @contextmanager
 def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a file as pyarrow's ParquetFile and check that it has these columns.
+    """Open a file as pyarrow's `ParquetFile` and check its columns.
+
+    Args:
+        path: The file.
+        columns: The columns that the file must have.
 
     Raises:
-        MolsliceError: pyarrow is not installed, missing file or column, or (also while reading) damaged file.
+        MolsliceError: pyarrow is not installed, the file or a column does not exist, or the file is damaged,
+            also if pyarrow finds the damage inside of the block.
     """
     try:
         from pyarrow import ArrowException
@@ -44,10 +49,10 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
 def read_parquet(
     path: Path, columns: Sequence[str], *, batch_rows: int = BATCH_ROWS
 ) -> Iterator[dict[str, list[Any]]]:
-    """Yield the values of some columns, at most `batch_rows` rows at a time.
+    """Yield the values of some columns by name, at most `batch_rows` rows at a time.
 
     Raises:
-        MolsliceError: as `open_parquet`.
+        MolsliceError: As in `open_parquet`.
     """
     with open_parquet(path, columns) as file:
         for batch in file.iter_batches(batch_size=batch_rows, columns=list(columns)):

@@ -1,4 +1,4 @@
-"""YAML and JSON text to plain values, in bounded time and memory."""
+"""Parse YAML and JSON to plain values in bounded time and memory."""
 
 import json
 from collections.abc import Iterable
@@ -14,30 +14,30 @@ from molslice.types import MolsliceError
 __all__ = ["parse_json", "parse_yaml", "read_json_object"]
 
 MAX_DEPTH = 50  # levels of lists and mappings
-MAX_VALUES = 100_000  # after aliases are expanded
-MAX_BITS = 64  # of a whole number: Python does not print much larger ones
+MAX_VALUES = 100_000  # values, with aliases expanded
+MAX_BITS = 64  # bits of an integer; Python refuses to print much larger ones
 TAG = "tag:yaml.org,2002:"
 TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401
-    """Read one YAML document of mappings, lists, text, numbers, true, false and null.
+    """Parse one YAML document of mappings, lists, text, numbers, true, false and null.
 
-    A date is text. Anchors, aliases and merge keys (`<<: *anchor`) are expanded.
+    Dates are text. Anchors, aliases and merge keys (`<<: *anchor`) are expanded.
 
     Args:
-        text: the document.
-        source: what messages call it.
+        text: The document.
+        source: Name of the document in messages.
 
     Raises:
-        MolsliceError: not YAML, a key given twice, another type of value, more than 50 levels, more than
-            100,000 values, or a whole number of more than 64 bits.
+        MolsliceError: The text is not YAML, a key occurs twice, a value has another type, or the document
+            has more than 50 levels, more than 100,000 values or an integer of more than 64 bits.
     """
     try:
         return yaml.load(text, Loader=_BoundedLoader)  # noqa: S506
     except yaml.YAMLError as error:
         raise MolsliceError(f"cannot read {source} as YAML: {_reason(error)}") from error
-    except ValueError as error:  # a number that Python refuses
+    except ValueError as error:  # Python refuses a number
         raise MolsliceError(f"cannot read {source} as YAML: {error}") from error
 
 
@@ -49,14 +49,14 @@ def _reason(error: yaml.YAMLError) -> str:
 
 
 def parse_json(text: str | bytes, source: str) -> Any:  # noqa: ANN401
-    """Read one JSON document.
+    """Parse one JSON document.
 
     Args:
-        text: the document; bytes are UTF-8.
-        source: what messages call it.
+        text: The document; bytes are UTF-8.
+        source: Name of the document in messages.
 
     Raises:
-        MolsliceError: not JSON, or too deeply nested.
+        MolsliceError: The text is not JSON or has more than 50 levels.
     """
     try:
         return _decode(text)
@@ -68,7 +68,7 @@ def read_json_object(file: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object.
 
     Raises:
-        MolsliceError: the file cannot be read, is not JSON, too deeply nested, or not an object.
+        MolsliceError: The file cannot be read, is not JSON, has more than 50 levels, or is not an object.
     """
     try:
         content = _decode(file.read_bytes())
@@ -96,9 +96,9 @@ def _items(value: Any) -> Iterable[Any]:  # noqa: ANN401
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """YAML in which keys are unique and aliases cannot grow without bound.
+    """A YAML loader with unique keys and limits on the size of expanded aliases.
 
-    The size of every node is counted when it is composed, before anything is built from it.
+    The size of a node is counted when it is composed, before a value is built from it.
     """
 
     yaml_constructors = {

@@ -1,4 +1,4 @@
-"""Pillow, which the extra `images` brings: what opens image files and changes images."""
+"""Import Pillow, the library for image files, which the extra `images` installs."""
 
 import struct
 from typing import Any
@@ -8,11 +8,11 @@ from molslice.types import MolsliceError
 __all__ = ["damages", "import_pillow"]
 
 
-def import_pillow() -> Any:  # noqa: ANN401 - a module that need not be there
-    """The module `PIL.Image`.
+def import_pillow() -> Any:  # noqa: ANN401 - a module that may be missing
+    """Import `PIL.Image`.
 
     Raises:
-        MolsliceError: it is not installed.
+        MolsliceError: Pillow is not installed.
     """
     try:
         from PIL import Image
@@ -22,6 +22,10 @@ def import_pillow() -> Any:  # noqa: ANN401 - a module that need not be there
 
 
 def damages() -> tuple[type[Exception], ...]:
-    """What Pillow raises for files that are damaged, too large or no images."""
+    """Return the exceptions that Pillow raises for damaged, too large and other files.
+
+    Raises:
+        MolsliceError: Pillow is not installed.
+    """
     too_large = import_pillow().DecompressionBombError
-    return OSError, SyntaxError, ValueError, EOFError, struct.error, too_large  # SyntaxError: a broken PNG
+    return OSError, SyntaxError, ValueError, EOFError, struct.error, too_large  # SyntaxError: damaged PNG

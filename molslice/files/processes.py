@@ -1,8 +1,8 @@
-"""Worker processes and child programs that end with this process, however it ends.
+"""Worker processes and child programs that end with this process, also if it is killed.
 
-A worker waits in a thread for the end of its parent and then leaves at once. A signal that cannot be caught
-(`kill -9`) therefore leaves no worker behind, and neither do TERM and HUP. Ctrl-C reaches every process of a
-terminal: workers ignore it, the parent decides.
+Each worker waits in a thread for the end of its parent and then exits at once. Therefore no worker survives
+its parent, even after a signal that cannot be caught (`kill -9`). Workers ignore Ctrl-C, which reaches every
+process of a terminal, because the parent handles it.
 """
 
 import contextlib
@@ -25,37 +25,40 @@ from molslice.types import MolsliceError
 
 __all__ = ["MAX_WORKERS", "WorkerPool", "check_workers", "child_program", "count_cores", "end_with_input"]
 
-MAX_WORKERS = 1024  # more processes or threads than any machine has cores
+MAX_WORKERS = 1024  # more than the cores of any supported machine
 
 Result = TypeVar("Result")
 
 
 def count_cores() -> int:
-    """The processor cores that this process may use."""
+    """Count the processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_workers(workers: int | None) -> None:
-    """Refuse an invalid number of worker processes or threads; None is a number that is not given.
+    """Check a number of worker processes or threads.
+
+    Args:
+        workers: The number; None for the default, which is always valid.
 
     Raises:
-        MolsliceError: a number below zero or above `MAX_WORKERS`.
+        MolsliceError: The number is negative or above `MAX_WORKERS`.
     """
     if workers is not None and not 0 <= workers <= MAX_WORKERS:
         raise MolsliceError(f"workers must be 0 to {MAX_WORKERS}, got {workers}")
 
 
 class WorkerPool:
-    """Maps a function over many arguments in worker processes, in order and in bounded memory.
+    """Worker processes that map a function over many arguments, in order and in bounded memory.
 
-    Leaving the `with` block ends the workers: after their current task, or at once after an exception.
+    Leaving the `with` block ends the workers after their current task, or at once after an exception.
 
     Args:
-        workers: number of processes; 0 computes in this one.
-        task: what the workers do, for the message about one that was killed: "read molecules".
+        workers: Number of processes; 0 computes in the calling process.
+        task: What the workers do, such as "read molecules", for the message about a killed worker.
 
     Raises:
-        MolsliceError: a number of workers below zero or above `MAX_WORKERS`.
+        MolsliceError: The number of workers is negative or above `MAX_WORKERS`.
     """
 
     def __init__(self, workers: int, task: str) -> None:
@@ -65,7 +68,7 @@ class WorkerPool:
 
     def __enter__(self) -> Self:
         if self.workers:
-            # forking needs no guard around a user's script; the children touch no threads of the parent
+            # forking needs no guard around a user's script, and the workers use no threads of the parent
             method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
             self._pool = ProcessPoolExecutor(self.workers, multiprocessing.get_context(method), _begin_worker)
         return self
@@ -82,12 +85,16 @@ class WorkerPool:
         pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[..., Result], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
-        """Yield `function(*each)` for each of `arguments`, in their order.
+        """Yield the results of a function in the order of its arguments.
 
-        At most two tasks a worker are under way, so `arguments` is read only as far as needed.
+        At most two tasks per worker are submitted at a time, so `arguments` is read only as far as needed.
+
+        Args:
+            function: The function, which must be picklable.
+            arguments: The positional arguments of each call.
 
         Raises:
-            MolsliceError: a worker was killed.
+            MolsliceError: A worker was killed.
         """
         if self._pool is None:
             yield from (function(*each) for each in arguments)
@@ -109,7 +116,7 @@ class WorkerPool:
 
 def _begin_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # handlers of the parent are not meant for its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
@@ -131,14 +138,14 @@ def child_program(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `python -m module` with one line on its standard input; end it when the block ends.
 
-    The input stays open while this process lives: a program that calls `end_with_input` after it has read
-    the line ends with this process.
+    The input stays open while this process is running. A program that calls `end_with_input` after reading
+    the line therefore ends with this process.
 
     Args:
-        module: the program.
-        request: the line.
-        errors: receives its standard error.
-        environment: variables, by default those of this process.
+        module: The module to run.
+        request: The line, without a line end.
+        errors: File for the program's standard error.
+        environment: Environment variables; by default those of this process.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", module],
@@ -150,7 +157,7 @@ def child_program(
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        with contextlib.suppress(BrokenPipeError):  # it died before it read: its exit code says why
+        with contextlib.suppress(BrokenPipeError):  # it ended before reading; its exit code tells why
             process.stdin.write(f"{request}\n".encode())
             process.stdin.flush()
         yield process
@@ -164,7 +171,7 @@ def child_program(
 
 
 def end_with_input() -> None:
-    """End this program when its standard input closes, which is when the program that started it ends."""
+    """End this program when its standard input closes, because the program that started it has ended."""
 
     def wait() -> None:
         while os.read(0, 1024):

@@ -1,4 +1,4 @@
-"""Columns of a table, whatever its format: CSV, TSV, JSON lines or Parquet."""
+"""Read columns of a table in CSV, TSV, JSON lines or Parquet."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ class Records:
     """Some columns of a table.
 
     Attributes:
-        path: the file.
-        columns: the cells of each column, by its name: text of CSV and TSV, where the cells of a row that
-            cannot be read are `Unreadable`; the values as they are of the other formats.
-        lines: the line of each row; empty for a format without lines.
+        path: The file.
+        columns: The cells of each column by name. CSV and TSV have text, with `Unreadable` for the cells of
+            an unreadable row; the other formats have values of their own types.
+        lines: The line number of each row, from 1; empty for Parquet.
     """
 
     path: Path
@@ -34,19 +34,28 @@ class Records:
     lines: Sequence[int] = ()
 
     def where(self, row: int) -> str:
-        """File, row and line of a row in messages."""
+        """Describe a row by file, row and line for messages. `row` counts from 0."""
         return place_of(self.path, row + 1, self.lines[row] if self.lines else None)
 
     def texts(self, column: str) -> list[str]:
-        """The cells of a column as text; a missing one is empty.
+        """Convert the cells of a column to text; a missing cell is empty.
 
         Raises:
-            MolsliceError: a cell that holds several values, or bytes; names its place and column.
+            MolsliceError: A cell is not text or a number. The message names its row and column.
         """
         return [self.text_of(value, row, column) for row, value in enumerate(self.columns[column])]
 
     def text_of(self, value: object, row: int, column: str) -> str:
-        """One value of a row as text, as `texts`."""
+        """Convert one value to text, as `texts` does.
+
+        Args:
+            value: The value.
+            row: Its row, from 0, for messages.
+            column: Its column, for messages.
+
+        Raises:
+            MolsliceError: The value is not text or a number.
+        """
         if value is None or isinstance(value, str):
             return "" if value is None else value
         if isinstance(value, int | float):
@@ -58,9 +67,13 @@ class Records:
 def read_records(path: Path, columns: Sequence[str]) -> Records:
     """Read some columns of a table.
 
+    Args:
+        path: The file, with the suffix `.csv`, `.tsv`, `.jsonl` (each also with `.gz`) or `.parquet`.
+        columns: Names of the columns, at least one.
+
     Raises:
-        MolsliceError: another ending, a missing file or column, a file that is damaged or has no rows; names
-            file, line and column.
+        MolsliceError: The suffix is unknown, the file or a column does not exist, or the file is damaged or
+            has no rows. The message names file, line and column.
     """
     name = path.name.lower().removesuffix(".gz")
     ending = Path(name).suffix
@@ -92,10 +105,15 @@ def _read_delimited(path: Path, columns: Sequence[str], delimiter: str) -> Recor
 
 
 def read_json_lines(path: Path, columns: Sequence[str]) -> Records:
-    """Read some keys of each line's object; blank lines are skipped.
+    """Read some keys of the JSON object on each line; blank lines are skipped.
+
+    Args:
+        path: The file, plain or gzip.
+        columns: The keys.
 
     Raises:
-        MolsliceError: a line that is not JSON, not an object, or lacks a key; names file, line and key.
+        MolsliceError: The file cannot be read, or a line is not a JSON object or has no such key. The message
+            names file, line and key.
     """
     found: dict[str, list[Any]] = {column: [] for column in columns}
     lines: list[int] = []

@@ -1,15 +1,15 @@
-"""Tables of separated values, read by one set of rules for training and for prediction.
+"""Read tables of separated values by the same rules for training and prediction.
 
 The rules:
 
-- A file that begins as gzip does is unpacked, whatever its name; all members of it are read.
+- A file with the first bytes of gzip is decompressed, whatever its name; all its members are read.
 - The text is UTF-8, or UTF-16 or UTF-32 with a byte order mark. Line ends are LF, CRLF or CR.
-- The first line that is not blank holds the column names. A blank line is skipped; in a table of one column
-  it is a row with an empty cell, except at the end of the file.
-- A row that is ragged, holds a NUL character, or has a quoting error stays a row. Its cells are read as
-  `Unreadable`, which carries the reason, and the other rows are unaffected.
-- Damage to the file itself (gzip, encoding, a quote that is never closed) is an error.
-- Rows are counted from 1 after the column names, lines from 1 in the file. Messages name both.
+- The first line that is not blank contains the column names. Other blank lines are skipped. In a table of one
+  column, a blank line is a row with an empty cell, except at the end of the file.
+- A row with another number of cells, a NUL character or a quoting error is kept. Its cells are `Unreadable`
+  with the reason, and the other rows are unaffected.
+- Damage to the whole file (gzip, encoding, a quote that is never closed) is an error.
+- Messages name the row, counted from 1 after the column names, and the line, counted from 1 in the file.
 """
 
 import codecs
@@ -32,10 +32,10 @@ from molslice.types import MolsliceError
 
 __all__ = ["Chunk", "Table", "Unreadable", "labels", "numbers", "open_table", "place_of", "read_columns"]
 
-READER_VERSION = 2  # rises when the rules above change; part of the key of prepared stores
-LONGEST = 2**24  # characters of a row
+READER_VERSION = 2  # increased when the rules above change; part of the key of prepared stores
+LONGEST = 2**24  # maximum characters of a row
 MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # begins with the mark of UTF-16, so it comes first
+    codecs.BOM_UTF32_LE: "utf-32",  # first, because it begins with the mark of UTF-16
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
@@ -48,12 +48,16 @@ _CSV_LIMIT = threading.Lock()
 
 
 class Unreadable(str):
-    """A cell of a row that cannot be read: an empty text with the reason."""
+    """A cell of an unreadable row: an empty text with the reason.
+
+    Attributes:
+        reason: Why the row cannot be read.
+    """
 
     reason: str
 
     def __new__(cls, reason: str) -> Self:
-        """An empty text that carries `reason`."""
+        """Create an empty text with a reason."""
         cell = super().__new__(cls)
         cell.reason = reason
         return cell
@@ -63,7 +67,13 @@ class Unreadable(str):
 
 
 def place_of(path: Path, row: int, line: int | None = None) -> str:
-    """The place of a row in messages: row from 1 after the column names, line from 1 in the file."""
+    """Describe a row for messages.
+
+    Args:
+        path: The file.
+        row: The row, from 1 after the column names.
+        line: The line, from 1 in the file; None for a format without lines.
+    """
     return f"{path}, row {row}" if line is None else f"{path}, row {row} (line {line})"
 
 
@@ -72,13 +82,12 @@ class Chunk:
     """Consecutive rows of a table.
 
     Attributes:
-        path: the file.
-        first: number of the first row, from 1.
-        columns: index of each column that was asked for, by its name.
-        cells: the cells of each row, as many as the table has columns; those of an unreadable row are padded
-            or cut.
-        lines: the line on which each row starts.
-        errors: reasons of the unreadable rows, by place in this chunk.
+        path: The file.
+        first: Number of the first row, from 1.
+        columns: Index of each requested column by name.
+        cells: All cells of each row. Those of an unreadable row are padded or cut to the number of columns.
+        lines: The line on which each row starts, from 1.
+        errors: Reasons of the unreadable rows by index in this chunk, from 0.
     """
 
     path: Path
@@ -92,7 +101,7 @@ class Chunk:
         return len(self.cells)
 
     def __getitem__(self, column: str) -> list[str]:
-        """The cells of a column; those of unreadable rows are `Unreadable`."""
+        """Return the cells of a requested column; those of unreadable rows are `Unreadable`."""
         index = self.columns[column]
         texts = [row[index] for row in self.cells]
         for place, reason in self.errors.items():
@@ -100,7 +109,7 @@ class Chunk:
         return texts
 
     def where(self, place: int) -> str:
-        """File, row and line of the row at `place` in this chunk."""
+        """Describe the row at index `place` of this chunk by file, row and line for messages."""
         return place_of(self.path, self.first + place, self.lines[place])
 
 
@@ -113,9 +122,18 @@ class _Row(NamedTuple):
 class Table:
     """An open table.
 
+    Args:
+        path: The file, for messages.
+        packed: The file as it is on the disk, for `position`.
+        unpacked: Its decompressed contents.
+        delimiter: The character between cells.
+
     Attributes:
-        path: the file.
-        names: the column names as they are in the file; may repeat or be empty.
+        path: The file.
+        names: The column names as in the file; they may repeat or be empty.
+
+    Raises:
+        MolsliceError: The file is empty, or the column names cannot be read.
     """
 
     def __init__(self, path: Path, packed: IO[bytes], unpacked: Unpacked, delimiter: str) -> None:
@@ -134,14 +152,17 @@ class Table:
 
     @property
     def position(self) -> int:
-        """Bytes of the file that have been read, for progress bars."""
+        """Number of bytes of the file read so far, for progress bars."""
         return self._packed.tell()
 
     def find(self, name: str) -> int:
-        """Index of a column. Blanks around column names do not count where the exact name is missing.
+        """Find a column by its exact name, or else by its name without surrounding blanks.
+
+        Returns:
+            The index of the column.
 
         Raises:
-            MolsliceError: the column is missing, or is there more than once.
+            MolsliceError: The column is missing or occurs more than once.
         """
         stripped = [column.strip() for column in self.names]
         found = [index for index, column in enumerate(self.names) if column == name]
@@ -153,11 +174,15 @@ class Table:
         raise MolsliceError(f"{self.path} has no column {name!r}; {near_names(name, set(stripped))}")
 
     def chunks(self, size: int, columns: Sequence[str]) -> Iterator[Chunk]:
-        """The rows, at most `size` at a time, with access to some columns.
+        """Yield all rows in chunks.
+
+        Args:
+            size: Maximum number of rows of a chunk.
+            columns: Names of the requested columns.
 
         Raises:
-            MolsliceError: a column is missing or not unique, at once; later on: the file is damaged, naming
-                the line, or has no rows.
+            MolsliceError: A column is missing or not unique (raised by the call itself), or the file is
+                damaged or has no rows (raised by the iteration).
         """
         return self._chunks(size, {column: self.find(column) for column in columns})
 
@@ -179,7 +204,7 @@ class Table:
             raise MolsliceError(f"{self.path} has a header and no rows")
 
     def _whole_rows(self) -> Iterator[_Row]:
-        """The rows, each as wide as the header, with the blank lines that are rows."""
+        """Yield the rows, each as wide as the header, with the blank lines that are rows."""
         width, blank = len(self.names), []
         for row in self._rows(width):
             if not row.cells:
@@ -191,7 +216,7 @@ class Table:
             yield row._replace(cells=(row.cells + [""] * width)[:width]) if row.error else row
 
     def _rows(self, width: int) -> Iterator[_Row]:
-        """The rows as they are in the file, blank lines without a cell; a `width` of 0 allows any."""
+        """Yield the rows as in the file, blank lines without cells. `width` 0 allows any number of cells."""
         lines = self._lines
         reader = csv.reader(lines, strict=True, delimiter=self._delimiter)
         while True:
@@ -214,11 +239,11 @@ class Table:
 
 
 class _Lines:
-    """The lines of a file with their ends, decoded one by one, so that an error can name its line."""
+    """The lines of a file with their line ends, decoded one by one, so that an error can name its line."""
 
     def __init__(self, path: Path, unpacked: Unpacked) -> None:
         self.path, self.number, self.ended = path, 0, False
-        self.row: list[str] = []  # the lines of the row that is being read
+        self.row: list[str] = []  # the lines of the current row
         self.has_nul, self._size = False, 0
         try:
             beginning = unpacked.peek(4)[:4]
@@ -231,7 +256,7 @@ class _Lines:
         self._text = io.TextIOWrapper(cast("IO[bytes]", unpacked), self.encoding, errors, newline="")
 
     def start_row(self) -> int:
-        """Forget the lines of the last row, and return the number of the next line."""
+        """Discard the lines of the previous row and return the number of the next line."""
         self.row.clear()
         self.has_nul, self._size = False, 0
         return self.number + 1
@@ -272,10 +297,10 @@ class _Lines:
 
 @contextmanager
 def open_table(path: Path, delimiter: str = ",") -> Iterator[Table]:
-    """Open a table, which may be compressed with gzip.
+    """Open a table, plain or gzip.
 
     Raises:
-        MolsliceError: the file is missing, empty, damaged, or its first line cannot be read.
+        MolsliceError: The file does not exist, is empty or damaged, or the column names cannot be read.
     """
     with open_unpacked(path) as (packed, unpacked):
         yield Table(path, packed, unpacked, delimiter)
@@ -284,28 +309,35 @@ def open_table(path: Path, delimiter: str = ",") -> Iterator[Table]:
 def read_columns(
     path: Path, columns: Sequence[str], *, chunk_rows: int = 100_000, delimiter: str = ","
 ) -> Iterator[Chunk]:
-    """Some columns of a table, chunk by chunk.
+    """Yield some columns of a table in chunks.
+
+    Args:
+        path: The file, plain or gzip.
+        columns: Names of the columns.
+        chunk_rows: Maximum number of rows of a chunk.
+        delimiter: The character between cells.
 
     Raises:
-        MolsliceError: as `open_table` and `Table.chunks`.
+        MolsliceError: As in `open_table` and `Table.chunks`.
     """
     with open_table(path, delimiter) as table:
         yield from table.chunks(chunk_rows, columns)
 
 
 def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
-    """Texts as numbers, NaN where a text is empty or says so.
+    """Convert cells to numbers. An empty cell and `nan`, `na`, `n/a`, `null` or `none` are NaN.
 
     Args:
-        texts: the cells.
-        column: their column, for messages.
-        where: the place of a cell, for messages.
+        texts: The cells.
+        column: Name of their column, for messages.
+        where: Describes the row of a cell by its index, for messages.
 
     Returns:
-        float32 [len(texts)].
+        The numbers, float32 [len(texts)].
 
     Raises:
-        MolsliceError: not a number, infinite, or beyond float32; names place, column and text.
+        MolsliceError: A cell is not a number, is infinite, or exceeds float32. The message names its row, its
+            column and its text.
     """
     text = pd.Series(texts, dtype=object).str.strip()
     missing = text.str.lower().isin(MISSING).to_numpy()
@@ -324,12 +356,18 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
 
 
 def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
-    """Texts as zeros and ones, NaN where a text is empty; `true` and `false` count as 1 and 0.
+    """Convert cells to 0 and 1, also from `false` and `true`. Missing cells as in `numbers` are NaN.
 
-    Args and returns as `numbers`.
+    Args:
+        texts: The cells.
+        column: Name of their column, for messages.
+        where: Describes the row of a cell by its index, for messages.
+
+    Returns:
+        The labels, float32 [len(texts)].
 
     Raises:
-        MolsliceError: any other text; names place, column and text.
+        MolsliceError: A cell has any other text. The message names its row, its column and its text.
     """
     words = [TRUTH.get(text.strip().lower(), text) for text in texts]
     values = numbers(words, column, where)
@@ -346,7 +384,7 @@ def _complaint(place: str, column: str, text: str, complaint: str) -> MolsliceEr
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    """Lift the limit of the csv module for the length of a cell, which holds for the whole process."""
+    """Raise the csv module's limit on the length of a cell, which applies to the whole process."""
     with _CSV_LIMIT:
         before = csv.field_size_limit(2 * LONGEST)
         try:
