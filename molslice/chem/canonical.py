@@ -1,11 +1,12 @@
-"""Canonical SMILES that do not depend on the spelling, and the canonical order of the atoms.
+"""Canonical SMILES and the canonical order of the atoms, the same for all SMILES of a molecule.
 
-RDKit's canonical SMILES is not unique where stereo centers of a ring depend on each other (spiro compounds,
-adamantanes): it can change when it is read and written again. Such a molecule is written until its SMILES
-stays the same, or the smallest is taken of SMILES that alternate. What remains depends on the spelling: a few
-symmetric rings have two SMILES that both stay the same, such as 1,2,3,4,5,6-hexachlorocyclohexane. Measured
-with seven or more spellings each: 3 of the 396 molecules with such centers among 162,881 of ZINC and PubChem
-with two stereo centers or more; 23 of 13,134 real ring systems with random stereo (76 before these rounds).
+RDKit's canonical SMILES is not unique if stereo centers of a ring depend on each other (spiro compounds,
+adamantanes): it can change when it is parsed and written again. Such a molecule is written and parsed until
+its SMILES no longer changes; of alternating SMILES the smallest is taken. A few symmetric rings still have
+two canonical SMILES, both of which no longer change, such as 1,2,3,4,5,6-hexachlorocyclohexane. Measured with
+at least seven SMILES each, this holds for 3 of the 396 molecules with such centers among 162,881 of ZINC and
+PubChem with two or more stereo centers, and for 23 of 13,134 real ring systems with random stereo (76 without
+these rounds).
 """
 
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from molslice.chem.smiles import HARD_MAX_ATOMS, drop_atom_maps, parse_unguarded
 
 __all__ = ["CanonicalMolecule", "canonical_molecule", "canonical_order", "canonical_unguarded"]
 
-MAX_ROUNDS = 5  # two settle all molecules that settle at all
+MAX_ROUNDS = 5  # two are enough for all molecules whose SMILES stops changing
 Orders = list[list[int]]
 
 
@@ -25,8 +26,8 @@ class CanonicalMolecule(NamedTuple):
     """A molecule whose atoms are in canonical order.
 
     Attributes:
-        mol: the molecule.
-        smiles: the canonical SMILES that `mol` was parsed from; None if RDKit cannot parse the SMILES that it
+        mol: The molecule.
+        smiles: The canonical SMILES that `mol` was parsed from; None if RDKit cannot parse the SMILES that it
             writes for this molecule.
     """
 
@@ -38,25 +39,25 @@ def canonical_molecule(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Canon
     """Parse a SMILES and put its atoms into canonical order, without atom-map numbers.
 
     Args:
-        smiles: the SMILES; see `parse_smiles`.
-        max_atoms: maximum number of atoms.
+        smiles: The SMILES; see `parse_smiles`.
+        max_atoms: Maximum number of atoms.
 
     Raises:
-        ChemError: as `parse_smiles`.
+        ChemError: As in `parse_smiles`.
     """
     with quiet_rdkit():
         return canonical_unguarded(parse_unguarded(smiles, max_atoms), smiles)
 
 
 def canonical_order(smiles: str) -> np.ndarray:
-    """Find the place in a SMILES of each atom of its canonical molecule.
+    """Find the position in a SMILES of each atom of its canonical molecule.
 
     Returns:
-        int64 [n]: atom k of `canonical_molecule(smiles)` is atom `order[k]` of those that RDKit parses from
-            `smiles`, counted from 0.
+        The order, int64 [n]: atom k of `canonical_molecule(smiles)` is atom `order[k]` of the SMILES, counted
+        from 0 as RDKit parses it.
 
     Raises:
-        ChemError: as `parse_smiles`.
+        ChemError: As in `parse_smiles`.
     """
     orders: Orders = []
     with quiet_rdkit():
@@ -69,16 +70,16 @@ def canonical_order(smiles: str) -> np.ndarray:
 
 
 def canonical_unguarded(mol: Chem.Mol, smiles: object, orders: Orders | None = None) -> CanonicalMolecule:
-    """Put the atoms of a parsed molecule into canonical order, to be called inside `quiet_rdkit`.
+    """Put the atoms of a parsed molecule into canonical order, inside of a `quiet_rdkit` block.
 
     Args:
-        mol: the molecule; its atom-map numbers are removed in place.
-        smiles: the text that it was parsed from.
-        orders: receives the order of the atoms in each SMILES on the way to the result.
+        mol: The molecule; its atom-map numbers are removed in place.
+        smiles: The text from which it was parsed.
+        orders: Receives the order of the atoms of each intermediate SMILES; None discards them.
     """
     # an atom-map number, in SMILES or CXSMILES, takes a colon
     if ":" in str(smiles) and drop_atom_maps(mol):
-        # hydrogens and chirality that only the map numbers kept go when the SMILES is read again
+        # parsing again removes hydrogens and chirality that exist only because of the map numbers
         text = Chem.MolToSmiles(mol)
         again = Chem.MolFromSmiles(text)
         if again is not None:
@@ -87,15 +88,15 @@ def canonical_unguarded(mol: Chem.Mol, smiles: object, orders: Orders | None = N
     canonical = Chem.MolToSmiles(mol)
     again = _read_back(canonical, mol)
     _keep_order(mol, orders)
-    if again is None:  # no such molecule is known; the atoms still stand in RDKit's order
+    if again is None:  # no example is known; RDKit's order of the atoms is still used
         return CanonicalMolecule(Chem.RenumberAtoms(mol, _output_order(mol)), None)
-    if canonical.replace("@@", "@").count("@") > 1:  # the others, most molecules, need not pay for this
+    if canonical.replace("@@", "@").count("@") > 1:  # most molecules do not need these rounds
         return _settle(again, canonical, orders)
     return CanonicalMolecule(again, canonical)
 
 
 def _settle(mol: Chem.Mol, canonical: str, orders: Orders | None) -> CanonicalMolecule:
-    """Write and read a molecule until its SMILES stays the same; if SMILES alternate, take the smallest."""
+    """Write and parse a molecule until its SMILES is stable; if SMILES alternate, take the smallest."""
     seen = {canonical: mol}
     for _ in range(MAX_ROUNDS):
         canonical = Chem.MolToSmiles(mol)
@@ -113,7 +114,7 @@ def _settle(mol: Chem.Mol, canonical: str, orders: Orders | None) -> CanonicalMo
 
 
 def _read_back(canonical: str, mol: Chem.Mol) -> Chem.Mol | None:
-    """The molecule of a SMILES that RDKit wrote for `mol`, None if RDKit cannot parse its own SMILES."""
+    """Parse the SMILES that RDKit wrote for `mol`; None if RDKit cannot parse it or loses atoms."""
     again = Chem.MolFromSmiles(canonical)
     return again if again is not None and again.GetNumAtoms() == mol.GetNumAtoms() else None
 
@@ -124,5 +125,5 @@ def _keep_order(mol: Chem.Mol, orders: Orders | None) -> None:
 
 
 def _output_order(mol: Chem.Mol) -> list[int]:
-    """The atoms of the SMILES that was last written for `mol`."""
+    """Return the order of the atoms in the SMILES last written for `mol`."""
     return list(mol.GetPropsAsDict(includePrivate=True, includeComputed=True)["_smilesAtomOutputOrder"])

@@ -1,7 +1,7 @@
-"""The skeleton of a molecule: its elements and which atom touches which, hydrogens left out.
+"""The skeleton of a molecule: its elements and which atoms are bonded, without hydrogens.
 
-Bond orders, charges, hydrogens, isotopes and stereochemistry are dropped. Tautomers, protonation states,
-isotopologues and stereoisomers of one molecule therefore have the same skeleton.
+Bond orders, charges, isotopes and stereochemistry are dropped. Tautomers, protonation states, isotopologues
+and stereoisomers of one molecule therefore have the same skeleton.
 """
 
 from rdkit import Chem
@@ -10,14 +10,14 @@ __all__ = ["connectivity", "main_connectivity"]
 
 
 def connectivity(mol: Chem.Mol) -> str:
-    """Name the skeleton of a molecule, as RDKit's canonical SMILES of bare atoms and single bonds."""
+    """Write the skeleton of a molecule as RDKit's canonical SMILES of bare atoms and single bonds."""
     return Chem.MolToSmiles(_skeleton(mol))
 
 
 def main_connectivity(mol: Chem.Mol) -> str:
-    """Name the skeleton of the largest fragment, so that a salt and its parent have the same.
+    """Write the skeleton of the largest fragment, so that a salt and its parent have the same skeleton.
 
-    Of fragments with equally many atoms, the name that is first in alphabetical order is taken.
+    Among fragments with the same number of atoms, the first SMILES in alphabetical order is taken.
     """
     fragments = Chem.GetMolFrags(_skeleton(mol), asMols=True, sanitizeFrags=False)
     named = [(-part.GetNumAtoms(), Chem.MolToSmiles(part)) for part in fragments]

@@ -1,4 +1,4 @@
-"""Compute the positions of atoms in a drawing from the arrays of the store.
+"""Compute the positions of atoms in a drawing from the arrays of a molecule.
 
 Atoms are in the order of the arrays, because no SMILES is parsed. Stereochemistry is not drawn.
 """
@@ -21,19 +21,26 @@ ORDERS = {"SINGLE": 1.0, "DOUBLE": 2.0, "TRIPLE": 3.0, "AROMATIC": 1.5}
 
 @dataclass(frozen=True, slots=True)
 class Depiction:
-    """A drawing of one molecule; atoms and bonds in the order of its arrays."""
+    """A drawing of one molecule, with n atoms and m bonds in the order of its arrays.
 
-    positions: np.ndarray  # float64 [n, 2], bonds are 1.5 long
-    bonds: np.ndarray  # int64 [m, 2]: begin atom, end atom
-    orders: np.ndarray  # float64 [m]: 1, 2, 3, and 1.5 for aromatic; 1 where the vocabulary does not know
-    labels: tuple[str, ...]  # "" for a carbon with bonds and no charge, else as "NH2", "O-", "*"
+    Attributes:
+        positions: Coordinates of the atoms, float64 [n, 2]; a bond has the length 1.5.
+        bonds: Begin atom and end atom of each bond, int64 [m, 2].
+        orders: Bond orders, float64 [m]: 1, 2, 3, and 1.5 for aromatic bonds; 1 for unknown bond types.
+        labels: Text of each atom, such as `NH2`, `O-` and `*`; empty for an uncharged carbon with bonds.
+    """
+
+    positions: np.ndarray
+    bonds: np.ndarray
+    orders: np.ndarray
+    labels: tuple[str, ...]
 
 
 def depict(molecule: MoleculeArrays) -> Depiction:
     """Compute coordinates (with RDKit), labels and bond orders for a drawing.
 
     Raises:
-        MolsliceError: a molecule without atoms.
+        MolsliceError: The molecule has no atoms.
     """
     if not len(molecule.atoms):
         raise MolsliceError("cannot draw a molecule without atoms")
@@ -48,7 +55,7 @@ def depict(molecule: MoleculeArrays) -> Depiction:
 
 
 def _skeleton(molecule: MoleculeArrays) -> Chem.RWMol:
-    """Atoms, bonds and angles, unchecked: the arrays are of a molecule that RDKit has accepted before."""
+    """Build RDKit's molecule without checks, because RDKit has accepted the molecule before."""
     mol = Chem.RWMol()
     for atom in molecule.atoms:
         new = Chem.Atom(ELEMENTS.get(int(atom[0]), 0))
@@ -67,7 +74,7 @@ def _skeleton(molecule: MoleculeArrays) -> Chem.RWMol:
 
 
 def _name(names: tuple[str, ...], code: int) -> str:
-    """The name of a code, "" for the unknown."""
+    """Return the name of a code; empty for the unknown."""
     return names[int(code)] if int(code) < len(names) else ""
 
 

@@ -1,12 +1,12 @@
 """RDKit's two-dimensional descriptors and Morgan counts of molecules.
 
-The list of descriptors is fixed: it does not depend on the version of RDKit. Of the list of RDKit 2026.09 it
-leaves out `Ipc` and `AvgIpc`. Their time grows with the fourth power of the number of atoms (4 s for 250
-atoms), and in large molecules they overflow, so that they depend on the order of the atoms. All others
+The list of descriptors is fixed and does not depend on the version of RDKit. It is the list of RDKit 2026.09
+without `Ipc` and `AvgIpc`. The time of these two grows with the fourth power of the number of atoms (4 s for
+250 atoms), and they overflow in large molecules, so that they depend on the order of the atoms. All others
 together take 6 ms for 25 atoms and 0.15 s for 250.
 
-Values are computed from the canonical molecule and are therefore those of every spelling of a SMILES. A value
-that RDKit cannot compute, or that is infinite, is NaN; partial charges of metals are an example.
+Values are computed from the canonical molecule and are therefore the same for all SMILES of a molecule. A
+value that RDKit cannot compute, or that is infinite, is NaN; partial charges of metals are an example.
 """
 
 import math
@@ -30,7 +30,7 @@ __all__ = [
     "morgan_counts",
 ]
 
-DESCRIPTORS_VERSION = 1  # raised whenever the list or the meaning of a value changes
+DESCRIPTORS_VERSION = 1  # increased when the list or the meaning of a value changes
 MORGAN_RADIUS = 2
 MORGAN_BITS = 2048
 MOST = np.iinfo(np.uint8).max  # larger counts are stored as this number
@@ -74,10 +74,10 @@ class MoleculeFeatures(NamedTuple):
     """Descriptors and Morgan counts of n SMILES.
 
     Attributes:
-        descriptors: float64 [n, D], in the order of `descriptor_names`; NaN where a value is missing and in
-            rows that failed.
-        counts: Morgan counts, uint8 [n, 2048]; zero in rows that failed.
-        errors: for each row, the reason why it failed, or None.
+        descriptors: float64 [n, D], in the order of `descriptor_names`; NaN for missing values and in failed
+            rows.
+        counts: Morgan counts, uint8 [n, 2048]; zero in failed rows.
+        errors: Reason of each failed row; None for the others.
     """
 
     descriptors: np.ndarray
@@ -91,14 +91,13 @@ def descriptor_names() -> tuple[str, ...]:
 
 
 def descriptors(mol: Chem.Mol) -> np.ndarray:
-    """Compute the descriptors of a molecule, which stays unchanged.
+    """Compute the descriptors of a molecule without changing it.
 
     Args:
-        mol: a molecule from `canonical_molecule`. Of another one, the last digits depend on the order of its
-            atoms.
+        mol: A molecule from `canonical_molecule`. With any other order of the atoms, the last digits differ.
 
     Returns:
-        float64 [D], NaN where a value cannot be computed or is infinite.
+        The descriptors, float64 [D]; NaN for a value that cannot be computed or is infinite.
     """
     mol = Chem.Mol(mol)  # RDKit keeps intermediate results in the molecule
     values = np.empty(len(_FUNCTIONS))
@@ -112,23 +111,23 @@ def descriptors(mol: Chem.Mol) -> np.ndarray:
 
 
 def morgan_counts(mol: Chem.Mol) -> np.ndarray:
-    """Count the environments of the atoms up to radius 2, hashed to 2048 places.
+    """Count the environments of the atoms up to radius 2, hashed to 2048 bins.
 
     Returns:
-        uint8 [2048]; a count above 255 is 255.
+        The counts, uint8 [2048]; a count above 255 is 255.
 
-    Source: Rogers and Hahn, J. Chem. Inf. Model. 50 (2010) 742, as RDKit computes it, without chirality.
+    Source: Rogers and Hahn, J. Chem. Inf. Model. 50 (2010) 742, in RDKit's implementation without chirality.
     """
     counts = _MORGAN.GetCountFingerprintAsNumPy(mol)
     return np.minimum(counts, MOST).astype(np.uint8)
 
 
 def describe_smiles(smiles: Sequence[str | None], max_atoms: int = HARD_MAX_ATOMS) -> MoleculeFeatures:
-    """Compute descriptors and Morgan counts of many SMILES. A row that cannot be read gets a reason.
+    """Compute descriptors and Morgan counts of many SMILES. Rows of invalid SMILES get a reason.
 
     Args:
-        smiles: the molecules [n].
-        max_atoms: maximum number of atoms.
+        smiles: The molecules [n].
+        max_atoms: Maximum number of atoms.
     """
     values = np.full((len(smiles), len(_FUNCTIONS)), math.nan)
     counts = np.zeros((len(smiles), MORGAN_BITS), np.uint8)
@@ -145,7 +144,7 @@ def describe_smiles(smiles: Sequence[str | None], max_atoms: int = HARD_MAX_ATOM
 
 
 def _find(name: str) -> Callable[[Chem.Mol], float]:
-    """A function of RDKit; the newer ones are in the older list of descriptors under another name."""
+    """Find RDKit's function for a descriptor; some have another name in `rdMolDescriptors`."""
     found = getattr(Descriptors, name, None) or getattr(rdMolDescriptors, f"Calc{name}")
     return (lambda mol: found(mol, force=False)) if name in _CACHED else found
 

@@ -1,11 +1,10 @@
 """Convert a SMILES to the compact arrays of its molecular graph, equal to OGB's `smiles2graph`.
 
 With `atom_order="input"` the arrays are those of `ogb.utils.smiles2graph(smiles)`, atom by atom and bond by
-bond, each bond once. With `atom_order="canonical"` they are those of `smiles2graph(canonical SMILES)`, so
-that one molecule gives the same arrays whichever way it is written. Renumbering the atoms would not do: a
-chirality tag (clockwise, counterclockwise) refers to the order in which the neighbors stand. Atom-map
-numbers are not chemistry and are dropped before the canonical order is sought.
-The canonical order is that of `molslice.chem.canonical`.
+bond, with each bond once. With `atom_order="canonical"` they are those of `smiles2graph(canonical SMILES)`,
+so that all SMILES of a molecule give the same arrays. Renumbering the atoms would not be sufficient, because
+a chirality tag (clockwise, counterclockwise) refers to the order of the neighbors. Atom-map numbers are
+removed first. `molslice.chem.canonical` computes the canonical order.
 """
 
 from typing import Literal
@@ -42,16 +41,18 @@ def molecule_arrays(
     """Convert one SMILES to arrays. Hydrogens are implicit as in OGB. RDKit's log is silenced.
 
     Args:
-        smiles: any SMILES that RDKit reads, including salts, isotopes, radicals, wildcards and metals.
-        max_atoms: maximum number of atoms, at most 256.
+        smiles: Any SMILES that RDKit can parse, including salts, isotopes, radicals, wildcards and metals.
+        max_atoms: Maximum number of atoms, at most 256.
         atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
 
     Returns:
         Atoms uint8 [n, 9] and bonds uint8 [m, 5].
 
     Raises:
-        ChemError: not a string, empty, invalid, without atoms, or too large.
-        MolsliceError: invalid `max_atoms` or `atom_order`.
+        ChemError: The SMILES is not a string, is empty or invalid, or has no atoms or too many.
+        MolsliceError: `max_atoms` or `atom_order` is invalid.
+
+    Source: `ogb.utils.mol.smiles2graph` of ogb 1.3.
     """
     check_options(max_atoms, atom_order)
     with quiet_rdkit():
@@ -65,7 +66,7 @@ def check_options(max_atoms: int, atom_order: str) -> None:
     """Check the options of `molecule_arrays`.
 
     Raises:
-        MolsliceError: invalid option; the message names the option, its value and the choices.
+        MolsliceError: An option is invalid. The message names the option, its value and the choices.
     """
     if not 1 <= max_atoms <= HARD_MAX_ATOMS:
         raise MolsliceError(f"max_atoms must be between 1 and {HARD_MAX_ATOMS}, got {max_atoms}")
@@ -74,11 +75,11 @@ def check_options(max_atoms: int, atom_order: str) -> None:
 
 
 def _arrays(mol: Chem.Mol, canonical: str | None = None) -> MoleculeArrays:
-    """The arrays of a parsed molecule.
+    """Compute the arrays of a parsed molecule.
 
-    `canonical` is the SMILES, written by RDKit, that `mol` was parsed from: what its characters rule out
-    need not be asked of every atom. It must not be a SMILES from outside, which RDKit may change in
-    cleaning it up.
+    `canonical` is the SMILES, written by RDKit, from which `mol` was parsed. Features that are impossible
+    without a certain character in it are not computed. It must not be a user's SMILES, because RDKit may
+    change the molecule when it sanitizes it.
     """
     atoms = bytes(_atom_codes(mol, canonical))
     bonds = bytes(_bond_codes(mol, canonical))
@@ -88,7 +89,7 @@ def _arrays(mol: Chem.Mol, canonical: str | None = None) -> MoleculeArrays:
 
 
 def _atom_codes(mol: Chem.Mol, canonical: str | None) -> list[int]:
-    """Nine codes an atom, in the order of `ogb.utils.features.atom_to_feature_vector`."""
+    """Return nine codes per atom, in the order of `ogb.utils.features.atom_to_feature_vector`."""
     chiral = canonical is None or "@" in canonical
     charged = canonical is None or "+" in canonical or "-" in canonical
     bracketed = canonical is None or "[" in canonical  # only an atom in brackets can be a radical
@@ -109,7 +110,7 @@ def _atom_codes(mol: Chem.Mol, canonical: str | None) -> list[int]:
 
 
 def _bond_codes(mol: Chem.Mol, canonical: str | None) -> list[int]:
-    """Begin atom, end atom, and three codes a bond, as `ogb.utils.features.bond_to_feature_vector`."""
+    """Return begin atom, end atom and the codes of `ogb.utils.features.bond_to_feature_vector` per bond."""
     stereo = canonical is None or "/" in canonical or "\\" in canonical
     unusual = canonical is None or any(character in canonical for character in ">$~")
     codes: list[int] = []

@@ -1,6 +1,6 @@
-"""Bemis-Murcko frameworks: the ring systems of a molecule and what links them.
+"""Bemis-Murcko frameworks: the ring systems of a molecule and the chains between them.
 
-Source: Bemis and Murcko, J. Med. Chem. 39 (1996) 2887, as RDKit computes it.
+Source: Bemis and Murcko, J. Med. Chem. 39 (1996) 2887, in RDKit's implementation.
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,14 @@ from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, qui
 
 
 def scaffolds(smiles: Iterable[str | None]) -> list[str]:
-    """Find the framework of each molecule, as a SMILES without stereo, isotopes and atom maps.
+    """Find the framework of each molecule.
 
-    A molecule without rings has the empty framework, and so has a row that cannot be read.
+    Args:
+        smiles: The molecules.
+
+    Returns:
+        The frameworks as SMILES without stereochemistry, isotopes and atom maps. The framework is empty for a
+        molecule without rings and for an invalid SMILES.
     """
     return [_scaffold(text) for text in smiles]
 

@@ -1,9 +1,9 @@
-r"""Read SMILES: the one place where text from outside becomes an RDKit molecule.
+r"""Parse SMILES from users to RDKit molecules.
 
-RDKit reads a molecule from part of a text and drops the rest without a word: non-ASCII and control
-characters at both ends, everything after a blank (a name) or a newline, and the high bits of a charge or an
-isotope. Some short texts take it minutes, or end the process by overflowing its stack. Both are refused here
-before RDKit sees them, so that the same text is refused by every version of RDKit.
+RDKit parses a part of some texts and drops the rest silently: non-ASCII and control characters at both ends,
+everything after a blank (a name) or a newline, and the high bits of a charge or an isotope. It needs minutes
+for some short texts, and overflows its stack on others. All of these are refused here before RDKit parses
+them, so that every version of RDKit accepts the same texts.
 """
 
 import math
@@ -16,12 +16,12 @@ from rdkit import Chem, rdBase
 
 from molslice.types import MolsliceError
 
-HARD_MAX_ATOMS = 256  # the ends of a bond are stored as bytes
+HARD_MAX_ATOMS = 256  # the atoms of a bond are stored as bytes
 MAX_CHARACTERS = 100_000
-MAX_PARSED_ATOMS = 4 * HARD_MAX_ATOMS  # with the hydrogens that are written as atoms
-MAX_RINGS = 129  # those of a fullerene of 256 atoms; RDKit's time to find rings grows steeply
-MAX_CHARGE = 127  # RDKit keeps a charge in one signed byte
-MAX_ISOTOPE = 65_535  # and an isotope in two bytes
+MAX_PARSED_ATOMS = 4 * HARD_MAX_ATOMS  # including hydrogens written as atoms
+MAX_RINGS = 129  # the rings of a fullerene of 256 atoms; RDKit's time for rings grows steeply
+MAX_CHARGE = 127  # RDKit stores a charge in one signed byte
+MAX_ISOTOPE = 65_535  # RDKit stores an isotope in two bytes
 BLANKS = " \t\r\n"
 
 _BODY = re.compile(r"[!-~]*")  # the printable ASCII characters
@@ -32,26 +32,32 @@ _RING_CLOSURE = re.compile(r"%\(\d+\)|%\d\d|\d")
 
 
 class ChemError(MolsliceError):
-    """A SMILES that cannot become a molecular graph; the message is the reason."""
+    """Error for a SMILES that cannot be converted to a molecular graph; the message is the reason."""
 
 
 def parse_smiles(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol:
-    """Parse one SMILES, or refuse it with a reason. RDKit's log is silent inside.
+    """Parse one SMILES. RDKit's log is silenced.
 
     Args:
-        smiles: a SMILES, with blanks at its ends or a CXSMILES block (`CC |^1:0|`) after it, or not.
-        max_atoms: the largest number of atoms, hydrogens excepted that RDKit makes implicit.
+        smiles: A SMILES. Blanks around it and a CXSMILES block (`CC |^1:0|`) after it are allowed.
+        max_atoms: Maximum number of atoms without the hydrogens that RDKit makes implicit.
 
     Raises:
-        ChemError: not a string, empty, not valid, without atoms, too large, or a text of which RDKit would
-            drop a part.
+        ChemError: The SMILES is not a string, is empty or invalid, has no atoms or too many, or RDKit would
+            drop a part of the text.
     """
     with quiet_rdkit():
         return parse_unguarded(smiles, max_atoms)
 
 
 def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol:
-    """As `parse_smiles`, to be called inside `quiet_rdkit`, which takes 2 % of the time of a molecule."""
+    """Parse one SMILES inside of a `quiet_rdkit` block; otherwise like `parse_smiles`.
+
+    Entering the block takes 2 % of the time of a molecule, so one block can enclose many molecules.
+
+    Raises:
+        ChemError: As in `parse_smiles`.
+    """
     text = _checked(smiles, max_atoms)
     mol = Chem.MolFromSmiles(text)
     if mol is None:
@@ -65,10 +71,10 @@ def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol
 
 @contextmanager
 def quiet_rdkit() -> Iterator[None]:
-    """Silence RDKit's log and turn the errors that it raises into `ChemError`.
+    """Silence RDKit's log and convert its exceptions to `ChemError`.
 
     Raises:
-        ChemError: RDKit could not go on: a broken invariant, or chemistry that it cannot sanitize.
+        ChemError: RDKit failed, because of a broken invariant or because it cannot sanitize a molecule.
     """
     with rdBase.BlockLogs():
         try:
@@ -80,7 +86,11 @@ def quiet_rdkit() -> Iterator[None]:
 
 
 def drop_atom_maps(mol: Chem.Mol) -> bool:
-    """Remove the atom-map numbers, which are not chemistry, in place; return whether there were any."""
+    """Remove the atom-map numbers in place.
+
+    Returns:
+        Whether the molecule had any.
+    """
     mapped = [atom for atom in mol.GetAtoms() if atom.GetAtomMapNum()]
     for atom in mapped:
         atom.SetAtomMapNum(0)
@@ -88,7 +98,7 @@ def drop_atom_maps(mol: Chem.Mol) -> bool:
 
 
 def _checked(smiles: object, max_atoms: int) -> str:
-    """The text to parse, without blanks at its ends."""
+    """Return the text to parse, without blanks at its ends."""
     if smiles is None or (isinstance(smiles, float) and math.isnan(smiles)):
         raise ChemError("no SMILES given")
     if not isinstance(smiles, str):
@@ -98,7 +108,7 @@ def _checked(smiles: object, max_atoms: int) -> str:
         raise ChemError("empty SMILES")
     if len(text) > MAX_CHARACTERS:
         raise ChemError(f"SMILES of {len(text)} characters, more than {MAX_CHARACTERS}")
-    body = _BODY.match(text).group()  # type: ignore[union-attr]  # it matches the empty text, too
+    body = _BODY.match(text).group()  # type: ignore[union-attr]  # it also matches an empty text
     if len(body) < len(text):
         _refuse_what_would_be_dropped(text, body)
     for isotope, charge in _NUMBERS.findall(body):
@@ -112,7 +122,7 @@ def _checked(smiles: object, max_atoms: int) -> str:
 
 
 def _refuse_what_would_be_dropped(text: str, body: str) -> None:
-    """Accept after the SMILES nothing but blanks and one CXSMILES block."""
+    """Refuse any text after the SMILES except blanks and one CXSMILES block."""
     rest = text[len(body) :]
     block = rest.lstrip(" \t")
     start = len(text) - len(block)
@@ -128,7 +138,7 @@ def _refuse_what_would_be_dropped(text: str, body: str) -> None:
 
 
 def _name(character: str) -> str:
-    """A character as Unicode names it, since many of them cannot be seen."""
+    """Return the Unicode name of a character, because many characters are invisible."""
     names = {"\0": "null character", "\t": "tab", "\n": "newline", "\r": "carriage return"}
     kinds = {"Cc": "control character", "Cs": "unpaired surrogate", "Co": "private use character"}
     kind = kinds.get(unicodedata.category(character), "unassigned character")
@@ -136,7 +146,7 @@ def _name(character: str) -> str:
 
 
 def _refuse_large(body: str, max_atoms: int) -> None:
-    """Count atoms and rings in the text alone: RDKit's own time grows with their square and worse."""
+    """Count atoms and rings in the text, because RDKit's time grows at least with their square."""
     atoms = _ATOM.findall(body)
     hydrogens = sum(1 for atom in atoms if _HYDROGEN.match(atom))
     if len(atoms) - hydrogens > max_atoms:
@@ -149,7 +159,7 @@ def _refuse_large(body: str, max_atoms: int) -> None:
 
 
 def _why_unreadable(smiles: str) -> str:
-    """What RDKit objects to: the syntax, or the chemistry of a graph whose syntax it can read."""
+    """Return RDKit's objection: to the syntax, or to the chemistry of a graph with valid syntax."""
     lenient = Chem.SmilesParserParams()
     lenient.sanitize = False
     lenient.removeHs = False

@@ -1,8 +1,9 @@
-"""OGB's vocabularies as lookup tables from what RDKit says to the index that OGB gives it.
+"""OGB's vocabularies as lookup tables from RDKit's values to OGB's indices.
 
-Source: `ogb.utils.features.allowable_features` of ogb 1.3, whose last entry is the unknown. A table is a
-tuple indexed by the integer behind RDKit's answer, several times faster than OGB's search in lists of
-strings.
+A table is a tuple indexed by the integer value of RDKit's property. This is several times faster than OGB's
+search in lists of strings. The last index of a vocabulary is the unknown.
+
+Source: `ogb.utils.features.allowable_features` of ogb 1.3.
 """
 
 from rdkit import Chem
@@ -11,19 +12,19 @@ CHIRALITIES = ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "
 HYBRIDIZATIONS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 STEREOS = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
-BYTE = 256  # RDKit keeps degrees, charges, hydrogen and radical counts in one byte each
+BYTE = 256  # RDKit stores degrees, charges, hydrogen and radical counts in one byte each
 
 
 def _by_name(enum: type, names: tuple[str, ...], unknown: int) -> tuple[int, ...]:
-    """The table of an RDKit enumeration: the place of the member's name in `names`, else `unknown`."""
-    members = enum.values  # type: ignore[attr-defined]  # Boost enumerations carry their members so
+    """Build the table of an RDKit enumeration: the index of a member's name in `names`, else `unknown`."""
+    members = enum.values  # type: ignore[attr-defined]  # members of Boost enumerations
     size = max(members) + 1
     found = {int(value): str(member) for value, member in members.items()}
     return tuple(names.index(found[i]) if found.get(i) in names else unknown for i in range(size))
 
 
 def _counts(largest: int) -> tuple[int, ...]:
-    """The table of a count: itself up to `largest`, above it the unknown."""
+    """Build the table of a count: the count itself up to `largest`, the unknown above it."""
     return tuple(min(count, largest + 1) for count in range(BYTE))
 
 
@@ -39,6 +40,6 @@ HYBRIDIZATION = _by_name(Chem.HybridizationType, HYBRIDIZATIONS, unknown=len(HYB
 
 BOND_TYPE = _by_name(Chem.BondType, BOND_TYPES, unknown=len(BOND_TYPES))
 # OGB's list of stereo has no unknown and raises for atropisomers (STEREOATROPCW, STEREOATROPCCW), which plain
-# SMILES cannot write; here such a bond counts as STEREONONE, which is what its plain SMILES gives
+# SMILES cannot express; here such a bond is STEREONONE, as in its plain SMILES
 STEREO = _by_name(Chem.BondStereo, STEREOS, unknown=STEREOS.index("STEREONONE"))
-BOND_TYPE_BY_ORDER = {1.0: 0, 2.0: 1, 3.0: 2, 1.5: 3}  # for bonds known to be of the four types
+BOND_TYPE_BY_ORDER = {1.0: 0, 2.0: 1, 3.0: 2, 1.5: 3}  # for bonds of the four known types
