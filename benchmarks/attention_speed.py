@@ -1,15 +1,19 @@
-"""What every attention costs, on sequences and on molecules.
+"""Measure the speed and memory of every attention on sequences, and of one layer on molecules.
 
-Sequences: the table of `molslice bench` for all members, width 256, at every length as many sequences as
-hold `--batch-tokens` tokens (at least one); at the `--long` lengths `--long-attention` alone, by default
-those whose cost is not quadratic, and `softmax`. Kept in `--runs`, so that a second call goes on.
-Molecules: forward and backward of one attention layer with a pair bias, 256 molecules of 24 tokens, width
-256, 8 heads, `slice_sort` and `key_sort` beside `softmax`. On a quiet machine of two cores:
+Sequences: run `molslice bench` for all attentions at width 256. At each length a batch has `--batch-tokens`
+tokens, but at least one sequence. The `--long` lengths are measured only for `--long-attention`, by default
+`softmax` and all attentions whose cost is not quadratic. Finished measurements are kept in `--runs`, so the
+same command continues after an interruption.
+
+Molecules: time the forward and backward pass of one attention layer with a pair bias, for 256 molecules of 24
+tokens, width 256 and 8 heads. `slice_sort` and `key_sort` are compared with `softmax`.
+
+Run it on two cores without other work:
 
     python benchmarks/attention_speed.py
 
-Writes `benchmarks/results/NAME.json` and beside it the plot, NAME.png and .svg. `--draw` measures nothing and
-draws the plot of the recorded JSON.
+Writes `benchmarks/results/NAME.json` and the plots NAME.png and NAME.svg. `--draw` only draws the plots of
+the recorded JSON.
 """
 
 import argparse
@@ -35,7 +39,7 @@ from molslice.types import AttentionSpec, PairBiasMode, TokenContext
 
 ROOT = Path(__file__).resolve().parents[1]
 LENGTHS, LONG = "256,1024,4096", "16384"
-# label, attention, how the bias enters, and whether softmax(S + E) is given, as the encoder gives it
+# (label, attention, pair bias mode, whether softmax(S + E) is precomputed, as in the encoder)
 LAYERS: tuple[tuple[str, str, PairBiasMode, bool], ...] = (
     ("softmax", "softmax", "logits", False),
     ("slice_sort", "slice_sort", "mix", False),
@@ -47,7 +51,10 @@ LAYERS: tuple[tuple[str, str, PairBiasMode, bool], ...] = (
 def layer_step(
     attention: str, mode: PairBiasMode, given: bool, *, batch: int, length: int, dim: int, heads: int
 ) -> Callable[[], None]:
-    """Forward and backward of one layer, gradients by tokens, parameters and bias included."""
+    """Return a function that runs one layer forward and backward.
+
+    Gradients are computed for the parameters, the tokens, and the pair bias or its softmax.
+    """
     torch.manual_seed(0)
     layer = build_attention(attention, AttentionSpec(dim=dim, num_heads=heads, pair_bias_mode=mode))
     tokens = torch.randn(batch, length, dim, requires_grad=True)
@@ -65,7 +72,7 @@ def layer_step(
 
 
 def measure_layers(rounds: int, seconds: float, **sizes: int) -> dict[str, Any]:
-    """Milliseconds of a step: the layers in turn, round after round."""
+    """Return the time of a step in milliseconds for each layer. In each round the layers take turns."""
     steps = {label: layer_step(attention, mode, given, **sizes) for label, attention, mode, given in LAYERS}
     counts = {}
     for label, step in steps.items():
@@ -82,7 +89,7 @@ def measure_layers(rounds: int, seconds: float, **sizes: int) -> dict[str, Any]:
 
 
 def time_steps(step: Callable[[], None], count: int) -> float:
-    """Seconds of a step."""
+    """Return the mean time of a step, in seconds."""
     start = time.perf_counter()
     for _ in range(count):
         step()
@@ -90,7 +97,7 @@ def time_steps(step: Callable[[], None], count: int) -> float:
 
 
 def measure_sequences(options: argparse.Namespace) -> BenchResult:
-    """All members at the lengths, and those that are not quadratic also at the long ones."""
+    """Measure all attentions at the short lengths, and the chosen ones at the long lengths."""
     entries = read_entries(options.attention)
     if options.long_attention:
         far = read_entries(options.long_attention)
@@ -120,25 +127,25 @@ def measure_sequences(options: argparse.Namespace) -> BenchResult:
 
 
 def is_for_long(name: str, label: str) -> bool:
-    """Not quadratic, or the baseline."""
+    """Return True for attentions whose cost is not quadratic, and for the baseline."""
     return label == "softmax" or ATTENTIONS.find(name).traits.cost != "quadratic"
 
 
 def draw(result: BenchResult, options: argparse.Namespace) -> None:
-    """Write the plot."""
+    """Write the plots as PNG and SVG."""
     for suffix in ("png", "svg"):
         (options.out / f"{options.name}.{suffix}").write_bytes(draw_bubbles(result, suffix))
 
 
 def main() -> None:
-    """Measure both parts and record them."""
+    """Measure sequences and molecules, and record the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--attention", default=ALL)
     parser.add_argument("--lengths", default=LENGTHS)
     parser.add_argument("--long", default=LONG)
-    parser.add_argument("--long-attention", help="by default all that are not quadratic, and softmax")
+    parser.add_argument("--long-attention", help="default: softmax and all that are not quadratic")
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--num-layers", type=int, default=2)
     parser.add_argument("--batch-tokens", type=int, default=4096)
@@ -151,7 +158,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "attention_speed")
     parser.add_argument("--name", default="attention_speed")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument("--draw", action="store_true", help="draw the recorded JSON, measure nothing")
+    parser.add_argument("--draw", action="store_true", help="only draw the recorded JSON")
     options = parser.parse_args()
     if options.draw:
         file = options.out / f"{options.name}.json"
@@ -163,7 +170,7 @@ def main() -> None:
     layers = measure_layers(options.layer_rounds, options.seconds, **molecules)
     result = measure_sequences(options)
     if result.interrupted:
-        print(f"interrupted; the same command goes on from {options.runs}")
+        print(f"interrupted; the same command continues from {options.runs}")
         return
     payload = {
         "question": "steps per second and peak memory of every attention by length; molecules: ms of a layer",

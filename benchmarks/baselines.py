@@ -1,11 +1,11 @@
-"""Measure what an attention has to beat: the median, and gradient boosting on fingerprints.
+"""Measure baselines: the median, and gradient boosting on fingerprints and descriptors.
 
     python benchmarks/baselines.py --data data/gap_xtb
     python benchmarks/baselines.py --data train.csv.gz --valid valid.csv.gz --target-column gap_ev \
         --train-rows 10000 --name baselines_qm9
 
---data is a folder in PCQM4M's raw layout, or a CSV with the training rows. Hyperparameters are
-chosen by the valid MAE of the first seed; early stopping looks at a tenth of the training rows.
+--data is a folder in PCQM4M's layout, or a CSV file with the training rows. Hyperparameters are chosen by
+the validation MAE of the first seed. Early stopping uses a tenth of the training rows.
 """
 
 import argparse
@@ -40,24 +40,29 @@ GRID: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Part:
-    """One split: SMILES and targets [n] in the unit of the file."""
+    """One split.
+
+    Attributes:
+        smiles: SMILES of each row.
+        targets: Targets [n], in the unit of the file.
+    """
 
     smiles: list[str]
     targets: np.ndarray
 
 
 def load_parts(arguments: argparse.Namespace) -> dict[str, Part]:
-    """Read the splits; the training rows are cut to --train-rows by a fixed shuffle."""
+    """Read the splits, with a random subset of --train-rows training rows if it is given."""
     if arguments.data.is_dir():
         table = pd.read_csv(arguments.data / "raw" / "data.csv.gz")
-        # The project's own file. Numpy arrays need the full unpickler.
+        # This file is part of the repository, so unpickling it is safe. It contains numpy arrays.
         split = torch.load(arguments.data / "split_dict.pt", weights_only=False)
         tables = {part: table.iloc[split[part]] for part in ("train", "valid", "test")}
     else:
         paths = {"train": arguments.data, "valid": arguments.valid, "test": arguments.test}
         tables = {part: pd.read_csv(path) for part, path in paths.items() if path is not None}
     if "valid" not in tables:
-        raise ValueError("a CSV given as --data needs --valid: the hyperparameters are chosen on it")
+        raise ValueError("--data is a CSV file: --valid is needed to choose hyperparameters")
     if arguments.train_rows:
         order = np.random.default_rng(0).permutation(len(tables["train"]))[: arguments.train_rows]
         tables["train"] = tables["train"].iloc[np.sort(order)]
@@ -65,20 +70,20 @@ def load_parts(arguments: argparse.Namespace) -> dict[str, Part]:
 
 
 def read_part(table: pd.DataFrame, arguments: argparse.Namespace) -> Part:
-    """Take the rows that have a finite target (PCQM4M's test rows have none)."""
+    """Return the rows with a finite target (the test rows of PCQM4M have no target)."""
     for column in (arguments.smiles_column, arguments.target_column):
         if column not in table.columns:
-            raise ValueError(f"no column {column!r}; there are {', '.join(table.columns)}")
+            raise ValueError(f"no column {column!r}; choices: {', '.join(table.columns)}")
     targets = table[arguments.target_column].to_numpy(float)
     finite = np.isfinite(targets)
     return Part(table[arguments.smiles_column][finite].tolist(), targets[finite])
 
 
 def featurize(smiles: list[str], descriptors: bool, pool: Parallel) -> np.ndarray:
-    """Count Morgan environments [n, 2048], with all RDKit descriptors behind them where asked.
+    """Return Morgan counts [n, 2048], followed by all RDKit descriptors if `descriptors` is True.
 
-    A descriptor that raises or is not finite is NaN, which the trees treat as missing; huge finite
-    values stay, as trees see only their order.
+    A descriptor that fails or is not finite becomes NaN, which the trees treat as missing. Large finite
+    values are kept, because trees depend only on the order of the values.
     """
     bar = tqdm(range(0, len(smiles), CHUNK), desc="features", disable=None)
     chunks = pool(delayed(featurize_chunk)(smiles[at : at + CHUNK], descriptors) for at in bar)
@@ -87,8 +92,8 @@ def featurize(smiles: list[str], descriptors: bool, pool: Parallel) -> np.ndarra
 
 
 def featurize_chunk(smiles: list[str], descriptors: bool) -> np.ndarray:
-    """Do the work of featurize for some molecules; values may be infinite."""
-    rdBase.DisableLog("rdApp.*")  # pool processes have their own log
+    """Return the features of some molecules; values may be infinite."""
+    rdBase.DisableLog("rdApp.*")  # each process of the pool has its own log
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BINS)
     rows = []
     for text in smiles:
@@ -104,7 +109,7 @@ def featurize_chunk(smiles: list[str], descriptors: bool) -> np.ndarray:
 def fit(
     features: np.ndarray, targets: np.ndarray, options: dict[str, Any], seed: int
 ) -> HistGradientBoostingRegressor:
-    """Fit boosted trees on absolute error, stopped early on a tenth of these rows."""
+    """Fit boosted trees with the absolute error, with early stopping on a tenth of the rows."""
     model = HistGradientBoostingRegressor(
         loss="absolute_error",
         max_iter=2000,
@@ -115,7 +120,7 @@ def fit(
         random_state=seed,
         **options,
     )
-    with threadpool_limits(limits=1):  # the fits run side by side
+    with threadpool_limits(limits=1):  # the fits run in parallel
         model.fit(features, targets)
     stopped_at = abs(float(model.validation_score_[-1]))
     sys.stderr.write(f"  {options}, seed {seed}: {model.n_iter_} trees, held-out loss {stopped_at:.4f}\n")
@@ -123,10 +128,10 @@ def fit(
 
 
 def find_useful(features: np.ndarray) -> np.ndarray:
-    """Mark the columns [f] that a tree could split on at all.
+    """Return a mask [f] of the columns that a tree can split on.
 
-    Both sides of a split hold MIN_LEAF rows, so a column where fewer rows differ from its most
-    common value changes nothing but the time.
+    Both sides of a split need MIN_LEAF rows. A column in which fewer rows differ from the most common value
+    does not change the model and only takes time.
     """
     useful = np.zeros(features.shape[1], dtype=bool)
     for place, column in enumerate(features.T):
@@ -136,7 +141,7 @@ def find_useful(features: np.ndarray) -> np.ndarray:
 
 
 def measure_boosting(parts: dict[str, Part], descriptors: bool, seeds: int, threads: int) -> dict[str, Any]:
-    """Choose hyperparameters by valid MAE, fit with each seed, and give the MAE of every split."""
+    """Choose hyperparameters by validation MAE, fit with each seed, and return the MAE of every split."""
     start = time.perf_counter()
     pool = Parallel(n_jobs=threads)
     features = {part: featurize(rows.smiles, descriptors, pool) for part, rows in parts.items()}
@@ -174,12 +179,12 @@ def measure_boosting(parts: dict[str, Part], descriptors: bool, seeds: int, thre
 
 
 def mae(predictions: np.ndarray, rows: Part) -> float:
-    """Mean absolute error in the unit of the target."""
+    """Return the mean absolute error, in the unit of the target."""
     return float(np.abs(predictions - rows.targets).mean())
 
 
 def summarize(values: list[float]) -> dict[str, Any]:
-    """Mean and sample standard deviation over seeds."""
+    """Return the mean and the sample standard deviation over seeds."""
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return {
         "mae_mean": round(float(np.mean(values)), 5),
@@ -189,7 +194,7 @@ def summarize(values: list[float]) -> dict[str, Any]:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure all three baselines."""
+    """Measure the three baselines on the data that the arguments name."""
     parts = load_parts(arguments)
     median = float(np.median(parts["train"].targets))
     constant = {
@@ -214,11 +219,11 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "gap_xtb")
-    parser.add_argument("--valid", type=Path, help="CSV with the valid rows, when --data is a CSV")
-    parser.add_argument("--test", type=Path, help="CSV with the test rows, when --data is a CSV")
+    parser.add_argument("--valid", type=Path, help="CSV file with the validation rows, if --data is one")
+    parser.add_argument("--test", type=Path, help="CSV file with the test rows, if --data is one")
     parser.add_argument("--smiles-column", default="smiles")
     parser.add_argument("--target-column", default="homolumogap")
-    parser.add_argument("--train-rows", type=int, help="use this many training rows")
+    parser.add_argument("--train-rows", type=int, help="number of training rows to use (default: all)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--name", default="baselines_gap_xtb", help="name of the result file")

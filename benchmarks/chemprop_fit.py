@@ -1,9 +1,10 @@
 """Train chemprop 2 on CSV files and write its errors and its processor seconds as JSON.
 
-Runs in an environment of its own, so it imports nothing of molslice; `qm9_vs_chemprop.py` starts it. Settings
-are chemprop's own defaults (message passing of 300 x 3, mean aggregation, one hidden layer of 300, batch 64,
-a schedule that rises to the learning rate and ends at a tenth of it, the epoch with the smallest validation
-loss), except the loss, which is the absolute error that both sides report.
+`qm9_vs_chemprop.py` starts this program in a separate environment, so it does not import molslice. All
+settings except the loss are chemprop's defaults: three message-passing steps of width 300, mean aggregation,
+one hidden layer of 300, batch size 64, a learning rate that warms up and decays to a tenth of its maximum,
+and the weights of the epoch with the smallest validation loss. The loss is the absolute error, which is the
+reported metric.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 
 def read_rows(path: str, target: str) -> data.MoleculeDataset:
-    """Return the rows of a CSV file as a data set of chemprop."""
+    """Return the rows of a CSV file as a chemprop data set."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     points = [data.MoleculeDatapoint.from_smi(row["smiles"], [float(row[target])]) for row in rows]
@@ -34,7 +35,7 @@ def read_rows(path: str, target: str) -> data.MoleculeDataset:
 def mean_error(
     trainer: pl.Trainer, model: models.MPNN, dataset: data.MoleculeDataset, truth: np.ndarray
 ) -> float:
-    """Return the mean absolute error of a model."""
+    """Return the mean absolute error of the predictions, in the unit of `truth`."""
     loader = data.build_dataloader(dataset, batch_size=256, shuffle=False, num_workers=0)
     batches = trainer.predict(model, loader)
     predictions = torch.cat(batches or [])  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -42,7 +43,7 @@ def mean_error(
 
 
 def main() -> None:
-    """Train, predict the validation and the test file, write the JSON."""
+    """Train, predict the validation and test rows, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("train", "valid", "test", "target", "out"):
         parser.add_argument(f"--{name}", required=True)
@@ -62,7 +63,7 @@ def main() -> None:
     truth = {"valid": np.array(valid.Y), "test": np.array(test.Y)}
     scaler = train.normalize_targets()
     valid.normalize_targets(scaler)
-    # Graphs are made once and kept, which the command line of chemprop does by default, too.
+    # Cache the molecular graphs, as chemprop's command line does by default.
     train.cache = valid.cache = True
     loader = data.build_dataloader(train, batch_size=64, num_workers=0, seed=options.seed)
     watch = data.build_dataloader(valid, batch_size=64, shuffle=False, num_workers=0)
@@ -90,7 +91,7 @@ def main() -> None:
         start, wall = time.process_time(), time.perf_counter()
         trainer.fit(model, loader, watch)
         seconds, wall_seconds = time.process_time() - start, time.perf_counter() - wall
-        state = torch.load(best.best_model_path, weights_only=False)  # made by this process
+        state = torch.load(best.best_model_path, weights_only=False)  # written by this process
     model.load_state_dict(state["state_dict"])
     result = {
         "valid_mae": mean_error(trainer, model, valid, truth["valid"]),

@@ -1,13 +1,13 @@
-"""Every attention on the embedded data: parameters against error, and what the order of atoms costs.
+"""Compare attentions on the embedded data: parameters, test error, and dependence on the order of atoms.
 
-Each entry is trained with each seed for the same number of steps, one thread a run and `--jobs` runs at a
-time, then evaluated on the test split as it is (canonical order of atoms) and with the atoms of every
-molecule shuffled. What is finished in `--runs` is not trained again:
+Each entry is trained with each seed for the same number of steps. Each run has one thread, and `--jobs` runs
+are active at a time. Each model is evaluated on the test split with the canonical order of atoms and with
+shuffled atoms. Finished runs in `--runs` are not trained again:
 
     python benchmarks/compare_gap_xtb.py --steps 4500 --seeds 3 --jobs 2
 
-Writes `benchmarks/results/NAME.json` and beside it the plot of parameters against error, NAME.png and .svg.
-`--draw` trains nothing and draws the plot of the recorded JSON.
+Writes `benchmarks/results/NAME.json` and plots of error against parameters, NAME.png and NAME.svg. `--draw`
+only draws the plots of the recorded JSON.
 """
 
 import argparse
@@ -49,7 +49,7 @@ SHUFFLES = 5
 
 
 def measure(label: str, config: RunConfig, run: Path) -> dict[str, Any]:
-    """Train one run, unless it is finished, and evaluate it in canonical and in shuffled order."""
+    """Train one run unless it is finished, and evaluate it with canonical and with shuffled atoms."""
     summary = train(config, run, resume=run.exists(), quiet=True)
     predictor = load_model(str(run))
     dataset = build_dataset(config.data.name, dict(config.data.options))
@@ -61,7 +61,7 @@ def measure(label: str, config: RunConfig, run: Path) -> dict[str, Any]:
 
 
 def summarize(label: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means and standard deviations over the seeds of one entry."""
+    """Return means and standard deviations over the seeds of one entry."""
     target = next(iter(runs[0]["summary"]["units"]))
 
     def over(values: list[float]) -> dict[str, float | None]:
@@ -82,10 +82,10 @@ def summarize(label: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def draw(runs: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Write the plot of the runs, in the order of their entries and seeds."""
+    """Write the plots of the runs as PNG and SVG."""
     results = []
     for run in runs:
-        # Results recorded before the names of the columns became general count molecules.
+        # Older results have `molecules_per_second` instead of `rows_per_second`.
         summary = {
             "rows_per_second": run["summary"].get("molecules_per_second"),
             "noun": "molecules",
@@ -98,7 +98,7 @@ def draw(runs: list[dict[str, Any]], options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Train and evaluate all entries, then record table and plot."""
+    """Train and evaluate all entries, then write the JSON and the plots."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "compare_gap_xtb")
     parser.add_argument("--name", default="compare_gap_xtb")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument("--draw", action="store_true", help="draw the recorded JSON, train nothing")
+    parser.add_argument("--draw", action="store_true", help="only draw the recorded JSON")
     options = parser.parse_args()
     if options.draw:
         file = options.out / f"{options.name}.json"
@@ -122,7 +122,7 @@ def main() -> None:
         "data.root": ROOT / "data" / "gap_xtb",
     }
     base = load_config(options.config, [(key, str(value)) for key, value in settings.items()])
-    build_dataset(base.data.name, dict(base.data.options))  # prepared once, before the processes
+    build_dataset(base.data.name, dict(base.data.options))  # prepare the store once
     entries = parse_entries(options.entries, base)
     runs: dict[str, list[dict[str, Any]]] = {entry.label: [] for entry in entries}
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:

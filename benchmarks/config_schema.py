@@ -1,7 +1,8 @@
-"""Write docs/config.schema.json, the JSON schema of a configuration, for completion and checks in editors.
+"""Write docs/config.schema.json, the JSON schema of a configuration.
 
-It is made from the dataclasses of `molslice.config` and the registries of data sets, attentions and models. A
-test compares the file with the code.
+Editors use it for completion and validation. The schema is generated from the dataclasses in
+`molslice.config` and the registries of data sets, attentions and models. A test compares the file with the
+code.
 """
 
 import dataclasses
@@ -43,7 +44,7 @@ def _is_required(one: dataclasses.Field[Any]) -> bool:
 
 
 def _options(registry: Registry[Any], name: str, own: type) -> Schema:
-    """Return the mapping of one data set or attention: the fields of `own` and the member's options."""
+    """Return the schema of one data set or attention: the fields of `own` and the member's options."""
     hints, options = registry.hints(name), registry.options(name)
     given = {key: _with_default(_type(hints.get(key, Any)), one.default) for key, one in options.items()}
     needed = [key for key, one in options.items() if one.default is one.empty]
@@ -61,7 +62,7 @@ def _mapping(properties: Schema, required: list[str]) -> Schema:
 
 
 def _by_name(members: dict[str, Schema], default: str | None) -> Schema:
-    """Return a mapping whose `name` decides about its other keys."""
+    """Return the schema of a mapping in which `name` determines the other keys."""
     cases = [
         {"if": {"properties": {"name": {"const": name}}, "required": ["name"]}, "then": member}
         for name, member in members.items()
@@ -99,7 +100,7 @@ def _with_default(schema: Schema, default: object) -> Schema:
 
 
 def make_text() -> str:
-    """Return the text of the file."""
+    """Return the content of the file."""
     return json.dumps(make_schema(), indent=1) + "\n"
 
 

@@ -1,14 +1,16 @@
-"""The sort of `slice_sort` on a GPU: against the floor that memory sets, and against FlashAttention.
+"""Measure the sort of `slice_sort` on a GPU against the memory bandwidth and against FlashAttention.
 
-Forward and backward of the sort of [B, N, D] by Triton's kernels and by the torch form; of
-scaled_dot_product_attention in its flash form, 64 channels a head; of whole layers, with their linear maps;
-and on molecules of the sort that is fused with softmax(S + E) V. The floor is the time of a copy of as many
-bytes as the sort must move: values read, sorted values and indices written; gradient and indices read,
-gradient written. Milliseconds, medians over rounds in which all take turns.
+On sequences, the forward and backward passes of these are timed: the sort of [B, N, D] with the Triton kernel
+and with PyTorch operations, `scaled_dot_product_attention` with the FlashAttention backend and 64 channels
+per head, and whole layers with their projections. On molecules, it is the sort fused with softmax(S + E) V.
+
+The lower bound is the time to copy as many bytes as the sort must move. The forward pass reads the values and
+writes the sorted values and the indices. The backward pass reads the gradient and the indices and writes the
+gradient. Times are medians in milliseconds; in each round all candidates take turns.
 
     python benchmarks/gpu_kernels.py
 
-Writes `benchmarks/results/NAME.json`. `--device cpu --small` only shows that the program runs.
+Writes `benchmarks/results/NAME.json`. `--device cpu --small` only checks that the program runs.
 """
 
 import argparse
@@ -34,13 +36,13 @@ from molslice.ops.sorting import sorted_columns
 from molslice.types import AttentionSpec, TokenContext
 
 ROOT = Path(__file__).resolve().parents[1]
-CHANNELS = 64  # of a head of the sequences
+CHANNELS = 64  # per head, on sequences
 Step = Callable[[], object]
 
 
 @contextmanager
 def torch_forms() -> Iterator[None]:
-    """Without any kernel of molslice."""
+    """Disable the kernels of molslice."""
     before, column_ops.KERNELS = column_ops.KERNELS, False
     try:
         yield
@@ -49,7 +51,7 @@ def torch_forms() -> Iterator[None]:
 
 
 def without_kernels(step: Step) -> Step:
-    """The same step in the torch forms."""
+    """Return the step without the kernels of molslice."""
 
     def run() -> None:
         with torch_forms():
@@ -59,18 +61,18 @@ def without_kernels(step: Step) -> Step:
 
 
 def draw(*shape: int, options: argparse.Namespace) -> Tensor:
-    """A leaf of normal numbers."""
+    """Return normally distributed numbers that require a gradient."""
     return torch.randn(*shape, device=options.device, dtype=options.dtype, requires_grad=True)
 
 
 def backward_of(make: Callable[[], Tensor], leaves: list[Tensor]) -> Step:
-    """Forward and backward, with a fixed gradient."""
+    """Return a step that runs `make` forward and backward, with a fixed upstream gradient."""
     upstream = torch.randn_like(make())
     return lambda: torch.autograd.grad(make(), leaves, upstream)
 
 
 def sequence_steps(batch: int, length: int, width: int, options: argparse.Namespace) -> dict[str, Step]:
-    """What is measured on sequences."""
+    """Return the steps to time on sequences."""
     mask = torch.ones(batch, length, dtype=torch.bool, device=options.device)
     values = draw(batch, length, width, options=options)
     query, key, value = (draw(batch, width // CHANNELS, length, CHANNELS, options=options) for _ in range(3))
@@ -98,7 +100,7 @@ def sequence_steps(batch: int, length: int, width: int, options: argparse.Namesp
         layers[f"layer {name}"] = backward_of(lambda layer=layer: layer(tokens, context).tokens, leaves)
     step = backward_of(sort, [values])
     return {
-        # A copy reads and writes each byte: half of all that the sort reads and writes in both directions.
+        # A copy reads and writes each byte, so it copies half of the bytes that the sort reads and writes.
         "floor": lambda: target.copy_(moved),
         "sort": step,
         "sort, torch form": without_kernels(step),
@@ -108,7 +110,7 @@ def sequence_steps(batch: int, length: int, width: int, options: argparse.Namesp
 
 
 def molecule_steps(batch: int, length: int, width: int, options: argparse.Namespace) -> dict[str, Step]:
-    """What is measured on molecules: 8 heads and a pair bias."""
+    """Return the steps to time on molecules, with 8 heads and a pair bias."""
     heads = 8
     shape = (batch, heads, length, width // heads)
     count = torch.randint(length // 2, length + 1, (batch, 1), device=options.device)
@@ -134,7 +136,7 @@ def molecule_steps(batch: int, length: int, width: int, options: argparse.Namesp
 
 
 def milliseconds(step: Step, device: str, repeats: int) -> float:
-    """Of one step."""
+    """Return the mean time of one step, in milliseconds."""
     if device == "cpu":
         start = time.perf_counter()
         for _ in range(repeats):
@@ -150,7 +152,7 @@ def milliseconds(step: Step, device: str, repeats: int) -> float:
 
 
 def measure(steps: dict[str, Step], options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """The steps in turn, round after round."""
+    """Return median, minimum and maximum time of each step. In each round the steps take turns."""
     for step in steps.values():
         milliseconds(step, options.device, 3)
     found: dict[str, list[float]] = {label: [] for label in steps}
@@ -164,7 +166,7 @@ def measure(steps: dict[str, Step], options: argparse.Namespace) -> dict[str, di
 
 
 def check_kernels(options: argparse.Namespace) -> None:
-    """The kernels equal the torch forms where they are measured."""
+    """Check that the kernels give the same result as the PyTorch operations at the measured lengths."""
     for length in (24, 1024, 4096):
         values = draw(2, length, 64, options=options).detach().transpose(1, 2)
         mask = torch.arange(length, device=options.device) < torch.tensor([[length], [length - 7]]).to(
@@ -174,21 +176,21 @@ def check_kernels(options: argparse.Namespace) -> None:
         with torch_forms():
             expected = sorted_columns(values, mask)
         if not torch.equal(found, expected):
-            raise AssertionError(f"the kernel differs from the torch form at {length} tokens")
+            raise AssertionError(f"the kernel and the PyTorch operations differ at {length} tokens")
 
 
 def main() -> None:
-    """Measure and record."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
     parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--tokens", type=int, default=1 << 17, help="of all sequences of a batch together")
+    parser.add_argument("--tokens", type=int, default=1 << 17, help="tokens of a batch")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="a few small sizes, to see that all runs")
+    parser.add_argument("--small", action="store_true", help="small sizes, to check that the program runs")
     parser.add_argument("--name", default="gpu_kernels")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
@@ -215,7 +217,7 @@ def main() -> None:
 
 
 def find_triton() -> str | None:
-    """Its version."""
+    """Return the version of Triton, or None if it is not installed."""
     try:
         return version("triton")
     except PackageNotFoundError:

@@ -1,13 +1,13 @@
-"""What learns in a slice-and-sort: designs against `softmax` and `slice_sort`, on molecules.
+"""Compare designs of a learnable slice-and-sort with `softmax` and `slice_sort` on molecules.
 
-Each entry is trained with each seed for the same number of steps, one thread a run and `--jobs` at a time,
-on the embedded data. With `--qm9 PATH` (train.csv.gz and valid.csv.gz, columns smiles and gap_ev) some are
-also trained on 10,000 of its rows, with errors on its valid file. What is finished in `--runs` is not trained
-again:
+Each entry is trained on the embedded data with each seed, for the same number of steps. Each run has one
+thread, and `--jobs` runs are active at a time. With `--qm9 PATH`, a folder with train.csv.gz and valid.csv.gz
+(columns smiles and gap_ev), some entries are also trained on 10,000 rows of QM9 and evaluated on its
+validation file. Finished runs in `--runs` are not trained again:
 
     python benchmarks/learnable_sort.py --qm9 PATH_TO_QM9
 
-Writes benchmarks/results/learnable_sort.json. The designs are those of `sort_designs.py`.
+Writes `benchmarks/results/NAME.json`. `sort_designs.py` defines the designs.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sort_designs  # noqa: F401 - makes `sort_design` known
+import sort_designs  # noqa: F401 - registers `sort_design`
 from qm9_vs_chemprop import read_rows, write_rows
 from record import record
 
@@ -51,7 +51,7 @@ ENTRIES = ",".join([ON_QM9, *DESIGNS])
 
 
 def measure(label: str, data: str, config: RunConfig, run: Path, held_out: str | None) -> dict[str, Any]:
-    """Train one run, unless it is finished, and evaluate it: on the test split, or on a file held out."""
+    """Train one run unless it is finished, and evaluate it on the test split or on a held-out file."""
     summary = train(config, run, resume=run.exists(), quiet=True)
     target = next(iter(summary["units"]))
     error = summary["test"]["mae"][target] if held_out is None else _evaluate(run, held_out, target)
@@ -65,13 +65,13 @@ def _evaluate(run: Path, path: str, target: str) -> float:
 
 
 def layer_parameters(config: RunConfig) -> int:
-    """Parameters of the encoder's layers: attention, feed-forward and norms."""
+    """Count the parameters of the encoder's layers: attention, feed-forward and norms."""
     model = build_model(config.model, config.attention, DataSpec(1))
     return sum(p.numel() for name, p in model.named_parameters() if name.startswith("encoder.layers."))
 
 
 def load_bases(options: argparse.Namespace, folder: Path) -> dict[str, tuple[RunConfig, str | None]]:
-    """The configuration of each data set, and the file that its error is measured on."""
+    """Return the configuration of each data set, and its held-out file (None: the test split)."""
     settings = {
         "training.max_minutes": "null",
         "trainer.num_threads": 1,
@@ -96,12 +96,12 @@ def load_bases(options: argparse.Namespace, folder: Path) -> dict[str, tuple[Run
         more |= {"data.path": train_csv, "data.valid_path": "null", "data.split": split}
         bases["qm9"] = (load("qm9", more), str(valid_csv))
     for config, _ in bases.values():
-        build_dataset(config.data.name, dict(config.data.options))  # prepared once, before the processes
+        build_dataset(config.data.name, dict(config.data.options))  # prepare the store once
     return bases
 
 
 def summarize(runs: list[dict[str, Any]], layers: dict[str, int]) -> list[dict[str, Any]]:
-    """Mean, standard deviation and ratio to softmax of each entry on each data set."""
+    """Return mean, standard deviation and ratio to softmax of each entry on each data set."""
     rows = []
     for data, label in dict.fromkeys((run["data"], run["label"]) for run in runs):
         own = [run for run in runs if (run["data"], run["label"]) == (data, label)]
@@ -127,7 +127,7 @@ def _spread(values: list[float]) -> float | None:
 
 
 def main() -> None:
-    """Train and evaluate all entries on all data sets, then record."""
+    """Train and evaluate all entries on all data sets, then write the JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--qm9", type=Path)
     parser.add_argument("--qm9-entries", default=ON_QM9)
-    parser.add_argument("--qm9-seeds", type=int, help="by default as many")
+    parser.add_argument("--qm9-seeds", type=int, help="default: --seeds")
     parser.add_argument("--qm9-steps", type=int, default=1500)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "learnable_sort")
     parser.add_argument("--name", default="learnable_sort")

@@ -1,13 +1,14 @@
-"""Path-X on a processor: training on pictures of 16,384 tokens, and the memory it takes.
+"""Measure memory and time of training on Path-X, images of 16,384 tokens, on a CPU.
 
-Every attention whose cost is not quadratic, and `softmax` beside them, trains `configs/lra/pathx.yaml` by the
-trainer itself: `--steps` steps of one picture, with and without activation checkpointing. More pictures a
-step take no more memory where training.accumulate has them one at a time. Each run is a process of its own;
-its memory is the highest resident set minus the one before the run began.
+`softmax` and every attention whose cost is not quadratic are trained with `configs/lra/pathx.yaml` for
+`--steps` steps of one image, with and without activation checkpointing. Larger batches need no more memory if
+`training.accumulate` computes one image at a time. Each run is a separate process. Its memory is the peak of
+the resident set minus the resident set before training.
 
     python benchmarks/long_inputs.py
 
-Writes benchmarks/results/long_inputs.json: GB, and seconds a picture, the last evaluation included.
+Writes benchmarks/results/long_inputs.json with the memory in GB and the time per image in seconds, including
+the final evaluation.
 """
 
 import argparse
@@ -32,25 +33,25 @@ BASELINE = "softmax"
 
 
 def train_some(settings: dict[str, str], answer: Queue) -> None:
-    """In a process of its own: what a short training takes, or why it failed."""
+    """Train for a few steps and put memory and time into `answer`, or the reason of a failure."""
     try:
         config = load_config(CONFIG, list(settings.items()))
-        build_dataset(config.data.name, dict(config.data.options))  # the pictures are not part of it
+        build_dataset(config.data.name, dict(config.data.options))  # generate the images first
         before = resident_bytes()
         restart_peak()
         with tempfile.TemporaryDirectory() as folder:
             summary = train(config, Path(folder) / "run", quiet=True)
         peak = peak_bytes()
-    except (Exception, MemoryError) as error:  # noqa: BLE001 - the reason stands in the table
+    except (Exception, MemoryError) as error:  # noqa: BLE001 - recorded in the table
         answer.put({"failed": f"{type(error).__name__}: {error}"[:300]})
         return
-    assert peak is not None, "this system does not tell the memory of a process"
-    assert before is not None, "this system does not tell the memory of a process"
+    assert peak is not None, "the memory of a process is not available on this system"
+    assert before is not None, "the memory of a process is not available on this system"
     answer.put({"gb": (peak - before) / 1e9, "seconds_a_picture": summary["seconds"] / summary["steps"]})
 
 
 def measure(settings: dict[str, str], timeout: float) -> dict[str, Any]:
-    """Run it with a time limit."""
+    """Run one measurement in a separate process, with a time limit in seconds."""
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
     process = context.Process(target=train_some, args=(settings, answer))
@@ -61,22 +62,22 @@ def measure(settings: dict[str, str], timeout: float) -> dict[str, Any]:
     if answer.empty():
         if process.is_alive():
             process.kill()
-            return {"failed": f"not done in {timeout:.0f} s"}
-        return {"failed": f"ended with {process.exitcode}, as when memory is out"}
+            return {"failed": f"not finished after {timeout:.0f} s"}
+        return {"failed": f"the process ended with exit code {process.exitcode}, perhaps out of memory"}
     result = answer.get()
     process.join()
     return result
 
 
 def main() -> None:
-    """Measure all of them, one after the other."""
+    """Measure all attentions, one after the other."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--attention", help="names, instead of all that are not quadratic")
+    parser.add_argument("--attention", help="names (default: softmax and all that are not quadratic)")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=240, help="seconds a run may take")
+    parser.add_argument("--timeout", type=float, default=240, help="time limit of a run, in seconds")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     names = [name for name in ATTENTIONS.names() if ATTENTIONS.find(name).traits.cost != "quadratic"]

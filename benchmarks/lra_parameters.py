@@ -1,8 +1,8 @@
-"""Parameters of every attention in each configuration of Long Range Arena, beside those of softmax.
+"""Count the parameters of every attention in each Long Range Arena configuration, relative to softmax.
 
-The arena's rule for comparing with its table: the same sizes as its Transformer, and at most 10 % more
-parameters in all. Configurations of `configs/lra` stand with the attention's own defaults; an attention that
-cannot serve one is listed with its reason. No data are read, nothing is trained:
+A result is comparable with the table of the arena if the model has the sizes of its Transformer and at most
+10% more parameters. Each attention has its default options. An attention that does not support a
+configuration is listed with the reason. No data are read and nothing is trained:
 
     python benchmarks/lra_parameters.py
 
@@ -29,13 +29,13 @@ MORE_ALLOWED = 0.10
 
 
 def count(config: RunConfig, attention: AttentionChoice, data: DataSpec) -> dict[str, int]:
-    """Parameters by part; the model is built without memory for its weights."""
+    """Count the parameters of each part, with a model on the meta device."""
     with torch.device("meta"):
         return parameters_by_part(build_model(config.model, attention, data))
 
 
 def compare(config: RunConfig, names: list[str]) -> list[dict[str, Any]]:
-    """One entry an attention: its parameters, their share of softmax's, and whether the rule allows them."""
+    """Return the parameters of each attention, their ratio to softmax, and whether the rule allows them."""
     data = describe_data(config)
     base = count(config, AttentionChoice("softmax"), data)["total"]
     entries: list[dict[str, Any]] = []
@@ -59,20 +59,20 @@ def compare(config: RunConfig, names: list[str]) -> list[dict[str, Any]]:
 
 
 def show(label: str, entries: list[dict[str, Any]]) -> None:
-    """A table of one configuration, the smallest model first."""
+    """Print the table of one configuration, smallest model first."""
     print(f"\n{label}")
     for entry in sorted(entries, key=lambda entry: entry.get("parameters", 0)):
         if "refused" in entry:
-            print(f"  {entry['attention']:20} refused: {entry['refused']}")
+            print(f"  {entry['attention']:20} not available: {entry['refused']}")
             continue
-        mark = "" if entry["within_rule"] else f"  more than {100 * MORE_ALLOWED:.0f} % above softmax"
+        mark = "" if entry["within_rule"] else f"  more than {100 * MORE_ALLOWED:.0f}% above softmax"
         print(
-            f"  {entry['attention']:20} {entry['parameters']:>12,} {100 * entry['of_softmax']:>7.1f} %{mark}"
+            f"  {entry['attention']:20} {entry['parameters']:>12,} {100 * entry['of_softmax']:>7.1f}%{mark}"
         )
 
 
 def main() -> None:
-    """Count, print, record."""
+    """Count, print and record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -86,7 +86,7 @@ def main() -> None:
         tables[label] = compare(load_config(path), ATTENTIONS.names())
         show(label, tables[label])
     payload = {
-        "question": "parameters of each attention in the arena's configurations, and its rule of 10 %",
+        "question": "parameters of each attention in the arena's configurations, and its rule of 10%",
         "more_allowed": MORE_ALLOWED,
         "configs": tables,
     }

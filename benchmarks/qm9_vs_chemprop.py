@@ -7,12 +7,12 @@ epochs, or once, at `--search-epochs`.
 
 Time is processor time, because the wall time of a shared machine depends on its other work. Short fits of
 both sides, in turn, measure how many steps of molslice take as long as an epoch of chemprop. They include the
-overhead of starting, which is larger on the side of molslice, so molslice rather gets too few steps. Reading
-and featurizing are left out on both sides; validation while training is included.
+startup time, which is longer for molslice, so molslice gets slightly too few steps. Reading and featurizing
+are excluded on both sides; validation during training is included.
 
-A fit that is finished is a JSON file in `--work` and is not repeated, so the same command continues after an
+Each finished fit is a JSON file in `--work` and is not repeated, so the same command continues after an
 interruption. `--collect` trains nothing and records the numbers of epochs that are complete. Chemprop needs
-an environment of its own, because it pins an older RDKit:
+a separate environment, because it pins an older RDKit:
 
     python -m venv /tmp/chemprop
     grep -v ^rdkit constraints.txt > /tmp/versions.txt
@@ -73,7 +73,7 @@ class Fit:
 
     @property
     def name(self) -> str:
-        """Return the stem of the file that holds the result."""
+        """Return the stem of the result file."""
         return f"{self.epochs}-{self.side}-{self.rate:g}-{self.seed}"
 
 
@@ -87,11 +87,11 @@ class Study:
         self.files = {name: self.work / "rows" / f"{name}.csv" for name in ("train", "valid", "test")}
 
     def prepare(self) -> None:
-        """Write the rows, and refuse a folder that was begun with other settings."""
+        """Write the rows, and exit if the work folder was started with other settings."""
         settings = {"train_rows": self.options.train_rows, "test_rows": self.options.test_rows}
         file = self.work / "settings.json"
         if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != settings:
-            sys.exit(f"{self.work} was begun with other rows (see {file}); choose another --work")
+            sys.exit(f"{self.work} was started with other rows (see {file}); choose another --work")
         write_json(file, settings)
         source = self.options.data / "train.csv.gz"
         header, rows = read_rows(source)
@@ -103,7 +103,7 @@ class Study:
         write_rows(self.files["test"], header, rows[: self.options.test_rows])
 
     def run(self) -> None:
-        """Run every fit that is not finished: the sides in turn, the shortest budget first."""
+        """Run every fit that is not finished. The sides take turns, shortest budget first."""
         for epochs in self.epochs:
             for fit in self.search(epochs):
                 self.result(fit)
@@ -112,7 +112,7 @@ class Study:
                     self.result(Fit(side, epochs, self.best_rate(side, epochs), seed))
 
     def search(self, epochs: int) -> list[Fit]:
-        """Return the fits that decide the learning rates for a number of epochs, the sides in turn."""
+        """Return the fits that determine the learning rates for a number of epochs."""
         tried = self.options.search_epochs or epochs
         return [
             Fit(side, tried, rate * factor, 0)
@@ -126,22 +126,22 @@ class Study:
         return min(fits, key=lambda fit: self.result(fit)["valid_mae"]).rate
 
     def result(self, fit: Fit) -> dict[str, Any]:
-        """Return the result of a fit, from its file or from training."""
+        """Return the result of a fit from its file, or train it."""
         file = self.work / "fits" / f"{fit.name}.json"
         if not file.is_file():
-            print(f"{time.strftime('%H:%M:%S')} {fit.name} begins", flush=True)
+            print(f"{time.strftime('%H:%M:%S')} starting {fit.name}", flush=True)
             found = self.train(fit.side, fit.epochs, self.steps(fit), fit.rate, fit.seed)
             write_json(file, {**asdict(fit), **found})
             print(json.dumps({"fit": fit.name, **found}), flush=True)
         return json.loads(file.read_text(encoding="utf-8"))
 
     def steps(self, fit: Fit) -> int:
-        """Return the steps of molslice that take as long as the epochs of chemprop."""
+        """Return the number of molslice steps that takes as long as the epochs of chemprop."""
         measured = self.calibration()
         return max(1, int(fit.epochs * measured["seconds_per_epoch"] / measured["seconds_per_step"]))
 
     def calibration(self) -> dict[str, float]:
-        """Return processor seconds of an epoch of chemprop and of a step of molslice, from short fits."""
+        """Return the processor seconds of a chemprop epoch and of a molslice step, from short fits."""
         file = self.work / "calibration.json"
         if not file.is_file():
             seconds: dict[str, list[float]] = {side: [] for side in DEFAULT_RATES}
@@ -160,7 +160,7 @@ class Study:
         return json.loads(file.read_text(encoding="utf-8"))
 
     def train(self, side: str, epochs: int, steps: int, rate: float, seed: int) -> dict[str, Any]:
-        """Train one side from the start; what an interrupted attempt left is removed."""
+        """Train one side from the start, after removing the files of an interrupted attempt."""
         scratch = self.work / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
@@ -173,7 +173,7 @@ class Study:
         return found
 
     def collect(self) -> list[dict[str, Any]]:
-        """Return one entry for each number of epochs whose fits are all finished."""
+        """Return one entry for each number of epochs with all fits finished."""
         return [pair for epochs in self.epochs if (pair := self._pair(epochs)) is not None]
 
     def _pair(self, epochs: int) -> dict[str, Any] | None:
@@ -218,7 +218,7 @@ def write_rows(target: Path, header: list[str], rows: list[list[str]]) -> None:
 def run_chemprop(
     python: str, epochs: int, files: dict[str, Path], scratch: Path, rate: float, seed: int
 ) -> dict[str, Any]:
-    """Train chemprop with its own interpreter and return what it measured."""
+    """Train chemprop with the interpreter `python` and return its result."""
     out = scratch / "result.json"
     settings = {**files, "target": TARGET, "epochs": epochs, "rate": rate, "seed": seed, "out": out}
     flags = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
@@ -232,7 +232,7 @@ def run_chemprop(
 
 
 def run_molslice(steps: int, files: dict[str, Path], scratch: Path, rate: float, seed: int) -> dict[str, Any]:
-    """Train molslice for a number of steps and return what was measured."""
+    """Train molslice for a number of steps and return its result."""
     settings = {
         "data.path": files["train"],
         "data.valid_path": files["valid"],
@@ -247,7 +247,7 @@ def run_molslice(steps: int, files: dict[str, Path], scratch: Path, rate: float,
         "seed": seed,
     }
     config = load_config(CONFIG, [(key, str(value)) for key, value in settings.items()])
-    build_dataset("csv", dict(config.data.options))  # prepares the molecules, which is not counted
+    build_dataset("csv", dict(config.data.options))  # prepare the molecules before the clock starts
     start, wall = time.process_time(), time.perf_counter()
     summary = train(config, scratch / "run", quiet=True)
     seconds, wall_seconds = time.process_time() - start, time.perf_counter() - wall
@@ -270,7 +270,7 @@ def run_molslice(steps: int, files: dict[str, Path], scratch: Path, rate: float,
 
 
 def spread(values: list[float]) -> dict[str, float | None]:
-    """Return mean and standard deviation."""
+    """Return the mean and the standard deviation (None for one value)."""
     return {
         "mean": statistics.fmean(values),
         "sd": statistics.stdev(values) if len(values) > 1 else None,
@@ -284,7 +284,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, help="folder with train.csv.gz and valid.csv.gz")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "qm9_vs_chemprop")
-    parser.add_argument("--chemprop-python", help="interpreter of the environment of chemprop")
+    parser.add_argument("--chemprop-python", help="Python interpreter of chemprop's environment")
     parser.add_argument("--epochs", default="12,50,100", help="epochs of chemprop (default: 12,50,100)")
     parser.add_argument(
         "--factors", default="0.5,1,2", help="learning rates to try, relative to the defaults"

@@ -1,4 +1,4 @@
-"""Write what a benchmark measured, with what is needed to place the numbers: one JSON a run."""
+"""Write the result of a benchmark as JSON, with date, commit, hardware and versions."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PACKAGES = ("numpy", "torch", "rdkit", "scikit-learn", "lightning", "torch-geome
 
 
 def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:
-    """Write `payload` under its date, commit, hardware and versions to out_dir/name.json."""
+    """Write `payload` with date, commit, hardware and versions to OUT_DIR/NAME.json, and return the path."""
     path = Path(out_dir) / f"{name}.json"
     content = {
         "name": name,
@@ -31,13 +31,13 @@ def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file completely or not at all."""
+    """Write a JSON file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def find_commit() -> str | None:
-    """Name the checked-out commit, or None outside of a git checkout."""
+    """Return the checked-out commit, or None outside a git checkout."""
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -46,7 +46,7 @@ def find_commit() -> str | None:
 
 
 def describe_hardware() -> dict[str, Any]:
-    """Describe the processor and, where there are any, the accelerators."""
+    """Return the processor model, the number of cores, and the names of the GPUs if there are any."""
     import torch
 
     hardware: dict[str, Any] = {
@@ -60,7 +60,7 @@ def describe_hardware() -> dict[str, Any]:
 
 
 def find_cpu_model() -> str:
-    """Name the processor as the system does."""
+    """Return the processor model that the system reports."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text().splitlines():
@@ -71,7 +71,7 @@ def find_cpu_model() -> str:
 
 
 def list_versions() -> dict[str, str]:
-    """List the versions of Python and of the installed packages that numbers depend on."""
+    """Return the versions of Python and of the packages in PACKAGES that are installed."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

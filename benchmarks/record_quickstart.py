@@ -1,8 +1,8 @@
-"""Record what the README shows of the quickstart: the output of its four verbs.
+"""Record the outputs of the quickstart that the README and the documentation show.
 
-Reads the finished run and the finished comparison of `bash scripts/quickstart.sh`, trains nothing, and writes
-`benchmarks/results/quickstart.json`. The errors are those of a fixed number of steps; the seconds are only
-meaningful if the quickstart ran on a quiet machine.
+Reads the finished run and the finished comparison of `bash scripts/quickstart.sh` and writes
+`benchmarks/results/quickstart.json`. Nothing is trained. Times are only meaningful if the quickstart ran on a
+machine without other work.
 """
 
 import argparse
@@ -17,7 +17,7 @@ CAFFEINE = "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"
 
 
 def run_verb(*arguments: str) -> str:
-    """Return what `molslice` prints on standard output."""
+    """Run a verb of `molslice` and return its standard output."""
     command = [sys.executable, "-m", "molslice", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
 
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--out", default=str(ROOT / "benchmarks" / "results"))
     options = parser.parse_args()
     outputs = {
-        "train": run_verb("train", "--resume", "--quiet", "--out", options.run),  # finished: it reports
+        "train": run_verb("train", "--resume", "--quiet", "--out", options.run),  # finished: prints only
         "evaluate": run_verb("evaluate", options.run),
         "predict": run_verb("predict", options.run, "--smiles", "CCO", "c1ccccc1", CAFFEINE),
         "compare": (ROOT / options.compare / "table.md").read_text(encoding="utf-8").strip(),

@@ -1,9 +1,9 @@
-"""Measured tables of the README, the documentation and the headers of `configs/`, generated from results.
+"""Generate the tables of the README and the documentation, and the results in the headers of `configs/`.
 
-Between `<!-- begin NAME -->` and `<!-- end NAME -->` a page holds the output of `TABLES[NAME]`. The comment
-of a configuration that `sequence_tasks.py` recorded holds its numbers from `# Measured:` to the name of
-their file. With `--write` all of them are generated again. Without it, the program exits with 1 if one is
-out of date.
+In a page, the text between `<!-- begin NAME -->` and `<!-- end NAME -->` is the output of `TABLES[NAME]`. In
+the header of a configuration that `sequence_tasks.py` has measured, the results start with `# Measured:` and
+end with the name of the result file. `--write` regenerates all of them. Without it, the program exits with 1
+if a file is out of date.
 """
 
 import argparse
@@ -32,25 +32,25 @@ COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadra
 
 
 def load(name: str) -> dict[str, Any]:
-    """One result file."""
+    """Return the content of one result file."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def cell(values: dict[str, Any]) -> str:
-    """Mean and standard deviation over seeds."""
+    """Return mean and standard deviation over seeds as text."""
     mean = values.get("mean", values.get("mae_mean"))
     spread = values.get("sd", values.get("mae_sd"))
     return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table, the first column to the left, numbers to the right."""
+    """Return a Markdown table with the first column aligned left and all others aligned right."""
     lines = [header, [":---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def gap_xtb() -> str:
-    """Every attention and every baseline on the embedded data."""
+    """Return the errors of all attentions and baselines on the embedded data."""
     baselines, compared = load("baselines_gap_xtb"), load("compare_gap_xtb")
     rows = [
         [BASELINE_NAMES[name], "", cell(result["test"]), ""]
@@ -64,7 +64,7 @@ def gap_xtb() -> str:
 
 
 def qm9() -> str:
-    """Errors on QM9 of molslice and of chemprop at equal training time."""
+    """Return the errors of molslice and chemprop on QM9 at equal training time."""
     result = load("qm9_vs_chemprop")
     rows = []
     for pair in result["pairs"]:
@@ -80,15 +80,15 @@ def qm9() -> str:
         return table
     error, more = repeat["mae_ev"], repeat["molslice_over_chemprop_seconds"] - 1
     text = (
-        f"A repetition on {repeat['threads']} thread of a busy machine gave {error['molslice']:.3f} eV for "
+        f"A repetition with {repeat['threads']} thread on a busy machine gave {error['molslice']:.3f} eV for "
         f"molslice and {error['chemprop']:.3f} eV for chemprop after {repeat['epochs']} epochs each, with "
-        f"{more:.0%} more time for molslice: at this budget the two are equal."
+        f"{more:.0%} more time for molslice. At this budget the two are equal."
     )
     return f"{table}\n\n{textwrap.fill(text, 118)}"
 
 
 def crossings() -> str:
-    """From which length on each attention trains faster than softmax."""
+    """Return the length above which each attention trains faster than softmax."""
     result = load("attention_speed")["sequences"]
     costs = {name: ATTENTIONS.find(name).traits.cost for name in ATTENTIONS.names()}
     rows = []
@@ -97,20 +97,20 @@ def crossings() -> str:
         if costs[name] != "quadratic":
             rows.append([f"`{one['attention']}`", COSTS[costs[name]], one["text"]])
     rows.sort(key=lambda row: (list(COSTS.values()).index(row[1]), row[0]))
-    return markdown(["", "cost", "trains faster than `softmax` from"], rows)
+    return markdown(["", "cost", "trains faster than `softmax` above"], rows)
 
 
 def layer_times() -> str:
-    """One attention layer on molecules, forward and backward."""
+    """Return the time of one attention layer on molecules, forward and backward."""
     found = load("attention_speed")["molecule_layer"]["milliseconds"]
     rows = [
         [f"{label}", f"{ms['median']:.0f}", f"{ms['min']:.0f} to {ms['max']:.0f}"]
         for label, ms in found.items()
     ]
-    return markdown(["", "ms", "over the rounds"], rows)
+    return markdown(["", "median (ms)", "range over rounds (ms)"], rows)
 
 
-# The same attention, as it was trained before it had its name and its defaults, or with these written out
+# Labels in the result files and the present names of the same attentions
 SAME_AS = {
     "sort_design:mixing=keys_weight:gate=true:slope=0.1": "key_sort",
     "key_sort": "key_sort:slope=1.0",
@@ -120,7 +120,7 @@ SAME_AS = {
 
 
 def learnable_sort() -> str:
-    """What learns in a slice-and-sort, on molecules; softmax and slice_sort as in the comparison."""
+    """Return the errors of learnable sorts on molecules; softmax and slice_sort are those of `gap_xtb`."""
     compared = [{**entry, "mae": entry["test_mae"]} for entry in load("compare_gap_xtb")["entries"]]
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     for entry in [*compared, *load("learnable_sort")["entries"]]:
@@ -130,25 +130,25 @@ def learnable_sort() -> str:
     for label in ("softmax", "key_sort", "key_sort:slope=1.0", "key_weight", "slice_sort"):
         errors = [cell(cells[data, label]["mae"]) for data in ("gap_xtb", "qm9")]
         rows.append([f"`{label}`", f"{cells['qm9', label]['layer_parameters']:,}", *errors])
-    return markdown(["", "parameters of the layers", "embedded data, MAE (eV)", "QM9, MAE (eV)"], rows)
+    return markdown(["", "parameters in layers", "embedded data, MAE (eV)", "QM9, MAE (eV)"], rows)
 
 
 def sort_on_sequences() -> str:
-    """The same on words of reviews."""
+    """Return the accuracy of sorts on the words of reviews."""
     rows = [
         [f"`{entry['label']}`", f"{entry['layer_parameters']:,}", percent(entry["accuracy"])]
         for entry in load("sort_on_sequences")["entries"]
     ]
-    return markdown(["", "parameters of the layers", "accuracy (%)"], rows)
+    return markdown(["", "parameters in layers", "accuracy (%)"], rows)
 
 
 def percent(values: dict[str, Any]) -> str:
-    """Mean and, of several seeds, standard deviation, in percent."""
+    """Return the mean and, for several seeds, the standard deviation, in percent."""
     spread = f" ± {100 * values['sd']:.1f}" if values["sd"] is not None else ""
     return f"{100 * values['mean']:.1f}{spread}"
 
 
-# experiment -> what it is called
+# experiment -> title in the table
 TASKS = {
     "listops": "ListOps, 50 to 200 symbols",
     "pathfinder": "Pathfinder, 16 x 16, at chance",
@@ -171,7 +171,7 @@ COLUMNS = (
 
 
 def sequence_tasks() -> str:
-    """Accuracy on what is not molecules, the papers' below, of the experiments that were recorded."""
+    """Return the accuracy of each recorded experiment, with the published numbers in the next row."""
     rows = []
     for name, title in TASKS.items():
         if not (RESULTS / f"task_{name}.json").is_file():
@@ -192,16 +192,16 @@ def sequence_tasks() -> str:
             shares = ["" if share is None else f"{100 * share:.2f}" for share in published]
             rows.append(["published", *shares, "", ""])
     names = [f"`{column.removeprefix('slice_sort:')}`" for column in COLUMNS]
-    return markdown(["accuracy (%)", *names, "minutes", "pairs in the papers' order"], rows)
+    return markdown(["accuracy (%)", *names, "minutes", "pairs in the published order"], rows)
 
 
 def in_order(order: dict[str, Any]) -> str:
-    """How many pairs of attentions come out as in the papers."""
+    """Return the number of pairs of attentions with the published order, out of all pairs."""
     return f"{order['pairs'] - len(order['turned'])} of {order['pairs']}" if order["pairs"] else ""
 
 
 def lra_parameters() -> str:
-    """Parameters in the arena's configurations and in those of Sliceformer."""
+    """Return parameters in the configurations of Long Range Arena and of Sliceformer."""
     names = ("softmax", "slice_sort", "flow", "singular")
     rows = []
     for config, entries in load("lra_parameters")["configs"].items():
@@ -209,16 +209,16 @@ def lra_parameters() -> str:
         over = sum(not entry["within_rule"] for entry in entries)
         counts = [f"{found[name]['parameters']:,}" for name in names]
         rows.append([f"`{config}`", *counts, f"{over} of {len(entries)}"])
-    return markdown(["", *(f"`{name}`" for name in names), "above the rule"], rows)
+    return markdown(["", *(f"`{name}`" for name in names), "above the limit"], rows)
 
 
 def perplexity(values: dict[str, Any]) -> str:
-    """Mean and standard deviation over seeds."""
+    """Return mean and standard deviation over seeds as text."""
     return f"{values['mean']:.1f}" + (f" ± {values['sd']:.1f}" if values["sd"] else "")
 
 
 def language() -> str:
-    """Perplexity of the small language models."""
+    """Return the perplexity of the small language models."""
     result = load("task_wikitext2")
     rows = [
         [
@@ -233,24 +233,24 @@ def language() -> str:
 
 
 def long_inputs() -> str:
-    """Memory and time of training on 16,384 tokens."""
+    """Return memory and time of training on 16,384 tokens."""
     rows = []
     for row in load("long_inputs")["rows"]:
         found = row["plain"]
         numbers = [f"{found['gb']:.2f}", f"{found['seconds_a_picture']:.1f}"]
         rows.append([f"`{row['attention']}`", COSTS[row["cost"]], *numbers])
     rows.sort(key=lambda row: (list(COSTS.values()).index(row[1]), row[0]))
-    return markdown(["", "cost", "GB", "seconds a picture"], rows)
+    return markdown(["", "cost", "memory (GB)", "seconds per image"], rows)
 
 
 def console(verb: str, *commands: str) -> str:
-    """A verb of the quickstart with its recorded output."""
+    """Return commands and the recorded output of a verb in the quickstart."""
     shown = "\n".join(f"$ {command}" for command in commands)
     return f"```console\n{shown}\n{load('quickstart')['outputs'][verb]}\n```"
 
 
 def choice() -> str:
-    """Which attention to take, with its error on the embedded data."""
+    """Return advice on which attention to choose, with errors on the embedded data."""
     errors = {entry["label"]: entry["test_mae"] for entry in load("compare_gap_xtb")["entries"]}
     sort = errors["slice_sort:form=sort_of_mix:placement=index"]
     learned = {
@@ -270,16 +270,16 @@ def choice() -> str:
         [
             "the same error with fewer parameters",
             "`key_sort`",
-            f"{cell(key_sort['mae'])} eV with {fewer:.0f} % fewer parameters in the layers",
+            f"{cell(key_sort['mae'])} eV with {fewer:.0f}% fewer parameters in the layers",
         ],
-        ["the fewest parameters", "`slice_sort`", f"{cell(sort)} eV without query and key"],
+        ["the fewest parameters", "`slice_sort`", f"{cell(sort)} eV; no query and no key"],
         [
             "linear time on long sequences",
             "`flow`, `singular`, `linear`",
             "[measured](docs/results/attention-cost.md) from 256 to 16,384 tokens",
         ],
     ]
-    return markdown(["you want", "take", "because"], rows).replace("---:", ":---")
+    return markdown(["goal", "attention", "reason"], rows).replace("---:", ":---")
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -312,7 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def fill(text: str) -> str:
-    """A page with each of its blocks generated again."""
+    """Return the text of a page with all its blocks regenerated."""
     for name, make in TABLES.items():
         block = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
         if block.search(text):
@@ -322,23 +322,23 @@ def fill(text: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """The README and the pages of the documentation, with their tables generated again.
+    """Return the README and the pages of the documentation with regenerated tables.
 
     Raises:
-        ValueError: a table has a place in none of them.
+        ValueError: No page contains the markers of a table.
     """
     texts = {path: path.read_text(encoding="utf-8") for path in PAGES}
     for name in TABLES:
         if not any(f"<!-- begin {name} -->" in text for text in texts.values()):
-            raise ValueError(f"no page has a place for the table {name!r}")
+            raise ValueError(f"no page contains the markers of the table {name!r}")
     return {path: fill(text) for path, text in texts.items()}
 
 
 def headers() -> dict[Path, str]:
-    """The configurations that were measured, with what they gave in their comments.
+    """Return the measured configurations with regenerated results in their headers.
 
     Raises:
-        ValueError: a configuration has no place for its numbers.
+        ValueError: The header of a configuration has no results to replace.
     """
     found = {}
     for file in sorted(RESULTS.glob("task_*.json")):
@@ -346,14 +346,14 @@ def headers() -> dict[Path, str]:
         path = ROOT / "configs" / result["config"]
         text = path.read_text(encoding="utf-8")
         if not MEASURED.search(text):
-            raise ValueError(f"{path} has no comment '# Measured: ... (benchmarks/results/{file.name}).'")
+            raise ValueError(f"{path}: missing comment '# Measured: ... (benchmarks/results/{file.name}).'")
         lines = textwrap.fill(measured(result, file.name), 118, initial_indent="# ", subsequent_indent="# ")
         found[path] = MEASURED.sub(lambda _, lines=lines: f"{lines}\n", text)
     return found
 
 
 def measured(result: dict[str, Any], file: str) -> str:
-    """One sentence: what was measured over how many seeds, in which time, of which attention."""
+    """Return the sentence of a header with seeds, time per run, and the result of each attention."""
     entries = result["entries"]
     show, what = percent, "test accuracy in %"
     if result["lower_is_better"]:
@@ -363,12 +363,12 @@ def measured(result: dict[str, Any], file: str) -> str:
     numbers = ", ".join(f"{entry['label']} {show(entry['test'])}" for entry in entries)
     return (
         f"Measured: {what}, {'one seed' if seeds == '1' else f'{seeds} seeds'}, {min(minutes):.1f} to "
-        f"{max(minutes):.1f} minutes of one core a run: {numbers} (benchmarks/results/{file})."
+        f"{max(minutes):.1f} minutes per run on one core: {numbers} (benchmarks/results/{file})."
     )
 
 
 def main() -> int:
-    """Check or write."""
+    """Check the generated text, or write it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -382,7 +382,7 @@ def main() -> int:
             path.write_text(made[path], encoding="utf-8")
     elif behind:
         names = ", ".join(str(path.relative_to(ROOT)) for path in behind)
-        print(f"{names}: behind benchmarks/results; run benchmarks/result_tables.py --write", file=sys.stderr)
+        print(f"{names}: out of date; run benchmarks/result_tables.py --write", file=sys.stderr)
         return 1
     return 0
 

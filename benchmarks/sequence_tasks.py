@@ -1,16 +1,18 @@
-"""Attentions on sequences, images, texts and series: every experiment over seeds, beside the papers' numbers.
+"""Measure attentions on sequences, images, text and time series, and compare with published results.
 
-An experiment is a YAML file of `configs/`, run for each entry and seed, one thread a run and `--jobs` at a
-time; what is finished in `--runs` is not trained again. `--data` is a folder that holds the sets by name
-(mnist, cifar10_jpeg, imdb, reuters_r8, uea_timeseries, wikitext2); what is generated needs none.
+An experiment is a YAML file in `configs/`, trained for each entry and seed. Each run has one thread, and
+`--jobs` runs are active at a time. Finished runs in `--runs` are not trained again. `--data` is a folder with
+one subfolder per data set (mnist, cifar10_jpeg, imdb, reuters_r8, uea_timeseries, wikitext2). Generated data
+sets need no folder.
 
     python benchmarks/sequence_tasks.py --data PATH_TO_SETS --only mnist,listops --seeds 2
     python benchmarks/sequence_tasks.py --data PATH_TO_SETS --only GPU --seeds 1 --jobs 1 --accelerator gpu
 
-The second line is for a GPU: the published settings, which take hours on a processor.
-Writes benchmarks/results/task_NAME.json, one for each experiment: accuracy (or perplexity) of the test split,
-mean and sd over seeds, parameters, seconds, the papers' numbers, in what the settings differ, and whether
-the order of the attentions agrees (Kendall's tau over the pairs that both have measured).
+The second command trains the published settings, which take hours on a CPU, on a GPU.
+
+Writes benchmarks/results/task_NAME.json for each experiment: accuracy or perplexity on the test split (mean
+and standard deviation over seeds), parameters, seconds, published numbers, differences in the settings, and
+the agreement of the order of attentions (Kendall's tau over the pairs with both numbers).
 """
 
 import argparse
@@ -38,12 +40,22 @@ CONTROLS = f"{SLICES},slice_sort:order=shuffle,identity"
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A configuration, where its data lie below `--data`, and what the papers report (test, as a share)."""
+    """One configuration with its entries and the published results.
+
+    Attributes:
+        config: Path of the YAML file in `configs/`.
+        entries: Attentions to train, separated by commas.
+        differs: Differences from the settings of the papers.
+        settings: Overrides of the configuration; `{data}` in a value is replaced by `--data`.
+        published: Published test accuracy (0 to 1) or perplexity by entry.
+        lower_is_better: True for perplexity.
+        needs_gpu: True if training takes hours on a CPU.
+    """
 
     config: str
     entries: str
     differs: str
-    settings: Mapping[str, str] = field(default_factory=dict)  # values may name {data}
+    settings: Mapping[str, str] = field(default_factory=dict)
     published: Mapping[str, float] = field(default_factory=dict)
     lower_is_better: bool = False
     needs_gpu: bool = False
@@ -81,14 +93,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "japanese_vowels": Experiment(
         "series/japanese_vowels.yaml",
         FOUR,
-        "the paper's sizes and epochs; the header of the configuration tells the rest",
+        "the paper's sizes and epochs; see the header of the configuration",
         {"data.root": "{data}/uea_timeseries", "training.valid_every_epochs": "10"},
         {"softmax": 0.987, "flow": 0.989},
     ),
     "uwave": Experiment(
         "series/uwave.yaml",
         FOUR,
-        "the paper's sizes and epochs, products in bfloat16; the header of the configuration tells the rest",
+        "the paper's sizes and epochs, products in bfloat16; see the header of the configuration",
         {
             "data.root": "{data}/uea_timeseries",
             "training.valid_every_epochs": "10",
@@ -172,7 +184,7 @@ GROUPS = {"CPU": False, "GPU": True}
 def load(
     experiment: Experiment, data: Path | None, accelerator: str, overrides: Sequence[tuple[str, str]]
 ) -> RunConfig:
-    """The configuration on one thread a run, its data prepared once before the processes start."""
+    """Return the configuration with one thread per run, after preparing its data."""
     settings = {key: value.format(data=data) for key, value in experiment.settings.items()}
     settings |= {"trainer.num_threads": "1", "trainer.accelerator": accelerator, **dict(overrides)}
     config = load_config(ROOT / "configs" / experiment.config, list(settings.items()))
@@ -181,7 +193,7 @@ def load(
 
 
 def measure(name: str, label: str, config: RunConfig, run: Path) -> dict[str, Any]:
-    """Train one run, unless it is finished."""
+    """Train one run unless it is finished, and return its result on the test split."""
     summary = train(config, run, resume=run.exists(), quiet=True)
     (target,) = summary["units"]
     value = summary["test"][summary["metric"]][target]
@@ -189,7 +201,7 @@ def measure(name: str, label: str, config: RunConfig, run: Path) -> dict[str, An
 
 
 def summarize(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and spread of each entry over its seeds, beside the paper's number."""
+    """Return the mean and standard deviation of each entry over its seeds, and the published number."""
     rows = []
     for label in dict.fromkeys(run["label"] for run in runs):
         own = [run for run in runs if run["label"] == label]
@@ -212,7 +224,7 @@ def summarize(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> list[di
 
 
 def agreement(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Kendall's tau between ours and the papers' order, and the pairs that come out the other way."""
+    """Return Kendall's tau between the measured and the published order, and the pairs in reversed order."""
     known = [row for row in rows if row["published"] is not None]
     signs, turned = [], []
     for one, other in itertools.combinations(known, 2):
@@ -226,17 +238,19 @@ def agreement(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train all runs of the experiments asked for, and record each experiment."""
+    """Train all runs of the chosen experiments, and record each experiment."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, help="folder that holds the data sets by name")
-    parser.add_argument("--only", default="CPU", help="experiments with a comma between, or CPU, or GPU")
+    parser.add_argument("--data", type=Path, help="folder with one subfolder per data set")
+    parser.add_argument("--only", default="CPU", help="experiments separated by commas, or CPU, or GPU")
     parser.add_argument("--accelerator", default="cpu", choices=("cpu", "gpu"))
-    parser.add_argument("--entries", help="instead of those of the experiment")
+    parser.add_argument("--entries", help="entries to train (default: those of the experiment)")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all experiments")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override for all experiments"
+    )
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "sequence_tasks")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
@@ -265,7 +279,7 @@ def main() -> None:
 
 
 def write(name: str, runs: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """The file of one experiment."""
+    """Write the result file of one experiment."""
     experiment = EXPERIMENTS[name]
     runs.sort(key=lambda run: (run["label"], run["summary"]["seed"]))
     rows = summarize(experiment, runs)

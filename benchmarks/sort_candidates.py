@@ -1,8 +1,9 @@
-"""Ways to sort columns on a CPU and to bring their gradients back, for `sort_methods.py`.
+"""Methods to sort columns on a CPU and to compute the gradient of the sort, for `sort_methods.py`.
 
-Each takes tokens [B, N, K] and gives the K columns of each sequence sorted, in the same layout, with the
-token of each rank, [B, K, N], in the smallest integer; on the way back it takes a gradient and such an order.
-Apart from torch's and molslice's they are written for float32 without padding.
+A forward method takes tokens [B, N, K] and sorts the K columns of each sequence. It returns the sorted values
+in the same layout and the token index of each rank [B, K, N] in the smallest integer type. A backward method
+takes a gradient and these indices. All methods except those of torch and molslice support only float32
+without padding.
 """
 
 import numpy as np
@@ -11,23 +12,23 @@ from torch import Tensor
 
 from molslice.ops import column_ops
 
-BLOCK = 256  # numpy sorts up to as many 64-bit integers without leaving the registers
+BLOCK = 256  # numpy sorts up to 256 64-bit integers in registers
 Result = tuple[Tensor, Tensor]
 
 
 def columns_of(tokens: Tensor) -> Tensor:
-    """[B, N, K] to contiguous [B, K, N]."""
+    """Convert [B, N, K] to contiguous [B, K, N]."""
     return tokens.transpose(1, 2).contiguous()
 
 
 def by_torch(tokens: Tensor) -> Result:
-    """torch.sort of (value, index) pairs."""
+    """Sort (value, index) pairs with torch.sort."""
     values, order = columns_of(tokens).sort(dim=-1, stable=True)
     return values.transpose(1, 2).contiguous(), order.to(column_ops.index_dtype(tokens.shape[1]))
 
 
 def by_argsort(tokens: Tensor) -> Result:
-    """A stable argsort of numpy, then a gather."""
+    """Sort with a stable argsort of numpy, then gather."""
     columns = columns_of(tokens)
     order = torch.from_numpy(columns.numpy().argsort(-1, kind="stable"))
     values = columns.gather(-1, order).transpose(1, 2).contiguous()
@@ -35,14 +36,14 @@ def by_argsort(tokens: Tensor) -> Result:
 
 
 def pack(columns: np.ndarray) -> np.ndarray:
-    """Monotone bits of the value above, the token below."""
+    """Pack each value, in an order-preserving form, into the upper 32 bits and its token into the lower."""
     bits = (columns + np.float32(0)).view(np.int32)
     ranks = bits ^ ((bits >> 31) & np.int32(2**31 - 1))
     return (ranks.astype(np.int64) << 32) | np.arange(columns.shape[-1])
 
 
 def unpack(keys: np.ndarray, axis: int) -> Result:
-    """The inverse, tokens along `axis`: values [B, N, K] and order [B, K, N]."""
+    """Invert `pack`, with tokens along `axis`: return values [B, N, K] and indices [B, K, N]."""
     ranks = (keys >> 32).astype(np.int32)
     values = torch.from_numpy((ranks ^ ((ranks >> 31) & np.int32(2**31 - 1))).view(np.float32))
     order = torch.from_numpy((keys & 0xFFFFFFFF).astype(np.int32)).to(
@@ -54,20 +55,20 @@ def unpack(keys: np.ndarray, axis: int) -> Result:
 
 
 def by_torch_packed(tokens: Tensor) -> Result:
-    """torch.sort of packed integers."""
+    """Sort packed integers with torch.sort."""
     keys = torch.from_numpy(pack(columns_of(tokens).numpy()))
     return unpack(keys.sort(dim=-1).values.numpy(), 2)
 
 
 def by_numpy_packed(tokens: Tensor) -> Result:
-    """Packed integers sorted by numpy, all at once: each step goes through memory."""
+    """Sort packed integers with numpy, all columns in one call, so every step goes through main memory."""
     keys = pack(columns_of(tokens).numpy())
     keys.sort(axis=-1)
     return unpack(keys, 2)
 
 
 def by_merged_blocks(tokens: Tensor) -> Result:
-    """Packed integers, blocks of 256 sorted by numpy and merged by a bitonic network of blocks."""
+    """Sort packed integers in blocks of 256 with numpy, and merge the blocks with a bitonic network."""
     keys = pack(columns_of(tokens).numpy())
     shape, keys = keys.shape, keys.reshape(-1)
     other = np.empty_like(keys)
@@ -91,7 +92,10 @@ def by_merged_blocks(tokens: Tensor) -> Result:
 
 
 def comparators(length: int) -> list[tuple[int, int]]:
-    """Batcher's odd-even merge sort for any length (1968; Knuth, volume 3, 5.2.2, algorithm M)."""
+    """Return the comparators of Batcher's odd-even merge sort for any length.
+
+    Source: Batcher 1968; Knuth, The Art of Computer Programming, volume 3, section 5.2.2, algorithm M.
+    """
     pairs, p = [], 1
     while p < length:
         k = p
@@ -106,7 +110,7 @@ def comparators(length: int) -> list[tuple[int, int]]:
 
 
 def run_network(keys: np.ndarray, columns: int = 8192) -> np.ndarray:
-    """Sort rows [N, columns] elementwise: minimum and maximum of whole rows."""
+    """Sort each column of `keys` [N, columns] with elementwise minima and maxima of whole rows."""
     pairs, result = comparators(len(keys)), np.empty_like(keys)
     for start in range(0, keys.shape[1], columns):
         block = keys[:, start : start + columns].copy()
@@ -121,7 +125,7 @@ def run_network(keys: np.ndarray, columns: int = 8192) -> np.ndarray:
 
 
 def by_network(tokens: Tensor) -> Result:
-    """A sorting network over the rows of tokens: no transposing, minimum and maximum of packed integers."""
+    """Sort packed integers with a sorting network over the tokens, without a transpose."""
     batch, length, width = tokens.shape
     rows = np.ascontiguousarray(tokens.numpy().transpose(1, 0, 2)).reshape(length, -1)
     keys = run_network(np.ascontiguousarray(pack(rows.T).T))
@@ -129,37 +133,37 @@ def by_network(tokens: Tensor) -> Result:
 
 
 def by_molslice(tokens: Tensor) -> Result:
-    """What `slice_sort` runs: numpy's sort of packed integers, block by block."""
+    """Sort like `slice_sort`: numpy's sort of packed integers, block by block."""
     mask = torch.ones(tokens.shape[:2], dtype=torch.bool)
     values, order = column_ops.sort_columns(tokens.transpose(1, 2)[:, None], mask, None, False)
     return values[:, 0].transpose(1, 2), order[:, 0]
 
 
 def values_by_torch(tokens: Tensor) -> Tensor:
-    """torch.sort where the order is thrown away."""
+    """Sort with torch.sort and discard the indices."""
     return columns_of(tokens).sort(dim=-1).values.transpose(1, 2).contiguous()
 
 
 def values_by_molslice(tokens: Tensor) -> Tensor:
-    """What `slice_sort` runs where no gradient is asked for: no token in the key."""
+    """Sort like `slice_sort` without a gradient: the key has no token index."""
     mask = torch.ones(tokens.shape[:2], dtype=torch.bool)
     values = column_ops.sorted_columns(tokens.transpose(1, 2)[:, None], mask, None, False)
     return values[:, 0].transpose(1, 2)
 
 
 def back_by_torch(grad: Tensor, order: Tensor) -> Tensor:
-    """A scatter of torch, with an index of eight bytes an entry."""
+    """Scatter with torch and 64-bit indices."""
     columns = columns_of(grad)
     return torch.empty_like(columns).scatter_(-1, order.long(), columns).transpose(1, 2).contiguous()
 
 
 def back_by_tokens(grad: Tensor, order: Tensor) -> Tensor:
-    """A scatter of torch along the tokens, without transposing the gradient."""
+    """Scatter with torch along the tokens, without a transpose of the gradient."""
     return torch.empty_like(grad).scatter_(1, order.transpose(1, 2).long(), grad)
 
 
 def back_by_numpy(grad: Tensor, order: Tensor) -> Tensor:
-    """By put_along_axis of numpy."""
+    """Scatter with numpy's put_along_axis."""
     columns = columns_of(grad)
     result = np.empty_like(columns.numpy())
     np.put_along_axis(result, order.numpy().astype(np.int64), columns.numpy(), -1)
@@ -167,7 +171,7 @@ def back_by_numpy(grad: Tensor, order: Tensor) -> Tensor:
 
 
 def back_by_network(grad: Tensor, order: Tensor) -> Tensor:
-    """The network again: gradients sorted by their token."""
+    """Sort the gradients by token index with the sorting network."""
     batch, length, width = grad.shape
     keys = order.numpy().transpose(2, 0, 1).reshape(length, -1).astype(np.int64) << 32
     rows = np.ascontiguousarray(grad.numpy().transpose(1, 0, 2)).reshape(length, -1)
@@ -177,6 +181,6 @@ def back_by_network(grad: Tensor, order: Tensor) -> Tensor:
 
 
 def back_by_molslice(grad: Tensor, order: Tensor) -> Tensor:
-    """What `slice_sort` runs: torch's scatter block by block."""
+    """Scatter like `slice_sort`: torch's scatter, block by block."""
     columns = grad.transpose(1, 2)[:, None]
     return column_ops.permute_columns(columns, order[:, None], True, "BNGC")[:, 0].transpose(1, 2)

@@ -1,13 +1,21 @@
-"""Designs of a learnable slice-sort that were tried beside `key_sort`, known as `sort_design` once imported.
+"""Designs of a learnable slice-sort that were compared with `key_sort`.
 
-All keep the value and output maps of `slice_sort` and add few parameters. `mixing` is how the tokens of a
-molecule mix before the sort, per head:
-  bias: softmax(S + E) V, nothing learned; weight: softmax(S + E + b_j) V, b = x w_b (D H parameters);
-  keys: softmax(S + E - |q_i - k_j|) V (2 D H); keys_weight: both;
-  own: softmax(S + E + v_i diag(a) v_j) V, the values as their own queries and keys (D).
-`after` is what happens to each channel: none; sort: ascending; blend: a learned convex combination of itself,
-ascending and descending (3 D), a doubly-stochastic mixing by permutations.
-`gate` multiplies by silu(a * v + c) (2 D). `slope` multiplies the distance of query and key.
+Importing this module registers the attention `sort_design`. All designs have the value and output
+projections of `slice_sort` and few other parameters. In the lists, their number is in parentheses.
+
+`mixing` is the mixing of the tokens of a molecule before the sort, per head:
+  bias: softmax(S + E) V (0);
+  weight: softmax(S + E + b_j) V with b = x w_b (D H);
+  keys: softmax(S + E - |q_i - k_j|) V (2 D H);
+  keys_weight: both (3 D H);
+  own: softmax(S + E + v_i diag(a) v_j) V, with values as queries and keys (D).
+
+`after` is the operation on each channel after the mixing:
+  none: unchanged (0);
+  sort: ascending sort (0);
+  blend: learned convex combination of the unsorted, ascending and descending channel (3 D).
+
+`gate` multiplies the result by silu(a * v + c) (2 D). `slope` multiplies the distance of query and key.
 """
 
 from typing import ClassVar
@@ -26,7 +34,7 @@ AFTER = ("none", "sort", "blend")
 
 
 class SortDesign(Attention):
-    """One of the designs above; for molecules, with the pair bias in the exponents."""
+    """One of the designs above, with the pair bias added to the scores."""
 
     traits: ClassVar[Traits] = Traits(
         source="ours", cost="quadratic", symmetry="ordered", pair_bias=("none", "logits")
@@ -42,7 +50,9 @@ class SortDesign(Attention):
         slope: float = 1.0,
     ) -> None:
         if mixing not in MIXINGS or after not in AFTER:
-            raise MolsliceError(f"sort_design takes mixing of {MIXINGS} and after of {AFTER}")
+            raise MolsliceError(
+                f"sort_design: invalid mixing or after; choices: mixing {MIXINGS}, after {AFTER}"
+            )
         super().__init__(spec)
         self.mixing, self.after = mixing, after
         dim, heads = spec.dim, spec.num_heads
@@ -61,7 +71,7 @@ class SortDesign(Attention):
         self.gate = nn.Parameter(torch.stack([torch.zeros(dim), torch.ones(dim)])) if gate else None
 
     def mix(self, tokens: Tensor, context: TokenContext) -> AttentionOutput:
-        """Mix, arrange each channel, gate."""
+        """Mix the tokens, sort or blend each channel, and apply the gate."""
         value = self.value(tokens)
         heads = self.split_heads(value)
         shares = masked_softmax(self._scores(tokens, heads, context), pair_mask(context.token_mask))

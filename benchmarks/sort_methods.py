@@ -1,13 +1,14 @@
-"""Ways to sort many columns on a CPU, and to bring gradients back, against each other and against torch.sort.
+"""Compare methods to sort many columns on a CPU, forward and backward, with torch.sort.
 
-The methods, in `sort_candidates.py`, start from tokens [B, N, K] and end there, so that layout is part of
-what is measured, in nanoseconds an entry: medians over rounds in which the methods take turns, on one thread
-(molslice's also on two). Every method is checked against torch.sort(stable=True), bit by bit.
+The methods in `sort_candidates.py` have input and output of shape [B, N, K], so the times include changes of
+the layout. Times are in nanoseconds per entry: medians over rounds in which the methods take turns, on one
+thread (for molslice also on two). Every result must equal that of torch.sort(stable=True), bit by bit.
 
     python benchmarks/sort_methods.py
 
-Writes `benchmarks/results/NAME.json`. Not tried, because it cannot be exact: keys of 32 bits for float32, as
-value and token need more, and bits dropped from the value change the order; bfloat16 and float16 do use them.
+Writes `benchmarks/results/NAME.json`. Keys of 32 bits for float32 are not measured, because they cannot be
+exact: value and token together need more bits, and dropping bits of the value changes the order. molslice
+uses such keys for bfloat16 and float16.
 """
 
 import argparse
@@ -32,7 +33,7 @@ NO_AVX512 = "X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX512_CLX
 
 
 def on_threads(method: Callable, threads: int) -> Callable:
-    """The method on so many threads."""
+    """Return the method with this number of threads."""
 
     def run(*args: Tensor) -> Any:  # noqa: ANN401
         torch.set_num_threads(threads)
@@ -44,7 +45,7 @@ def on_threads(method: Callable, threads: int) -> Callable:
 
 
 def methods_for(length: int) -> dict[str, dict[str, Callable]]:
-    """The methods of each pass that can take columns of this length, the baseline first."""
+    """Return the methods of each pass that support columns of this length, baseline first."""
     forward = {
         "torch.sort": ways.by_torch,
         "torch.sort packed": ways.by_torch_packed,
@@ -64,20 +65,20 @@ def methods_for(length: int) -> dict[str, dict[str, Callable]]:
 
 
 def check(expected: Any, found: Any, label: str) -> None:  # noqa: ANN401
-    """Equal bit by bit, zeros of either sign being one."""
+    """Check that all values are equal; 0.0 equals -0.0."""
     pairs = zip(expected, found, strict=True) if isinstance(expected, tuple) else [(expected, found)]
     if not all(torch.equal(one, other) for one, other in pairs):
         raise AssertionError(f"{label} differs from the baseline")
 
 
 def measure_case(case: tuple[int, int, int], dtype: torch.dtype, rounds: int) -> list[dict[str, Any]]:
-    """Nanoseconds an entry of every method, in turn, round after round."""
+    """Return the time of every method in nanoseconds per entry. In each round the methods take turns."""
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randn(case, generator=generator).mul(1024).round().div(1024).to(dtype)  # with ties
+    tokens = torch.randn(case, generator=generator).mul(1024).round().div(1024).to(dtype)  # has ties
     grad, order = torch.randn(case, generator=generator).to(dtype), ways.by_torch(tokens)[1]
     rows = []
     for stage, methods in methods_for(case[1]).items():
-        if dtype != torch.float32:  # the others are written for float32
+        if dtype != torch.float32:  # the others support only float32
             methods = {
                 name: f for name, f in methods.items() if name in ("torch.sort", "torch scatter", "molslice")
             }
@@ -105,7 +106,7 @@ def measure_case(case: tuple[int, int, int], dtype: torch.dtype, rounds: int) ->
 
 
 def measure_numpy(rounds: int) -> dict[str, float]:
-    """Nanoseconds an entry of numpy's sort of 64-bit integers alone, at some lengths."""
+    """Return the time of numpy's sort of 64-bit integers for some lengths, in nanoseconds per entry."""
     found = {}
     for length in (24, 64, 256, 512, 1024, 4096):
         keys = np.random.default_rng(0).integers(-(2**62), 2**62, ((1 << 15) // length, length))
@@ -120,10 +121,11 @@ def measure_numpy(rounds: int) -> dict[str, float]:
 
 
 def compare_instructions(rounds: int) -> dict[str, dict[str, float]]:
-    """`measure_numpy` in a process of its own with and without AVX-512.
+    """Run `measure_numpy` in separate processes with and without AVX-512.
 
-    Some processors (AMD Zen 4) are slow in an AVX-512 instruction that numpy's sort needs beyond 256
-    integers; there NPY_DISABLE_CPU_FEATURES in the environment makes long columns several times as fast.
+    On some processors (AMD Zen 4), an AVX-512 instruction that numpy uses to sort more than 256 integers is
+    slow. There the environment variable NPY_DISABLE_CPU_FEATURES makes the sort of long columns several times
+    faster.
     """
     found = {}
     for label, disabled in (("as it comes", ""), ("without AVX-512", NO_AVX512)):
@@ -137,7 +139,7 @@ def compare_instructions(rounds: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Measure and record."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,14 +1,15 @@
-"""What a sort adds on sequences: attentions on words of reviews, at equal steps, over seeds.
+"""Compare sorts with other attentions on the words of movie reviews, for the same number of steps.
 
-Reads `train.jsonl.gz` and `test.jsonl.gz` with `text` and `label` (IMDB in the form in which people have it)
-from `--data`. Words are lower-case runs of letters; the vocabulary is the most frequent of the training part;
-a review is its first `--length` words. A small encoder is trained for `--steps` batches of 32 with a cosine
-schedule, then measured on the first `--test-rows` test reviews; one thread a run, `--jobs` at a time:
+`--data` is a folder with IMDB as `train.jsonl.gz` and `test.jsonl.gz`. Each line has `text` and `label`.
+Words are lowercase runs of letters. The vocabulary is the most frequent words of the training reviews. A
+sequence is the first `--length` words of a review. A small encoder is trained for `--steps` batches of 32
+with a cosine schedule and evaluated on `--test-rows` random test reviews. Each run has one thread, and
+`--jobs` runs are active at a time:
 
     python benchmarks/sort_on_sequences.py --data PATH_TO_IMDB
 
-Writes benchmarks/results/sort_on_sequences.json. The sizes are small and nothing was tuned: compare the rows
-with each other, not with the papers.
+Writes benchmarks/results/sort_on_sequences.json. The models are small and were not tuned: compare the entries
+with each other, not with published results.
 """
 
 import argparse
@@ -52,22 +53,28 @@ BATCH, RATE, WARM_UP = 32, 1e-3, 0.1
 
 @dataclass(frozen=True)
 class Part:
-    """Reviews as word numbers, 0 at padding."""
+    """Reviews of one split.
 
-    ids: np.ndarray  # int64 [rows, length]
-    mask: np.ndarray  # bool [rows, length]
-    labels: np.ndarray  # int64 [rows]
+    Attributes:
+        ids: Word indices, int64 [rows, length]; 0 at padding.
+        mask: True for words, bool [rows, length].
+        labels: Class of each review, int64 [rows].
+    """
+
+    ids: np.ndarray
+    mask: np.ndarray
+    labels: np.ndarray
 
 
 def read(path: Path) -> list[tuple[list[str], int]]:
-    """Words and label of every review."""
+    """Return the words and the label of every review."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     return [(re.findall(r"[a-z']+", row["text"].lower()), int(row["label"])) for row in rows]
 
 
 def number(rows: list[tuple[list[str], int]], numbers: dict[str, int], length: int) -> Part:
-    """The first words of each review by number; words that are unknown get 1."""
+    """Convert the first words of each review to indices; unknown words get index 1."""
     ids = np.zeros((len(rows), length), np.int64)
     for i, (words, _) in enumerate(rows):
         known = [numbers.get(word, 1) for word in words[:length]]
@@ -76,7 +83,7 @@ def number(rows: list[tuple[list[str], int]], numbers: dict[str, int], length: i
 
 
 def fit(entry: Any, seed: int, train: Part, test: Part, words: int, steps: int) -> dict[str, Any]:  # noqa: ANN401
-    """Train one model and measure its accuracy."""
+    """Train one model and return its test accuracy."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     length = train.ids.shape[1]
@@ -124,7 +131,7 @@ def fit(entry: Any, seed: int, train: Part, test: Part, words: int, steps: int) 
 
 
 def summarize(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and spread of each entry over its seeds."""
+    """Return the mean and standard deviation of each entry over its seeds."""
     table = []
     for label in dict.fromkeys(run["label"] for run in runs):
         own = [run for run in runs if run["label"] == label]
@@ -145,7 +152,7 @@ def summarize(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Train every entry with every seed, then record."""
+    """Train every entry with every seed, then write the JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

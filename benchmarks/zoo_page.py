@@ -1,8 +1,8 @@
-"""Generate the pages of the attentions, docs/attentions/index.md and details.md, from code and results.
+"""Generate docs/attentions/index.md and docs/attentions/details.md from code and results.
 
-Formulas come from `docs/attentions/formulas.yaml`, promises from the classes' traits, speed and memory from
-`benchmarks/results/attention_speed.json`. With `--write` the pages are written. Without it, the program exits
-with 1 if one is out of date.
+Formulas are from `docs/attentions/formulas.yaml`, properties from the traits of the classes, and speed and
+memory from `benchmarks/results/attention_speed.json`. `--write` writes the pages. Without it, the program
+exits with 1 if a page is out of date.
 """
 
 import argparse
@@ -25,50 +25,55 @@ LENGTHS = (1024, 4096, 16384)
 
 HEAD = """# Attentions
 
-An attention is one file, and the name of the file is its name in a configuration (`attention: {name: flow}`,
-`--attention.name flow`). The class docstring states every decision that the paper leaves open. `references/`
-holds a slow form of each, which the fast form equals in float64, in values and gradients.
+Each attention is one file in `molslice/attention/`. The file name is its name in a configuration
+(`attention: {name: flow}`, `--attention.name flow`). The class docstring documents every choice that the
+paper leaves open. `molslice/attention/references/` has a slow implementation of each attention. Tests compare
+values and gradients with it in float64.
 
 ## Formulas and sources
 
-Q, K and V are linear maps of the tokens X, C is the number of channels of a head, n the number of real
-tokens, and S + E the pair bias of a molecule. Formulas are per head. Sums run over real tokens.
+Q, K and V are linear projections of the tokens X, C is the number of channels per head, n the number of real
+tokens, and S + E the pair bias of a molecule. Formulas are for one head. Sums are over real tokens.
 """
 
 PROMISES = f"""
-## Promises
+## Properties
 
-Each promise is tested, and an attention refuses what it does not promise when it is built. Options can change
-what an attention promises; the table is for the defaults.
+Tests check each property. Building an attention with a setting that it does not support raises an error.
+Options can change the properties; the table is for the defaults.
 
-- Cost: time and memory without a pair bias.
-- Order: `any` means that permuting the tokens permutes the result.
-- Pair bias: how S + E of a molecule may enter, added to the scores (`logits`) or as softmax(S + E) V in the
-  place of V (`mix`).
-- Steps: the causal form also runs token by token, from a state whose size does not grow.
-- Memory: keys and values may come from another sequence.
-- Parameters: one layer of width {DIM} with {HEADS} heads, for {TOKENS:,} tokens where they depend on the
-  length.
+- Cost: scaling of time and memory with the number of tokens N, without a pair bias.
+- Order: `any` if permuting the tokens permutes the result, `matters` otherwise.
+- Pair bias: use of S + E, added to the scores (`logits`) or as softmax(S + E) V instead of V (`mix`).
+- Causal: a token can be restricted to depend only on earlier tokens.
+- Recurrent: the causal form can also run token by token, with a state of constant size.
+- Cross: keys and values can come from another sequence.
+- Fixed length: the parameters depend on the number of tokens.
+- vmap: supports `torch.func.vmap`.
+- Parameters: number of parameters of one layer of width {DIM} with {HEADS} heads, for {TOKENS:,} tokens if it
+  depends on the length.
 """
 
 MEASURED = """
 ## Measured
 
-Training steps on {threads} threads of {cpu}: {layers} layers of width {dim}, {tokens:,} tokens per batch (at
-least one sequence), float32, medians of interleaved rounds ({rounds}), each in a process of its own. Speed is
-the ratio to `softmax` through `scaled_dot_product_attention`; above 1 is faster. Memory is the peak of the
-resident set at {at:,} tokens, less what the process uses before the measurement. `crossing` is the length
-above which the attention trains faster than `softmax`.
+Training steps are measured on {threads} threads of {cpu}, with {layers} layers of width {dim} in float32. A
+batch has {tokens:,} tokens, but at least one sequence. Numbers are medians of interleaved rounds ({rounds}),
+each in its own process.
+
+- Speed: ratio to `softmax` through `scaled_dot_product_attention`; above 1 is faster.
+- Memory: peak of the resident set at {at:,} tokens, minus the resident set before the measurement.
+- Crossing: length above which the attention trains faster than `softmax`.
 """
 
 
 def formula_of(name: str) -> str:
-    """The formula in LaTeX, between dollar signs."""
+    """Return the formula in LaTeX, between dollar signs."""
     return f"${yaml.safe_load(FORMULAS.read_text(encoding='utf-8'))[name]}$"
 
 
 def formulas() -> str:
-    """Name, formula and source."""
+    """Return the table of names, formulas and sources."""
     rows = [
         [f"`{name}`", f"{formula_of(name)}<br>{ATTENTIONS.find(name).traits.source}"]
         for name in ATTENTIONS.names()
@@ -81,19 +86,30 @@ def _left(table: str) -> str:
 
 
 def promises() -> str:
-    """Traits and parameters."""
+    """Return the table of traits and parameter counts."""
     rows = []
     for name in ATTENTIONS.names():
         traits = ATTENTIONS.find(name).traits
         rows.append([f"`{name}`", *describe(traits), f"{count_parameters(name):,}"])
     return markdown(
-        ["", "cost", "order", "pair bias", "causal", "steps", "memory", "fixed length", "vmap", "parameters"],
+        [
+            "",
+            "cost",
+            "order",
+            "pair bias",
+            "causal",
+            "recurrent",
+            "cross",
+            "fixed length",
+            "vmap",
+            "parameters",
+        ],
         rows,
     )
 
 
 def describe(traits: Traits) -> list[str]:
-    """The promises in words."""
+    """Return the cells of the traits."""
     modes = [mode for mode in traits.pair_bias if mode != "none"]
     yes = [traits.causal, traits.recurrent, traits.cross, traits.fixed_length, traits.vmap]
     order = "any" if traits.symmetry == "equivariant" else "matters"
@@ -101,13 +117,13 @@ def describe(traits: Traits) -> list[str]:
 
 
 def count_parameters(name: str) -> int:
-    """Of one layer."""
+    """Count the parameters of one layer."""
     attention = build_attention(name, AttentionSpec(dim=DIM, num_heads=HEADS, max_tokens=TOKENS))
     return sum(parameter.numel() for parameter in attention.parameters())
 
 
 def measured() -> str:
-    """Speed against softmax, memory, crossing points."""
+    """Return the section of measured speed relative to softmax, memory and crossings."""
     result = load("attention_speed")
     sequences = result["sequences"]
     cells = {(cell["attention"], cell["length"]): cell for cell in sequences["cells"]}
@@ -133,7 +149,7 @@ def measured() -> str:
 
 
 def ratio(cell: dict[str, Any] | None, baseline: dict[str, Any]) -> str:
-    """Training steps per second over the baseline's."""
+    """Return training speed relative to the baseline, or the outcome of a failed measurement."""
     if cell is None or cell["outcome"] == "missing":
         return ""
     if cell["outcome"] != "ok" or baseline["outcome"] != "ok":
@@ -144,19 +160,19 @@ def ratio(cell: dict[str, Any] | None, baseline: dict[str, Any]) -> str:
 
 
 def memory(cell: dict[str, Any] | None) -> str:
-    """GB of 10^9 bytes."""
+    """Return the peak memory in GB (10^9 bytes)."""
     if cell is None or cell.get("peak_bytes") is None:
         return ""
     return f"{cell['peak_bytes']['median'] / 1e9:.2f}"
 
 
 def make_page() -> str:
-    """The overview."""
+    """Return the overview page."""
     return f"{HEAD}\n{formulas()}\n{PROMISES}\n{promises()}\n{measured()}\n"
 
 
 def make_details() -> str:
-    """The page of class docstrings, rendered by mkdocstrings."""
+    """Return the page of class docstrings, which mkdocstrings renders."""
     kinds = {name: ATTENTIONS.find(name) for name in ATTENTIONS.names()}
     members = (f"## {name}\n\n::: {kind.__module__}.{kind.__name__}" for name, kind in kinds.items())
     options = "    options:\n      members: false\n      show_root_heading: false\n"
@@ -164,7 +180,7 @@ def make_details() -> str:
 
 
 def main() -> int:
-    """Check or write."""
+    """Check the pages, or write them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
