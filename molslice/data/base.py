@@ -17,12 +17,12 @@ class Dataset(ABC):
     The constructor of a subclass takes keyword-only options and sets all attributes.
 
     Attributes:
-        splits: row numbers of each split, int64; "train", "valid", "test" and others.
-        target_names: names of the targets.
-        target_units: unit of each target, empty for a target without a unit.
-        kind: kind of the targets, see `tasks.TargetInfo`; binary targets are 0 and 1.
-        class_names: names of the classes of a multiclass target, numbered from 0; empty for other kinds.
-        source: file or folder that the rows come from, for messages.
+        splits: Row numbers of each split, int64; `train`, `valid`, `test` and others.
+        target_names: Names of the targets.
+        target_units: Unit of each target; empty for a target without a unit.
+        kind: Kind of the targets; see `tasks.TargetInfo`. Binary targets are 0 and 1.
+        class_names: Names of the classes of a multiclass target, numbered from 0; empty for other kinds.
+        source: File or folder that the rows come from, for messages.
         row_name: Name of a row in the plural, such as `molecules`.
         instructions: How to get the files by hand, as a sentence; empty for a user's own files.
     """
@@ -47,7 +47,7 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def num_tokens(self) -> np.ndarray:
-        """Number of tokens of each row in the encoder, int [rows]; 0 for a row that could not be read."""
+        """Number of tokens of each row in the encoder, int [rows]; 0 for an unreadable row."""
 
     @property
     @abstractmethod
@@ -56,16 +56,16 @@ class Dataset(ABC):
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Row number to the reason why the row could not be read."""
+        """Reasons why rows are unreadable, by row number."""
         return {}
 
     def where(self, row: int) -> str:
-        """Location of a row for messages, counted from 1."""
+        """Describe the location of a row, an index from 0, for messages."""
         return f"row {row + 1}"
 
     @property
     def failures(self) -> str:
-        """Number of rows that could not be read and the first reason, as a sentence; empty without errors."""
+        """Message with the number of unreadable rows and the first reason; empty without errors."""
         if not self.errors:
             return ""
         row, reason = next(iter(self.errors.items()))
@@ -78,9 +78,13 @@ class Dataset(ABC):
         return {}
 
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
-        """The result of `checksum` for each array that holds the contents of the rows, by name.
+        """Compute checksums of the arrays with the contents of the rows, by default all array attributes.
 
-        By default these are all arrays among the attributes.
+        Args:
+            checksum: Computes the checksum of an array.
+
+        Returns:
+            The checksum of each array by name.
         """
         return {name: checksum(value) for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
@@ -89,8 +93,8 @@ class Dataset(ABC):
         """Collate rows into one padded batch, in the order given.
 
         Args:
-            rows: row numbers [B].
-            draw: seed of the random augmentation of a training batch (crops, flips, masks). If None, the
+            rows: Row numbers [B].
+            draw: Seed of the random augmentation of a training batch (crops, flips, masks). If None, the
                 batch depends on the rows only.
         """
 
@@ -101,29 +105,29 @@ class Dataset(ABC):
 
     @classmethod
     def advice(cls) -> str:
-        """Say how to get the data, for messages about missing files: the command, or the steps by hand."""
+        """Describe how to get the data, by command or by hand, for messages about missing files."""
         fetch = "`molslice prepare --config FILE --download` fetches it." if hasattr(cls, "download") else ""
         return " ".join(filter(None, (fetch, cls.instructions)))
 
     def count_targets(self, rows: np.ndarray) -> int:
-        """Count the targets of the rows that are not missing: the divisor of a batch's loss."""
+        """Count the known targets of rows, the divisor of the loss of a batch."""
         return int(np.count_nonzero(~np.isnan(self.targets[rows])))
 
     def rows(self, split: str) -> np.ndarray:
-        """Row numbers of a split, int64, including rows that could not be read.
+        """Return the row numbers of a split, int64 [n], including unreadable rows.
 
         Raises:
-            MolsliceError: unknown split; the message lists the splits.
+            MolsliceError: The split is unknown. The message lists the splits.
         """
         if split not in self.splits:
             raise MolsliceError(f"{self.source} has no split {split!r}; choices: {', '.join(self.splits)}")
         return self.splits[split]
 
     def labeled_rows(self, split: str) -> np.ndarray:
-        """Row numbers of the readable rows of a split with at least one target, for training and scoring.
+        """Return the row numbers of the readable rows of a split with a known target, int64 [n].
 
         Raises:
-            MolsliceError: unknown split, or a split without such rows.
+            MolsliceError: The split is unknown or has no such rows.
         """
         rows = self.rows(split)
         known = np.isfinite(self.targets[rows]).any(axis=1)

@@ -1,4 +1,4 @@
-"""Batches of rows of similar length within a budget of padded tokens."""
+"""Batch rows of similar length within a budget of padded tokens."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,17 +15,17 @@ def ordered_batches(
     """Batch all rows for a prediction, sorted by length.
 
     Args:
-        num_tokens: tokens of every row, int [rows].
-        token_budget: maximum number of padded tokens per batch; one row may exceed it.
-        batch_size: maximum number of rows per batch.
-        parts: divisor of both limits. With the number of gradient accumulation steps, a prediction takes no
-            more memory than training does.
+        num_tokens: Tokens of every row, int [rows].
+        token_budget: Maximum number of padded tokens per batch; one row may exceed it.
+        batch_size: Maximum number of rows per batch.
+        parts: Divisor of both limits. With the number of gradient accumulation steps, a prediction needs no
+            more memory than training.
 
     Returns:
         Row numbers of each batch, int64, at least one row per batch.
 
     Raises:
-        MolsliceError: a row without tokens.
+        MolsliceError: A row has no tokens.
     """
     if not len(num_tokens):
         return []
@@ -46,18 +46,18 @@ class TokenBudgetBatches:
     arguments and on e, so that a resumed run gets the same batches.
 
     Args:
-        num_tokens: tokens of every row of the data set, int [rows]; 0 for a row that could not be read.
-        rows: row numbers to batch; each occurs exactly once per epoch.
-        token_budget: maximum number of padded tokens per batch.
-        batch_size: maximum number of rows per batch.
-        shuffle: draw pools of rows at random, sort within each pool, and shuffle the batches. If False, all
-            rows are sorted by length.
-        seed: seed of the shuffling.
-        min_rows: minimum number of rows per batch, for callers that split a batch over several devices.
+        num_tokens: Tokens of every row of the data set, int [rows]; 0 for an unreadable row.
+        rows: Row numbers to batch; each occurs exactly once per epoch.
+        token_budget: Maximum number of padded tokens per batch.
+        batch_size: Maximum number of rows per batch.
+        shuffle: Whether to draw pools of rows at random, sort each pool by length, and shuffle the batches.
+            If False, all rows are sorted by length.
+        seed: Seed of the shuffling.
+        min_rows: Minimum number of rows per batch, for callers that split a batch over several devices.
 
     Raises:
-        MolsliceError: a row that could not be read, a budget smaller than the longest row, or fewer rows
-            than `min_rows`.
+        MolsliceError: A row is unreadable, the budget is too small for the longest row, or there are fewer
+            rows than `min_rows`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class TokenBudgetBatches:
             )
 
     def epoch(self, epoch: int) -> list[np.ndarray]:
-        """Batches of an epoch, each an int64 array of row numbers."""
+        """Return the batches of an epoch, each an int64 array of row numbers."""
         if not self.shuffle:
             return [self.rows[batch] for batch in self._cut(np.argsort(self.tokens, kind="stable"))]
         generator = np.random.default_rng([self.seed, epoch])

@@ -1,4 +1,4 @@
-"""Checksums of the contents of a data set, to notice that data have changed between two parts of a run."""
+"""Checksums of the contents of a data set, to detect changes between the parts of a resumed run."""
 
 import hashlib
 import math
@@ -9,11 +9,15 @@ from molslice.data.base import Dataset
 
 __all__ = ["array_checksum", "changed_parts", "data_identity"]
 
-MOST_BYTES = 1 << 30  # of a larger array every k-th row is read, so that a start takes seconds
+MOST_BYTES = 1 << 30  # of a larger array only every k-th row is read, to save time
 
 
 def data_identity(dataset: Dataset) -> dict[str, str]:
-    """A checksum of each part of a data set: `rows` (their number), `targets`, `inputs`, and its splits."""
+    """Compute the identity of a data set.
+
+    Returns:
+        The number of rows as `rows`, and the checksums `targets`, `inputs` and `split NAME` for each split.
+    """
     inputs = hashlib.sha256()
     for name, checksum in sorted(dataset.content_checksums(array_checksum).items()):
         inputs.update(f"{name} {checksum}\n".encode())
@@ -26,7 +30,7 @@ def data_identity(dataset: Dataset) -> dict[str, str]:
 
 
 def changed_parts(then: dict[str, str], now: dict[str, str]) -> list[str]:
-    """What differs between two identities, in words; empty where nothing does."""
+    """Describe the differences between two identities of `data_identity`; empty if they are equal."""
     changed = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     return [
         f"the number of rows ({now.get(name)}, was {then.get(name)})" if name == "rows" else f"the {name}"
@@ -35,7 +39,7 @@ def changed_parts(then: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def array_checksum(array: np.ndarray) -> str:
-    """SHA-256 of the bytes of an array, of evenly spaced rows where it is larger than a gigabyte."""
+    """Compute the SHA-256 of an array in hexadecimal, above 1 GiB of evenly spaced rows only."""
     step = max(1, math.ceil(array.nbytes / MOST_BYTES))
     part = np.ascontiguousarray(array[::step] if array.ndim else array)
     total = hashlib.sha256()

@@ -28,8 +28,8 @@ class Sequences:
     """Concatenated sequences: row r is `values[offsets[r]:offsets[r + 1]]`.
 
     Attributes:
-        values: integers [sum n] in the smallest type that holds them, or numbers [sum n, F].
-        offsets: start of each row and end of the last one, int64 [rows + 1].
+        values: Token ids [sum n] in the smallest integer type, or features [sum n, F].
+        offsets: Start of each row and end of the last one, int64 [rows + 1].
     """
 
     values: np.ndarray
@@ -50,8 +50,12 @@ class Sequences:
     def pack(cls, rows: Iterable[np.ndarray | Sequence[int]], dtype: np.dtype | type | str) -> Self:
         """Concatenate rows as `dtype`.
 
+        Args:
+            rows: The rows, each [n] or [n, F].
+            dtype: Type of the values.
+
         Raises:
-            MolsliceError: an integer that does not fit into `dtype`.
+            MolsliceError: An integer does not fit into `dtype`.
         """
         parts = [np.asarray(row) for row in rows]
         offsets = np.zeros(len(parts) + 1, np.int64)
@@ -69,7 +73,7 @@ class Sequences:
         return cls(np.ascontiguousarray(values, dtype=kind), offsets)
 
     def cut(self, max_tokens: int) -> "Sequences":
-        """Truncate each row to `max_tokens` tokens; returns self if no row is longer."""
+        """Truncate each row to `max_tokens` tokens. Return self if no row is longer."""
         lengths = self.lengths
         if not len(lengths) or lengths.max() <= max_tokens:
             return self
@@ -80,9 +84,12 @@ class Sequences:
     def padded(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Pad rows to a batch.
 
+        Args:
+            rows: Row numbers [B].
+
         Returns:
-            The values [B, N] or [B, N, F], zero at padding: int64 for integers, float32 for numbers. The mask
-            of real tokens, bool [B, N], or None if there is no padding.
+            The values [B, N] as int64 or [B, N, F] as float32, zero at padding. The mask of real tokens,
+            bool [B, N], or None if there is no padding.
         """
         starts, lengths = self.offsets[rows], self.lengths[rows]
         width = int(lengths.max(initial=1))
@@ -94,17 +101,17 @@ class Sequences:
 
 
 def smallest_type(count: int) -> np.dtype:
-    """Smallest unsigned integer type that holds 0 to `count` - 1."""
+    """Return the smallest unsigned integer type for 0 to `count` - 1."""
     return np.min_scalar_type(max(count - 1, 0))
 
 
 class SequenceDataset(Dataset):
-    """Sequences with targets; a subclass sets the attributes below and those of `Dataset`.
+    """Sequences with targets. A subclass sets the attributes below and those of `Dataset`.
 
     Attributes:
-        sequences: one sequence per row; empty for a row that could not be read.
-        pairs: second sequence of each row, for tasks that compare two; otherwise None.
-        labels: targets, float32 [rows, T], NaN where missing.
+        sequences: One sequence per row; empty for an unreadable row.
+        pairs: Second sequence of each row, for tasks that compare two; otherwise None.
+        labels: Targets, float32 [rows, T]; NaN if missing.
     """
 
     sequences: Sequences
@@ -121,12 +128,12 @@ class SequenceDataset(Dataset):
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Row number to the reason why the row could not be read."""
+        """Reasons why rows are unreadable, by row number."""
         return self._errors
 
     @property
     def num_tokens(self) -> np.ndarray:
-        """Number of tokens of each row, of both sequences for a pair; 0 if one of them is empty."""
+        """Number of tokens of each row, int [rows]: of both sequences for a pair, 0 if one is empty."""
         lengths = self.sequences.lengths
         if self.pairs is None:
             return lengths
@@ -134,21 +141,21 @@ class SequenceDataset(Dataset):
         return np.where((lengths > 0) & (others > 0), lengths + others, 0)
 
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
-        """Those of the sequences."""
+        """Compute checksums of the sequences; see `Dataset.content_checksums`."""
         parts = {"sequences": self.sequences, "pairs": self.pairs}
         arrays = {name: (part.values, part.offsets) for name, part in parts.items() if part is not None}
         return {name: " ".join(map(checksum, pair)) for name, pair in arrays.items()}
 
     @property
     def targets(self) -> np.ndarray:
-        """Targets, float32 [rows, T], NaN where missing."""
+        """Targets, float32 [rows, T]; NaN if missing."""
         return self.labels
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:  # noqa: ARG002
         """Collate sequences into one padded batch; nothing in it is random.
 
         Raises:
-            MolsliceError: no rows, a row out of range, or a row that could not be read.
+            MolsliceError: There are no rows, or a row is out of range or unreadable.
         """
         rows = checked_rows(rows, self.num_tokens, self.source)
         tokens, mask = self.sequences.padded(rows)
@@ -159,10 +166,18 @@ class SequenceDataset(Dataset):
 
 
 def checked_rows(rows: np.ndarray | Sequence[int], num_tokens: np.ndarray, source: str) -> np.ndarray:
-    """Check that rows can be batched, and return a copy, int64 [B].
+    """Check that rows can be batched.
+
+    Args:
+        rows: Row numbers [B].
+        num_tokens: Tokens of every row of the data set, int [rows]; 0 for an unreadable row.
+        source: Name of the data set, for messages.
+
+    Returns:
+        A copy of `rows`, int64 [B].
 
     Raises:
-        MolsliceError: no rows, a row out of range, or a row that could not be read.
+        MolsliceError: There are no rows, or a row is out of range or unreadable.
     """
     rows = np.array(rows, dtype=np.int64)
     if rows.ndim != 1 or not len(rows):
@@ -178,32 +193,35 @@ def checked_rows(rows: np.ndarray | Sequence[int], num_tokens: np.ndarray, sourc
 
 
 def pack_reasons(reasons: Mapping[int, str]) -> dict[str, np.ndarray]:
-    """Convert the reasons why rows could not be read to arrays for the cache."""
+    """Convert the reasons of unreadable rows, by row number, to arrays for the cache."""
     failed = np.array(list(reasons), np.int64)
     return {"failed": failed, "reasons": np.array(list(reasons.values()), np.str_)}
 
 
 def unpack_reasons(arrays: Mapping[str, np.ndarray]) -> dict[int, str]:
-    """Invert `pack_reasons`."""
+    """Convert the arrays of `pack_reasons` back to reasons by row number."""
     return dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True))
 
 
 def keep_arrays(
     folders: Sequence[Path], identity: Mapping[str, Any], build: Callable[[], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Load arrays from a cache, memory-mapped, or build them and write them there.
+    """Load arrays from a cache, or build them and write them there.
 
     They are written atomically into the first writable folder. If no folder is writable, they stay in memory,
     with a warning.
 
     Args:
-        folders: cache folders, in order of preference.
-        identity: everything that the arrays depend on (file checksums, options), as JSON values. Its hash is
+        folders: Cache folders, in order of preference.
+        identity: Everything that the arrays depend on (file checksums, options), as JSON values. Its hash is
             the name of the cached folder.
-        build: function that computes the arrays.
+        build: Computes the arrays.
+
+    Returns:
+        The arrays by name, memory-mapped if they are in a cache.
 
     Raises:
-        MolsliceError: the disk is full or fails.
+        MolsliceError: The disk is full or broken.
     """
     text = json.dumps([FORMAT, identity], sort_keys=True, default=str)
     name = hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -227,7 +245,7 @@ def _write_arrays(
     try:
         with atomic_folder(
             place, replace=True
-        ) as part:  # an existing folder is damaged, or it had been found
+        ) as part:  # an existing folder is damaged, or it would have been found
             for label, array in arrays.items():
                 np.save(part / f"{label}.npy", array)
             header = {"format": FORMAT, "identity": dict(identity), "arrays": sorted(arrays)}

@@ -1,4 +1,4 @@
-"""Recorded episodes of control tasks in the format of the D4RL benchmark: one HDF5 file of all steps."""
+"""Recorded episodes of control tasks in the format of the D4RL benchmark: one HDF5 file with all steps."""
 
 import itertools
 import os
@@ -16,8 +16,8 @@ from molslice.types import DataSpec, EpisodeBatch, MolsliceError
 
 # dimensions of a state and an action of the locomotion tasks, in D4RL's files and in Gymnasium
 SIZES = {"hopper": (11, 3), "halfcheetah": (17, 6), "walker2d": (17, 6)}
-# returns of a random and of an expert policy: D4RL's reference scores (its d4rl/infos.py) for normalization
-# (Fu et al. 2020, arXiv 2004.07219, section 5), the same for all data sets of a task
+# returns of a random and of an expert policy for the normalized score (Fu et al. 2020, arXiv 2004.07219,
+# section 5), the same for all data sets of a task; values from D4RL's d4rl/infos.py
 REFERENCE_RETURNS = {
     "hopper": (-20.272305, 3234.3),
     "halfcheetah": (-280.178953, 12135.0),
@@ -27,7 +27,7 @@ FILES = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2/"
 NEEDED = ("observations", "actions", "rewards", "terminals")
 DEFLATED = 1032  # maximum compression ratio of deflate
 TOKENS_A_STEP = 3  # return-to-go, state, action
-STD_OFFSET = 1e-6  # as in the code of Chen et al. 2021: keeps a constant state finite
+STD_OFFSET = 1e-6  # as in the code of Chen et al. 2021, for constant states
 
 
 class D4rl(Dataset):
@@ -40,19 +40,19 @@ class D4rl(Dataset):
     sampling of Chen et al. 2021 (arXiv 2106.01345), an episode by its length and a uniform first step,
     without repetition. In other splits, a window starts every `context` steps, so that each step counts once.
 
-    An episode with a value that is not finite, or that is cut by the end of the file (its return is unknown),
-    gives no windows; `errors` says why.
+    An episode with a value that is not finite has no windows, and neither has one that is cut by the end of
+    the file, because its return is unknown. `errors` contains the reasons.
 
     Args:
-        path: the file.
-        environment: Gymnasium environment, such as `Hopper-v4`: the default of `molslice rollout`. Its known
-            sizes are checked against the file.
-        context: number of steps of a window.
-        max_episode_steps: time limit of the environment. Episodes of a file without `timeouts` end there.
-        split: how to divide the episodes, `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`.
+        path: The file.
+        environment: Gymnasium environment, such as `Hopper-v4`, the default of `molslice rollout`. If its
+            sizes are known, they are checked against the file.
+        context: Maximum number of steps of a window.
+        max_episode_steps: Time limit of the environment. Episodes of a file without `timeouts` end there.
+        split: How to divide the episodes, `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`.
 
     Raises:
-        MolsliceError: missing or invalid file, or options that contradict it.
+        MolsliceError: The file is missing or invalid, or contradicts an option.
     """
 
     kind, row_name = "actions", "windows"
@@ -142,7 +142,7 @@ class D4rl(Dataset):
 
     @property
     def spec(self) -> DataSpec:
-        """Properties of the data: sizes of states and actions, and the statistics saved with a model."""
+        """Sizes of states and actions, and the statistics saved with a model."""
         sizes = self.states.shape[1], self.actions.shape[1]
         return _spec(*sizes, self.context, self.max_episode_steps, self._statistics)
 
@@ -158,7 +158,7 @@ class D4rl(Dataset):
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Row number to the reason why its episode failed."""
+        """Reasons why episodes failed, by row number."""
         steps = np.flatnonzero(self.lengths == 0)
         return {int(step): self._failures[int(self.first[step])] for step in steps}
 
@@ -170,7 +170,7 @@ class D4rl(Dataset):
         """Collate windows into one batch, padded at the end; nothing in it is random.
 
         Raises:
-            MolsliceError: no rows, a row out of range, or a row that could not be read.
+            MolsliceError: There are no rows, or a row is out of range or has no window.
         """
         rows = checked_rows(rows, self.lengths, self.source)
         lengths = self.lengths[rows]
@@ -199,11 +199,13 @@ def returns_to_go(rewards: np.ndarray, stop: np.ndarray) -> np.ndarray:
     """Sum the rewards from each step to the end of its episode.
 
     Args:
-        rewards: reward of each step [n].
-        stop: index of the first step after the episode of each step [n].
+        rewards: Reward of each step [n].
+        stop: Index of the first step after the episode of each step [n].
 
     Returns:
-        float32 [n].
+        The returns-to-go, float32 [n].
+
+    Source: Chen et al. 2021, arXiv 2106.01345, section 3.
     """
     # summed from the end of each episode, so that other episodes do not affect the rounding
     found = np.empty(len(rewards), np.float64)
@@ -216,12 +218,22 @@ def returns_to_go(rewards: np.ndarray, stop: np.ndarray) -> np.ndarray:
 
 
 def task_of(environment: str) -> str:
-    """Return `hopper` for the environment `Hopper-v4` or the D4RL data set `hopper-medium-v2`."""
+    """Return the task of an environment or a data set: `hopper` for `Hopper-v4` and `hopper-medium-v2`."""
     return environment.rpartition("/")[2].rpartition(":")[2].partition("-")[0].lower()
 
 
 def normalized_score(environment: str, value: float) -> float | None:
-    """Compute 100 (R - random) / (expert - random) of a return R; None without a D4RL reference."""
+    """Compute the normalized score 100 (R - random) / (expert - random).
+
+    Args:
+        environment: Name of the environment or the data set.
+        value: The return R.
+
+    Returns:
+        The score: 0 for a random policy, 100 for an expert; None for a task without reference returns.
+
+    Source: Fu et al. 2020, arXiv 2004.07219, section 5.
+    """
     reference = REFERENCE_RETURNS.get(task_of(environment))
     if reference is None:
         return None

@@ -1,8 +1,16 @@
 """Data sets of images, their patches and augmentations.
 
-`base.py` cuts images into tokens. `decoding.py` decodes files once and keeps them, `dividing.py` and
-`tables.py` make splits of archives and Parquet files, `rand_augment.py` augments, `fetch.py` downloads,
-`idx.py` reads MNIST's format.
-May import: what `molslice.data` may; Pillow and pyarrow inside functions.
-To add one: a file with a class that derives from `ImageDataset`.
+Modules beside the data sets:
+    base: Cuts images into tokens and augments them.
+    decoding: Decodes image files once and caches the pixels.
+    dividing: Options for the splits of a user's own images.
+    tables: Images in Parquet files.
+    cifar_files: The file formats of CIFAR.
+    idx: The file format of MNIST.
+    rand_augment: RandAugment and resized crops.
+    fetch: Downloads from the Hugging Face Hub.
+
+Imports: those of `molslice.data`, and Pillow and pyarrow inside functions.
+
+To add a data set, write a file with a class that derives from `ImageDataset`.
 """

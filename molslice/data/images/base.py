@@ -18,7 +18,7 @@ from molslice.types import DataSpec, MolsliceError, SequenceBatch
 Tokens = Literal["patches", "pixels"]
 Augment = Literal["none", "crop", "crop_flip", "crop_flip_rand", "resized_flip_rand"]
 LEVELS = 256
-SAMPLE_BYTES = 1 << 28  # mean and std of a larger training split are estimated from this many bytes
+SAMPLE_BYTES = 1 << 28  # bytes from which mean and std of a larger training split are estimated
 CHUNK_BYTES = 1 << 24
 
 
@@ -28,12 +28,12 @@ class Cutting:
 
     Attributes:
         tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
-        patch: side of a patch, in pixels.
-        gray: convert colors to gray.
-        augment: augmentation of training images, see `ImageDataset`.
+        patch: Side of a patch, in pixels.
+        gray: Whether to convert colors to gray.
+        augment: Augmentation of training images; see `ImageDataset`.
 
     Raises:
-        MolsliceError: invalid option.
+        MolsliceError: An option is invalid.
     """
 
     tokens: Tokens = "patches"
@@ -54,21 +54,26 @@ class Cutting:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], **fixed: Any) -> "Cutting":  # noqa: ANN401
-        """Create from the options of a data set, ignoring all others."""
+        """Create from the options of a data set.
+
+        Args:
+            options: The options; those that are no fields are ignored.
+            fixed: Fields that replace the options.
+        """
         return cls(**{key: options[key] for key in cls.__slots__ if key in options} | fixed)
 
     def describe(self, num_classes: int, height: int, width: int, colors: int, scale: str = "") -> DataSpec:
         """Describe the tokens of images.
 
         Args:
-            num_classes: number of classes.
-            height: height of the images, in pixels.
-            width: width of the images, in pixels.
-            colors: number of color channels.
-            scale: description of the standardization of patches.
+            num_classes: Number of classes.
+            height: Height of the images, in pixels.
+            width: Width of the images, in pixels.
+            colors: Number of color channels.
+            scale: Description of the standardization of patches.
 
         Raises:
-            MolsliceError: the size of the image is not a multiple of the patch size.
+            MolsliceError: The size of the image is not a multiple of the patch size.
         """
         colors = 1 if self.gray else colors
         kind = "gray" if colors == 1 else "rgb"
@@ -100,9 +105,9 @@ class Pictures:
 
     Attributes:
         pixels: uint8 [rows, height, width, colors]; one color if gray was requested.
-        labels: class of each row, int [rows]; negative if unknown.
-        splits: row numbers of each split.
-        failed: row number to the reason why the row has no image.
+        labels: Class of each row, int [rows]; negative if unknown.
+        splits: Row numbers of each split.
+        failed: Reasons of rows without an image, by row number.
     """
 
     pixels: np.ndarray
@@ -129,7 +134,7 @@ class ImageDataset(Dataset):
     A subclass sets `class_names` and `source`, reads its files, and calls `_take`.
 
     Attributes:
-        cutting: how images are cut into tokens.
+        cutting: How images are cut into tokens.
         images: uint8 [rows, height, width, colors].
     """
 
@@ -149,12 +154,13 @@ class ImageDataset(Dataset):
         """Set the attributes from the images.
 
         Args:
-            pictures: images read from the files.
-            cutting: how to cut them into tokens.
-            scale: mean and standard deviation of each color; by default those of the training split.
+            pictures: Images read from the files.
+            cutting: How to cut them into tokens.
+            scale: Mean and standard deviation of each color as fractions of 255; by default those of the
+                training split.
 
         Raises:
-            MolsliceError: no readable image, a class without a name, or an invalid patch size.
+            MolsliceError: No image is readable, a class has no name, or the patch size is invalid.
         """
         self.images, self.splits, self.cutting = pictures.pixels, pictures.splits, cutting
         self._failed, labels = dict(pictures.failed), pictures.labels
@@ -181,29 +187,29 @@ class ImageDataset(Dataset):
 
     @property
     def spec(self) -> DataSpec:
-        """Properties of the data: tokens, and one output per class."""
+        """Properties of the tokens, and one output per class."""
         return self._spec
 
     @property
     def num_tokens(self) -> np.ndarray:
-        """Number of tokens of each row, int [rows]: equal for all images; 0 for a row without one."""
+        """Number of tokens of each row, int [rows]: equal for all images, 0 for a row without an image."""
         return self._num_tokens
 
     @property
     def targets(self) -> np.ndarray:
-        """Class number of each row, float32 [rows, 1], NaN where unknown."""
+        """Class number of each row, float32 [rows, 1]; NaN if unknown."""
         return self._labels
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Row number to the reason why the image could not be read."""
+        """Reasons why images are unreadable, by row number."""
         return self._failed
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:
-        """Collate images into a batch of tokens without padding; augmented if `draw` is given.
+        """Collate images into a batch without padding; augmented if `draw` is given.
 
         Raises:
-            MolsliceError: no rows, a row out of range, or a row that could not be read.
+            MolsliceError: There are no rows, or a row is out of range or unreadable.
         """
         rows = checked_rows(rows, self.num_tokens, self.source)
         pixels = np.asarray(self.images[rows])
@@ -264,7 +270,7 @@ class ImageDataset(Dataset):
         return self._draws[1]
 
     def _measured_scale(self) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each color over the training split, as fractions of 255."""
+        """Compute mean and standard deviation of each color over the training split, as fractions of 255."""
         rows = self.splits["train"]
         rows = rows[~np.isin(rows, list(self._failed))]
         if not len(rows):
@@ -286,17 +292,29 @@ class ImageDataset(Dataset):
 
 
 def chunks(rows: int, row_bytes: int) -> Iterator[slice]:
-    """Yield slices of consecutive rows of about 16 MiB each."""
+    """Yield slices of consecutive rows of about 16 MiB each.
+
+    Args:
+        rows: Number of rows.
+        row_bytes: Size of a row, in bytes.
+    """
     step = max(1, CHUNK_BYTES // row_bytes)
     for start in range(0, rows, step):
         yield slice(start, start + step)
 
 
 def to_gray(images: np.ndarray) -> np.ndarray:
-    """Convert RGB [..., 3] to luma [..., 1], uint8: ITU-R 601, 0.299 R + 0.587 G + 0.114 B, rounded.
+    """Convert RGB to gray: 0.299 R + 0.587 G + 0.114 B, rounded, in 16-bit fixed point.
 
-    In 16-bit fixed point like Pillow's conversion to mode L. TensorFlow's conversion, used by Long Range
-    Arena, can differ by one level.
+    TensorFlow's conversion, used by Long Range Arena, can differ by one level.
+
+    Args:
+        images: uint8 [..., 3].
+
+    Returns:
+        The gray levels, uint8 [..., 1].
+
+    Source: ITU-R BT.601, as Pillow's conversion to mode L.
     """
     gray = np.empty((*images.shape[:-1], 1), np.uint8)
     for part in chunks(len(images), math.prod(images.shape[1:]) or 1):
@@ -308,8 +326,13 @@ def to_gray(images: np.ndarray) -> np.ndarray:
 def with_valid_split(splits: Splits, valid_fraction: float, seed: int) -> Splits:
     """Draw a validation split from the training split at random, unless there is one.
 
+    Args:
+        splits: Row numbers of each split.
+        valid_fraction: Fraction of the training rows for `valid`.
+        seed: Seed of the draw.
+
     Raises:
-        MolsliceError: fraction outside of (0, 1), invalid seed, or a split that would be empty.
+        MolsliceError: The fraction is outside of (0, 1), the seed is invalid, or a split would be empty.
     """
     checked_fraction("valid_fraction", valid_fraction)
     checked_count("split_seed", seed, least=0)
@@ -321,10 +344,10 @@ def with_valid_split(splits: Splits, valid_fraction: float, seed: int) -> Splits
 
 
 def checked_count(option: str, value: object, least: int = 1) -> int:
-    """Check an integer of at least `least` and return it.
+    """Check an integer option of images and return it.
 
     Raises:
-        MolsliceError: any other value.
+        MolsliceError: The value is not an integer of at least `least`.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise MolsliceError(f"{option} of images must be an integer of at least {least}, got {value!r}")
@@ -332,10 +355,10 @@ def checked_count(option: str, value: object, least: int = 1) -> int:
 
 
 def checked_fraction(option: str, value: object) -> float:
-    """Check a number between 0 and 1, both excluded, and return it.
+    """Check an option that is a fraction and return it.
 
     Raises:
-        MolsliceError: any other value.
+        MolsliceError: The value is not a number in (0, 1).
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
         raise MolsliceError(f"{option} must be between 0 and 1, got {value!r}")

@@ -35,22 +35,22 @@ HUB = "uoft-cs/cifar10"
 class Cifar10(ImageDataset):
     """Color images of 32 x 32 pixels in ten classes: 50,000 for train and valid, 10,000 for test.
 
-    The folder holds the binary version (`cifar-10-binary.tar.gz` or its contents), images as
+    The folder contains the binary version (`cifar-10-binary.tar.gz` or its contents), images as
     `train/<class>/*.png` and `test/<class>/*.png` (or JPEG), archives of such folders, or the Parquet files
     of the Hugging Face Hub. The Python version is not supported, because it consists of pickles.
 
     Args:
-        root: the folder.
+        root: The folder.
         tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
-        patch: side of a patch, in pixels.
-        gray: convert colors to gray, as in Long Range Arena.
+        patch: Side of a patch, in pixels.
+        gray: Whether to convert colors to gray, as in Long Range Arena.
         augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`.
-        valid_fraction: fraction of the training images for the split `valid`.
-        split_seed: seed of that draw.
-        cache_dir: folder for decoded images; by default the user's cache.
+        valid_fraction: Fraction of the training images for the split `valid`.
+        split_seed: Seed of the draw of `valid`.
+        cache_dir: Folder for decoded images; by default the user's cache.
 
     Raises:
-        MolsliceError: invalid option, or missing or damaged files.
+        MolsliceError: An option is invalid, or files are missing or damaged.
     """
 
     instructions = cifar_files.instructions(LAYOUT)
@@ -75,7 +75,7 @@ class Cifar10(ImageDataset):
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
-        """Ten classes of 32 x 32 pixels, without the standardization, which depends on the data."""
+        """Describe ten classes of 32 x 32 pixels without the standardization, which depends on the data."""
         return Cutting.of(options).describe(len(CLASSES), SIDE, SIDE, 3)
 
     @classmethod
@@ -83,7 +83,7 @@ class Cifar10(ImageDataset):
         """Download the Parquet files of the Hugging Face Hub into `root`.
 
         Raises:
-            MolsliceError: the library `datasets` is not installed, or a network or disk error.
+            MolsliceError: The library `datasets` is not installed, or the network or the disk failed.
         """
         from molslice.data.images.fetch import fetch_hub
 

@@ -37,22 +37,22 @@ HUB = "uoft-cs/cifar100"
 class Cifar100(ImageDataset):
     """Color images of 32 x 32 pixels: 50,000 for train and valid, 10,000 for test.
 
-    The folder holds the binary version (`cifar-100-binary.tar.gz` or its contents) or the Parquet files of
+    The folder contains the binary version (`cifar-100-binary.tar.gz` or its contents) or the Parquet files of
     the Hugging Face Hub. The Python version is not supported, because it consists of pickles.
 
     Args:
-        root: the folder.
-        labels: the 100 `fine` classes, or the 20 `coarse` classes that group them.
+        root: The folder.
+        labels: The 100 `fine` classes, or the 20 `coarse` classes that group them.
         tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
-        patch: side of a patch, in pixels.
-        gray: convert colors to gray.
+        patch: Side of a patch, in pixels.
+        gray: Whether to convert colors to gray.
         augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`.
-        valid_fraction: fraction of the training images for the split `valid`.
-        split_seed: seed of that draw.
-        cache_dir: folder for decoded images; by default the user's cache.
+        valid_fraction: Fraction of the training images for the split `valid`.
+        split_seed: Seed of the draw of `valid`.
+        cache_dir: Folder for decoded images; by default the user's cache.
 
     Raises:
-        MolsliceError: invalid option, or missing or damaged files.
+        MolsliceError: An option is invalid, or files are missing or damaged.
     """
 
     instructions = cifar_files.instructions(LAYOUT)
@@ -81,7 +81,7 @@ class Cifar100(ImageDataset):
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
-        """100 or 20 classes of 32 x 32 pixels, without the standardization, which depends on the data."""
+        """Describe 100 or 20 classes of 32 x 32 pixels without the standardization of the data."""
         return Cutting.of(options).describe(_count(options.get("labels", "fine")), SIDE, SIDE, 3)
 
     @classmethod
@@ -89,7 +89,7 @@ class Cifar100(ImageDataset):
         """Download the Parquet files of the Hugging Face Hub into `root`.
 
         Raises:
-            MolsliceError: the library `datasets` is not installed, or a network or disk error.
+            MolsliceError: The library `datasets` is not installed, or the network or the disk failed.
         """
         from molslice.data.images.fetch import fetch_hub
 

@@ -28,20 +28,20 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """File names of one CIFAR data set, as its page describes them.
+    """File names of a CIFAR data set, as on its page.
 
-    A record of the binary version is `label_bytes` class numbers, then 1,024 bytes each of red, green and
+    A record of the binary version has `label_bytes` class numbers, then 1,024 bytes each of red, green and
     blue, row by row.
 
     Attributes:
-        name: name of the data set.
-        archive: archive of the binary version.
-        folder: folder in that archive.
-        train: training files of the binary version.
-        test: test file of the binary version.
-        label_bytes: number of class numbers in a record.
-        label: index of the class number to use.
-        pickles: files by which the Python version is recognized.
+        name: Name of the data set.
+        archive: Archive of the binary version.
+        folder: Folder in that archive.
+        train: Training files of the binary version.
+        test: Test file of the binary version.
+        label_bytes: Number of class numbers in a record.
+        label: Index of the class number to use.
+        pickles: Files by which the Python version is recognized.
     """
 
     name: str
@@ -60,10 +60,18 @@ class Layout:
 
 
 def read_binary(root: Path, layout: Layout, gray: bool) -> Pictures | None:
-    """Read the binary version from `root`, its subfolder or its archive; None if there is none.
+    """Read the binary version from a folder, its subfolder or its archive.
+
+    Args:
+        root: The folder.
+        layout: The file names.
+        gray: Whether to convert colors to gray.
+
+    Returns:
+        The images, or None without a file of the binary version.
 
     Raises:
-        MolsliceError: missing or damaged files.
+        MolsliceError: Files are missing or damaged.
     """
     contents = _binary_parts(root, layout)
     if contents is None:
@@ -87,7 +95,13 @@ def read_binary(root: Path, layout: Layout, gray: bool) -> Pictures | None:
 
 
 def read_names(root: Path, layout: Layout, file: str) -> tuple[str, ...]:
-    """Read a list of class names next to the binary version; empty if there is none."""
+    """Read a list of class names beside the binary version; empty if there is none.
+
+    Args:
+        root: The folder of the data.
+        layout: The file names.
+        file: File name of the list.
+    """
     for path in (root / file, root / layout.folder / file):
         if path.is_file():
             return tuple(path.read_text(encoding="utf-8", errors="replace").split())
@@ -143,7 +157,7 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]
 
             yield PurePosixPath(member.name), read
         while file.fileobj is not None and file.fileobj.read(1 << 20):
-            pass  # read to the end of the stream, where gzip compares its checksum
+            pass  # gzip compares its checksum at the end of the stream
 
 
 @contextmanager
@@ -165,10 +179,20 @@ class _Found(NamedTuple):
 def read_images(
     root: Path, layout: Layout, classes: Sequence[str], gray: bool, cache_dir: str | os.PathLike[str] | None
 ) -> Pictures | None:
-    """Read `train/<class>` and `test/<class>` in `root` or in archives there; None if there are none.
+    """Read image files `train/<class>/*` and `test/<class>/*` in a folder or in its archives.
+
+    Args:
+        root: The folder.
+        layout: The file names of the binary and the Python version, which are not read.
+        classes: Names of the classes.
+        gray: Whether to convert colors to gray.
+        cache_dir: Folder for decoded images; by default the user's cache.
+
+    Returns:
+        The images, or None without image files.
 
     Raises:
-        MolsliceError: missing split, unknown class, or images of another size.
+        MolsliceError: A split is missing, a class is unknown, or images have another size.
     """
     found = _in_folders(root, classes)
     if found is None:
@@ -245,7 +269,20 @@ def _class_of(name: str, classes: Sequence[str], place: Path) -> int:
 def read_parquet(
     root: Path, label_column: str | None, gray: bool, cache_dir: str | os.PathLike[str] | None
 ) -> tuple[Pictures, tuple[str, ...]] | None:
-    """Read the Parquet files in `root` and the names of their classes; None if there are none."""
+    """Read images from the Parquet files in a folder.
+
+    Args:
+        root: The folder.
+        label_column: Name of the column of classes; by default `label` or `labels`.
+        gray: Whether to convert colors to gray.
+        cache_dir: Folder for decoded images; by default the user's cache.
+
+    Returns:
+        The images and the names of the classes, or None without Parquet files.
+
+    Raises:
+        MolsliceError: A file is damaged, or images have another size.
+    """
     files = find_tables(root)
     if not files:
         return None
@@ -256,10 +293,10 @@ def read_parquet(
 
 
 def checked_side(root: Path, pixels: np.ndarray) -> np.ndarray:
-    """Check that images are 32 x 32 pixels, and return them.
+    """Check that images have 32 x 32 pixels and return them.
 
     Raises:
-        MolsliceError: images of another size.
+        MolsliceError: The images have another size.
     """
     if pixels.shape[1:3] != (SIDE, SIDE):
         height, width = pixels.shape[1:3]
@@ -268,7 +305,7 @@ def checked_side(root: Path, pixels: np.ndarray) -> np.ndarray:
 
 
 def missing(root: Path, layout: Layout) -> MolsliceError:
-    """Create the error for a `root` without files in a supported format."""
+    """Create the error for a folder without files in a supported format."""
     if not root.is_dir():
         return MolsliceError(f"no such folder: {root}. {instructions(layout)}")
     pickles = [name for name in layout.pickles if (root / name).exists()]
@@ -285,5 +322,5 @@ def missing(root: Path, layout: Layout) -> MolsliceError:
 
 
 def instructions(layout: Layout) -> str:
-    """Say where to get the archive of the binary version."""
+    """Describe how to get the archive of the binary version by hand."""
     return f"By hand: download {layout.archive} from {PAGE}"

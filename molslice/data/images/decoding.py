@@ -41,14 +41,14 @@ class Decoding:
     The orientation in the EXIF data is ignored, as is usual for these data sets.
 
     Attributes:
-        size: side of the resulting square image, in pixels. If None, images keep their size, which must be
+        size: Side of the resulting square image, in pixels. If None, images keep their size, which must be
             the same for all.
         fit: `crop` resizes the shorter side to `size` and takes the center, `squash` resizes both sides to
             `size`. Both are bicubic.
-        gray: convert colors to gray.
+        gray: Whether to convert colors to gray.
 
     Raises:
-        MolsliceError: invalid option.
+        MolsliceError: An option is invalid.
     """
 
     size: int | None = None
@@ -70,7 +70,7 @@ class Decoded:
 
     Attributes:
         pixels: uint8 [rows, height, width, colors]; black for a failed row.
-        failed: row number to the reason why the image could not be read.
+        failed: Reasons why images are unreadable, by row number.
     """
 
     pixels: np.ndarray
@@ -90,15 +90,15 @@ def decode_all(
     Large arrays are decoded into a file in the cache and memory-mapped.
 
     Args:
-        items: function that starts yielding the files in the order of the rows.
-        count: number of items.
-        how: size and colors.
-        identity: everything that the items depend on, as JSON values; key of the cache.
-        cache_dir: folder for the arrays; by default the user's cache.
-        workers: number of threads; by default all cores.
+        items: Returns an iterator over the files in the order of the rows.
+        count: Number of files.
+        how: Size and colors.
+        identity: Everything that the files depend on, as JSON values; the key of the cache.
+        cache_dir: Folder for the arrays; by default the user's cache.
+        workers: Number of threads; by default all cores.
 
     Raises:
-        MolsliceError: Pillow is not installed, or images of several sizes without `size`.
+        MolsliceError: Pillow is not installed, or the images differ in size and `size` is not set.
     """
     folders = cache_folders(cache_dir)
 
@@ -118,7 +118,11 @@ def is_image(path: PurePath) -> bool:
 
 
 def class_folders(folder: Path) -> dict[str, list[Path]]:
-    """Find the images in each subfolder, at any depth, by the name of the subfolder; sorted by name."""
+    """Find the images in each subfolder, at any depth.
+
+    Returns:
+        The sorted images by name of the subfolder, sorted by name. Subfolders without images are left out.
+    """
     found: dict[str, list[Path]] = {}
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         images = sorted(path for path in inner.rglob("*") if is_image(path) and path.is_file())
@@ -151,7 +155,7 @@ def _decode(
             failed[row] = f"{item.name}: {found}" if isinstance(item, Path) else found
             continue
         if pixels is None:
-            pixels, first = _room((count, *found.shape), folders), row
+            pixels, first = _allocate((count, *found.shape), folders), row
         if found.shape != pixels.shape[1:]:
             sizes = [" x ".join(map(str, shape[:2])) for shape in (pixels.shape[1:], found.shape)]
             raise MolsliceError(
@@ -167,7 +171,7 @@ def _decode(
 def _in_order(
     items: Iterable[Item], count: int, decode: Callable[[Item], np.ndarray | str], threads: int
 ) -> Iterator[tuple[Item, np.ndarray | str]]:
-    """Yield items with their results, in order. Threads suffice: Pillow releases the GIL while decoding."""
+    """Yield items with their results, in order. Threads are sufficient: Pillow releases the GIL."""
     iterator = iter(items)
     with (
         ThreadPoolExecutor(threads) as pool,
@@ -199,7 +203,7 @@ def _resized(image: "Image.Image", size: int, fit: Fit) -> "Image.Image":
     return image.resize((size, size), Image.Resampling.BICUBIC, box=box)
 
 
-def _room(shape: tuple[int, ...], folders: Sequence[Path]) -> np.ndarray:
+def _allocate(shape: tuple[int, ...], folders: Sequence[Path]) -> np.ndarray:
     """Allocate zeros in memory, or for a large array in an unnamed file that is freed with the array."""
     if np.prod(shape, dtype=np.int64) > IN_MEMORY_BYTES:
         for folder in folders:
@@ -207,6 +211,6 @@ def _room(shape: tuple[int, ...], folders: Sequence[Path]) -> np.ndarray:
                 folder.mkdir(parents=True, exist_ok=True)
                 with tempfile.TemporaryFile(dir=folder) as file:
                     return np.memmap(file, np.uint8, "w+", shape=shape)
-            except OSError:  # not writable, or full
+            except OSError:  # the disk is not writable or full
                 continue
     return np.zeros(shape, np.uint8)

@@ -18,13 +18,13 @@ class Dividing:
     """How to derive train, valid and test from the splits of the files.
 
     Attributes:
-        valid_fraction: fraction of the images for valid, if the files have no such split.
-        test_fraction: fraction of the images for test, if the files have only train.
-        split_seed: seed of these draws.
-        valid_as_test: use the files' valid as test.
+        valid_fraction: Fraction of the images for valid, if the files have no such split.
+        test_fraction: Fraction of the images for test, if the files have only train.
+        split_seed: Seed of these draws.
+        valid_as_test: Whether to use the files' valid as test.
 
     Raises:
-        MolsliceError: invalid option.
+        MolsliceError: An option is invalid.
     """
 
     valid_fraction: float = 0.1
@@ -53,11 +53,11 @@ class Dividing:
         labels are not public.
 
         Args:
-            splits: row numbers of the splits of the files.
-            source: name of the files, for messages.
+            splits: Row numbers of the splits of the files.
+            source: Name of the files, for messages.
 
         Raises:
-            MolsliceError: no training split, no split to use as test, or an empty split.
+            MolsliceError: There is no training split or no split to use as test, or a split would be empty.
         """
         splits = {name: rows for name, rows in splits.items() if len(rows)}
         if "train" not in splits:
@@ -77,10 +77,18 @@ class Dividing:
 def checked_scale(
     mean: Sequence[float] | None, std: Sequence[float] | None, cutting: Cutting
 ) -> Scale | None:
-    """Check the options mean and std; None if neither is given.
+    """Check the options mean and std.
+
+    Args:
+        mean: Mean of each color, as a fraction of 255.
+        std: Standard deviation of each color, as a fraction of 255.
+        cutting: Determines the number of colors.
+
+    Returns:
+        Both options, or None if neither is given.
 
     Raises:
-        MolsliceError: only one is given, not one number per color, or std is not positive.
+        MolsliceError: Only one is given, there is not one number for each color, or std is not positive.
     """
     if mean is None and std is None:
         return None
@@ -101,7 +109,11 @@ def checked_scale(
 
 
 def rows_of(counts: dict[str, int]) -> Splits:
-    """Number rows consecutively, split by split."""
+    """Number rows consecutively, split by split.
+
+    Args:
+        counts: Number of rows of each split.
+    """
     bounds = np.cumsum([0, *counts.values()])
     return {
         name: np.arange(start, stop, dtype=np.int64)

@@ -15,7 +15,7 @@ from molslice.files.hub import claim_folder, download_folder, hub_errors, import
 
 __all__ = ["fetch_hub", "fetch_idx"]
 
-IDX_FILES = {  # to the split of the Hub
+IDX_FILES = {  # file name to split of the Hub
     "train-images-idx3-ubyte": "train",
     "train-labels-idx1-ubyte": "train",
     "t10k-images-idx3-ubyte": "test",
@@ -29,13 +29,13 @@ def fetch_idx(name: str, root: Path, found: Path | None = None) -> None:
     The Hub has lossless PNG images. Existing files are kept.
 
     Args:
-        name: name on the Hub.
-        root: folder for the files.
-        found: folder that would be read; if it has all four files, nothing is downloaded.
+        name: Name on the Hub.
+        root: Folder for the files.
+        found: Folder with existing files. If it has all four, nothing is downloaded.
 
     Raises:
-        MolsliceError: `root` holds another data set, the library `datasets` is not installed, or an error
-            of the library or the network.
+        MolsliceError: `root` contains another data set, the library `datasets` is not installed, or the
+            library or the network failed.
     """
     source = {"hub": name}
     claim_folder(root, source)
@@ -72,9 +72,13 @@ def fetch_hub(name: str, root: Path) -> None:
     Existing splits are kept. If `root` has Parquet files, nothing is downloaded, unless an earlier download
     was interrupted.
 
+    Args:
+        name: Name on the Hub.
+        root: Folder for the files.
+
     Raises:
-        MolsliceError: `root` holds another data set, the library `datasets` is not installed, or an error
-            of the library or the network.
+        MolsliceError: `root` contains another data set, the library `datasets` is not installed, or the
+            library or the network failed.
     """
     noted = claim_folder(root, {"hub": name})
     awaited = [_table_of(root, split) for split in noted.get("splits", ())]
@@ -95,7 +99,7 @@ def _table_of(folder: Path, split: str) -> Path:
 
 
 def _with_files(datasets: ModuleType, table: Any) -> Any:  # noqa: ANN401 - tables of `datasets`
-    """Embed the image files in a table; some data sets hold only their paths."""
+    """Embed the image files in a table, because some data sets have only their paths."""
     for column, feature in table.features.items():
         if isinstance(feature, datasets.Image) and len(table):
             first = table.cast_column(column, datasets.Image(decode=False))[0][column]

@@ -16,18 +16,26 @@ UNSIGNED_BYTES = 8  # type code, the third byte of the idx format
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
-    """Find an idx file in a folder, plain or compressed; None if there is none."""
+    """Find an idx file in a folder, plain or gzip; None if it does not exist."""
     # some archives have a dot before the number of dimensions
     return find_any(folder, name, name.replace("-idx", ".idx"))
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
-    """Read the bytes of an idx file, plain or compressed, as an array of the shape in its header.
+    """Read an idx file of bytes, plain or gzip.
 
-    The format: two zero bytes, the type, the number of dimensions, the sizes as big-endian int32, the values.
+    The format is two zero bytes, the type, the number of dimensions, the sizes as big-endian int32, and the
+    values.
+
+    Args:
+        path: The file.
+        dimensions: Expected number of dimensions.
+
+    Returns:
+        The values, uint8, with the shape in the header.
 
     Raises:
-        MolsliceError: invalid format, type, number of dimensions or length.
+        MolsliceError: The format, the type, the number of dimensions or the length is invalid.
 
     Source: LeCun, Cortes and Burges, the page of MNIST.
     """

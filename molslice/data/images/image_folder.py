@@ -15,7 +15,7 @@ from molslice.files.cache import files_identity
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-TINY_LABELS = "val_annotations.txt"  # Tiny-ImageNet's: file and class, tabs between
+TINY_LABELS = "val_annotations.txt"  # of Tiny-ImageNet: file and class, separated by tabs
 
 
 class ImageFolder(ImageDataset):
@@ -24,32 +24,32 @@ class ImageFolder(ImageDataset):
     This is the layout of ImageNet. The folder `valid` may also be named `val` or `validation`, and files may
     be in subfolders. Tiny-ImageNet's `val` (all images in one folder, classes in `val_annotations.txt`) is
     supported, and so is a `test` without classes, whose labels are missing. Without a folder `train`, the
-    folders in `root` are the classes. An image that cannot be read keeps its row, with the reason.
+    folders in `root` are the classes. An unreadable image keeps its row, with the reason.
 
     Images are decoded once and cached as rows x size x size x 3 bytes: 4 GB for the 25,000 images of
     Dogs-vs-Cats at 224 pixels, 193 GB for ImageNet.
 
     Args:
-        root: the folder.
-        size: side to which images are resized, in pixels; by default images keep their size, which must be
+        root: The folder.
+        size: Side to which images are resized, in pixels; by default images keep their size, which must be
             the same for all.
         fit: `crop` resizes the shorter side to `size` and takes the center, `squash` resizes both sides.
         tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
-        patch: side of a patch, in pixels.
-        gray: convert colors to gray.
+        patch: Side of a patch, in pixels.
+        gray: Whether to convert colors to gray.
         augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`.
-        mean: mean of each color as a fraction of 255, given with `std`; by default that of the training
+        mean: Mean of each color as a fraction of 255, given with `std`; by default that of the training
             split. Evaluate a model with the values of its training.
-        std: standard deviation of each color, given with `mean`.
-        valid_fraction: fraction of the training images for `valid`, if there is no such folder.
-        test_fraction: fraction of the training images for `test`, if there is neither folder.
-        split_seed: seed of these draws.
-        valid_as_test: use the folder `valid` as test split, as is usual for ImageNet.
-        workers: number of threads for decoding; by default all cores.
-        cache_dir: folder for decoded images; by default the user's cache.
+        std: Standard deviation of each color, given with `mean`.
+        valid_fraction: Fraction of the training images for `valid`, if there is no such folder.
+        test_fraction: Fraction of the training images for `test`, if there is neither folder.
+        split_seed: Seed of these draws.
+        valid_as_test: Whether to use the folder `valid` as the test split, as is usual for ImageNet.
+        workers: Number of threads for decoding; by default all cores.
+        cache_dir: Folder for decoded images; by default the user's cache.
 
     Raises:
-        MolsliceError: invalid option, missing folder, or a class that is not in `train`.
+        MolsliceError: An option is invalid, a folder is missing, or a class is not in `train`.
     """
 
     instructions = (
@@ -103,7 +103,7 @@ class _Files:
         """Add the images of a split.
 
         Raises:
-            MolsliceError: a class that is not in the training split.
+            MolsliceError: A class is not in the training split.
         """
         for name, images in found.items():
             if name not in self.classes:

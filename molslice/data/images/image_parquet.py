@@ -17,34 +17,35 @@ class ImageParquet(ImageDataset):
     """Parquet files with a column of image files and a column of classes.
 
     The split of a file is given by its name (`train-00000-of-00002.parquet`) or that of its folder; val and
-    validation mean valid. An image that cannot be read keeps its row, with the reason. Decoded images are
+    validation mean valid. An unreadable image keeps its row, with the reason. Decoded images are
     cached as rows x size x size x 3 bytes.
 
     Args:
-        root: folder of the files, at any depth, or a single file.
-        hub: data set of the Hugging Face Hub that `prepare --download` downloads into `root`, for instance
+        root: Folder of the files, at any depth, or a single file.
+        hub: Data set of the Hugging Face Hub that `prepare --download` downloads into `root`, for instance
             zh-plus/tiny-imagenet.
-        image_column: name of the column of images; by default the only such column.
-        label_column: name of the column of classes; by default `label` or `labels`.
-        size: side to which images are resized, in pixels; by default images keep their size, which must be
+        image_column: Name of the column of images; by default the only such column.
+        label_column: Name of the column of classes; by default `label` or `labels`.
+        size: Side to which images are resized, in pixels; by default images keep their size, which must be
             the same for all.
         fit: `crop` resizes the shorter side to `size` and takes the center, `squash` resizes both sides.
         tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
-        patch: side of a patch, in pixels.
-        gray: convert colors to gray.
+        patch: Side of a patch, in pixels.
+        gray: Whether to convert colors to gray.
         augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`.
-        mean: mean of each color as a fraction of 255, given with `std`; by default that of the training
+        mean: Mean of each color as a fraction of 255, given with `std`; by default that of the training
             split. Evaluate a model with the values of its training.
-        std: standard deviation of each color, given with `mean`.
-        valid_fraction: fraction of the training images for `valid`, if the files have no such split.
-        test_fraction: fraction of the training images for `test`, if the files have neither split.
-        split_seed: seed of these draws.
-        valid_as_test: use the split `valid` as test split, as is usual if test labels are not public.
-        workers: number of threads for decoding; by default all cores.
-        cache_dir: folder for decoded images; by default the user's cache.
+        std: Standard deviation of each color, given with `mean`.
+        valid_fraction: Fraction of the training images for `valid`, if the files have no such split.
+        test_fraction: Fraction of the training images for `test`, if the files have neither split.
+        split_seed: Seed of these draws.
+        valid_as_test: Whether to use the split `valid` as the test split, as is usual if the test labels are
+            not public.
+        workers: Number of threads for decoding; by default all cores.
+        cache_dir: Folder for decoded images; by default the user's cache.
 
     Raises:
-        MolsliceError: invalid option, missing or damaged files, or missing column.
+        MolsliceError: An option is invalid, a file is missing or damaged, or a column is missing.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class ImageParquet(ImageDataset):
         """Download the data set `hub` into `root` with the library `datasets`.
 
         Raises:
-            MolsliceError: `hub` is not set, the library is not installed, or a network or disk error.
+            MolsliceError: `hub` is not set, the library is not installed, or the network or the disk failed.
         """
         from molslice.data.images.fetch import fetch_hub
 

@@ -35,23 +35,24 @@ SIDE = 28
 
 
 class Mnist(ImageDataset):
-    """Gray images of 28 x 28 in ten classes: `train-images-idx3-ubyte` and its like, plain or with `.gz`.
+    """Gray images of 28 x 28 pixels in ten classes: 60,000 for train and valid, 10,000 for test.
 
-    60,000 images for train and valid, 10,000 for test. Fashion-MNIST, KMNIST and other data in the same
-    format are read from their own folders.
+    The four files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
+    `t10k-labels-idx1-ubyte`, plain or with `.gz`. Fashion-MNIST, KMNIST and other data in the same format are
+    read from their own folders.
 
     Args:
-        root: folder of the four files, or the folder that holds torchvision's `MNIST`.
-        variant: `digits` or `fashion`: the names of the classes and the data set to download.
+        root: Folder of the four files, or the parent of torchvision's folder `MNIST`.
+        variant: `digits` or `fashion`; determines the names of the classes and the download.
         tokens: `patches`, or `pixels` for one token per pixel.
-        patch: side of a patch, in pixels.
+        patch: Side of a patch, in pixels.
         augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`. Do
             not mirror digits.
-        valid_fraction: fraction of the training images for the split `valid`.
-        split_seed: seed of that draw.
+        valid_fraction: Fraction of the training images for the split `valid`.
+        split_seed: Seed of the draw of `valid`.
 
     Raises:
-        MolsliceError: invalid option, or missing or damaged files.
+        MolsliceError: An option is invalid, or files are missing or damaged.
     """
 
     instructions = (
@@ -92,7 +93,7 @@ class Mnist(ImageDataset):
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
-        """Ten classes of 28 x 28 pixels, without the standardization, which depends on the data."""
+        """Describe ten classes of 28 x 28 pixels without the standardization, which depends on the data."""
         names = _class_names(options.get("variant", "digits"))
         return Cutting.of(options, gray=True).describe(len(names), SIDE, SIDE, 1)
 
@@ -101,8 +102,8 @@ class Mnist(ImageDataset):
         """Download the files from the Hugging Face Hub into `root`, unless they exist.
 
         Raises:
-            MolsliceError: `root` holds another variant, the library `datasets` is not installed, or a
-                network or disk error.
+            MolsliceError: `root` contains another variant, the library `datasets` is not installed, or the
+                network or the disk failed.
         """
         from molslice.data.images.fetch import fetch_idx
 

@@ -21,16 +21,17 @@ def rand_augment(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
     Args:
         image: uint8 [height, width, colors], one color or three.
-        draw: generator for the operations and signs.
+        draw: Generator for the operations and signs.
 
     Returns:
-        uint8 of the same shape; new borders are black.
-
-    Source: RandAugment, Cubuk et al. 2020, arXiv 1909.13719, sections 3 and 4.3; ranges of AutoAugment, Cubuk
-    et al. 2019, arXiv 1805.09501, table 6, the shift up to 0.45 of the side (there 150 of 331 pixels).
+        The changed image, uint8 of the same shape; new borders are black.
 
     Raises:
-        MolsliceError: Pillow is missing.
+        MolsliceError: Pillow is not installed.
+
+    Source: RandAugment, Cubuk et al. 2020, arXiv 1909.13719, sections 3 and 4.3. The ranges are those of
+    AutoAugment, Cubuk et al. 2019, arXiv 1805.09501, table 6, with shifts of up to 0.45 of the side (there
+    150 of 331 pixels).
     """
     changed = _to_pillow(image)
     for number in draw.integers(len(OPERATIONS), size=NUM_OPERATIONS):
@@ -47,12 +48,15 @@ def resized_crop(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
     Args:
         image: uint8 [height, width, colors], one color or three.
-        draw: generator for the window.
+        draw: Generator for the window.
 
-    Source: Szegedy et al. 2015, arXiv 1409.4842, section 6; the ranges that ImageNet is trained with.
+    Returns:
+        The resized window, uint8 of the same shape.
 
     Raises:
-        MolsliceError: Pillow is missing.
+        MolsliceError: Pillow is not installed.
+
+    Source: Szegedy et al. 2015, arXiv 1409.4842, section 6, with the ranges that are usual for ImageNet.
     """
     height, width = image.shape[:2]
     window = (0, 0, width, height)

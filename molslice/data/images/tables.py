@@ -22,14 +22,14 @@ BATCH_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class ImageTable:
-    """The Parquet files of a data set; rows are numbered through all files in order.
+    """The Parquet files of a data set. Rows are numbered consecutively over all files.
 
     Attributes:
-        files: paths of the files.
-        image_column: name of the column of images.
-        labels: class of each row, int64 [rows], -1 if unknown.
-        class_names: names of the classes in the files; empty if there are none.
-        splits: row numbers of each split.
+        files: Paths of the files.
+        image_column: Name of the column of images.
+        labels: Class of each row, int64 [rows]; -1 if unknown.
+        class_names: Names of the classes; empty if the files have none.
+        splits: Row numbers of each split.
     """
 
     files: tuple[Path, ...]
@@ -39,7 +39,7 @@ class ImageTable:
     splits: Splits
 
     def items(self) -> Iterator[Item]:
-        """Yield the image of each row as the contents of an image file."""
+        """Yield the image of each row as the contents of an image file, or the reason why it is missing."""
         for path in self.files:
             for rows in read_parquet(path, [self.image_column], batch_rows=BATCH_ROWS):
                 for cell in rows[self.image_column]:
@@ -53,7 +53,17 @@ class ImageTable:
         cache_dir: str | os.PathLike[str] | None,
         workers: int | None = None,
     ) -> Pictures:
-        """Decode the images, or load them from the cache."""
+        """Decode the images, or load them from the cache.
+
+        Args:
+            root: The folder of the files, or a single file.
+            how: Size and colors.
+            cache_dir: Folder for decoded images; by default the user's cache.
+            workers: Number of threads; by default all cores.
+
+        Raises:
+            MolsliceError: As in `decode_all`.
+        """
         folder = root if root.is_dir() else root.parent
         identity = {"files": files_identity(self.files, folder), "column": self.image_column}
         decoded = decode_all(self.items, len(self.labels), how, identity, cache_dir, workers)
@@ -61,7 +71,11 @@ class ImageTable:
 
 
 def find_tables(root: Path) -> list[Path]:
-    """Find all Parquet files of a folder, at any depth, sorted by name; `root` may also be a file."""
+    """Find all Parquet files of a folder, at any depth, sorted by name.
+
+    Args:
+        root: The folder, or a single file.
+    """
     if root.is_file() and root.suffix == ".parquet":
         return [root]
     # a killed download leaves a partial file whose name starts with a dot
@@ -77,13 +91,13 @@ def read_table(
     (`train/0000.parquet`); val and validation mean valid. A single file with another name is `train`.
 
     Args:
-        files: paths of the files, at least one.
-        image_column: name of the column of images; by default the only such column.
-        label_column: name of the column of classes; by default `label` or `labels`.
+        files: Paths of the files, at least one.
+        image_column: Name of the column of images; by default the only such column.
+        label_column: Name of the column of classes; by default `label` or `labels`.
 
     Raises:
-        MolsliceError: pyarrow is not installed, a file that cannot be read, a missing column, a file without
-            a split, or labels that are not class numbers.
+        MolsliceError: pyarrow is not installed, a file cannot be read, a column is missing, the split of a
+            file is unknown, or labels are not class numbers.
     """
     with open_parquet(files[0]) as file:
         schema = file.schema_arrow

@@ -1,9 +1,15 @@
 """Molecules: data sets, the compact store, its preparation and its batches.
 
-`csv.py` and `pcqm4m.py` are data sets. `prepare.py` converts SMILES to a store: a folder of memory-mapped
-arrays (`store.py`), written by `store_writer.py` from the chunks of `packed.py`. `collate.py` pads rows of a
-store to a batch. For OGB, `ogb_split.py` reads the split file without unpickling, `ogb_download.py` downloads
-the archives, and `leaderboard.py` evaluates and writes submissions.
-May import: what `molslice.data` may.
-To add one: a file with a class that derives from `MoleculeDataset`.
+Modules beside the data sets `csv` and `pcqm4m`:
+    prepare: Converts SMILES to a store in parallel.
+    store, store_writer: A folder of memory-mapped arrays, and how it is written.
+    packed: Molecules in flat arrays, on their way to a store.
+    collate: Pads rows of a store to a batch.
+    ogb_split: Reads OGB's split file without unpickling.
+    ogb_download: Downloads OGB's archives.
+    leaderboard: OGB's evaluator, and submissions.
+
+Imports: those of `molslice.data`.
+
+To add a data set, write a file with a class that derives from `MoleculeDataset`.
 """

@@ -16,7 +16,7 @@ class MoleculeDataset(Dataset):
     """Molecules with targets.
 
     Attributes:
-        store: molecules and targets of every row of the source, including rows that could not be read.
+        store: Molecules and targets of every row of the source, including unreadable rows.
     """
 
     store: MoleculeStore
@@ -24,27 +24,27 @@ class MoleculeDataset(Dataset):
 
     @property
     def spec(self) -> DataSpec:
-        """Properties of the data: one output per target."""
+        """One output per target."""
         return DataSpec(len(self.target_names))
 
     @property
     def num_tokens(self) -> np.ndarray:
-        """Number of atoms plus one for the graph token, int [rows]; 0 for a row that could not be read."""
+        """Number of atoms plus one for the graph token, int [rows]; 0 for an unreadable row."""
         atoms = np.asarray(self.store.num_atoms)
         return np.where(atoms > 0, atoms + 1, 0)
 
     @property
     def targets(self) -> np.ndarray:
-        """Targets of the store, float32 [rows, T]."""
+        """Targets of the store, float32 [rows, T]; NaN if missing."""
         return np.asarray(self.store.targets)
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Row number to the reason why the row could not be read."""
+        """Reasons why rows are unreadable, by row number."""
         return self.store.errors
 
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
-        """Those of the molecules, as the header of a prepared store has them."""
+        """Compute the checksums of the molecules, or take them from the header of a prepared store."""
         names = ("atoms", "bonds", "atom_offsets", "bond_offsets")
         known = {name: about["sha256"] for name, about in self.store.header.get("arrays", {}).items()}
         return {name: known.get(name) or checksum(getattr(self.store, name)) for name in names}

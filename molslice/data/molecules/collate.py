@@ -20,20 +20,20 @@ def collate(
     """Collate rows of a store into one padded batch, in the order given; padding is zero.
 
     Args:
-        store: the molecules.
-        rows: row numbers [B]; each must hold a molecule.
-        pad_to: number of atoms to pad to; by default that of the largest molecule.
-        atom_permutation: seed for renumbering the atoms of each molecule. The permutation depends only on
+        store: The molecules.
+        rows: Row numbers [B] of rows with a molecule.
+        pad_to: Number of atoms to pad to; by default that of the largest molecule.
+        atom_permutation: Seed for renumbering the atoms of each molecule. The permutation depends only on
             the seed and the row. Features are unchanged, including chirality tags.
 
     Raises:
-        MolsliceError: no rows, a row out of range or without a molecule, or `pad_to` too small.
+        MolsliceError: There are no rows, a row is out of range or has no molecule, or `pad_to` is too small.
     """
     rows = _checked_rows(store, rows)
     num_atoms = store.num_atoms[rows]
     width = _checked_width(num_atoms, rows, pad_to)
     molecule, position, source = _spread(store.atom_offsets[rows], num_atoms)
-    first = num_atoms.cumsum() - num_atoms  # where each molecule's atoms begin in the flat arrays
+    first = num_atoms.cumsum() - num_atoms  # start of the atoms of each molecule in the flat arrays
     slots = position if atom_permutation is None else _permuted(molecule, position, rows, atom_permutation)
 
     atoms = np.zeros((len(rows) * width, ATOM_COLUMNS), np.uint8)
@@ -57,7 +57,7 @@ def collate(
 
 
 def _checked_rows(store: MoleculeStore, rows: np.ndarray | Sequence[int]) -> np.ndarray:
-    rows = np.array(rows, dtype=np.int64)  # a copy: the batch keeps it
+    rows = np.array(rows, dtype=np.int64)  # a copy, because the batch keeps it
     if rows.ndim != 1 or not len(rows):
         raise MolsliceError(f"a batch needs a list of at least one row, got shape {list(rows.shape)}")
     if rows.min() < 0 or rows.max() >= len(store):
@@ -78,7 +78,7 @@ def _checked_width(num_atoms: np.ndarray, rows: np.ndarray, pad_to: int | None) 
 
 
 def _spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each item of concatenated molecules: molecule, position in the molecule, index in the store."""
+    """Return molecule, position in the molecule and index in the store of each concatenated item."""
     molecule = np.repeat(np.arange(len(counts)), counts)
     ends = counts.cumsum()
     position = np.arange(ends[-1]) - (ends - counts)[molecule]
@@ -86,7 +86,7 @@ def _spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _permuted(molecule: np.ndarray, position: np.ndarray, rows: np.ndarray, seed: int) -> np.ndarray:
-    """Compute a new position for every atom: its rank in the molecule by a hash of (seed, row, position)."""
+    """Compute a new position for each atom: its rank in the molecule by a hash of (seed, row, position)."""
     with np.errstate(over="ignore"):
         key = _mixed(np.full(1, seed % 2**64, np.uint64))
         key = _mixed(key ^ rows.astype(np.uint64))[molecule]
@@ -97,7 +97,7 @@ def _permuted(molecule: np.ndarray, position: np.ndarray, rows: np.ndarray, seed
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Hash `values`, uint64, by one step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    """Hash uint64 values by one step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -20,26 +20,26 @@ class Csv(MoleculeDataset):
     """Molecules and targets from `.csv` or `.csv.gz`. An empty cell is a missing target.
 
     Args:
-        path: the file; the training file if `valid_path` or `test_path` is given.
-        smiles_column: name of the column of SMILES. A row whose SMILES cannot be read, or with more or fewer
+        path: The file; the training file if `valid_path` or `test_path` is given.
+        smiles_column: Name of the column of SMILES. A row whose SMILES cannot be read, or with more or fewer
             cells than the header, keeps its row number and gets no prediction and no target.
-        target_columns: name or names of the columns of targets.
-        units: unit of all targets, or one unit per target; by default no unit.
+        target_columns: Name or names of the columns of targets.
+        units: Unit of all targets, or one unit per target; by default no unit.
         kind: `regression`, or `classification` with targets 0 and 1 (or false and true).
-        split: how to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`),
+        split: How to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`),
             `{kind: scaffold, fractions: …}` (all molecules with one Bemis-Murcko scaffold in one split), or
             `{kind: column, column: name}` (a column that holds train, valid or test). By default random.
             Not used with `valid_path`.
-        valid_path: a file with the same columns to validate on.
-        test_path: a file with the same columns to test on. Without `valid_path`, `split` divides `path` into
+        valid_path: A file with the same columns to validate on.
+        test_path: A file with the same columns to test on. Without `valid_path`, `split` divides `path` into
             train and valid only.
         atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
-        max_atoms: maximum number of atoms; a larger molecule counts as a row that cannot be read.
-        workers: number of processes for the preparation; by default all cores for large files.
-        cache_dir: folder for the prepared store; by default the user's cache.
+        max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
+        workers: Number of processes for the preparation; by default all cores for large files.
+        cache_dir: Folder for the prepared store; by default the user's cache.
 
     Raises:
-        MolsliceError: invalid option or file; the message names file, row, column and value.
+        MolsliceError: An option or a file is invalid. The message names file, row, column and value.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Csv(MoleculeDataset):
         ]
 
     def where(self, row: int) -> str:
-        """Location of a row for messages: file, row and line."""
+        """Describe a row, an index from 0, by file, row and line for messages."""
         for file, lines in zip(self.files.values(), self._lines, strict=True):
             if row < len(lines):
                 return tables.place_of(file, row + 1, int(lines[row]))
@@ -103,7 +103,7 @@ class Csv(MoleculeDataset):
         smiles: list[str] = []
         targets: list[np.ndarray] = []
         words: list[str] = []
-        self._lines: list[np.ndarray] = []  # the line of each row, by file
+        self._lines: list[np.ndarray] = []  # the line number of each row, by file
         for file in self.files.values():
             lines: list[int] = []
             for chunk in tables.read_columns(file, [self.smiles_column, *self.target_names, *extra]):

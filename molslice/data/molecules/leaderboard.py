@@ -1,4 +1,4 @@
-"""PCQM4M's leaderboard: OGB's evaluator, and files like those of its `save_test_submission`."""
+"""The leaderboard of PCQM4M: OGB's evaluator, and submission files."""
 
 import importlib
 import os
@@ -26,6 +26,9 @@ def import_ogb(module: str) -> ModuleType:
     """Import a module of OGB without the network request of `import ogb`.
 
     OGB looks up its newest version in a thread, unless the package `outdated` cannot be imported.
+
+    Args:
+        module: Name of the module, such as `ogb.lsc`.
     """
     if "ogb" in sys.modules:
         return importlib.import_module(module)
@@ -42,7 +45,7 @@ def ogb_evaluator(version: Version) -> Any:  # noqa: ANN401
     """Create OGB's evaluator for PCQM4M-LSC (v1) or PCQM4Mv2 (v2).
 
     Raises:
-        MolsliceError: unknown version.
+        MolsliceError: The version is unknown.
     """
     if version not in ("v1", "v2"):
         raise MolsliceError(f"version must be v1 or v2, got {version!r}")
@@ -51,10 +54,18 @@ def ogb_evaluator(version: Version) -> Any:  # noqa: ANN401
 
 
 def evaluate_gap(version: Version, target: np.ndarray, prediction: np.ndarray) -> float:
-    """Compute the mean absolute error of gaps [n], in their unit, with OGB's evaluator.
+    """Compute the mean absolute error of gaps with OGB's evaluator.
+
+    Args:
+        version: `v1` (PCQM4M-LSC) or `v2` (PCQM4Mv2).
+        target: True gaps [n].
+        prediction: Predicted gaps [n].
+
+    Returns:
+        The error in the unit of the gaps.
 
     Raises:
-        MolsliceError: unknown version, or shapes that differ.
+        MolsliceError: The version is unknown, or the shapes differ.
     """
     if target.shape != prediction.shape or target.ndim != 1:
         raise MolsliceError(f"{list(prediction.shape)} predictions for {list(target.shape)} targets")
@@ -69,15 +80,15 @@ def write_submission(
     Name and contents are those of OGB's `save_test_submission`: float32 [rows of the split] under `y_pred`.
 
     Args:
-        folder: output folder; created if missing.
-        predictions: gaps in eV in the order of the split, [147037] for test-dev, [147432] for test-challenge
-            (v2), [377423] for test (v1).
-        version: v1 (PCQM4M-LSC) or v2 (PCQM4Mv2).
-        split: test-dev or test-challenge for v2; test for v1, which is the default there.
+        folder: Output folder; created if missing.
+        predictions: Gaps in eV in the order of the split: [147037] for test-dev (v2), [147432] for
+            test-challenge (v2), [377423] for test (v1).
+        version: `v1` (PCQM4M-LSC) or `v2` (PCQM4Mv2).
+        split: `test-dev` or `test-challenge` for v2; `test`, the default, for v1.
 
     Raises:
-        MolsliceError: unknown version or split, or wrong number of predictions.
-        OSError: the file cannot be written; no partial file is left.
+        MolsliceError: The version or the split is unknown, or the number of predictions is wrong.
+        OSError: The file cannot be written; no partial file is left.
     """
     split = "test" if split is None and version == "v1" else split
     if (version, str(split)) not in SUBMISSIONS:

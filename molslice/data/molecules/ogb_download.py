@@ -1,8 +1,8 @@
 """Download PCQM4M from OGB's server: only on request, with a checksum, and atomically.
 
-`pooch` would replace the request and the checksum, but it starts an interrupted download from the beginning.
-Here the second call continues, which matters for archives of this size. The archive is unpacked whole or
-not at all, with checks of its members.
+`pooch` could replace the request and the checksum, but it restarts an interrupted download from the
+beginning. Here the second call continues, which matters for archives of this size. The archive is unpacked
+completely or not at all, with checks of its members.
 """
 
 import hashlib
@@ -31,9 +31,9 @@ class Archive:
     """A zip file on OGB's server.
 
     Attributes:
-        url: address of the file.
-        md5: checksum that OGB publishes.
-        folder: the only top-level folder in the archive.
+        url: Address of the file.
+        md5: Checksum that OGB publishes.
+        folder: The only top-level folder in the archive.
 
     Source: `ogb/lsc/pcqm4m.py` and `pcqm4mv2.py` of ogb 1.3.6.
     """
@@ -59,12 +59,21 @@ NEEDED = ("raw/data.csv.gz", "split_dict.pt")
 
 
 def download(name: str, root: str | os.PathLike[str]) -> Path:
-    """Download a data set into the folder `root` and return the folder; does nothing if it is complete.
+    """Download a data set unless its folder is complete.
 
-    An interrupted download is kept next to `root` and resumed. The folder appears only when it is complete.
+    An interrupted download is kept beside the folder and resumed. The folder appears only when it is
+    complete.
+
+    Args:
+        name: `pcqm4m` or `pcqm4m-v2`.
+        root: The folder.
+
+    Returns:
+        The folder.
 
     Raises:
-        MolsliceError: unknown name, `root` holds something else, network or disk error, or wrong checksum.
+        MolsliceError: The name is unknown, the folder has other contents, the network or the disk failed, or
+            the checksum is wrong.
     """
     if name not in ARCHIVES:
         raise MolsliceError(f"no download for {name!r}; choices: {', '.join(ARCHIVES)}")
@@ -149,10 +158,10 @@ def _unpack(archive: Archive, part: Path, folder: Path) -> None:
 
 
 def _inner_path(archive: Archive, member: zipfile.ZipInfo) -> PurePosixPath | None:
-    """Path of a member relative to the archive's folder; None for the folder itself.
+    """Return the path of a member relative to the archive's folder; None for the folder itself.
 
     Raises:
-        MolsliceError: a path outside the folder, or a link.
+        MolsliceError: The path is outside the folder, or the member is a link.
     """
     path = PurePosixPath(member.filename.replace("\\", "/"))
     linked = stat.S_ISLNK(member.external_attr >> 16)

@@ -1,8 +1,8 @@
 """Read OGB's `split_dict.pt` without executing code from the file.
 
-The file is a pickle: a program that can call anything it names. Here each allowed name maps to a stand-in
-that only records its arguments, every other name is refused, and none of numpy's or torch's own unpickling
-runs. The stand-ins are created per file, so that one file cannot affect the next. The opcodes are checked
+The file is a pickle: a program that can call any function by name. Here each allowed name maps to a stand-in
+that only records its arguments, every other name is refused, and numpy's and torch's own unpickling does not
+run. The stand-ins are created per file, so that one file cannot affect the next. The opcodes are checked
 before they run, because a few bytes can otherwise exhaust time, memory or the stack.
 
 `torch.load(weights_only=True)` with numpy's types as safe globals is not sufficient. It passes the state of
@@ -23,10 +23,10 @@ import numpy as np
 
 from molslice.types import MolsliceError
 
-LARGEST_MEMBER = 1 << 28  # bytes; the split of PCQM4Mv2 takes 30 million
+LARGEST_MEMBER = 1 << 28  # bytes; the split of PCQM4Mv2 has 30 million
 MOST_ROWS = 1 << 26  # over all splits; PCQM4Mv2 has 3.7 million
-MOST_STEPS = 5_000_000  # opcodes of a pickle; a list takes one per number
-MOST_TUPLES = 1000  # an array takes about five
+MOST_STEPS = 5_000_000  # opcodes of a pickle; a list has one per number
+MOST_TUPLES = 1000  # tuples of a pickle; an array has about five
 TUPLES = frozenset(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_TUPLE"))
 PUTS = frozenset(("BINPUT", "LONG_BINPUT", "MEMOIZE"))
 GETS = frozenset(("BINGET", "LONG_BINGET"))
@@ -66,7 +66,7 @@ def read_split_file(path: Path) -> dict[str, np.ndarray]:
         Row numbers of each split, int64.
 
     Raises:
-        MolsliceError: missing file, other contents, or a pickle that names anything else.
+        MolsliceError: The file is missing, has other contents, or names anything that is not allowed.
     """
     try:
         content = _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
@@ -139,7 +139,7 @@ def _read_legacy(path: Path) -> object:
 
 
 def _load(file: BinaryIO, storage: Callable[[str, str], np.ndarray]) -> object:
-    """The next pickle of a file, looked through first."""
+    """Load the next pickle of a file after a check of its opcodes."""
     begin = file.tell()
     _check_steps(file)
     file.seek(begin)
@@ -153,7 +153,7 @@ def _check_steps(file: BinaryIO) -> None:
     stack when hashed, and a large memo index allocates memory for all smaller ones.
 
     Raises:
-        ValueError: such a pickle, or an opcode that no list, array or tensor needs.
+        ValueError: The pickle has such a structure, or an opcode that no list, array or tensor needs.
     """
     tuples, memo, former, number_of_tuples = set(), 0, "", 0
     for number, (step, argument, _) in enumerate(pickletools.genops(file)):
@@ -187,7 +187,7 @@ class _Reader(pickle.Unpickler):
         self.stand_ins = _stand_ins()
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        """Return the stand-in for a name. A pickle has no other way to obtain a callable."""
+        """Return the stand-in for a name. A pickle cannot obtain a callable in any other way."""
         module = module.replace("numpy._core", "numpy.core")  # renamed in numpy 2
         try:
             return self.stand_ins[module, name]
@@ -195,7 +195,7 @@ class _Reader(pickle.Unpickler):
             raise pickle.UnpicklingError(f"it names {module}.{name}, which is not allowed") from None
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
-        """Return the storage of a tensor, saved outside the pickle."""
+        """Return the storage of a tensor, which is saved outside of the pickle."""
         kind, storage, key, _location, _count = pid
         if kind != "storage" or not isinstance(key, str | int):
             raise pickle.UnpicklingError("a persistent object other than a tensor storage is not allowed")

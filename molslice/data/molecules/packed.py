@@ -21,15 +21,15 @@ LAYOUT: dict[str, tuple[str, int | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class PackedMolecules:
-    """Consecutive rows of concatenated molecules; a failed row has no atoms and a reason in `errors`.
+    """Consecutive rows of concatenated molecules. A failed row has no atoms and a reason in `errors`.
 
     Attributes:
         atoms: uint8 [sum n, 9].
         bonds: uint8 [sum m, 5].
-        atom_counts: atoms of each row, int64 [rows].
-        bond_counts: bonds of each row, int64 [rows].
-        targets: float32 [rows, T], NaN where missing.
-        errors: row number in this chunk to the reason why it failed.
+        atom_counts: Number of atoms of each row, int64 [rows].
+        bond_counts: Number of bonds of each row, int64 [rows].
+        targets: float32 [rows, T]; NaN if missing.
+        errors: Reasons of failed rows, by row number in this chunk.
     """
 
     atoms: np.ndarray
@@ -49,12 +49,12 @@ class PackedMolecules:
         """Concatenate molecules.
 
         Args:
-            molecules: arrays of each row, or a string with the reason why the row has no molecule.
+            molecules: Arrays of each row, or a string with the reason why the row has no molecule.
             targets: float32 [rows, num_targets]; None if all are missing.
-            num_targets: number of targets T.
+            num_targets: Number of targets T.
 
         Raises:
-            MolsliceError: targets of another shape.
+            MolsliceError: The targets have another shape.
         """
         good = [molecule for molecule in molecules if not isinstance(molecule, str)]
         rows = [isinstance(molecule, str) for molecule in molecules]
@@ -73,12 +73,19 @@ class PackedMolecules:
 
 
 def joined(parts: list[np.ndarray], columns: int, dtype: type = np.uint8) -> np.ndarray:
-    """Concatenate parts [n, columns]; an empty list gives [0, columns]."""
+    """Concatenate parts [n, columns] to [sum n, columns]. An empty list gives [0, columns]."""
     return np.concatenate(parts) if parts else np.zeros((0, columns), dtype)
 
 
 def offsets(counts: Iterable[np.ndarray]) -> np.ndarray:
-    """Compute the start of each row and the end of the last one, int64 [rows + 1]."""
+    """Compute the start of each row and the end of the last one from the lengths of the rows.
+
+    Args:
+        counts: Lengths of consecutive rows, in parts.
+
+    Returns:
+        int64 [rows + 1].
+    """
     return np.concatenate([np.zeros(1, np.int64), *counts]).cumsum()
 
 

@@ -20,22 +20,22 @@ COLUMNS = ("idx", "smiles", "homolumogap")
 
 
 class Pcqm4m(MoleculeDataset):
-    """HOMO-LUMO gaps in eV, read from the folder that OGB unpacks.
+    """HOMO-LUMO gaps in eV, in the folder of OGB's archive.
 
-    The folder holds `split_dict.pt` and `raw/data.csv.gz` with the columns idx, smiles and homolumogap. An
-    unknown gap is NaN (OGB does not publish those of the test splits). A row whose SMILES cannot be read
-    keeps its row number.
+    The folder contains `split_dict.pt` and `raw/data.csv.gz` with the columns idx, smiles and homolumogap. An
+    unknown gap is NaN (OGB does not publish those of the test splits). A row with an unreadable SMILES keeps
+    its row number.
 
     Args:
-        root: the folder, or its parent that holds `pcqm4m_kddcup2021` or `pcqm4m-v2`.
+        root: The folder, or the parent of `pcqm4m_kddcup2021` or `pcqm4m-v2`.
         atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
-        max_atoms: maximum number of atoms; a larger molecule counts as a row that cannot be read.
-        workers: number of processes for the preparation; by default all cores for large files.
-        cache_dir: folder for the prepared store; by default `<root>/processed`, or the user's cache if that
+        max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
+        workers: Number of processes for the preparation; by default all cores for large files.
+        cache_dir: Folder for the prepared store; by default `<root>/processed`, or the user's cache if that
             is not writable.
 
     Raises:
-        MolsliceError: missing folder or invalid file; the message names file, row and column.
+        MolsliceError: The folder is missing or a file is invalid. The message names file, row and column.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ def _find_root(root: Path) -> Path:
 
 
 def _check_numbering(chunk: tables.Chunk) -> None:
-    """Check that `idx` counts rows from 0: the splits refer to rows by position."""
+    """Check that `idx` counts rows from 0, because the splits refer to rows by position."""
     for place, text in enumerate(chunk["idx"]):
         if isinstance(text, tables.Unreadable):
             raise MolsliceError(f"{chunk.where(place)}: {text.reason}")

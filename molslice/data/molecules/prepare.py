@@ -36,9 +36,9 @@ class Featurizing:
     """How SMILES are converted to arrays.
 
     Attributes:
-        max_atoms: maximum number of atoms of a molecule.
+        max_atoms: Maximum number of atoms of a molecule.
         atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
-        workers: number of processes; by default all cores for a large set, one process for a small one.
+        workers: Number of processes; by default all cores for large data, one process for small data.
     """
 
     max_atoms: int = 256
@@ -51,13 +51,14 @@ class Source:
     """Rows to convert to a store.
 
     Attributes:
-        name: the file or folder, for messages.
-        chunks: function that starts reading; yields SMILES and targets, float32 [n, T], a few thousand rows
-            at a time.
-        rows: number of rows.
-        target_names: names of the targets.
-        target_units: unit of each target.
-        identity: JSON values that the store depends on besides the featurizing: file checksums, column names.
+        name: The file or folder, for messages.
+        chunks: Starts reading, and yields SMILES [n] and targets, float32 [n, T], a few thousand rows at a
+            time.
+        rows: Number of rows, for the progress bar and the default number of processes.
+        target_names: Names of the targets.
+        target_units: Unit of each target.
+        identity: JSON values on which the store depends besides the featurizing, such as file checksums and
+            column names.
     """
 
     name: str
@@ -69,12 +70,17 @@ class Source:
 
 
 def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> MoleculeStore:
-    """Load the store of `source` from one of `places`, or build it there.
+    """Load the store of a source from a folder, or build it there.
 
-    If no place is writable, the store stays in memory.
+    If no folder is writable, the store stays in memory.
+
+    Args:
+        source: The rows.
+        how: How to convert them.
+        places: The folders to try, in order.
 
     Raises:
-        MolsliceError: invalid source, damaged store, or full disk.
+        MolsliceError: The source is invalid, the store is damaged, or the disk is full or broken.
     """
     check_workers(how.workers)
     stem = f"molecules-{_key(source, how)}"
@@ -87,7 +93,7 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
         try:
             return _write(path, source, how)
         except OSError as error:
-            if error.errno == errno.EEXIST and path.is_dir():  # another process was quicker
+            if error.errno == errno.EEXIST and path.is_dir():  # another process was faster
                 return MoleculeStore.open(path)
             if error.errno in FAILING:
                 raise MolsliceError(failing_disk(error)) from error
@@ -102,12 +108,12 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
 def featurize_chunk(
     smiles: Sequence[str], targets: np.ndarray, max_atoms: int, atom_order: str
 ) -> PackedMolecules:
-    """Convert SMILES to packed molecules, with the reasons of those that failed.
+    """Convert SMILES to packed molecules, with the reasons of failed rows.
 
     Args:
-        smiles: SMILES [n]; an `Unreadable` carries its own reason.
+        smiles: SMILES [n]; an `Unreadable` has its own reason.
         targets: float32 [n, T].
-        max_atoms: maximum number of atoms of a molecule.
+        max_atoms: Maximum number of atoms of a molecule.
         atom_order: `canonical` or `input`.
     """
     from molslice.chem.featurize import ChemError, molecule_arrays  # needs rdkit
@@ -141,7 +147,7 @@ def _rdkit_version() -> str:
 
 
 def _find(stem: str, places: Sequence[Path]) -> Path | None:
-    """Find a prepared store, built with the installed RDKit version (its canonical order may change).
+    """Find a prepared store of the installed RDKit version, because the canonical order may differ.
 
     Without rdkit, a store of any version is used.
     """
@@ -187,7 +193,7 @@ def _featurized(source: Source, how: Featurizing) -> Iterator[PackedMolecules]:
 
 
 def _number_of_workers(workers: int | None, rows: int) -> int:
-    """Number of worker processes; 0 for this process only, as a single worker saves no time."""
+    """Return the number of worker processes; 0 instead of 1, because a single worker saves no time."""
     if workers is None:
         workers = 1 if rows < PARALLEL_ROWS else count_cores()
     return workers if workers > 1 else 0

@@ -24,7 +24,7 @@ from molslice.data.molecules.store_writer import HEADER, SCHEMA_VERSION, write_s
 from molslice.files.parsing import read_json_object
 from molslice.types import MoleculeArrays, MolsliceError
 
-# what a header must hold besides its schema version; `arrays` maps names to objects
+# required keys of a header besides its schema version; `arrays` maps names to objects
 HEADER_KINDS = {
     "arrays": dict,
     "errors": dict,
@@ -38,16 +38,21 @@ HEADER_KINDS = {
 class MoleculeStore:
     """Arrays and targets of molecules by row, and the reasons of rows without a molecule.
 
+    Args:
+        arrays: The first five attributes by name.
+        header: Contents of `header.json`; in memory only `source`, `target_names`, `target_units`, `errors`.
+        path: The folder; None for a store in memory.
+
     Attributes:
         atoms: uint8 [sum n, 9], indices into OGB's vocabularies.
         bonds: uint8 [sum m, 5]: begin atom, end atom, type, stereo, conjugated.
         atom_offsets: int64 [rows + 1]; row r is `atoms[atom_offsets[r]:atom_offsets[r + 1]]`.
         bond_offsets: int64 [rows + 1]; row r is `bonds[bond_offsets[r]:bond_offsets[r + 1]]`.
-        targets: float32 [rows, T] in the unit of the data set, NaN where missing.
-        header: contents of the folder's `header.json`.
-        path: the folder; None for a store in memory.
-        errors: row number to the reason why the row has no molecule.
-        num_atoms: number of atoms, int64 [rows]; 0 for a row without a molecule.
+        targets: float32 [rows, T] in the unit of the data set; NaN if missing.
+        header: Contents of `header.json`.
+        path: The folder; None for a store in memory.
+        errors: Reasons of rows without a molecule, by row number.
+        num_atoms: Number of atoms, int64 [rows]; 0 for a row without a molecule.
     """
 
     def __init__(
@@ -64,7 +69,7 @@ class MoleculeStore:
         return len(self.atom_offsets) - 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the path only: a worker process opens the folder again."""
+        """Pickle only the path of a folder, which a worker process opens again."""
         if self.path is not None:
             return _reopen, (str(self.path),)
         arrays = {name: getattr(self, name) for name in LAYOUT}
@@ -77,14 +82,14 @@ class MoleculeStore:
 
     @property
     def target_units(self) -> tuple[str, ...]:
-        """Unit of each column of `targets`, empty for a target without a unit."""
+        """Unit of each column of `targets`; empty for a target without a unit."""
         return tuple(self.header["target_units"])
 
     def arrays(self, row: int) -> MoleculeArrays:
         """Return the molecule of a row; empty arrays for a row without a molecule.
 
         Raises:
-            MolsliceError: row out of range.
+            MolsliceError: The row is out of range.
         """
         if not 0 <= row < len(self):
             raise MolsliceError(f"row {row} is out of range: the store has {len(self)} rows")
@@ -105,14 +110,14 @@ class MoleculeStore:
         """Create a store in memory.
 
         Args:
-            molecules: arrays of each row, or a string with the reason why the row has no molecule.
+            molecules: Arrays of each row, or a string with the reason why the row has no molecule.
             targets: float32 [rows, T]; None if all are missing.
-            target_names: names of the targets.
-            target_units: unit of each target; by default no units.
-            source: where the molecules come from, for messages.
+            target_names: Names of the targets.
+            target_units: Unit of each target; by default no units.
+            source: Name of the origin of the molecules, for messages.
 
         Raises:
-            MolsliceError: targets of another shape.
+            MolsliceError: The targets have another shape.
         """
         packed = PackedMolecules.pack(molecules, targets, len(target_names))
         return cls.from_packed([packed], target_names=target_names, target_units=target_units, source=source)
@@ -126,7 +131,14 @@ class MoleculeStore:
         target_units: Sequence[str] = (),
         source: str = "memory",
     ) -> Self:
-        """Create a store in memory from packed molecules, in order."""
+        """Create a store in memory from packed molecules.
+
+        Args:
+            parts: Packed molecules, in order.
+            target_names: Names of the targets.
+            target_units: Unit of each target; by default no units.
+            source: Name of the origin of the molecules, for messages.
+        """
         parts, errors, rows = list(parts), {}, 0
         for part in parts:
             errors |= {rows + row: reason for row, reason in part.errors.items()}
@@ -160,15 +172,15 @@ class MoleculeStore:
         """Write a store to a folder and open it. Only one part is in memory at a time.
 
         Args:
-            path: the new folder.
-            parts: packed molecules, in order.
-            target_names: names of the targets.
-            target_units: unit of each target; by default no units.
-            source: where the molecules come from, for messages.
-            versions: library versions for the header.
+            path: The new folder.
+            parts: Packed molecules, in order.
+            target_names: Names of the targets.
+            target_units: Unit of each target; by default no units.
+            source: Name of the origin of the molecules, for messages.
+            versions: Library versions for the header.
 
         Raises:
-            OSError: the folder cannot be written; no partial folder is left.
+            OSError: The folder cannot be written; no partial folder is left.
         """
         write_store(
             Path(path),
@@ -185,11 +197,13 @@ class MoleculeStore:
         """Open a folder with memory-mapped arrays.
 
         Args:
-            path: the folder.
-            verify: compare checksums, which reads every byte once. Shapes and types are always compared.
+            path: The folder.
+            verify: Whether to compare checksums, which reads every byte once. Shapes and types are always
+                compared.
 
         Raises:
-            MolsliceError: not a store, another schema version, or damaged; the message names the file.
+            MolsliceError: The folder is not a store, is damaged, or has another schema version. The message
+                names the file.
         """
         folder = Path(path)
         header = _read_header(folder)

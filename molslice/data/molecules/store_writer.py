@@ -20,7 +20,7 @@ HEADER = "header.json"
 
 
 class _ArrayFile:
-    """An .npy file written piece by piece; the length in the header is written last, when it is known.
+    """An .npy file written piece by piece, with the number of rows in the header written last.
 
     NumPy pads the header so that a larger number of rows fits into the same bytes.
     """
@@ -68,8 +68,16 @@ def write_store(
 
     If two processes write the same store at the same time, the first one is kept.
 
+    Args:
+        path: The new folder.
+        parts: Packed molecules, in order.
+        target_names: Names of the targets.
+        target_units: Unit of each target.
+        source: Name of the origin of the molecules, for messages.
+        versions: Library versions for the header.
+
     Raises:
-        UnwritableError: the folder cannot be written, or it exists (`EEXIST`).
+        UnwritableError: The folder cannot be written, or it exists (`EEXIST`).
     """
     if path.exists():
         raise UnwritableError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))

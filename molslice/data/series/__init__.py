@@ -1,5 +1,6 @@
 """Data sets of time series: the UEA and UCR archives in `.ts` files.
 
-May import: what `molslice.data` may; aeon inside functions.
-To add one: a file with a class that derives from `SequenceDataset`.
+Imports: those of `molslice.data`, and aeon inside functions.
+
+To add a data set, write a file with a class that derives from `SequenceDataset`.
 """

@@ -4,12 +4,12 @@ A file has comments (# or %), a header of lines `@tag value`, and after `@data` 
 separated by colons, their values separated by commas (`?` or NaN if missing), and last the class or the
 target. Tags are case-insensitive.
 
-Source: aeon's page on the format (docs/api_reference/data_format.md of aeon 1.6), and the files it ships.
-
-aeon's own `load_from_ts_file` is not used: importing it loads numba and scikit-learn and pins them and pandas
-to older versions; it does not support compressed files or channels of different lengths in a case; it
+aeon's own `load_from_ts_file` is not used. Importing it loads numba and scikit-learn and pins them and pandas
+to older versions. It does not support compressed files or channels of different lengths in a case. It
 converts class names to lower case, does not check classes against the header, and ignores misspelled tags. If
 aeon is installed, a test compares this reader with it.
+
+Source: aeon's page on the format (docs/api_reference/data_format.md of aeon 1.6), and the files it ships.
 """
 
 from collections.abc import Iterator
@@ -44,11 +44,11 @@ class TsFile:
     """Contents of a `.ts` file.
 
     Attributes:
-        cases: float64 [n, channels] for each case, NaN where a value is missing or a channel is shorter than
-            others of the case; n may be 0.
-        classes: names of the classes in the header; None if there are none.
-        regression: whether the targets are numbers.
-        targets: class number or number to predict, float64 [cases], NaN where unknown.
+        cases: float64 [n, channels] for each case; NaN for missing values and after the end of channels that
+            are shorter than others of the case. n may be 0.
+        classes: Names of the classes in the header; None without classes.
+        regression: Whether the targets are numbers.
+        targets: Class number or number to predict, float64 [cases]; NaN if unknown.
     """
 
     cases: list[np.ndarray]
@@ -70,13 +70,13 @@ class _Header:
 
 
 def read_ts_file(path: Path) -> TsFile:
-    """Read a `.ts` file, plain or compressed with gzip.
+    """Read a `.ts` file, plain or gzip.
 
     Channels and lengths must agree with the header; `@missing` is ignored.
 
     Raises:
-        MolsliceError: missing or damaged file, time stamps, unknown tag, a case that contradicts the header,
-            or an invalid value; the message names file, line, channel and value.
+        MolsliceError: The file is missing or damaged, has time stamps, an unknown tag or an invalid value, or
+            a case contradicts the header. The message names file, line, channel and value.
     """
     lines = _numbered(path)
     header = _read_header(path, lines)
@@ -229,7 +229,7 @@ def _check_shape(lengths: list[int], header: _Header, first: np.ndarray | None, 
 
 
 def _as_array(channels: list[list[float]], where: str) -> np.ndarray:
-    """Convert to float64 [n, channels], n of the longest channel, NaN after the end of shorter ones."""
+    """Convert to float64 [n, channels], n of the longest channel; NaN after the end of shorter ones."""
     case = np.full((max(map(len, channels)), len(channels)), np.nan)
     for place, values in enumerate(channels):
         case[: len(values), place] = values

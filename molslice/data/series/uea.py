@@ -13,8 +13,8 @@ from molslice.files.lines import find_any
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError
 
-# channels, longest series and classes of the ten sets of the Flowformer paper (Wu et al. 2022, section 4.3),
-# as the archive has them (Bagnall et al. 2018, arXiv 1811.00075)
+# channels, longest series and classes of the ten data sets of the Flowformer paper (Wu et al. 2022, section
+# 4.3), as in the archive (Bagnall et al. 2018, arXiv 1811.00075)
 SIZES = {
     "EthanolConcentration": (3, 1751, 4),
     "FaceDetection": (144, 62, 2),
@@ -27,32 +27,32 @@ SIZES = {
     "SpokenArabicDigits": (13, 93, 10),
     "UWaveGestureLibrary": (3, 315, 8),
 }
-VARIANTS = ("_eq", "_nmv")  # copies with equal lengths, or without missing values, next to the original
+VARIANTS = ("_eq", "_nmv")  # copies with equal lengths, or without missing values
 Filling = Literal["interpolate", "zero"]
 
 
 class Uea(SequenceDataset):
     """One problem of an archive: `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, plain or as `.ts.gz`.
 
-    A time step is a token with one value per channel. Series may differ in length. A case without any known
-    value keeps its row, without tokens.
+    A time step is a token with one value per channel. Series may differ in length. A case without known
+    values keeps its row, without tokens.
 
     Args:
-        root: folder of the files, or its parent with a folder named after the problem.
-        problem: name of the problem, for instance JapaneseVowels.
-        valid_fraction: fraction of the training cases for validation, stratified by class or target. With 0,
+        root: Folder of the files, or its parent with a folder named after the problem.
+        problem: Name of the problem, for instance JapaneseVowels.
+        valid_fraction: Fraction of the training cases for validation, stratified by class or target. With 0,
             the test cases are used for validation, as in published results; the test error is then biased,
             because the best step is chosen by it.
-        split_seed: seed of that draw.
-        standardize: subtract the mean of each channel and divide by its standard deviation, both over all
-            steps of the training cases.
-        missing: how to fill missing values: `interpolate` linearly in time (constant before the first and
+        split_seed: Seed of that draw.
+        standardize: Whether to subtract the mean of each channel and divide by its standard deviation, both
+            over all steps of the training cases.
+        missing: How to fill missing values: `interpolate` linearly in time (constant before the first and
             after the last known value), or `zero`, which is the channel's mean with `standardize`. A channel
-            without any value is zero; a channel that ends early is missing from there.
-        missing_indicator: add one channel per channel: 1 where a value was missing, otherwise 0.
+            without values is zero. After the end of a shorter channel, its values are missing.
+        missing_indicator: Whether to add one channel per channel: 1 for a missing value, otherwise 0.
 
     Raises:
-        MolsliceError: missing or invalid files, or invalid options.
+        MolsliceError: A file is missing or invalid, or an option is invalid.
     """
 
     row_name = "cases"
@@ -94,7 +94,7 @@ class Uea(SequenceDataset):
 
     @property
     def spec(self) -> DataSpec:
-        """Properties of the data: one output per class or one number; tokens up to the longest series."""
+        """One output per class or one number, and tokens up to the longest series."""
         longest = int(self.sequences.lengths.max(initial=1))
         outputs = len(self.class_names) or 1
         return _spec(outputs, self.channels, longest, self.problem, self.missing_indicator)
@@ -182,7 +182,7 @@ def _spec(outputs: int, channels: int, longest: int, problem: str, indicator: bo
 
 
 def _original(problem: str) -> str:
-    """Name of the original of a variant; otherwise the name itself."""
+    """Return the name of the original of a variant; otherwise the name itself."""
     for variant in reversed(VARIANTS):
         problem = problem.removesuffix(variant)
     return problem
@@ -211,9 +211,9 @@ def _read(root: Path, problem: str, part: str) -> TsFile:
 
 
 def _statistics(cases: Sequence[np.ndarray], channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and spread of each channel over all known steps, float64 [channels]; the spread is never zero."""
+    """Compute mean and standard deviation (1 instead of 0) of each channel, float64 [channels]."""
     count, total, squares = np.zeros(channels), np.zeros(channels), np.zeros(channels)
-    for case in cases:  # one by one: the largest set takes half a gigabyte
+    for case in cases:  # one by one, because the largest data set needs half a gigabyte
         count += (~np.isnan(case)).sum(0)
         total += np.nansum(case, 0)
     mean = total / np.maximum(count, 1)
@@ -225,7 +225,7 @@ def _statistics(cases: Sequence[np.ndarray], channels: int) -> tuple[np.ndarray,
 
 
 def _filled(case: np.ndarray, missing: Filling, indicator: bool) -> np.ndarray:
-    """Fill missing values: [n, channels], or [n, 2 channels] with the indicator; n = 0 without any value."""
+    """Fill missing values: [n, channels], or [n, 2 channels] with the indicator; n = 0 without values."""
     absent = np.isnan(case)
     if absent.all():
         return np.zeros((0, case.shape[1] * (2 if indicator else 1)))

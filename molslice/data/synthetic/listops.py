@@ -1,4 +1,4 @@
-"""ListOps: nested lists of operators and digits, and the digit they evaluate to."""
+"""ListOps: nested lists of operators and digits, and their value, a digit."""
 
 import itertools
 import os
@@ -20,37 +20,37 @@ FILES = {"train": "basic_train.tsv", "valid": "basic_val.tsv", "test": "basic_te
 HEADER = "Source\tTarget"
 CLASSES = tuple("0123456789")
 MAX_LENGTH = 2000
-Row = tuple[np.ndarray, float, str]  # numbers, label, and why it could not be read, or ""
+Row = tuple[np.ndarray, float, str]  # token ids, label, and the reason of an unreadable row or ""
 
 
 class Listops(SequenceDataset):
     """Long Range Arena's ListOps, generated or read from files.
 
     Without `root` and `path`, expressions are generated deterministically from the options, and cached. In
-    files, parentheses are ignored and labels are checked: a row that cannot be read, or whose label is wrong,
-    keeps its row number without tokens. Files may be compressed with gzip.
+    files, plain or gzip, parentheses are ignored and labels are checked. An unreadable row, or one with a
+    wrong label, keeps its row number without tokens.
 
     Args:
-        root: folder of the arena's files basic_train.tsv, basic_val.tsv and basic_test.tsv: a header, then
+        root: Folder of the arena's files basic_train.tsv, basic_val.tsv and basic_test.tsv: a header, then
             expression and digit separated by a tab.
-        path: one file in the format of the arena or of Nangia and Bowman (digit, tab, expression). A tenth of
+        path: One file in the format of the arena or of Nangia and Bowman (digit, tab, expression). A tenth of
             its rows, drawn with `seed`, is valid and a tenth is test.
-        test_path: test file, with `path`, of which a tenth is then valid and the rest train.
-        min_length: generated expressions have more symbols than this.
-        max_length: generated expressions have fewer symbols than this.
-        max_depth: maximum nesting depth of generated expressions, counting digits as a level.
-        max_args: maximum number of arguments of an operator.
-        counts: number of generated rows of train, valid and test.
-        seed: seed of the generator or the split.
-        max_tokens: maximum number of tokens; longer expressions are truncated. By default unlimited.
-        cache_dir: folder for the rows; by default the user's cache.
-
-    Source: Nangia and Bowman 2018, arXiv 1804.06028; lengths, depth and splits are those of Long Range Arena
-    (Tay et al. 2020, arXiv 2011.04006, section 2.2.1). The arena's first input pipeline lost the closing
-    brackets (put right in its commit c209b2a); here they are there.
+        test_path: Test file, with `path`. A tenth of `path` is then valid and the rest train.
+        min_length: Generated expressions have more symbols than this.
+        max_length: Generated expressions have fewer symbols than this.
+        max_depth: Maximum nesting depth of generated expressions, counting digits as a level.
+        max_args: Maximum number of arguments of an operator.
+        counts: Number of generated rows of train, valid and test.
+        seed: Seed of the generator or the split.
+        max_tokens: Maximum number of tokens; longer expressions are truncated. By default unlimited.
+        cache_dir: Folder for the rows; by default the user's cache.
 
     Raises:
-        MolsliceError: an option out of range, options that exclude each other, or a file of other content.
+        MolsliceError: An option is out of range, options cannot be combined, or a file has other contents.
+
+    Source: Nangia and Bowman 2018, arXiv 1804.06028. Lengths, depth and splits are those of Long Range Arena
+    (Tay et al. 2020, arXiv 2011.04006, section 2.2.1). The arena's first input pipeline dropped the closing
+    brackets (corrected in its commit c209b2a); here they are kept.
     """
 
     target_names, target_units, kind, class_names = ("value",), ("",), "multiclass", CLASSES
@@ -107,7 +107,7 @@ class Listops(SequenceDataset):
 
 
 def listops_spec(max_tokens: int) -> DataSpec:
-    """Describe ListOps to a model."""
+    """Describe ListOps for a model."""
     return DataSpec(len(CLASSES), "ids", len(SYMBOLS) + 1, max_tokens=max_tokens, vocabulary="listops-1")
 
 

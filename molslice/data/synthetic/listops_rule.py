@@ -1,7 +1,7 @@
 """Evaluate ListOps expressions, and generate them like Long Range Arena.
 
-An expression is a sequence of indices into `SYMBOLS`, counted from 1 (0 is padding). Parentheses are
-redundant with the brackets and left out.
+An expression is a sequence of indices into `SYMBOLS`, counted from 1 (0 is padding). Parentheses are left
+out, because they are redundant with the brackets.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from molslice.types import MolsliceError
 
 
 def median(digits: list[int]) -> int:
-    """Median of digits; for an even count the mean of the middle two, rounded down."""
+    """Compute the median of digits; for an even count, the mean of the middle two, rounded down."""
     ordered, middle = sorted(digits), len(digits) // 2
     return ordered[middle] if len(digits) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
 
 
-# the arena's first; the others occur only in the files of Nangia and Bowman
+# first the four of the arena; the others occur only in the files of Nangia and Bowman
 OPERATORS: Mapping[str, Callable[[list[int]], int]] = MappingProxyType(
     {
         "[MIN": min,
@@ -40,8 +40,8 @@ FUNCTIONS = MappingProxyType({NUMBERS[name]: function for name, function in OPER
 FIRST_OPERATOR, LAST = NUMBERS["[MIN"], NUMBERS[END]
 GENERATED_OPERATORS = 4
 LIST_SHARE = 0.25  # probability of a list, for nodes that may be lists
-TRIALS = 4096  # expressions drawn at once; the number affects what is drawn
-PATIENCE = 250  # rounds without a new expression before giving up
+TRIALS = 4096  # expressions drawn at once; another number gives other expressions
+PATIENCE = 250  # maximum rounds without a new expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class ListOpsRule:
     """Limits of expressions.
 
     Attributes:
-        min_length: expressions have more symbols than this.
-        max_length: expressions have fewer symbols than this.
-        max_depth: maximum nesting depth, counting digits as a level.
-        max_args: maximum number of arguments of an operator.
+        min_length: Expressions have more symbols than this.
+        max_length: Expressions have fewer symbols than this.
+        max_depth: Maximum nesting depth, counting digits as a level.
+        max_args: Maximum number of arguments of an operator.
 
     Raises:
-        MolsliceError: limits that no expression satisfies.
+        MolsliceError: No expression satisfies the limits.
     """
 
     min_length: int = 500
@@ -86,8 +86,11 @@ class ListOpsRule:
 def evaluate(expression: Iterable[int]) -> int:
     """Evaluate an expression to a digit.
 
+    Args:
+        expression: Indices of symbols, from 1.
+
     Raises:
-        MolsliceError: not exactly one complete expression.
+        MolsliceError: The symbols are not exactly one complete expression.
     """
     operators: list[int] = []
     digits: list[list[int]] = [[]]  # arguments of each open list; the first holds the result
@@ -114,16 +117,23 @@ def evaluate(expression: Iterable[int]) -> int:
 
 
 def generate(rule: ListOpsRule, seed: int) -> Iterator[np.ndarray]:
-    """Yield distinct expressions without end, uint8 [n] each, determined by the seed.
+    """Yield distinct expressions without end, determined by the seed.
 
     A node above the deepest level is a list with probability 1/4; its operator and its number of arguments
     (at least 2) are uniform. Any other node is a digit. Expressions of other lengths are discarded.
 
-    Source: the generator of Long Range Arena (Tay et al. 2020, arXiv 2011.04006, section 2.2.1) after Nangia
-    and Bowman 2018, arXiv 1804.06028.
+    Args:
+        rule: The limits.
+        seed: Seed of the generator.
+
+    Yields:
+        Indices of symbols, uint8 [n].
 
     Raises:
-        MolsliceError: no new expression was found in many rounds.
+        MolsliceError: No new expression was found in many rounds.
+
+    Source: the generator of Long Range Arena (Tay et al. 2020, arXiv 2011.04006, section 2.2.1) after Nangia
+    and Bowman 2018, arXiv 1804.06028.
     """
     generator = np.random.default_rng(seed)
     seen: set[bytes] = set()
@@ -148,7 +158,7 @@ class _Level:
 
     tree: np.ndarray
     symbol: np.ndarray  # a digit, or the operator of a list
-    num_args: np.ndarray  # 0: a digit
+    num_args: np.ndarray  # 0 for a digit
 
 
 def _draw(rule: ListOpsRule, generator: np.random.Generator) -> list[np.ndarray]:
@@ -174,21 +184,21 @@ def _draw(rule: ListOpsRule, generator: np.random.Generator) -> list[np.ndarray]
 def _write(levels: list[_Level], kept: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     """Write the kept trees as expressions, in reading order."""
     levels = [_kept(level, kept) for level in levels]
-    # from below: the symbols of each node, its children's among them; `starts` are the children's, end to end
+    # from below: the number of symbols of each node with its children, and `starts`, their cumulative sum
     sizes, starts = [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
     for level in reversed(levels):
         ends = level.num_args.cumsum()
         inner = starts[0][ends] - starts[0][ends - level.num_args]
         sizes.insert(0, 1 + (level.num_args > 0) + inner)
         starts.insert(0, np.concatenate([np.zeros(1, np.int64), sizes[0].cumsum()]))
-    # from above: where each node begins
+    # from above: the position of each node in the text
     text = np.zeros(int(lengths[kept].sum()), np.uint8)
     places = starts[0][:-1]
     for depth, level in enumerate(levels):
         text[places] = level.symbol
         is_list = level.num_args > 0
         text[(places + sizes[depth] - 1)[is_list]] = LAST
-        first = level.num_args.cumsum() - level.num_args  # of the children of each node
+        first = level.num_args.cumsum() - level.num_args  # first child of each node
         offset = places + 1 - starts[depth + 1][first]
         places = np.repeat(offset, level.num_args) + starts[depth + 1][:-1]
     return np.split(text, lengths[kept].cumsum()[:-1]) if kept.any() else []

@@ -1,4 +1,4 @@
-"""Pathfinder: do the two marked ends in a picture belong to one contour?"""
+"""Pathfinder: whether the two marked ends in a picture belong to one contour."""
 
 import itertools
 import os
@@ -24,41 +24,42 @@ from molslice.types import DataSpec, MolsliceError
 
 SIZE = 32
 CHUNK = 250  # pictures drawn at once
-PARALLEL_CHUNKS = 8  # fewer chunks are drawn in this process
+PARALLEL_CHUNKS = 8  # fewer chunks are drawn in the calling process
 NUMPY_MAGIC = b"\x93NUMPY"
-Drawn = tuple[np.ndarray, np.ndarray]  # pixels [rows, size * size] and labels [rows]
+Drawn = tuple[np.ndarray, np.ndarray]  # pixels uint8 [rows, size * size] and labels [rows]
 
 
 class Pathfinder(SequenceDataset):
     """Long Range Arena's Pathfinder (32 x 32) and Path-X (128 x 128): one token per gray pixel, row by row.
 
     Without `root`, pictures are generated deterministically from the options by `pathfinder_rule`, and
-    cached. Options of the difficulty have the defaults of the arena's hard pictures of the size.
+    cached. The options of the difficulty have the values of the arena's hard pictures of that size as
+    defaults.
 
     Args:
-        root: folder of the arena's files: `metadata/*.npy` lists the folder, file, number and label of each
+        root: Folder of the arena's files: `metadata/*.npy` lists the folder, file, number and label of each
             picture, such as `imgs/0/sample_0.png`. Metadata are lines of text, as in the arena's download, or
-            a numpy array of text, as written by the published generator; a pickled array, which could run
-            code, is refused. Rows are divided at random with `seed`. A picture that cannot be read keeps its
-            row, with the reason.
-        size: side of a picture in pixels: 32, 64, 128 or 256 as in the arena, or 16 for small machines.
-        num_distractors: maximum number of short contours.
-        contour_length: number of dashes of a long contour.
-        distractor_length: number of dashes of a short contour.
-        dash_length: length of a dash, in pixels.
-        dash_gap: gap between two dashes, in pixels.
-        continuity: a contour turns by at most 90 degrees / continuity from dash to dash.
-        counts: number of generated pictures of train, valid and test.
-        seed: seed of the generator or the split.
-        workers: number of processes for the generator; by default all cores for many pictures.
-        cache_dir: folder for the pixels; by default the user's cache.
+            a numpy array of text, as written by the published generator. A pickled array is refused, because
+            it could run code. Rows are divided at random with `seed`. An unreadable picture keeps its row,
+            with the reason.
+        size: Side of a picture in pixels: 32, 64, 128 or 256 as in the arena, or 16 for small machines.
+        num_distractors: Maximum number of short contours.
+        contour_length: Number of dashes of a long contour.
+        distractor_length: Number of dashes of a short contour.
+        dash_length: Length of a dash, in pixels.
+        dash_gap: Gap between two dashes, in pixels.
+        continuity: A contour turns by at most 90 degrees / continuity from dash to dash.
+        counts: Number of generated pictures of train, valid and test.
+        seed: Seed of the generator or the split.
+        workers: Number of processes for the generator; by default all cores for many pictures.
+        cache_dir: Folder for the pixels; by default the user's cache.
+
+    Raises:
+        MolsliceError: An option is out of range or cannot be used with `root`, pictures cannot be generated,
+            or the folder has other contents.
 
     Source: Tay et al. 2020, arXiv 2011.04006, sections 2.2.5 and 2.2.6, after Linsley et al. 2018, arXiv
     1805.08315.
-
-    Raises:
-        MolsliceError: an option out of range or that does not go with `root`, pictures that cannot be made,
-            or a folder of other content.
     """
 
     target_names, target_units, kind, class_names = ("connected",), ("",), "multiclass", ("no", "yes")
@@ -123,15 +124,18 @@ class Pathfinder(SequenceDataset):
 
 
 def pathfinder_spec(size: int) -> DataSpec:
-    """Describe Pathfinder to a model."""
+    """Describe Pathfinder for a model. `size` is the side of a picture in pixels."""
     return DataSpec(2, "ids", 256, max_tokens=size * size, vocabulary="gray levels")
 
 
 def read_table(path: Path) -> list[tuple[str, str, int]]:
-    """Read folder, file and label of each picture from metadata: text, or a numpy array of text.
+    """Read a metadata file: lines of text, or a numpy array of text.
+
+    Returns:
+        Folder, file and label of each picture.
 
     Raises:
-        MolsliceError: pickled array, other contents, or invalid line.
+        MolsliceError: The file is a pickled array, has other contents, or a line is invalid.
     """
     with path.open("rb") as file:
         is_array = file.read(len(NUMPY_MAGIC)) == NUMPY_MAGIC

@@ -12,10 +12,17 @@ from molslice.data.synthetic.pathfinder_rule import Picture
 def draw_pictures(
     chosen: Sequence[Picture], *, scale: int = 1, widen: float = 0.0
 ) -> UInt8[np.ndarray, "P S S"]:
-    """Draw pictures of one rule as gray pixels, white on black, at `scale` times their size.
+    """Draw pictures of one rule as gray pixels, white on black.
 
-    The level of a pixel is the fraction of its width that a dash or disk covers. `widen` is added to all
-    sides of both.
+    The level of a pixel is the fraction of its width that a dash or disk covers.
+
+    Args:
+        chosen: The pictures, at least one.
+        scale: Factor of the size.
+        widen: Pixels added to each side of dashes and disks, before scaling.
+
+    Returns:
+        One image for each picture, S the scaled size.
     """
     rule = chosen[0].rule
     size = rule.size * scale
@@ -33,7 +40,7 @@ def draw_pictures(
 def _draw_pieces(
     canvas: Float[np.ndarray, "P S S"], owner: np.ndarray, pieces: np.ndarray, half: float, contrast: float
 ) -> None:
-    """Draw line segments, complex [n, 2], of width 2 `half`, each into the picture that owns it."""
+    """Draw line segments, complex [n, 2], of width 2 `half`, each into the picture `owner`."""
     begin, way = pieces[:, :1], pieces[:, 1:] - pieces[:, :1]
     square = np.maximum(np.abs(way) ** 2, 1e-12)
     span = math.ceil(np.abs(way).max(initial=0.0) / 2 + half + 1)

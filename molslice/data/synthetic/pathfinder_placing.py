@@ -17,26 +17,31 @@ from molslice.data.synthetic.pathfinder_rule import (
 from molslice.types import MolsliceError
 
 BORDER = 1.0  # minimum distance of dashes from the edge, in pixels
-TURNS = 12  # directions tried for a dash before giving up its contour
-STARTS = 60  # starts tried for a short contour before leaving it out
-STEPS = 20  # draws per dash of a pair of long contours before giving up its starts
+TURNS = 12  # maximum directions tried for a dash
+STARTS = 60  # maximum starts tried for a short contour, which is then left out
+STEPS = 20  # maximum draws per dash of a pair of long contours from the same starts
 BACK = 4  # maximum number of dashes removed when a contour is stuck
-ATTEMPTS = 1_000  # starts of a pair of long contours tried for a picture
+ATTEMPTS = 1_000  # maximum starts tried for a pair of long contours
 
 
 def pictures(rule: PathfinderRule, rows: Iterable[int], seed: int) -> Iterator[Picture]:
     """Generate the picture of each row, determined by rule, seed and row.
 
     Two long contours and the short ones are placed first. Then two coin flips choose the long contour whose
-    start is marked, and whether the end of the same or of the other contour is marked. So only the markers
-    depend on the label.
+    start is marked, and whether the end of the same or of the other contour is marked. Therefore only the
+    markers depend on the label.
+
+    Args:
+        rule: The difficulty.
+        rows: Row numbers.
+        seed: Seed of all pictures.
 
     Raises:
-        MolsliceError: no picture with these options could be generated.
+        MolsliceError: No picture with these options could be generated.
 
     Source: the task of Houtkamp and Roelfsema 2010 as drawn by Linsley et al. 2018 (arXiv 1805.08315) and Kim
-    et al. 2020 (arXiv 1906.01558), with their density of turns. They separate contours on a grid of pixels;
-    here the distance between dashes separates them, so that following the dashes is never ambiguous.
+    et al. 2020 (arXiv 1906.01558), with their density of turns. They separate contours on a grid of pixels.
+    Here contours have a minimum distance, so that following the dashes is never ambiguous.
     """
     for row in rows:
         draw = random.Random(f"{seed}/{row}")
@@ -50,8 +55,8 @@ def pictures(rule: PathfinderRule, rows: Iterable[int], seed: int) -> Iterator[P
         picture = Picture(rule, gap, tuple(dashes), marks, label)
         if (
             is_connected(picture) != label
-        ):  # impossible by the distances above; an error is better than a wrong label
-            raise RuntimeError(f"the label of row {row} of seed {seed} is not what the dashes say")
+        ):  # impossible with these distances; an error is better than a wrong label
+            raise RuntimeError(f"the label of row {row} of seed {seed} contradicts the dashes")
         yield picture
 
 
@@ -60,13 +65,13 @@ class _Placing:
 
     def __init__(self, rule: PathfinderRule, gap: float, draw: random.Random) -> None:
         self.rule, self.gap, self.draw = rule, gap, draw
-        self.room = CLEARANCE * gap
-        # from a marked end to the middle of a dash; from one marked end to another
-        self.mark_room = self.room + rule.marker_radius - rule.dash_width / 2
-        self.marks_room = self.room + 2 * rule.marker_radius - rule.dash_width
+        self.clearance = CLEARANCE * gap
+        # minimum distances from a marked end to the middle of a dash, and to another marked end
+        self.mark_clearance = self.clearance + rule.marker_radius - rule.dash_width / 2
+        self.marks_clearance = self.clearance + 2 * rule.marker_radius - rule.dash_width
 
     def long_contours(self) -> Sequence[list[Dash]]:
-        """Grow two contours alternately from two starts; on failure, try two other starts."""
+        """Grow two contours alternately from two starts. After a failure, try two other starts."""
         for _ in range(ATTEMPTS):
             start = self.anywhere()
             other = start + cmath.rect(self.rule.start_distance, self.angle())
@@ -80,7 +85,7 @@ class _Placing:
         )
 
     def grown_pair(self, starts: tuple[complex, complex]) -> Sequence[list[Dash]] | None:
-        """Extend the shorter contour; one that is stuck goes back a few dashes."""
+        """Extend the shorter contour until both are complete. A stuck contour loses a few dashes."""
         contours: tuple[list[Dash], list[Dash]] = [], []
         for _ in range(STEPS * self.rule.contour_length):
             turn = int(len(contours[0]) > len(contours[1]))
@@ -95,12 +100,12 @@ class _Placing:
         return None
 
     def are_ends_free(self, one: list[Dash], two: list[Dash]) -> bool:
-        """Whether a marker at any end touches nothing of the other contour, nor its markers."""
+        """Return whether markers at the ends would touch neither the other contour nor its markers."""
         ends = [(contour[0][0], contour[-1][1]) for contour in (one, two)]
-        if any(abs(p - q) < self.marks_room for p in ends[0] for q in ends[1]):
+        if any(abs(p - q) < self.marks_clearance for p in ends[0] for q in ends[1]):
             return False
         return all(
-            distance(dash, (end, end)) >= self.mark_room
+            distance(dash, (end, end)) >= self.mark_clearance
             for foreign, own in ((one, ends[1]), (two, ends[0]))
             for end in own
             for dash in foreign
@@ -131,7 +136,7 @@ class _Placing:
     def next_dash(
         self, own: list[Dash], foreign: list[Dash], marks: list[complex], start: complex
     ) -> Dash | None:
-        """Find a free place for the next dash of a contour, or the first one at `start`; None without one."""
+        """Find a free position for the next dash, for the first one at `start`; None if there is none."""
         half = self.gap / 2
         for _ in range(TURNS):
             if own:
@@ -151,13 +156,13 @@ class _Placing:
         if not (self.is_inside(a) and self.is_inside(b)):
             return False
         for mark in marks:
-            if to_piece(mark, a, b) < self.mark_room:
+            if to_piece(mark, a, b) < self.mark_clearance:
                 return False
-        # the distance of the centers is enough to accept most dashes
-        near, far = 2 * self.room, 2 * (self.room + self.rule.dash_length)
+        # the distance of the centers is sufficient to accept most dashes
+        near, far = 2 * self.clearance, 2 * (self.clearance + self.rule.dash_length)
         for other in dashes:
             apart = abs(a + b - other[0] - other[1])
-            if apart < near or (apart < far and distance(dash, other) < self.room):
+            if apart < near or (apart < far and distance(dash, other) < self.clearance):
                 return False
         return True
 

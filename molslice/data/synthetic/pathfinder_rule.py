@@ -17,15 +17,22 @@ CLEARANCE = 1.2  # dashes that do not follow each other are at least this many g
 class PathfinderRule:
     """Difficulty of the pictures. Lengths are in pixels.
 
-    `contour_length` and `distractor_length` are the numbers of dashes of the two long contours and of the
-    short ones. There are `num_distractors` short contours, or fewer if there is no space. Dashes have
-    `dash_length` and `dash_width`; the gap between them is one of `dash_gaps`, constant within a picture. The
-    angle t between consecutive dashes has the density cos(continuity t)^2, at most 90 degrees / continuity.
-    The long contours start `start_distance` apart. A dash is drawn with `contrast`, a marker as a white disk
-    of `marker_radius`.
+    Attributes:
+        size: Side of a picture.
+        contour_length: Number of dashes of each of the two long contours.
+        distractor_length: Number of dashes of a short contour.
+        num_distractors: Number of short contours; a picture without space for all has fewer.
+        dash_length: Length of a dash.
+        dash_gaps: Gaps between consecutive dashes; each picture has one of them.
+        dash_width: Width of a dash.
+        continuity: The angle t between consecutive dashes has the density cos(continuity t)^2 and is at most
+            90 degrees / continuity.
+        marker_radius: Radius of a marker, a white disk.
+        start_distance: Distance between the starts of the two long contours.
+        contrast: Factor of the brightness of dashes; the product is clipped to white.
 
     Raises:
-        MolsliceError: option out of range.
+        MolsliceError: A value is out of range.
     """
 
     size: int
@@ -69,7 +76,7 @@ _HARD = PathfinderRule(
     contrast=1.5,
 )
 _LARGER = replace(_HARD, dash_length=5.0, continuity=1.8)
-# the numbers of the arena's data (its data/pathfinder.py; a gap there is two margins), but 16, which is ours
+# the values of the arena's data (its data/pathfinder.py; a gap there is two margins), except size 16 (ours)
 RULES: Mapping[int, PathfinderRule] = MappingProxyType(
     {
         16: replace(
@@ -110,17 +117,25 @@ RULES: Mapping[int, PathfinderRule] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The dashes of all contours, in no particular order, and the two marked ends."""
+    """A picture of two long contours, short ones, and two marked ends.
+
+    Attributes:
+        rule: The difficulty.
+        gap: The gap between consecutive dashes, in pixels.
+        dashes: The dashes of all contours, in random order.
+        marks: The two marked ends.
+        label: Whether the marked ends belong to one contour.
+    """
 
     rule: PathfinderRule
     gap: float
     dashes: tuple[Dash, ...]
     marks: tuple[complex, complex]
-    label: bool  # the marked ends are those of one contour
+    label: bool
 
     @property
     def reach(self) -> float:
-        """Dashes closer than this belong to one contour: more than the gaps, less than other distances."""
+        """Distance in pixels below which dashes belong to one contour; more than a gap."""
         return self.gap * (1 + CLEARANCE) / 2
 
 
@@ -143,7 +158,7 @@ def is_connected(picture: Picture) -> bool:
 
 
 def distance(one: Dash, other: Dash) -> float:
-    """Minimum distance of two line segments, each of which may be a point."""
+    """Compute the minimum distance of two line segments, each of which may be a point, in pixels."""
     (a, b), (c, d) = one, other
     along, across = b - a, d - c
     turned = _cross(along, across)
@@ -159,7 +174,7 @@ def _cross(u: complex, v: complex) -> float:
 
 
 def to_piece(point: complex, a: complex, b: complex) -> float:
-    """Minimum distance of a point from a line segment."""
+    """Compute the minimum distance of a point from the line segment from `a` to `b`, in pixels."""
     way = b - a
     if not way:
         return abs(point - a)

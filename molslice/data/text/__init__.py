@@ -1,7 +1,13 @@
 """Data sets of texts: classification, retrieval and language modeling, from words, subwords or bytes.
 
-`base.py` is the base class of classified texts. `documents.py` holds texts and labels, `lexicon.py`
-vocabularies, `tokenizing.py` turns texts into token ids.
-May import: what `molslice.data` may; tokenizers and datasets inside functions.
-To add one: a file with a class that derives from `TextDataset`.
+Modules beside the data sets:
+    base: The base class of classified texts.
+    documents: Texts with their labels.
+    tokenizing: Converts texts to token ids.
+    lexicon: The vocabulary of a language model.
+    wikitext_files: The files of WikiText.
+
+Imports: those of `molslice.data`, and tokenizers and datasets inside functions.
+
+To add a data set, write a file with a class that derives from `TextDataset`.
 """

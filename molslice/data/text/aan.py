@@ -25,18 +25,18 @@ MAX_TOKENS = 4000
 
 
 class Aan(SequenceDataset):
-    """Long Range Arena's byte-level retrieval: each row holds two texts, as bytes 1 to 256 (0 is padding).
+    """Long Range Arena's byte-level retrieval: each row has two texts, as bytes 1 to 256 (0 is padding).
 
     A row with the wrong number of cells or without a text keeps its row number, without tokens.
 
     Args:
-        root: folder of new_aan_pairs.train.tsv, .eval.tsv and .test.tsv, plain or compressed with gzip:
-            label, id of each paper, text of each paper, separated by tabs, without header or quotes.
-        max_tokens: maximum number of bytes per text; longer texts are truncated.
-        cache_dir: folder for the prepared bytes; by default the user's cache.
+        root: Folder of new_aan_pairs.train.tsv, .eval.tsv and .test.tsv, plain or gzip. A line has the label,
+            the id of each paper and the text of each paper, separated by tabs, without header or quotes.
+        max_tokens: Maximum number of bytes per text; longer texts are truncated.
+        cache_dir: Folder for the prepared bytes; by default the user's cache.
 
     Raises:
-        MolsliceError: missing or damaged file, or no valid row.
+        MolsliceError: A file is missing or damaged, or no row is valid.
 
     Source: Radev et al. 2013 (the network); Tay et al. 2020, arXiv 2011.04006, section 2.2.3 (the task).
     """
@@ -76,7 +76,7 @@ class Aan(SequenceDataset):
         """Collate pairs into one padded batch; nothing in it is random."""
         batch = super().collate(rows, draw)
         assert batch.pair_tokens is not None
-        # stored as bytes 0 to 255, in half the space of the numbers 1 to 256
+        # stored as bytes 0 to 255, which need half the space of the numbers 1 to 256
         tokens = batch.tokens + (1 if batch.token_mask is None else batch.token_mask)
         pair_tokens = batch.pair_tokens + (1 if batch.pair_mask is None else batch.pair_mask)
         return replace(batch, tokens=tokens, pair_tokens=pair_tokens)
@@ -88,7 +88,7 @@ class Aan(SequenceDataset):
 
 
 def aan_spec(max_tokens: int) -> DataSpec:
-    """Describe AAN to a model."""
+    """Describe AAN for a model."""
     return DataSpec(2, "ids", 257, max_tokens=max_tokens, paired=True, vocabulary="bytes")
 
 
@@ -134,7 +134,7 @@ def _read(files: Iterable[Path], max_tokens: int) -> dict[str, np.ndarray]:
 
 
 def _fault(cells: list[bytes]) -> str:
-    """Say why a line is not a valid pair; empty if it is valid."""
+    """Return the reason why a line is not a valid pair; empty for a valid line."""
     if len(cells) != len(CELLS):
         return f"{len(cells)} cells instead of {len(CELLS)}: {', '.join(CELLS)}"
     if cells[0] not in LABELS:

@@ -1,4 +1,4 @@
-"""The base class of data sets of texts: reading, splits and tokens are the same for all formats."""
+"""The base class of data sets of texts, with the same splits and tokens for all formats."""
 
 import os
 from abc import abstractmethod
@@ -27,30 +27,30 @@ FORMAT = "molslice-texts-1"
 
 
 class TextDataset(SequenceDataset):
-    """Texts with one class each, or with several binary labels; a subclass reads its format.
+    """Texts with one class each, or with several binary labels. A subclass reads its format.
 
     A text without tokens keeps its row, with the reason in `errors`.
 
     Args:
-        root: folder of the data.
+        root: Folder of the data.
         tokens: `words`, `bytes` or `subwords`; see `Tokenizing`.
-        vocabulary_size: rows of the embedding table; by default 16,000 for words and subwords, 257 for bytes.
-        max_tokens: maximum number of tokens per text; longer texts are truncated.
-        lower: convert to lower case; by default only for words.
-        valid_fraction: fraction of the training rows for the split `valid`; see `Division`.
-        test_fraction: fraction of all rows for the split `test`, if the source has no test rows.
-        seed: seed of these draws.
-        folds: number of folds K of a cross-validation.
-        fold: number of the test fold, 0 to K - 1.
-        fold_over: make folds of `all` rows, or of `train`, without the source's test rows.
-        cache_dir: folder for the token ids; by default the user's cache.
+        vocabulary_size: Rows of the embedding table; by default 16,000 for words and subwords, 257 for bytes.
+        max_tokens: Maximum number of tokens per text; longer texts are truncated.
+        lower: Whether to convert to lower case; by default only for words.
+        valid_fraction: Fraction of the training rows for the split `valid`; see `Division`.
+        test_fraction: Fraction of all rows for the split `test`, if the source has no test rows.
+        seed: Seed of these draws.
+        folds: Number of folds K of a cross-validation.
+        fold: Number of the test fold, 0 to K - 1.
+        fold_over: `all` makes folds of all rows, `train` of the rows outside the source's test split.
+        cache_dir: Folder for the token ids; by default the user's cache.
 
     Raises:
-        MolsliceError: invalid option or file.
+        MolsliceError: An option or a file is invalid.
 
     Attributes:
-        target: name of the target, such as topic.
-        class_names: names of the classes, if they are fixed for the format; otherwise set by reading.
+        target: Name of the target, such as `topic`.
+        class_names: Names of the classes, if they are fixed for the format; otherwise set from the files.
     """
 
     row_name = "texts"
@@ -82,8 +82,11 @@ class TextDataset(SequenceDataset):
     def read(self, root: Path) -> Documents:
         """Read the rows from the files.
 
+        Args:
+            root: Folder of the data.
+
         Raises:
-            MolsliceError: missing or damaged file.
+            MolsliceError: A file is missing or damaged.
         """
 
     @classmethod
@@ -93,12 +96,17 @@ class TextDataset(SequenceDataset):
 
     @classmethod
     def missing(cls, root: Path, looked_for: str) -> MolsliceError:
-        """Create the error for missing data."""
+        """Create the error for missing data.
+
+        Args:
+            root: Folder of the data.
+            looked_for: The names that were not found, joined with `nor`.
+        """
         what = f"{root} has neither {looked_for}" if root.is_dir() else f"no such folder: {root}"
         return MolsliceError(f"{what}. {cls.advice()}")
 
     def _take(self, documents: Documents, division: Division) -> list[str]:
-        """Set labels, names and splits; returns the texts, empty for those that cannot be read."""
+        """Set labels, names and splits. Return the texts, empty for unreadable rows."""
         self.target_names = documents.target_names
         self.target_units = ("",) * len(self.target_names)
         self.class_names = documents.class_names
@@ -118,7 +126,7 @@ class TextDataset(SequenceDataset):
     def _tokenize(
         self, texts: list[str], how: Tokenizing, cache_dir: str | os.PathLike[str] | None = None
     ) -> None:
-        """Set the sequences and the spec, from cached arrays if there are any."""
+        """Set the sequences and the spec, from cached arrays if they exist."""
         training = self.splits["train"]
         arrays = keep_arrays(
             cache.cache_folders(cache_dir),
@@ -151,13 +159,18 @@ class TextDataset(SequenceDataset):
 
 
 def describe_classes(outputs: int, options: Mapping[str, Any]) -> DataSpec:
-    """Derive the spec, without a fingerprint, from the number of outputs and the options."""
+    """Derive the spec without a fingerprint.
+
+    Args:
+        outputs: Number of classes or targets.
+        options: The options of the data set.
+    """
     how = Tokenizing.of_options(options)
     return DataSpec(outputs, "ids", how.size, max_tokens=how.max_tokens)
 
 
 def _fault(text: str) -> str:
-    """Say why a text cannot be read; empty if it can."""
+    """Return the reason why a text is unreadable; empty for a readable text."""
     if not text.strip():
         return "no text"
     try:

@@ -18,9 +18,9 @@ class Labeled(NamedTuple):
     """The rows of one split.
 
     Attributes:
-        source: file or folder, for messages.
-        texts: text of each row.
-        classes: name of the class of each row; empty if unknown.
+        source: File or folder, for messages.
+        texts: Text of each row.
+        classes: Name of the class of each row; empty if unknown.
     """
 
     source: Path
@@ -33,12 +33,12 @@ class Documents:
     """All rows of a source.
 
     Attributes:
-        texts: text of each row.
-        labels: float32 [rows, T], NaN where missing: the number of a class, or without `class_names` 0 or 1
-            for each target.
-        target_names: names of the targets.
-        class_names: names of the classes; empty for binary targets.
-        parts: row numbers of each split of the source.
+        texts: Text of each row.
+        labels: float32 [rows, T], NaN if missing: the number of a class, or without `class_names` 0 or 1 for
+            each target.
+        target_names: Names of the targets.
+        class_names: Names of the classes; empty for binary targets.
+        parts: Row numbers of each split of the source.
     """
 
     texts: list[str]
@@ -54,14 +54,14 @@ class Documents:
         """Create documents with one class per row.
 
         Args:
-            parts: rows of each split.
-            target: name of the target, such as topic.
-            class_names: names of the classes, in order; by default those of the rows, sorted.
-            min_members: minimum number of rows per class over all splits; rows of smaller classes lose their
+            parts: Rows of each split.
+            target: Name of the target, such as `topic`.
+            class_names: Names of the classes, in order; by default those of the rows, sorted.
+            min_members: Minimum number of rows per class over all splits; rows of smaller classes lose their
                 label.
 
         Raises:
-            MolsliceError: a split without rows, an unknown class, or no class left.
+            MolsliceError: A split has no rows, a class is unknown, or no class has enough rows.
         """
         for split, part in parts.items():
             if not part.texts:
@@ -89,7 +89,14 @@ def _found(words: Sequence[str], min_members: int) -> list[str]:
 
 
 def rows_of(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Number rows consecutively, split by split."""
+    """Number rows consecutively, split by split.
+
+    Args:
+        sizes: Number of rows of each split.
+
+    Returns:
+        Row numbers of each split, int64.
+    """
     bounds = np.cumsum([0, *sizes.values()])
     return {
         name: np.arange(start, stop, dtype=np.int64)
@@ -106,13 +113,13 @@ def read_class_folders(
     files. Hidden files and folders are skipped.
 
     Args:
-        folder: parent of the folders.
-        names: folders to read; by default all.
-        pattern: file name pattern.
-        encoding: encoding of the files.
+        folder: Parent of the folders.
+        names: Folders to read; by default all.
+        pattern: File name pattern.
+        encoding: Encoding of the files.
 
     Raises:
-        MolsliceError: a folder is missing, cannot be read, or lacks the file.
+        MolsliceError: A folder is missing, cannot be read, or has no such files.
     """
     try:
         found = [folder / name for name in names] or _visible(folder.iterdir())

@@ -31,21 +31,21 @@ class Fasta(TextDataset):
     with the reason; a final `*` is allowed.
 
     Args:
-        path: the file, plain or compressed with gzip; the training file if `test_path` is given.
-        test_path: a file in the same format to test on.
-        level: level to predict: `class` (a), `fold` (a.1), `superfamily` (a.1.1) or `family` (a.1.1.2).
-        min_members: minimum number of rows per class; rows of smaller classes lose their label. The
+        path: The file, plain or gzip; the training file if `test_path` is given.
+        test_path: A file in the same format to test on.
+        level: Level to predict: `class` (a), `fold` (a.1), `superfamily` (a.1.1) or `family` (a.1.1.2).
+        min_members: Minimum number of rows per class; rows of smaller classes lose their label. The
             Singularformer paper uses 2.
-        max_tokens: maximum number of residues; longer sequences are truncated.
-        valid_fraction: see `TextDataset`.
-        test_fraction: see `TextDataset`.
-        seed: see `TextDataset`.
-        folds: see `TextDataset`.
-        fold: see `TextDataset`.
-        fold_over: see `TextDataset`.
+        max_tokens: Maximum number of residues; longer sequences are truncated.
+        valid_fraction: See `TextDataset`.
+        test_fraction: See `TextDataset`.
+        seed: See `TextDataset`.
+        folds: See `TextDataset`.
+        fold: See `TextDataset`.
+        fold_over: See `TextDataset`.
 
     Raises:
-        MolsliceError: invalid option or file; the message names file and line.
+        MolsliceError: An option or a file is invalid. The message names file and line.
     """
 
     row_name = "proteins"
@@ -82,7 +82,7 @@ class Fasta(TextDataset):
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:  # noqa: ARG003
-        """Return None: the classes depend on the file."""
+        """Return None, because the classes depend on the file."""
         return None
 
     def read(self, root: Path) -> Documents:  # noqa: ARG002 - the files are attributes

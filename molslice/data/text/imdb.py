@@ -63,7 +63,7 @@ class Imdb(TextDataset):
         """Download both splits from the Hugging Face Hub into `root` as Parquet, unless they exist.
 
         Raises:
-            MolsliceError: `root` is not set, `datasets` is not installed, or a network or disk error.
+            MolsliceError: `root` is not set, `datasets` is not installed, or the network or the disk failed.
         """
         root = download_folder(options)
         if all(_find(root, split) for split in SPLITS):

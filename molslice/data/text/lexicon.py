@@ -22,7 +22,7 @@ LINE_ENDS = {"words": "<eos>", "characters": "\n"}
 BYTES = 256
 BLOCK = 20_000  # lines encoded at once
 
-Line = str | bytes  # without line end; bytes only if the tokens are bytes
+Line = str | bytes  # without line end; bytes only for tokens that are bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Lexicon:
     Attributes:
         kind: `words` (separated by white space, with `<eos>` at the end of each line), `characters` (Unicode,
             with \n at the end of each line) or `bytes` (of UTF-8).
-        entries: the token of each id, starting with `<unk>` for unknown tokens and the line end; empty for
+        entries: The token of each id, starting with `<unk>` for unknown tokens and the line end; empty for
             bytes.
 
     Raises:
-        MolsliceError: unknown kind, entries with another start, or duplicate entries.
+        MolsliceError: The kind is unknown, or the entries have another start or duplicates.
     """
 
     kind: str
@@ -58,7 +58,10 @@ class Lexicon:
     def of_text(cls, kind: str, lines: Iterable[Line], size: int | None = None) -> Self:
         """Collect the tokens of a text, most frequent first; ties are in Unicode order.
 
-        The lexicon has at most `size` entries, including `<unk>` and the line end.
+        Args:
+            kind: `words`, `characters` or `bytes`.
+            lines: The text.
+            size: Maximum number of entries, including `<unk>` and the line end; by default all tokens.
         """
         if kind == "bytes":
             return cls(kind)
@@ -72,7 +75,7 @@ class Lexicon:
 
     @property
     def line_end(self) -> int:
-        """Id of the line end."""
+        """Token id of the line end."""
         return ord("\n") if self.kind == "bytes" else 1
 
     @property
@@ -84,7 +87,11 @@ class Lexicon:
         return f"{self.kind}-{digest[:12]}"
 
     def encode_lines(self, lines: Iterable[Line]) -> np.ndarray:
-        """Encode lines with their line ends, as the smallest integer type that holds the ids [n]."""
+        """Encode lines with their line ends.
+
+        Returns:
+            Token ids [n] in the smallest integer type.
+        """
         parts, rest = [np.zeros(0, smallest_type(len(self)))], iter(lines)
         while block := list(islice(rest, BLOCK)):
             parts.append(self._encode_block(block))
@@ -115,7 +122,7 @@ class Lexicon:
         return list(dict.fromkeys(x for x in self._entries_of([*text.split("\n")]) if x not in self._numbers))
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """Decode ids to text: words separated by spaces, invalid UTF-8 as replacement characters."""
+        """Decode token ids to text: words separated by spaces, invalid UTF-8 as replacement characters."""
         if self.kind == "bytes":
             return bytes(numbers).decode(errors="replace")
         found = [self.entries[number] for number in numbers]
@@ -133,7 +140,7 @@ class Lexicon:
         """Create from the JSON values of `to_mapping`.
 
         Raises:
-            MolsliceError: invalid values.
+            MolsliceError: The values are invalid.
         """
         if not isinstance(mapping, Mapping) or not {"kind", "entries"} <= mapping.keys():
             raise MolsliceError(f"cannot read the tokens of a language model: {str(mapping)[:60]}")
@@ -144,7 +151,7 @@ def check_kind(kind: object) -> None:
     """Check the kind of tokens.
 
     Raises:
-        MolsliceError: unknown kind.
+        MolsliceError: The kind is unknown.
     """
     if kind not in KINDS:
         raise MolsliceError(f"invalid tokens {kind!r}; {near_names(str(kind), KINDS)}")

@@ -69,7 +69,7 @@ class Newsgroups20(TextDataset):
         """Download both splits with scikit-learn into `root` as JSON lines, unless they exist.
 
         Raises:
-            MolsliceError: `root` is not set, or a network or disk error.
+            MolsliceError: `root` is not set, or the network or the disk failed.
         """
         root = download_folder(options)
         if all(_find(root, split) for split in SPLITS):

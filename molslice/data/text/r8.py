@@ -53,7 +53,7 @@ class R8(TextDataset):
         """Download both splits from the Hugging Face Hub into `root` as TSV, unless they exist.
 
         Raises:
-            MolsliceError: `root` is not set, `datasets` is not installed, or a network or disk error.
+            MolsliceError: `root` is not set, `datasets` is not installed, or the network or the disk failed.
         """
         root = download_folder(options)
         if all(_find(root, split) for split in SPLITS):
@@ -71,5 +71,5 @@ class R8(TextDataset):
 
 
 def _find(root: Path, split: str) -> Path | None:
-    """Find the file of a split; None if there is none."""
+    """Find the file of a split; None if it does not exist."""
     return find_any(root, *(name.format(split) for name in FILES))

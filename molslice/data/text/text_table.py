@@ -20,33 +20,33 @@ from molslice.types import DataSpec, MolsliceError
 class TextTable(TextDataset):
     """Texts from `.csv`, `.tsv`, `.jsonl` (each also with `.gz`) or `.parquet`.
 
-    A single label column holds the class of each row. With a `separator`, its cells hold any number of labels
-    (in JSON lines and Parquet also as a list), and each label is a binary target. Several label columns are
-    binary targets, 0 or 1, missing if a cell is empty.
+    A single label column contains the class of each row. With a `separator`, its cells have any number of
+    labels (in JSON lines and Parquet also as a list), and each label is a binary target. Several label
+    columns are binary targets, 0 or 1, missing if a cell is empty.
 
     Args:
-        path: the file; the training file if `valid_path` or `test_path` is given.
-        text_column: name of the column of texts.
-        label_columns: name or names of the columns of labels.
-        separator: separator between the labels of a cell.
-        max_labels: with a separator, keep only this many labels: the most frequent over all files, ties in
+        path: The file; the training file if `valid_path` or `test_path` is given.
+        text_column: Name of the column of texts.
+        label_columns: Name or names of the columns of labels.
+        separator: Separator between the labels of a cell.
+        max_labels: Maximum number of labels with a separator: the most frequent over all files, ties in
             alphabetical order.
-        valid_path: a file with the same columns to validate on.
-        test_path: a file with the same columns to test on.
-        tokens: see `TextDataset`.
-        vocabulary_size: see `TextDataset`.
-        max_tokens: see `TextDataset`.
-        lower: see `TextDataset`.
-        valid_fraction: see `TextDataset`.
-        test_fraction: see `TextDataset`.
-        seed: see `TextDataset`.
-        folds: see `TextDataset`.
-        fold: see `TextDataset`.
-        fold_over: see `TextDataset`.
-        cache_dir: see `TextDataset`.
+        valid_path: A file with the same columns to validate on.
+        test_path: A file with the same columns to test on.
+        tokens: See `TextDataset`.
+        vocabulary_size: See `TextDataset`.
+        max_tokens: See `TextDataset`.
+        lower: See `TextDataset`.
+        valid_fraction: See `TextDataset`.
+        test_fraction: See `TextDataset`.
+        seed: See `TextDataset`.
+        folds: See `TextDataset`.
+        fold: See `TextDataset`.
+        fold_over: See `TextDataset`.
+        cache_dir: See `TextDataset`.
 
     Raises:
-        MolsliceError: invalid option or file; the message names file, row, column and value.
+        MolsliceError: An option or a file is invalid. The message names file, row, column and value.
     """
 
     def __init__(

@@ -27,8 +27,8 @@ LEAST_VOCABULARY = {
     "subwords": BYTES_VOCABULARY,
 }  # padding, unknown and a word; padding and bytes
 UNKNOWN = 1  # an unknown word; 0 is padding, as everywhere
-# runs of letters and digits, and single punctuation marks, as in the Singularformer authors' code for IMDB,
-# BBC and 20NG (Wu et al., IJCAI 2023, utils.py of their repository), including letters beyond ASCII
+# runs of letters (also beyond ASCII) and digits, and single punctuation marks, as in the Singularformer
+# authors' code for IMDB, BBC and 20NG (Wu et al., IJCAI 2023, utils.py of their repository)
 WORD = re.compile(r"[^\W_]+|[,;.!?()'\"]")
 CHUNK = 1000  # texts encoded at once
 
@@ -43,13 +43,13 @@ class Tokenizing:
         tokens: `bytes` (of UTF-8, as 1 to 256), `words` (runs of letters and digits, and single punctuation
             marks; 1 for unknown words), or `subwords` (byte-level BPE, Sennrich et al. 2016, without unknown
             tokens).
-        vocabulary_size: rows of the embedding table, including padding and unknown. If the training split has
+        vocabulary_size: Rows of the embedding table, including padding and unknown. If the training split has
             fewer words, the last rows are unused.
-        max_tokens: maximum number of tokens per text; longer texts are truncated.
-        lower: convert to lower case; by default only for words.
+        max_tokens: Maximum number of tokens per text; longer texts are truncated.
+        lower: Whether to convert to lower case; by default only for words.
 
     Raises:
-        MolsliceError: unknown kind or invalid size.
+        MolsliceError: The kind is unknown, or an option is invalid.
     """
 
     tokens: str = DEFAULT_TOKENS
@@ -73,12 +73,12 @@ class Tokenizing:
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> Self:
-        """Create from the options of a data set; missing ones have their defaults."""
+        """Create from the options of a data set; missing options have their defaults."""
         return cls(**{f.name: options[f.name] for f in fields(cls) if f.name in options})
 
     @property
     def size(self) -> int:
-        """Rows of the embedding table."""
+        """Number of rows of the embedding table."""
         if self.tokens == "bytes":
             return BYTES_VOCABULARY
         return DEFAULT_VOCABULARY if self.vocabulary_size is None else self.vocabulary_size
@@ -98,15 +98,15 @@ def tokenize(texts: Sequence[str], training: np.ndarray, how: Tokenizing) -> dic
     """Convert all texts to token ids.
 
     Args:
-        texts: text of each row.
-        training: row numbers from which the vocabulary is learned.
-        how: kind and limits of the tokens.
+        texts: Text of each row.
+        training: Row numbers from which the vocabulary is learned.
+        how: Kind and limits of the tokens.
 
     Returns:
         `values` and `offsets` of `Sequences`, and `vocabulary`, the UTF-8 bytes for `fingerprint`.
 
     Raises:
-        MolsliceError: the library for subwords is not installed.
+        MolsliceError: The library `tokenizers`, which subwords need, is not installed.
     """
     if how.lowers:
         texts = [text.lower() for text in texts]
@@ -118,7 +118,12 @@ def tokenize(texts: Sequence[str], training: np.ndarray, how: Tokenizing) -> dic
 
 
 def fingerprint(vocabulary: np.ndarray, how: Tokenizing) -> str:
-    """Compute a short name of the vocabulary; data sets with the same name have the same token ids."""
+    """Compute a short name of the vocabulary. Data sets with the same name have the same token ids.
+
+    Args:
+        vocabulary: The array `vocabulary` of `tokenize`.
+        how: Kind and limits of the tokens.
+    """
     case = "-lower" if how.lowers else ""
     return f"{how.tokens}{case}-{sha256(vocabulary.tobytes()).hexdigest()[:12]}"
 
@@ -126,7 +131,7 @@ def fingerprint(vocabulary: np.ndarray, how: Tokenizing) -> str:
 def _encode_bytes(texts: Sequence[str], training: np.ndarray, how: Tokenizing) -> Encoded:  # noqa: ARG001
     def rows() -> Iterator[np.ndarray]:
         for text in texts:
-            # a character is at least one byte, so the first max_tokens characters suffice
+            # a character has at least one byte, so the first max_tokens characters are sufficient
             data = text[: how.max_tokens].encode()[: how.max_tokens]
             yield np.frombuffer(data, np.uint8).astype(np.uint16) + 1
 

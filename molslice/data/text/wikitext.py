@@ -28,29 +28,28 @@ LEAST_VOCABULARY = 3  # unknown, the line end, and one token
 class Wikitext(Dataset):
     """Consecutive windows of a text; every token except the first is predicted once.
 
-    A row is `length` tokens (fewer in the last window of a text) and the token after each of them, which a
-    batch holds as `pair_tokens`. `targets` is the number of predicted tokens.
-
+    A row has `length` tokens (fewer in the last window of a text) and the token after each of them, which is
+    `pair_tokens` of a batch. `targets` is the number of predicted tokens.
 
     Args:
-        root: folder with `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens`, or `.raw`, each
+        root: Folder with `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens`, or `.raw`, each
             also with `.gz`, or with Parquet files (`train*.parquet`, `valid*.parquet`, `test*.parquet`) that
             have a column `text` with one line per row.
-        train_path: training text, instead of the one in `root`: UTF-8, also with gzip, or Parquet.
-        valid_path: validation text. Without one, the last tenth of the training lines is held out.
-        test_path: test text; optional.
+        train_path: Training text, instead of the one in `root`: UTF-8, also with gzip, or Parquet.
+        valid_path: Validation text. Without one, the last tenth of the training lines is held out.
+        test_path: Test text; optional.
         tokens: `words` (separated by white space, with `<eos>` at the end of each line, as WikiText counts),
             `characters`, or `bytes`. In a folder with both formats, words are read from `.tokens`, the
             others from `.raw`.
-        vocabulary_size: rows of the embedding table, including `<unk>` and the line end: the most frequent
+        vocabulary_size: Rows of the embedding table, including `<unk>` and the line end: the most frequent
             tokens of the training text; all others are `<unk>`. By default all tokens. If the text has
             fewer, the last rows are unused.
-        length: number of tokens of a window.
-        version: version of WikiText that `molslice prepare --download` downloads, `2` or `103`.
-        cache_dir: folder for the token ids; by default the user's cache.
+        length: Number of tokens of a window.
+        version: Version of WikiText that `molslice prepare --download` downloads, `2` or `103`.
+        cache_dir: Folder for the token ids; by default the user's cache.
 
     Raises:
-        MolsliceError: invalid option or file.
+        MolsliceError: An option or a file is invalid.
 
     Source: Merity et al. 2016, arXiv 1609.07843; windows as in fairseq with `--sample-break-mode none`.
     """
@@ -133,7 +132,7 @@ class Wikitext(Dataset):
 
     @property
     def spec(self) -> DataSpec:
-        """Properties of the data: one output per token of the vocabulary."""
+        """One output per token of the vocabulary."""
         return _spec(self.vocabulary_size, self.length, self.lexicon.name)
 
     @classmethod
@@ -166,10 +165,10 @@ class Wikitext(Dataset):
         return int(self._lengths[rows].sum())
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:  # noqa: ARG002
-        """Collate windows into one padded batch; `pair_tokens` holds the next token of each of `tokens`.
+        """Collate windows into one padded batch; `pair_tokens` has the next token of each of `tokens`.
 
         Raises:
-            MolsliceError: no rows, or a row out of range.
+            MolsliceError: There are no rows, or a row is out of range.
         """
         rows = checked_rows(rows, self._lengths, self.source)
         lengths = self._lengths[rows][:, None]
@@ -190,8 +189,8 @@ class Wikitext(Dataset):
         """Download WikiText into the folder `root`: with `<unk>` for words, raw for other tokens.
 
         Raises:
-            MolsliceError: `root` is not set, unknown version, `datasets` is not installed, or a network or
-                disk error.
+            MolsliceError: `root` is not set, the version is unknown, `datasets` is not installed, or the
+                network or the disk failed.
         """
         check_kind(options.get("tokens", "words"))
         download_wikitext(options)

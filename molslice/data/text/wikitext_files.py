@@ -21,22 +21,28 @@ BY_HAND = (
     "By hand: download the Parquet files of https://huggingface.co/datasets/Salesforce/wikitext, or set "
     "data.train_path to any other text"
 )
-HOW_TO_GET = f"`molslice prepare --config FILE --download` downloads WikiText into data.root. {BY_HAND}"
+INSTRUCTIONS = f"`molslice prepare --config FILE --download` downloads WikiText into data.root. {BY_HAND}"
 
 
 def find_texts(
     root: Path | None, given: Mapping[str, Path], tokens: str, version: int
 ) -> dict[str, Sequence[Path]]:
-    """Find the files of each split: the given paths, and files in the folder `root` for the others.
+    """Find the files of each split.
+
+    Args:
+        root: Folder for the splits without a given file.
+        given: File of each split that has one.
+        tokens: Kind of the tokens; words prefer `.tokens` to `.raw`.
+        version: Version of WikiText, which is only checked.
 
     Raises:
-        MolsliceError: no training text, unknown version, or missing folder or file.
+        MolsliceError: There is no training text, the version is unknown, or a folder or file is missing.
     """
     _check_version(version)
     if root is None and "train" not in given:
-        raise MolsliceError(f"set data.root or data.train_path to a training text. {HOW_TO_GET}")
+        raise MolsliceError(f"set data.root or data.train_path to a training text. {INSTRUCTIONS}")
     if root is not None and not root.is_dir():
-        raise MolsliceError(f"no such folder: {root}. {HOW_TO_GET}")
+        raise MolsliceError(f"no such folder: {root}. {INSTRUCTIONS}")
     for path in given.values():
         if not path.is_file():
             raise MolsliceError(f"no such file: {path}")
@@ -46,7 +52,7 @@ def find_texts(
             found[split] = files
     if "train" not in found:
         raise MolsliceError(
-            f"{root} has no wiki.train.tokens, wiki.train.raw (also .gz) or train*.parquet. {HOW_TO_GET}"
+            f"{root} has no wiki.train.tokens, wiki.train.raw (also .gz) or train*.parquet. {INSTRUCTIONS}"
         )
     return found
 
@@ -61,10 +67,14 @@ def _in_folder(root: Path, split: str, tokens: str) -> Sequence[Path]:
 
 
 def read_text(path: Path, *, as_bytes: bool = False) -> Iterator[Line]:
-    """Read the lines of a text without line ends; for Parquet, the rows of the column `text`.
+    """Yield the lines of a text without line ends; for Parquet, those of the column `text`.
+
+    Args:
+        path: The file.
+        as_bytes: Whether to yield bytes instead of text, except for Parquet.
 
     Raises:
-        MolsliceError: damaged file, not UTF-8, or missing column.
+        MolsliceError: The file is damaged, is not UTF-8, or has no such column.
     """
     if _is_parquet(path):
         for rows in read_parquet(path, [COLUMN]):
@@ -90,12 +100,15 @@ def _check_version(version: object) -> None:
 def download_wikitext(options: Mapping[str, Any]) -> None:
     r"""Download the three files of WikiText-2 or WikiText-103 into `root`; existing files are kept.
 
-    The files are `.tokens` for words, with `<unk>` for rare ones, otherwise `.raw`. The Hub has each line
-    with its line end, and "" for the line " \n"; the written files equal the original ones.
+    The files are `.tokens` for words, with `<unk>` for rare ones, otherwise `.raw`. On the Hub each line has
+    its line end, and the line " \n" is empty; the written files equal the original ones.
+
+    Args:
+        options: The options of the data set.
 
     Raises:
-        MolsliceError: `root` is not set or holds another version, unknown version, `datasets` is not
-            installed, or a network or disk error.
+        MolsliceError: `root` is not set or contains another version, the version is unknown, `datasets` is
+            not installed, or the network or the disk failed.
     """
     version = options.get("version", 103)
     _check_version(version)
