@@ -76,7 +76,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. The entry point `molslice` is this function."""
+    """Run one command. This function is the entry point `molslice`.
+
+    Args:
+        argv: The arguments; None takes those of the process.
+
+    Returns:
+        The exit code.
+    """
     open_streams()
     args = argparse.Namespace(debug=False)
     try:
@@ -85,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         close_output()
         return code
     except OutputClosedError:
-        return 0  # the reader has seen enough
+        return 0  # the reader has closed the pipe, as `head` does
     except KeyboardInterrupt as interrupt:
         say(str(interrupt) or "interrupted")  # the message of training says how to resume
         return 130
@@ -102,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Turn TERM and HUP into an exception, so that partial files are removed and workers are ended.
+    """Convert TERM and HUP to an exception, so that partial files are removed and workers end.
 
     A signal that is ignored stays ignored, such as HUP under `nohup`.
     """
@@ -139,7 +146,7 @@ def _run(argv: list[str], args: argparse.Namespace) -> int:
 
 
 def _is_users(error: BaseException) -> bool:
-    """Whether the message explains the error. Other errors are bugs and show their traceback."""
+    """Return whether the message explains the error. Other errors are bugs and show their traceback."""
     from molslice.types import MolsliceError
 
     return isinstance(error, (MolsliceError, OSError)) or _is_out_of_memory(error)
@@ -153,7 +160,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error in one line."""
+    """Describe an error in one line, with the path of an `OSError`."""
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ValueError):
         text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     elif _is_out_of_memory(error):

@@ -20,6 +20,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 def split_overrides(words: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
     """Split a command line into `--dotted.key value` or `--dotted.key=value` settings and other words.
 
+    Args:
+        words: The arguments of the process.
+
     Returns:
         The other words and the settings, in order. The value of a setting is None if it is missing.
     """
@@ -43,30 +46,30 @@ def split_overrides(words: list[str]) -> tuple[list[str], list[tuple[str, str | 
 
 
 def file_path(text: str) -> Path:
-    """Read a path. An empty path is refused because it would mean the current folder."""
+    """Parse a path. An empty path is refused, because it would mean the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
 
 
 def model_name(text: str) -> str:
-    """Read a run folder or the name of a shipped model."""
+    """Parse a run folder or the name of a shipped model."""
     file_path(text)
     return text
 
 
 def positive(text: str) -> int:
-    """Read an integer of at least 1."""
+    """Parse an integer of at least 1."""
     return _whole(text, 1)
 
 
 def count(text: str) -> int:
-    """Read an integer of at least 0."""
+    """Parse an integer of at least 0."""
     return _whole(text, 0)
 
 
 def worker_count(text: str) -> int:
-    """Read a number of processes."""
+    """Parse a number of processes."""
     from molslice.files.processes import MAX_WORKERS
 
     return _whole(text, 0, MAX_WORKERS)
@@ -81,7 +84,7 @@ def _whole(text: str, least: int, most: int = LARGEST) -> int:
 
 
 def finite(text: str) -> float:
-    """Read a number that is neither infinite nor NaN."""
+    """Parse a number that is neither infinite nor NaN."""
     try:
         value = float(text)
     except ValueError:
@@ -92,7 +95,7 @@ def finite(text: str) -> float:
 
 
 def minutes(text: str) -> float:
-    """Read a positive number of minutes."""
+    """Parse a positive number of minutes."""
     try:
         value = float(text)
     except ValueError:

@@ -88,12 +88,12 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Read integers of at least 1, separated by commas."""
+    """Parse integers of at least 1, separated by commas."""
     return tuple(positive(part.strip()) for part in text.split(","))
 
 
 def positive_number(text: str) -> float:
-    """Read a positive number."""
+    """Parse a positive number."""
     try:
         value = float(text)
     except ValueError:

@@ -21,15 +21,15 @@ __all__ = [
 
 
 class OutputClosedError(Exception):
-    """The reader of standard output has closed it, as `head` does."""
+    """Error of writing to a standard output whose reader has closed it, as `head` does."""
 
 
 def open_streams() -> None:
-    """Make the standard streams safe to use: closed ones are not reused, and any text can be written."""
+    """Make the standard streams safe to use: closed ones are not reused, and any text is writable."""
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # else the next file that is opened gets the number of this stream
+        except OSError:  # otherwise the next opened file would get the number of this stream
             os.open(os.devnull, os.O_RDWR)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -70,7 +70,12 @@ def write(text: str) -> None:
 
 
 def write_json(value: Any) -> None:  # noqa: ANN401
-    """Write one JSON document to standard output."""
+    """Write one JSON document to standard output.
+
+    Raises:
+        OutputClosedError: The reader has closed standard output.
+        MolsliceError: Standard output cannot be written.
+    """
     from molslice.inference.json_text import to_json
 
     write(to_json(value))
@@ -101,14 +106,19 @@ def _abandon_output(error: OSError) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    # the interpreter flushes the stream again at exit, and would fail again
+    # the interpreter flushes the stream again at exit, which would fail again
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Align columns with spaces; columns of numbers are right-aligned."""
+    """Format a table with columns aligned by spaces; columns of numbers are right-aligned.
+
+    Args:
+        header: The column names.
+        rows: The cells of each row, one for each column.
+    """
     table = [list(header), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]

@@ -24,7 +24,7 @@ TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments before the options of a study, which are parsed when the study is known."""
+    """Add the arguments before the options of a study, which are parsed once the study is known."""
     parser.add_argument("--list", action="store_true", help="list the studies")
     parser.add_argument("study", nargs="?", metavar="NAME", help="name of the study")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="--out DIR and options")

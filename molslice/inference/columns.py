@@ -12,6 +12,10 @@ def prediction_columns(names: Sequence[str], units: Sequence[str]) -> tuple[str,
 
     The names are unique and differ from `smiles` and `error`: a target `error` becomes `error_predicted`. If
     target `a` with unit `b_c` and target `a_b` with unit `c` both occur, the second becomes `a_b_c_2`.
+
+    Args:
+        names: The names of the targets.
+        units: The unit of each target; empty for a target without a unit.
     """
     wanted = [f"{name}_{unit}" if unit else name for name, unit in zip(names, units, strict=True)]
     return tuple(distinct_columns(wanted, taken=(SMILES, ERROR)))

@@ -18,13 +18,13 @@ def influence_map(
 ) -> Float[Tensor, "B 1 N N"]:
     """Compute |d out_i / d tokens_j| for each pair of tokens: the Frobenius norm of a block of the Jacobian.
 
-    The result is exact. A sequence is copied once for each output channel, and copy c takes the gradient of
-    channel c. One backward pass serves one token and as many channels as fit into memory.
+    The result is exact. A sequence is copied once for each output channel, and the gradient of channel c is
+    computed in copy c. One backward pass covers one token and as many channels as fit into memory.
 
     Args:
         attention: The attention.
         tokens: The input of the attention.
-        context: The mask, and what else the attention receives.
+        context: The mask and the other inputs of the attention.
 
     Returns:
         One map for all heads, row i and column j.

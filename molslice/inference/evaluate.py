@@ -176,7 +176,7 @@ def _errors(dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray) ->
 
 
 def _metric(dataset: MoleculeDataset) -> Callable[[np.ndarray, np.ndarray], float]:
-    """The metric of one target; OGB's own evaluator for PCQM4M."""
+    """Return the metric of one target; OGB's own evaluator for PCQM4M."""
     if isinstance(dataset, Pcqm4m):
         return lambda guess, truth: evaluate_gap(dataset.version, truth, guess)
     return mean_absolute_error if dataset.kind == "regression" else roc_auc

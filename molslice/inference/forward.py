@@ -22,6 +22,9 @@ def float32_inference(device: torch.device | str) -> Iterator[None]:
 
     Covers the default dtype, the default device, autocast, gradients, and reduced-precision float32 matrix
     products.
+
+    Args:
+        device: The device of the forward pass.
     """
     device = torch.device(device)
     with ExitStack() as stack:

@@ -35,8 +35,8 @@ class Predictions:
     """Predictions for n molecules and T targets.
 
     Attributes:
-        values: [n, T] in the units of the targets; NaN in the rows that failed.
-        errors: For each row, the reason why it failed, or None.
+        values: float32 [n, T] in the units of the targets; NaN in failed rows.
+        errors: Reason of each failed row; None for the others.
     """
 
     values: np.ndarray
@@ -66,22 +66,22 @@ class Predictor:
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """The names of the T targets."""
+        """Names of the T targets."""
         return tuple(self.targets.names)
 
     @property
     def target_units(self) -> tuple[str, ...]:
-        """The unit of each target, "" if it has none."""
+        """Unit of each target; empty for a target without a unit."""
         return tuple(self.targets.units)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column names of a prediction: `<target>_<unit>`, unique (see `prediction_columns`)."""
+        """Column names of a prediction, `<target>_<unit>` and unique; see `prediction_columns`."""
         return prediction_columns(self.target_names, self.target_units)
 
     @property
     def atom_order(self) -> str:
-        """The order of atoms that the model was trained on, `canonical` or `input`."""
+        """Order of the atoms in training, `canonical` or `input`."""
         return str(self.config.data.options.get("atom_order", "canonical"))
 
     def reader(self, workers: int = 0) -> SmilesReader:
@@ -109,11 +109,12 @@ class Predictor:
             progress: Whether to show a bar on standard error.
 
         Returns:
-            float32 `[n]` for a model with one target, else `[n, T]`, in the order of `smiles`. NaN for a
-            molecule that cannot be read. For a classification, probabilities.
+            float32 `[n]` for a model with one target, else `[n, T]`, in the order of `smiles`. NaN for an
+            unreadable molecule. For a classification, probabilities.
 
         Raises:
-            MolsliceError: `smiles` is a string, bytes, or another type that is not a list of strings.
+            MolsliceError: `smiles` is not a list of strings, the model was not trained on molecules, or a
+                worker process was killed.
         """
         values = self.predict_with_errors(smiles, workers=workers, progress=progress).values
         return values[:, 0] if values.shape[1] == 1 else values
@@ -121,7 +122,16 @@ class Predictor:
     def predict_with_errors(
         self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False
     ) -> Predictions:
-        """Predict as `predict` does; return `[n, T]` values and the reason for each row that failed."""
+        """Predict each SMILES, and return the reasons of failed rows too.
+
+        Args:
+            smiles: The molecules.
+            workers: Number of processes that read SMILES; 0 reads them in this process.
+            progress: Whether to show a bar on standard error.
+
+        Raises:
+            MolsliceError: As in `predict`.
+        """
         rows = _as_rows(smiles)
         values, errors = [np.empty((0, len(self.target_names)), np.float32)], []
         with self.reader(workers) as reader, progress_bar(len(rows), "molecules", progress) as bar:
@@ -140,7 +150,14 @@ class Predictor:
         atom_permutation: int | None = None,
         progress: bool = False,
     ) -> Predictions:
-        """Predict rows of a data set; `atom_permutation` is the seed of a random order of the atoms."""
+        """Predict rows of a data set.
+
+        Args:
+            dataset: The data.
+            rows: The rows to predict.
+            atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
+            progress: Whether to show a bar on standard error.
+        """
         return self.predict_store(dataset.store, rows, atom_permutation=atom_permutation, progress=progress)
 
     def predict_store(
@@ -151,7 +168,17 @@ class Predictor:
         atom_permutation: int | None = None,
         progress: bool = False,
     ) -> Predictions:
-        """Predict rows of a store (default: all) in batches of similar length; results follow `rows`."""
+        """Predict rows of a store in batches of similar length.
+
+        Args:
+            store: The molecules.
+            rows: The rows to predict; by default all.
+            atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
+            progress: Whether to show a bar on standard error.
+
+        Returns:
+            The predictions in the order of `rows`.
+        """
         rows = np.arange(len(store)) if rows is None else np.asarray(rows, dtype=np.int64)
         num_atoms = np.asarray(store.num_atoms)[rows]
         values = self._predict(
@@ -181,7 +208,7 @@ class Predictor:
         Args:
             dataset: The data.
             rows: The rows to predict.
-            results: Takes a prediction and its batch and returns [B, num_results].
+            results: Converts a prediction and its batch to [B, num_results].
             num_results: Number of results of a row.
             progress: Whether to show a bar on standard error.
 
@@ -239,7 +266,7 @@ def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
 
 
 def _batches(num_atoms: np.ndarray, places: np.ndarray) -> Iterator[np.ndarray]:
-    """Batches of similar length within the token budget; the same places give the same batches."""
+    """Yield batches of similar length within the token budget; the same places give the same batches."""
     tokens = num_atoms[places] + 1  # the graph token
     for batch in ordered_batches(tokens, token_budget=TOKEN_BUDGET, batch_size=MAX_ROWS):
         yield places[batch]
@@ -254,7 +281,8 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
         device: Where to compute, such as `cpu` or `cuda`.
 
     Raises:
-        MolsliceError: There is no such folder or name, or the files are damaged or not molslice's.
+        MolsliceError: The folder or name does not exist, the files are damaged or not molslice's, or the
+            device is not available.
     """
     path = Path(name_or_path)
     if not path.exists():

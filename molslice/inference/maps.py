@@ -1,7 +1,7 @@
-"""Attention maps of a model: how much each token takes from each other token.
+"""Attention maps of a model: how much each token depends on each other token.
 
 `record_calls` hooks the attentions of a model and records their inputs and outputs. The forward pass is not
-changed. `map_of` computes a map [B, H, N, N] from a call; row i holds what token i takes from each token j.
+changed. `map_of` computes a map [B, H, N, N] from a call; row i has the weights of all tokens j for token i.
 There are two kinds of map:
 
 exact: For attentions that are linear in their values, the matrix M with M V = the input of the output
@@ -37,8 +37,8 @@ class AttentionCall(NamedTuple):
     Attributes:
         attention: The module.
         tokens: Its input.
-        context: The mask, and what else it received.
-        output: What it returned.
+        context: The mask and the other inputs.
+        output: Its output.
     """
 
     attention: Attention
@@ -49,7 +49,7 @@ class AttentionCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttentionMap:
-    """What token i (row) takes from token j (column); 0 in the rows and columns of padding.
+    """The weight of token j (column) for token i (row); 0 in the rows and columns of padding.
 
     Attributes:
         name: The name of the attention.

@@ -18,7 +18,7 @@ class SmilesReader:
     """Converts chunks of SMILES to stores, with few chunks in memory.
 
     Args:
-        max_atoms: Molecules with more atoms are refused.
+        max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
         atom_order: `canonical` or `input`.
         workers: Number of worker processes; 0 reads in this process.
     """
@@ -38,7 +38,7 @@ class SmilesReader:
         self._pool.__exit__(kind, error, trace)
 
     def read(self, chunks: Iterable[list[str]]) -> Iterator[MoleculeStore]:
-        """Yield one store for each chunk, in order. A row that cannot be read has no atoms and a reason.
+        """Yield one store for each chunk, in order. An unreadable row has no atoms and a reason.
 
         Raises:
             MolsliceError: A worker process was killed.

@@ -56,8 +56,8 @@ def predict_table(
     """Write the rows of `source` with predictions appended to `target`, in the same order.
 
     All columns are kept. The columns of `predictor.columns` and `error` are appended under names that are not
-    in `source` yet (see `distinct_columns`). A row that cannot be read keeps its cells, up to the number of
-    columns, and has the reason in the error column. The file gets its final name when it is complete.
+    in `source` yet (see `distinct_columns`). An unreadable row keeps its cells, up to the number of columns,
+    and has the reason in the error column. The file gets its final name when it is complete.
 
     Args:
         predictor: The model.
@@ -172,7 +172,7 @@ def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
             with suppress(OSError):  # keep the first error
                 stream.detach()
         return
-    # The header has neither time nor name, so that the same predictions give the same bytes.
+    # a gzip header without time and name, so that the same predictions give the same bytes
     with (
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as archive,
         io.TextIOWrapper(archive, encoding="utf-8", newline="") as stream,

@@ -68,12 +68,17 @@ class TrainingBatches:
         self.steps_per_epoch = len(self.order.epoch(0))
 
     def padded_tokens(self, epoch: int) -> np.ndarray:
-        """Return the padded tokens of each batch of an epoch; a step's time is roughly proportional."""
+        """Return the padded tokens of each batch of an epoch, int [batches]; times are about proportional."""
         tokens = self.num_tokens
         return np.array([int(tokens[rows].max()) * len(rows) for rows in self.order.epoch(epoch)])
 
     def stream(self, epoch: int, index: int) -> Iterator[StepBatch]:
-        """Yield batches without end, from batch `index` of epoch `epoch`."""
+        """Yield batches without end.
+
+        Args:
+            epoch: The first epoch, from 0.
+            index: The first batch within that epoch, from 0.
+        """
         while True:
             batches = self.order.epoch(epoch)
             for place in range(index, len(batches)):
@@ -93,8 +98,15 @@ class TrainingBatches:
 def prefetch(stream: Iterator[StepBatch], depth: int = 4) -> Iterator[StepBatch]:
     """Yield the same batches, prepared in a thread and page-locked while the device computes.
 
-    torch's `DataLoader` reads ahead only with worker processes. Each would need its own copy of the stream,
-    which is one sequence that a run enters at any step, and every batch would pass through shared memory.
+    torch's `DataLoader` prefetches only with worker processes. Each process would need its own copy of the
+    stream, and every batch would pass through shared memory.
+
+    Args:
+        stream: The batches.
+        depth: Maximum number of batches in memory.
+
+    Raises:
+        BaseException: Any error of `stream`.
     """
     ready: queue.Queue[StepBatch | BaseException] = queue.Queue(depth)
     stop = threading.Event()

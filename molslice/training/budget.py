@@ -27,6 +27,9 @@ def measure_max_steps(
         minutes: The time limit.
         rows_at_the_end: Number of rows that are evaluated once after training.
         start: The `time.perf_counter()` from which the minutes count.
+
+    Returns:
+        The number of steps, at least 1 and the same on every process.
     """
     seconds = 60.0 * minutes
     per_token = _seconds_per_token(stepper, seconds)
@@ -70,7 +73,7 @@ def _seconds_per_token(stepper: Stepper, seconds: float) -> float:
 
 
 def _validation_seconds(stepper: Stepper, valid: Evaluator) -> float:
-    """The time of one validation on one process, estimated from some of its batches."""
+    """Estimate the time of one validation on one process, in seconds, from some of its batches."""
     chosen = valid.batches[:: max(1, len(valid.batches) // 6)][:8]
     tokens = sum(int(valid.dataset.num_tokens[valid.rows[p]].max()) * len(p) for p in chosen)
     model = stepper.evaluated_model

@@ -86,7 +86,7 @@ def compare_attentions(
         settings.append(("training.max_minutes", str(minutes)))
     base = load_config(config_path, settings)
     if base.trainer.devices > 1 or base.trainer.num_nodes > 1:
-        # each process would run the whole comparison, and read what another one is writing
+        # each process would run the whole comparison and read files that another one is writing
         raise MolsliceError("a comparison trains each run on one device; trainer.devices must be 1")
     for name, number in (("seeds", seeds), ("folds", folds)):
         if number is not None and not 1 <= number <= MAX_RUNS:
@@ -140,7 +140,7 @@ def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable
             comparison.failed[planned.label] = reason
             tell(f"{planned.label} failed, {reason}")
             continue
-        except KeyboardInterrupt as stop:  # its own message is about `train --resume`
+        except KeyboardInterrupt as stop:  # the message of training refers to `train --resume`
             stopped = f"stopped in {planned.label}, {planned.name}; the same command continues in {folder}"
             raise KeyboardInterrupt(stopped) from stop
         comparison.results.append(
@@ -163,6 +163,10 @@ def _write(comparison: Comparison, folder: Path) -> None:
 
 def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
     """Write the table and the plot of finished runs. Runs that differ only in seed or fold share a line.
+
+    Args:
+        runs: The run folders.
+        out: The folder for the files.
 
     Raises:
         MolsliceError: A run is not finished or is named twice, or its targets differ from the first run's.
@@ -188,7 +192,7 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
 
 
 def _plan(entry: Entry, seeds: int, folds: int | None) -> list[_Planned]:
-    """The runs of an entry."""
+    """List the runs of an entry."""
     label, config = entry.label, entry.config
     if folds is not None:
         return [

@@ -32,7 +32,7 @@ class Result:
         valid: The metric of each target on the validation split, in the unit of the target; None if it is not
             defined, such as ROC-AUC with only one class.
         test: The same on the test split.
-        seconds: Training time.
+        seconds: Training time in seconds.
         steps: Number of optimizer steps.
         rows_per_second: Training rows per second.
         row_name: The name of a row, such as `molecules`.
@@ -62,7 +62,14 @@ class Result:
     def of_run(
         cls, label: str, run: Path, data: str, summary: dict[str, Any], fold: int | None = None
     ) -> "Result":
-        """Build from the name of the data set and the content of `summary.json`.
+        """Build from the summary of a finished run.
+
+        Args:
+            label: The entry.
+            run: The run folder.
+            data: The name of the data set.
+            summary: The content of `summary.json`.
+            fold: The test fold, or None without folds.
 
         Raises:
             MolsliceError: A value is missing in the summary.
@@ -105,7 +112,7 @@ class Line:
         test: The mean on the test split.
         test_sd: Its standard deviation.
         test_runs: Number of runs in the mean.
-        seconds: Mean training time.
+        seconds: Mean training time in seconds.
         steps: Mean number of steps.
         rows_per_second: Mean training rows per second.
         folds: Number of folds; 0 if the runs differ in their seeds.
@@ -202,8 +209,11 @@ class Comparison:
     def write(self, folder: Path) -> None:
         """Write `table.csv`, `table.md` and `comparison.json`.
 
+        Args:
+            folder: The folder for the files.
+
         Raises:
-            MolsliceError: A file cannot be written. An earlier file is kept.
+            MolsliceError: The runs cannot be compared, or a file cannot be written. An earlier file is kept.
         """
         self.check()
         write_atomically(folder / "comparison.json", to_json(self.to_mapping()))
@@ -307,7 +317,7 @@ def _cells(line: Line, targets: Sequence[str]) -> list[str]:
 
 
 def _cell(line: Line, split: str, target: str) -> str:
-    """Mean and spread, followed by the number of runs if some are missing; `-` if there is no mean."""
+    """Format mean and spread, and the number of runs if some are missing; `-` without a mean."""
     mean, spread, runs = (getattr(line, f"{split}{kind}").get(target) for kind in ("", "_sd", "_runs"))
     if mean is None:
         return "-"

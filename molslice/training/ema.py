@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """A second model whose weights follow the trained weights: average += (1 - decay) (weights - average).
+    """A copy of a model with averaged weights: average += (1 - decay) (weights - average).
 
     The decay grows as (1 + t) / (10 + t) up to its value, so that the initial weights are forgotten early.
     Batch norm statistics are averaged too, because a batch holds molecules of similar size and the last few

@@ -10,7 +10,17 @@ from molslice.model.count import lookup_tables
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Divide the parameters: matrices decay; norms, biases, single vectors and `lookup_tables` do not."""
+    """Divide the trainable parameters into groups for AdamW.
+
+    Norms, biases, other vectors and `lookup_tables` do not decay; all other parameters do.
+
+    Args:
+        module: The module.
+        weight_decay: Weight decay of the decaying parameters.
+
+    Returns:
+        The groups that have parameters, as AdamW takes them.
+    """
     tables = {id(table) for table in lookup_tables(module)}
     decayed, kept = [], []
     for parameter in module.parameters():
@@ -21,17 +31,31 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def build_optimizer(module: nn.Module, config: OptimizerConfig, *, fused: bool) -> torch.optim.AdamW:
-    """Build AdamW for all trainable parameters; `fused` chooses torch's fused kernel."""
+    """Build AdamW for all trainable parameters.
+
+    Args:
+        module: The module.
+        config: The learning rate, the weight decay and the betas.
+        fused: Whether to use torch's fused kernel.
+    """
     groups = parameter_groups(module, config.weight_decay)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=fused)
 
 
 def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
-    """Return the learning rate of step `step` (counted from 0) of `max_steps`.
+    """Return the learning rate of a step.
 
     The rate increases linearly to `lr` during the warm-up. Then it is constant, decreases with the inverse
     square root of the step, or decreases linearly or by a cosine so that it would reach
     `end_lr_fraction * lr` one step after the last.
+
+    Args:
+        config: The schedule.
+        step: The step, from 0.
+        max_steps: Number of steps of the training.
+
+    Source: `inverse_sqrt` Vaswani et al. 2017, section 5.3; `cosine` Loshchilov and Hutter 2017, arXiv
+    1608.03983, equation 5, without restarts.
     """
     given = config.warmup_steps
     warmup = round(config.warmup_fraction * max_steps) if given is None else given

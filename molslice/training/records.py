@@ -1,4 +1,4 @@
-"""What training reports: `metrics.csv`, TensorBoard and the progress bar."""
+"""Reports of a training: `metrics.csv`, TensorBoard and the progress bar."""
 
 import csv
 import io
@@ -34,6 +34,9 @@ class Records:
         folder: The run folder.
         targets: The targets of the model.
         step: The step of the checkpoint; 0 for a new run.
+
+    Raises:
+        MolsliceError: `metrics.csv` of a resumed run cannot be read, or a file cannot be written.
     """
 
     def __init__(self, folder: Path, targets: TargetInfo, step: int) -> None:
@@ -66,7 +69,15 @@ class Records:
         return text.getvalue()
 
     def add(self, row: dict[str, float], metrics: dict[str, float]) -> None:
-        """Append a row; `metrics` are by target name."""
+        """Append a row.
+
+        Args:
+            row: The values of the columns that are no metrics, such as `step`, by column name.
+            metrics: The validation metrics by target name.
+
+        Raises:
+            UnwritableError: A file cannot be written.
+        """
         values = {**row, **{metric_column(self.targets, name): value for name, value in metrics.items()}}
         short = {name: f"{v:.8g}" if isinstance(v, float) else v for name, v in values.items()}
         try:
@@ -78,10 +89,10 @@ class Records:
 
 
 class _Events:
-    """The events that TensorBoard shows, in a file of this process.
+    """The event file of TensorBoard, one for each process.
 
-    Each row is written at once and not by the thread of torch's `SummaryWriter`, so that a full disk is an
-    error of the row, in one line, and nothing is left to flush at the end.
+    A row is written at once, and not by the thread of torch's `SummaryWriter`. A full disk is therefore an
+    error of the row, and nothing has to be flushed at the end.
     """
 
     def __init__(self, folder: Path, first_step: int) -> None:
@@ -91,18 +102,18 @@ class _Events:
         """Append the numbers of a step.
 
         Raises:
-            UnwritableError: the file cannot be written.
+            UnwritableError: The file cannot be written.
         """
         from tensorboard.compat.proto import event_pb2, summary_pb2
 
-        proto: Any = event_pb2  # generated when it is imported, unknown to a type checker
+        proto: Any = event_pb2  # generated on import, unknown to type checkers
         summary: Any = summary_pb2
         events = []
         if self._file is None:
             name = f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}.0"
             self._file = self.folder / name
             events.append(proto.Event(file_version="brain.Event:2"))
-            # TensorBoard drops what an earlier part of the run wrote from this step on
+            # TensorBoard drops the earlier events of the run from this step on
             start = proto.SessionLog(status=proto.SessionLog.START)
             events.append(proto.Event(step=self.first_step, session_log=start))
         scalars = [summary.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
@@ -124,7 +135,15 @@ class _Events:
 
 
 class ProgressBar:
-    """Epoch, loss, validation metric and speed on standard error, only on a terminal."""
+    """A progress bar with epoch, loss, validation metric and speed on standard error, only on a terminal.
+
+    Args:
+        total: Number of steps.
+        step: Number of steps done before.
+        quiet: Whether to hide the bar.
+        targets: The targets of the model.
+        row_name: Name of a row in the plural, such as `molecules`.
+    """
 
     def __init__(
         self, total: int, step: int, quiet: bool, targets: TargetInfo, row_name: str = "rows"
@@ -134,7 +153,11 @@ class ProgressBar:
         self.targets, self.row_name, self.valid, self._shown = targets, row_name, "", 0.0
 
     def show_metrics(self, metrics: dict[str, float]) -> None:
-        """Keep the latest validation visible: the first target and the number of other targets."""
+        """Keep the latest validation visible: the metric of the first target and the number of others.
+
+        Args:
+            metrics: The validation metrics by target name.
+        """
         name = self.targets.names[0]
         unit = f" {self.targets.units[0]}" if self.targets.kind == "regression" else ""
         label = METRIC_LABELS[METRIC_NAMES[self.targets.kind]]
@@ -147,12 +170,12 @@ class ProgressBar:
         return not self.bar.disable and time.monotonic() - self._shown > 0.5
 
     def step(self, epoch: int) -> None:
-        """Count a step."""
+        """Count a step of epoch `epoch`, from 0."""
         self.bar.set_description_str(f"epoch {epoch + 1}", refresh=False)
         self.bar.update()
 
     def show(self, loss: float, rows_per_second: float) -> None:
-        """Show new numbers after the bar."""
+        """Show the loss and the speed after the bar."""
         self._shown = time.monotonic()
         parts = (f"loss {loss:.4f}", self.valid, f"{rows_per_second:.0f} {self.row_name}/s")
         self.bar.set_postfix_str(", ".join(filter(None, parts)), refresh=False)

@@ -49,7 +49,7 @@ from molslice.version import __version__
 
 logger = logging.getLogger(__name__)
 
-# what may differ between the parts of a resumed run: where it computes, not what
+# settings that may change when a run is resumed: where it computes, not what
 MAY_DIFFER = (
     "trainer.accelerator",
     "trainer.devices",
@@ -63,7 +63,7 @@ MAY_DIFFER = (
 
 @dataclass(frozen=True, slots=True)
 class _Evaluators:
-    train: Evaluator  # of at most as many rows as valid, drawn by the seed
+    train: Evaluator  # at most as many rows as valid, drawn with the seed
     valid: Evaluator
     test: Evaluator
 
@@ -105,7 +105,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
                 return summary
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
-        # before other processes start: the first one prepares the data, the others load the result
+        # before the other processes start, so that the first one prepares the data and the others load them
         dataset = build_dataset(config.data.name, dict(config.data.options))
         if fabric.is_global_zero:
             check_data(folder, dataset)
@@ -203,7 +203,7 @@ def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.M
 
 
 def _test_rows(dataset: Dataset) -> np.ndarray:
-    """The test rows with known targets. Some data sets keep the targets of their test split secret."""
+    """Return the test rows with known targets, int64 [n]; empty if the test targets are secret."""
     if "test" in dataset.splits and len(dataset.splits["test"]):
         with contextlib.suppress(MolsliceError):
             return dataset.labeled_rows("test")
@@ -213,6 +213,10 @@ def _test_rows(dataset: Dataset) -> np.ndarray:
 
 def check_data(folder: Path, dataset: Dataset) -> None:
     """Refuse to continue a run on data that have changed since its start.
+
+    Args:
+        folder: The run folder.
+        dataset: The data.
 
     Raises:
         MolsliceError: The data have changed. The message names the changed parts.
@@ -341,7 +345,7 @@ def _with_steps(config: RunConfig, stepper: Stepper, evaluators: _Evaluators, st
 def _summarize(
     trainer: Trainer, evaluators: _Evaluators, rows: dict[str, np.ndarray], parameters: dict[str, int]
 ) -> dict[str, Any]:
-    """The metrics of the best weights, and the cost of the training."""
+    """Compute the metrics of the best weights and the cost of the training."""
     progress, config, targets = trainer.progress, trainer.config, trainer.stepper.task.targets
     trainer.fabric.barrier()  # the first process has written the best weights
     best = read_run(trainer.folder / MODEL).model.to(trainer.fabric.device)

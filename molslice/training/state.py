@@ -1,4 +1,4 @@
-"""The checkpoint of a run: all that is needed to continue after a kill."""
+"""The checkpoint of a run, with all that is needed to continue after a kill."""
 
 import dataclasses
 import typing
@@ -22,7 +22,7 @@ class Progress:
         epoch: The epoch of the next batch.
         index: The index of the next batch within its epoch.
         rows: Number of rows trained on.
-        seconds: Time of training and validation.
+        seconds: Time of training and validation in seconds.
         loss_sum: Sum of the losses since the last validation.
         loss_steps: Number of losses in the sum.
         validation_due: Whether the validation after the last step is still to be done.
@@ -51,7 +51,12 @@ class Progress:
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Any], progress: Progress) -> None:
-    """Write a checkpoint atomically: after a kill, either the previous one or this one is there.
+    """Write a checkpoint atomically: after a kill, either the previous one or this one exists.
+
+    Args:
+        path: The file.
+        tensors: The state of `Stepper.tensors`.
+        progress: The position of the run.
 
     Raises:
         MolsliceError: The file cannot be written.
@@ -64,7 +69,13 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Any], progress: Progress) 
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
-    """Read the tensors and the progress of a checkpoint without running code from the file.
+    """Read a checkpoint without running code from the file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The state for `Stepper.load_tensors` and the position of the run.
 
     Raises:
         MolsliceError: The file is damaged or not a checkpoint of this package.
@@ -82,6 +93,11 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
 
 
 def unreadable_checkpoint(path: Path, error: Exception) -> MolsliceError:
-    """Describe a checkpoint that is damaged or does not fit the run, in one line."""
+    """Create the error for a checkpoint that is damaged or does not fit the run.
+
+    Args:
+        path: The file.
+        error: The error of loading it.
+    """
     reason = " ".join(str(error).split())[:300]
     return MolsliceError(f"cannot read checkpoint {path}: {type(error).__name__}: {reason}")

@@ -37,7 +37,7 @@ class Stepper:
         decay = config.optimizer.ema_decay
         self.average = None if decay is None else WeightAverage(self.model, decay)
         if config.training.compile:
-            # only the encoder: tensors of bonds have other shapes in each batch
+            # only the encoder, because the tensors of bonds have another shape in each batch
             getattr(self.model, "encoder", self.model).compile(dynamic=True)
         # torch's fused update does not work with the unscaling that float16 needs before clipping
         optimizer = build_optimizer(task, config.optimizer, fused=config.trainer.precision != "16")
@@ -94,7 +94,7 @@ class Stepper:
         }
 
     def load_tensors(self, tensors: dict[str, Any]) -> None:
-        """Load the result of `tensors`."""
+        """Load the tensors of a checkpoint, as returned by `tensors`."""
         self.model.load_state_dict(tensors["model"])
         if self.average:
             self.average.model.load_state_dict(tensors["average"])

@@ -129,7 +129,7 @@ class Trainer:
 
     @property
     def session_seconds(self) -> float:
-        """Time of training and validation in this process, up to the last checkpoint."""
+        """Time of training and validation in this process up to the last checkpoint, in seconds."""
         return self.progress.seconds - self._earlier_seconds
 
     @property
@@ -220,8 +220,14 @@ class Trainer:
 def interruptible(world_size: int) -> Iterator[threading.Event]:
     """Yield an event that the first Ctrl-C or termination signal sets; the second signal interrupts at once.
 
-    With several processes the first signal interrupts at once too, because they could not agree on the step
-    to stop at. The run then resumes from its last checkpoint.
+    With several processes the first signal interrupts at once too, because they could not agree on the last
+    step. The run then resumes from its last checkpoint.
+
+    Args:
+        world_size: Number of processes.
+
+    Raises:
+        KeyboardInterrupt: A second signal arrived, or any signal with several processes.
     """
     event = threading.Event()
 

@@ -46,7 +46,15 @@ class Evaluator:
         self.padded_tokens = np.array([int(tokens[p].max()) * len(p) for p in self.batches])
 
     def predict(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> np.ndarray:
-        """Return the task's results [rows, R], the same on every process; `tick` is called for each batch."""
+        """Predict all rows.
+
+        Args:
+            model: The model, in evaluation mode.
+            tick: Called after each batch.
+
+        Returns:
+            The task's results, float32 [rows, R], the same on every process.
+        """
         device = self.fabric.device
         values = torch.zeros(len(self.rows), self.task.num_results, device=device)
         for places in self.batches:
@@ -61,13 +69,29 @@ class Evaluator:
         return values.cpu().numpy()
 
     def predict_batch(self, model: nn.Module, places: np.ndarray) -> Tensor:
-        """Return results [places, R] in float32, as `evaluate` and `predict` compute them."""
+        """Predict some rows in float32, as `molslice evaluate` and `molslice predict` do.
+
+        Args:
+            model: The model, in evaluation mode.
+            places: Indices [B] into the rows of the evaluator.
+
+        Returns:
+            The task's results [B, R].
+        """
         batch = self.dataset.collate(self.rows[places]).to(self.fabric.device, non_blocking=True)
         with float32_inference(self.fabric.device):
             return self.task.results(model(batch).prediction, batch)
 
     def metrics(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> dict[str, float]:
-        """Return the metric of each target by `model`, which is in evaluation mode meanwhile."""
+        """Compute the metric of each target.
+
+        Args:
+            model: The model; its training mode is restored.
+            tick: Called after each batch.
+
+        Returns:
+            The metrics by target name.
+        """
         training = model.training
         model.eval()
         try:
