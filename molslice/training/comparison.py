@@ -92,7 +92,7 @@ class Result:
                 **{key: summary[key] for key in same},
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise MolsliceError(f"the summary of {run} lacks {error}") from error
+            raise MolsliceError(f"cannot read the summary of {run}: missing or invalid {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

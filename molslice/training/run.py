@@ -303,8 +303,8 @@ def _check_epochs(folder: Path, asked: int | None, begun: float) -> None:
     """Refuse another number of epochs than at the start, because the schedule depends on it."""
     if asked is not None and abs(begun - asked) > 1e-2:
         raise MolsliceError(
-            f"the run in {folder} was started with {begun:g} epochs, but {asked} are asked for: a longer or "
-            "shorter training needs another folder"
+            f"the run in {folder} was started with {begun:g} epochs, not {asked}; train in another folder "
+            "for another number of epochs"
         )
 
 

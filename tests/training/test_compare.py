@@ -255,7 +255,7 @@ def test_runs_that_cannot_be_drawn(build_config, write_config, tmp_path):
         (["a", "b"], "only runs with the same targets compare"),
         (["a", "open"], "open is not a finished run: it holds no summary.json"),
         (["a", "none"], "none: no such run folder"),
-        (["odd"], "the summary of .*odd lacks"),
+        (["odd"], "cannot read the summary of .*odd: missing or invalid"),
         (["bad"], "cannot read .*bad/summary.json: units is 3"),
     ]:
         with pytest.raises(MolsliceError, match=message):

@@ -201,8 +201,8 @@ def _kept_folder(root: Path, size: int, folders: Sequence[Path]) -> dict[str, np
     rows = [row for table in tables for row in read_table(table)]
     if not rows:
         raise MolsliceError(
-            f"{root} has no metadata/*.npy that list pictures. Give such a folder of the data of Long Range "
-            "Arena (github.com/google-research/long-range-arena), for instance "
+            f"{root} has no metadata/*.npy with a list of pictures. Set root to a folder of the data of Long "
+            "Range Arena (github.com/google-research/long-range-arena), for instance "
             "pathfinder32/curv_contour_length_14, or leave out root to generate pictures"
         )
     files = [root / folder / name for folder, name, _ in rows]
