@@ -1,4 +1,4 @@
-"""Register an attention of your own and count its parameters beside softmax."""
+"""Register your own attention and compare its number of parameters with softmax."""
 
 import torch
 
@@ -9,7 +9,7 @@ from molslice.types import AttentionOutput, AttentionSpec, TokenContext, Traits
 
 
 class Average(Attention):
-    """out = W mean of the real tokens, the same for every token."""
+    """out_i = mean over the real tokens of X W, the same for every token i."""
 
     traits = Traits(source="an example", cost="linear", symmetry="equivariant", pair_bias=("none",))
 

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: LaTeX between dollar signs becomes MathML, which browsers render without scripts."""
+"""MkDocs hook that converts LaTeX between dollar signs to MathML, which browsers render without scripts."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ PAGES = ("attentions/index.md",)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401
-    """Replace the formulas of the pages that have some."""
+    """Convert the formulas of the pages in PAGES."""
     if page.file.src_uri not in PAGES:
         return markdown
     return FORMULA.sub(lambda found: convert(found[1]).replace("|", "&#124;"), markdown)

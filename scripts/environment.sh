@@ -1,7 +1,7 @@
-# Makes .venv and installs molslice into it, once; quickstart.sh and test.sh source this.
+# Creates .venv and installs molslice into it. quickstart.sh and test.sh source this file.
 #
-# prepare_environment [EXTRA]   leaves $python, the interpreter of the environment. A stamp in the environment
-# remembers what was installed; it is installed again when pyproject.toml or constraints.txt change.
+# prepare_environment [EXTRA]   sets $python to the interpreter of the environment. A stamp file in .venv stores
+# a hash of pyproject.toml and constraints.txt; molslice is installed again if they change.
 
 find_python() {
     local candidate
@@ -12,7 +12,7 @@ find_python() {
         fi
     done
     echo "molslice needs Python 3.11 or newer; found: $(python3 --version 2>&1 || true)." >&2
-    echo "Install one, or name it: PYTHON=/path/to/python3.11 bash $0" >&2
+    echo "Install one, or set its path: PYTHON=/path/to/python3.11 bash $0" >&2
     return 1
 }
 
@@ -32,19 +32,19 @@ prepare_environment() {
     python="$root/.venv/bin/python"
     if ! "$python" -c 'import pip' 2>/dev/null; then
         base="$(find_python)"
-        echo "Making the environment $root/.venv with $("$base" --version)"
+        echo "Creating the environment $root/.venv with $("$base" --version)"
         "$base" -m venv --clear "$root/.venv" || {
-            echo "python could not make an environment; on Debian and Ubuntu: apt install python3-venv" >&2
+            echo "cannot create $root/.venv; on Debian and Ubuntu, try: apt install python3-venv" >&2
             return 1
         }
     fi
     if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(fingerprint)" ]; then
-        echo "Found the environment $root/.venv, installed and up to date"
+        echo "Found the environment $root/.venv; it is up to date"
         return
     fi
-    echo "Installing molslice${extra:+ with the extra $extra} into $root/.venv, with the versions in constraints.txt; a minute or two"
+    echo "Installing molslice${extra:+ with the extra $extra} into $root/.venv with the versions in constraints.txt; this takes one to two minutes"
     "$python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$target"
     fingerprint > "$stamp"
-    # An extra brings all that the plain installation does.
+    # An installation with an extra includes the plain installation.
     [ -z "$extra" ] || fingerprint > "$root/.venv/molslice.stamp"
 }

@@ -1,17 +1,17 @@
-"""Measure how many mutants the tests catch: change one place of the code at a time and run the tests on it.
+"""Measure how many mutants the tests catch. A mutant is the code with one small change.
 
-    python scripts/mutate.py --sample 40 --out mutants.json             # of the folders in FOLDERS
-    python scripts/mutate.py --sample 10 molslice/ops/sorting.py        # of one file
+    python scripts/mutate.py --sample 40 --out mutants.json             # from the folders in FOLDERS
+    python scripts/mutate.py --sample 10 molslice/ops/sorting.py        # from one file
 
-The sample is drawn by a seed. Every mutant is written into a copy of the working tree, and pytest runs in a
-process that is forked after the imports of torch and RDKit, with `-x`: first the test file that mirrors the
-changed file, then the test files of the folder that name its module, then the rest of the folder.
-A stage that takes longer than the limit counts as a failure of the tests, as an endless loop would.
-The survivors are in the JSON with their place and their text; some of them are equivalent to the code.
+A seed determines the sample. Each mutant is written to a copy of the working tree. `pytest -x` runs on it in
+three stages: the test file that mirrors the changed file, the test files of the same folder that contain its
+module name, and the other test files of the folder. pytest runs in a process that is forked after the imports
+of torch and RDKit. A stage that exceeds the time limit counts as a failed test, because a mutant may never
+end. The JSON lists the surviving mutants with file, line and change. Some of them are equivalent to the code.
 
-mutmut and cosmic-ray were weighed against this. mutmut skips decorated functions and what stands outside of
-functions, and runs the whole suite before the first mutant. cosmic-ray changes the files in place, has one
-test command for all of them, and imports torch again for every mutant. Neither draws a sample by a seed.
+Two existing tools do not fit. mutmut skips decorated functions and module-level code, and runs the whole
+suite before the first mutant. cosmic-ray changes the files in place, uses one test command for all files, and
+imports torch again for each mutant. Neither can draw a random sample with a seed.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("ops", "model", "chem", "data", "tasks", "training")
-MEMORY_BYTES = 24 << 30  # of address space: what a mutant may ask for before it fails
+MEMORY_BYTES = 24 << 30  # limit of the address space of a test process
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -56,14 +56,23 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One changed place of one file."""
+    """One change of one file.
 
-    file: str  # relative to the root
-    line: int  # counted from 1
+    Attributes:
+        file: Path relative to the root.
+        line: Line number, from 1.
+        operator: Kind of the change.
+        before: Code that is replaced.
+        after: Code that replaces it.
+        span: First byte and end of `before` in the file.
+    """
+
+    file: str
+    line: int
     operator: str
     before: str
     after: str
-    span: tuple[int, int]  # bytes of the file that `after` replaces
+    span: tuple[int, int]
 
     def apply(self, content: bytes) -> bytes:
         """Return the content of the file with this change."""
@@ -72,9 +81,9 @@ class Mutant:
 
 
 def find_mutants(content: bytes, file: str) -> list[Mutant]:
-    """Find every mutant of a file, in the order of its text.
+    """Return all mutants of a file, sorted by position.
 
-    Docstrings, annotations, assertions, and the messages of errors are left as they are.
+    Docstrings, annotations, assertions and `raise` statements are not changed.
     """
     starts = [0]
     for line in content.splitlines(keepends=True):
@@ -92,7 +101,7 @@ def find_mutants(content: bytes, file: str) -> list[Mutant]:
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk over what a test could notice."""
+    """Yield the nodes whose change a test can detect."""
     if isinstance(node, ast.Raise | ast.Assert):
         return
     yield node
@@ -131,7 +140,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
 
 
 def sample_mutants(root: Path, paths: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants: a file in proportion to its length, then a line, then a change of this line."""
+    """Draw random lines without replacement, and one random mutant of each."""
     files = sorted(file for path in paths for file in _python_files(root / path))
     places: dict[tuple[str, int], list[Mutant]] = {}
     for file in files:
@@ -148,7 +157,7 @@ def _python_files(path: Path) -> list[Path]:
 
 
 def stages_of(root: Path, file: str) -> list[list[str]]:
-    """List the tests of a file of the package: its own, those that name its module, those of its folder."""
+    """Return the test files of a module: its own, those that contain its name, the rest of the folder."""
     path = Path(file)
     folder = Path("tests", *path.parts[1:-1])
     while not (root / folder).is_dir():
@@ -163,7 +172,13 @@ def stages_of(root: Path, file: str) -> list[list[str]]:
 
 
 class Runner:
-    """A copy of the working tree in which one file at a time is changed."""
+    """Copy of the working tree in which one file at a time is changed.
+
+    Args:
+        root: Root of the repository.
+        copy: Empty folder for the copy.
+        limit: Time limit of each stage, in seconds.
+    """
 
     def __init__(self, root: Path, copy: Path, limit: float) -> None:
         self.copy, self.limit, self.clock = copy, limit, 1_500_000_000
@@ -175,10 +190,10 @@ class Runner:
                 shutil.copy2(root / name, copy / name)
 
     def run(self, mutant: Mutant | None, stages: Sequence[Sequence[str]]) -> str | None:
-        """Run the tests stage by stage on a mutant, or on the code itself.
+        """Run the stages of tests on a mutant, or on the unchanged code if `mutant` is None.
 
         Returns:
-            The first stage that failed or did not end in time; None for a survivor.
+            The first stage that failed or exceeded the time limit; None if all stages passed.
         """
         if mutant is None:
             return self._first_failure(stages)
@@ -191,7 +206,7 @@ class Runner:
             self._write(file, content)
 
     def _write(self, file: Path, content: bytes) -> None:
-        """Write with a time of its own, as compiled files are told apart by whole seconds."""
+        """Write a file with a new modification time in whole seconds, so that Python recompiles it."""
         file.write_bytes(content)
         self.clock += 1
         os.utime(file, (self.clock, self.clock))
@@ -210,7 +225,7 @@ class Runner:
         while time.monotonic() < end:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                self._kill(child)  # what the tests have started and left
+                self._kill(child)  # kill processes that the tests left running
                 return os.waitstatus_to_exitcode(status) == 0
             time.sleep(0.05)
         self._kill(child)
@@ -223,7 +238,7 @@ class Runner:
             os.killpg(group, signal.SIGKILL)
 
     def _test(self, tests: Sequence[str]) -> None:
-        """In the child: never returns."""
+        """Run pytest and exit. This runs in the forked process and never returns."""
         status = 1
         try:
             os.setsid()
@@ -242,10 +257,15 @@ class Runner:
 
 
 def measure(root: Path, mutants: Sequence[Mutant], limit: float) -> list[dict[str, object]]:
-    """Run the tests on each mutant and report on standard error.
+    """Run the tests on each mutant, and print the progress to standard error.
+
+    Args:
+        root: Root of the repository.
+        mutants: Mutants to test.
+        limit: Time limit of each stage, in seconds.
 
     Returns:
-        For each mutant its fields, `caught_by` (the tests, None for a survivor) and `seconds`.
+        The fields of each mutant, `caught_by` (the stage that failed, None for a survivor) and `seconds`.
     """
     results = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -263,15 +283,15 @@ def measure(root: Path, mutants: Sequence[Mutant], limit: float) -> list[dict[st
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Draw a sample, run it, and write what was caught and what survived."""
+    """Draw a sample, test it, and report caught and surviving mutants."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("paths", nargs="*", help="files or folders of the package (default: all of FOLDERS)")
     parser.add_argument("--sample", type=int, default=40, help="number of mutants (default: 40)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each stage of a mutant")
-    parser.add_argument("--out", type=Path, help="JSON file of the results")
+    parser.add_argument("--limit", type=float, default=300.0, help="time limit of each stage, in seconds")
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
     options = parser.parse_args(arguments)
     for name in ("torch", "numpy", "rdkit.Chem", "lightning.fabric", "hypothesis", "pytest"):
         with contextlib.suppress(ImportError):

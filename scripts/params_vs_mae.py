@@ -1,4 +1,4 @@
-"""Draw parameters against MAE: `molslice compare`.
+"""Plot MAE against parameters. Same as `molslice compare`.
 
 python scripts/params_vs_mae.py --config configs/molecule/quickstart.yaml --minutes 1 --out runs/compare
 python scripts/params_vs_mae.py --runs runs/first runs/slices --out runs/drawn

@@ -1,4 +1,4 @@
-"""Predict from SMILES: `molslice predict`.
+"""Predict from SMILES. Same as `molslice predict`.
 
 python scripts/predict_smiles.py gap-xtb --smiles "CCO" "c1ccccc1"
 python scripts/predict_smiles.py runs/first --input molecules.csv --output predicted.csv

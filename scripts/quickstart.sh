@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained model, its predictions, and a comparison of attentions: about five minutes
-# on two cores, at most ten where they are half as fast.
+# Install molslice, train a model, predict, and compare attentions. This takes about five minutes on two cores,
+# and at most ten on cores that are half as fast.
 #
-# usage: bash scripts/quickstart.sh [NAME]      writes runs/NAME and runs/NAME-compare; NAME is quickstart
+# usage: bash scripts/quickstart.sh [NAME]      writes runs/NAME and runs/NAME-compare (default: quickstart)
 #
-# What is finished is kept, and what was stopped continues, when the same command is run again.
+# The same command continues after an interruption. Finished steps are not repeated.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -23,42 +23,42 @@ compare_steps=600
 step() { printf '\n[%s/5] %s\n' "$1" "$2"; }
 tell_how_to_continue() {
     local status=$?
-    [ "$status" = 0 ] || echo "Stopped before the end. What is finished is kept: bash scripts/quickstart.sh $name continues" >&2
+    [ "$status" = 0 ] || echo "Interrupted. Finished steps are kept: bash scripts/quickstart.sh $name continues" >&2
 }
 trap tell_how_to_continue EXIT
 
-# The budget. benchmarks/results/quickstart.json has 39 ms for a step of softmax on two cores, and in
+# Time budget: in benchmarks/results/quickstart.json a step of softmax takes 39 ms on two cores. In
 # benchmarks/results/compare_gap_xtb.json the four attentions take 0.95 times as long as softmax on average. So
-# 1,800 steps take 70 s and the comparison of four times 600 steps 90 s. A machine half as fast needs 320 s; that
-# leaves 280 of 600 s for the installation and the rest. Steps are counted instead of minutes, because minutes
-# give each attention as many steps as the other work of the machine permits.
+# 1,800 steps take 70 s, and the comparison of four times 600 steps takes 90 s. A machine that is half as fast
+# needs 320 s, which leaves 280 of 600 s for the installation and the reports. The budget is in steps and not in
+# minutes, so that other load on the machine does not change the results.
 
-step 1 "The environment: one to two minutes the first time, a second later"
+step 1 "Preparing the environment: one to two minutes the first time, then a second"
 prepare_environment
 molslice="$root/.venv/bin/molslice"
 
-step 2 "Training on data/gap_xtb (HOMO-LUMO gaps of 14,407 molecules, in eV), 1,800 steps: one to three minutes"
+step 2 "Training on data/gap_xtb (HOMO-LUMO gaps of 14,407 molecules, in eV) for 1,800 steps: one to three minutes"
 if [ -f "$run/summary.json" ]; then
-    echo "Found the finished run $run and kept it; remove it, or give another name, to train again"
+    echo "Found the finished run $run and kept it; to train again, remove it or choose another name"
 elif [ -e "$run/config.yaml" ]; then
-    echo "Found the run $run, stopped before its end; it continues"
+    echo "Continuing the interrupted run $run"
     "$molslice" train --resume --out "$run"
 else
     "$molslice" train --config "$config" --out "$run"
 fi
 
-step 3 "The error, beside the baselines fitted on the same molecules: a few seconds"
+step 3 "Comparing the error with baselines fitted on the same molecules: a few seconds"
 "$python" scripts/quickstart_report.py errors "$run"
 
-step 4 "Predictions for well-known molecules: a few seconds"
+step 4 "Predicting well-known molecules: a few seconds"
 "$python" scripts/quickstart_report.py molecules "$run"
 
-step 5 "Four attentions, $compare_steps steps each, parameters against error: one and a half to four minutes"
+step 5 "Comparing four attentions, $compare_steps steps each: one and a half to four minutes"
 if [ -f "$compare/table.md" ]; then
-    echo "Found the finished comparison $compare and kept it; remove it, or give another name, to train again"
+    echo "Found the finished comparison $compare and kept it; to train again, remove it or choose another name"
     cat "$compare/table.md"
 else
-    [ ! -e "$compare/plan.json" ] || echo "Found the comparison $compare, stopped before its end; it continues"
+    [ ! -e "$compare/plan.json" ] || echo "Continuing the interrupted comparison $compare"
     "$molslice" compare --config "$config" --attention "$attentions" --training.max_steps "$compare_steps" --out "$compare"
 fi
 

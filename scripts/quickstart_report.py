@@ -1,4 +1,4 @@
-"""What the quickstart prints about a run: its errors beside the baselines, and named molecules."""
+"""Print the errors of a quickstart run next to the baselines, or its predictions for well-known molecules."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ MOLECULES = {
 
 
 def errors_table(run: Path) -> str:
-    """Train, validation and test MAE of the run, then of the baselines."""
+    """Return a table of training, validation and test MAE of the run and of the baselines."""
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     ((target, unit),) = summary["units"].items()
     ours = [f"{summary[split]['mae'][target]:.4f}" for split in ("train", "valid", "test")]
@@ -41,7 +41,7 @@ def errors_table(run: Path) -> str:
 
 
 def molecules_table(run: Path) -> str:
-    """Predictions of the run for a handful of molecules."""
+    """Return a table of the predictions for well-known molecules."""
     model = load_model(run)
     values = model.predict(list(MOLECULES.values()))
     rows = [
@@ -52,7 +52,7 @@ def molecules_table(run: Path) -> str:
 
 
 def main() -> int:
-    """Print what is asked for."""
+    """Print one of the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("errors", "molecules"))
     parser.add_argument("run", type=Path, help="a finished run folder")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# All checks: format, lint, types, import layers, documentation, tests. The environment is made first if it is missing.
+# Run all checks: format, lint, types, import layers, documentation, tests. Creates the environment if it is missing.
 #
-# usage: bash scripts/test.sh [PYTEST ARGUMENTS]      for instance -m slow, or tests/attention
+# usage: bash scripts/test.sh [PYTEST ARGUMENTS]      for example -m slow, or tests/attention
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -23,7 +23,7 @@ check lint "$bin/ruff" check .
 check types "$bin/basedpyright"
 check "import layers" "$bin/lint-imports"
 NO_MKDOCS_2_WARNING=1 check documentation "$bin/mkdocs" build --quiet --strict
-# Two workers of one thread each: torch's own threads would only wait for each other.
+# Two workers with one thread each: more threads would compete for the same cores.
 OMP_NUM_THREADS=1 check tests "$python" -m pytest -n "${MOLSLICE_TEST_WORKERS:-2}" "$@"
 
 if [ ${#failed[@]} -gt 0 ]; then
