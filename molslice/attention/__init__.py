@@ -6,7 +6,7 @@ Imports: `molslice.ops`, `molslice.types`, `molslice.registry`, torch, numpy. At
 other.
 To add one: write `my_name.py` with a class `MyName(Attention)`. The contract tests then run for it and
 require a reference.
-Reason: a reader finds an attention by its file name, and all of it in one place.
+Reason: a reader finds an attention by its file name, and all of it in one file.
 """
 
 from molslice.attention.base import Attention, Projection
@@ -20,6 +20,11 @@ ATTENTIONS = Registry("molslice.attention", Attention, "attention")
 
 def build_attention(name: str, spec: AttentionSpec, options: Options | None = None) -> Attention:
     """Construct the attention `name` for one layer.
+
+    Args:
+        name: configuration name of the attention.
+        spec: settings that the model passes to each attention.
+        options: the attention's own options; None uses the defaults.
 
     Raises:
         MolsliceError: unknown name, unknown option, or a spec that the attention does not support.

@@ -17,15 +17,15 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State,
 
 
 class Projection(nn.Linear):
-    """A linear map whose start `Attention.reset_parameters` draws: Glorot uniform weights and zero biases."""
+    """A linear map that `Attention.reset_parameters` initializes: Glorot uniform weights and zero biases."""
 
 
 class ExactMap(NamedTuple):
     """The attention map of a layer and the tensors from which it is computed.
 
     Attributes:
-        weights: the map [B, H, N, N]. Row i holds what token i takes from each token j. The product with the
-            values of a head is the input of the output projection.
+        weights: the map [B, H, N, N]. Entry (i, j) is the weight of token j in the output of token i. The
+            product with the values of a head is the input of the output projection.
         parts: tensors by name, described in the docstring of `exact_map` of the attention.
         by_token: values per token [B, N] to draw next to the map, by caption.
     """
@@ -42,6 +42,13 @@ class Attention(nn.Module, ABC):
     implements `mix`. If an option changes the traits, the constructor passes the changed `traits` to
     `super().__init__`. `forward` is final: it checks the input, calls `mix`, and sets padding to zero. The
     maps to query, key and value have a bias if `spec.qkv_bias` is true.
+
+    Args:
+        spec: settings that the model passes to each attention.
+        traits: properties with these options; None for those of the class.
+
+    Raises:
+        MolsliceError: the traits exclude what the spec asks for, or an option of the subclass is invalid.
     """
 
     traits: Traits
@@ -51,14 +58,14 @@ class Attention(nn.Module, ABC):
         self.spec = spec
         if traits is not None:
             self.traits = traits
-        self._refuse_what_is_not_promised()
+        self._check_spec()
 
     def reset_parameters(self) -> None:
         """Initialize the weights: Glorot uniform for each `Projection`, with zero biases.
 
         A model calls this once for each attention after building it, and does not change the weights
-        afterwards. All other parameters keep the values that the constructor gave them. Override it to start
-        from other weights.
+        afterwards. All other parameters keep the values that the constructor gave them. Override it for
+        another initialization.
 
         Source: Glorot and Bengio 2010, the uniform form.
         """
@@ -74,7 +81,7 @@ class Attention(nn.Module, ABC):
         package, _, stem = type(self).__module__.rpartition(".")
         return stem if package == "molslice.attention" else type(self).__name__
 
-    def _refuse_what_is_not_promised(self) -> None:
+    def _check_spec(self) -> None:
         spec, traits, reasons = self.spec, self.traits, []
         if spec.causal and not traits.causal:
             reasons.append("it has no causal form")
@@ -92,7 +99,7 @@ class Attention(nn.Module, ABC):
         """Mix the tokens of each sequence. Final: a subclass implements `mix`.
 
         Args:
-            tokens: [B, N, D]. Values at padding may be arbitrary.
+            tokens: tokens [B, N, D]. Values at padding may be arbitrary.
             context: the masks, and the pair bias or memory that the spec asks for.
 
         Returns:
@@ -123,7 +130,15 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Compute the attention. Tokens and memory are zero at padding; output at padding is ignored."""
+        """Compute the attention.
+
+        Args:
+            tokens: tokens [B, N, D], zero at padding.
+            context: the context of `tokens`, with a memory that is zero at padding.
+
+        Returns:
+            Tokens [B, N, D], ignored at padding, with the penalty and the carry of the attention.
+        """
 
     @property
     def has_steps(self) -> bool:
@@ -131,7 +146,7 @@ class Attention(nn.Module, ABC):
         return type(self).step is not Attention.step
 
     def init_state(self, batch: int) -> State:
-        """Return the initial state of `step` for `batch` sequences without tokens.
+        """Return the state of `step` before the first token of `batch` sequences.
 
         Raises:
             MolsliceError: the attention has no steps, or was built with a pair bias or without `causal`.
@@ -165,13 +180,31 @@ class Attention(nn.Module, ABC):
     def memory_of(
         tokens: Float[Tensor, "B N D"], context: TokenContext
     ) -> tuple[Float[Tensor, "B M D"], Bool[Tensor, "B M"]]:
-        """Return the source of keys and values with its mask: the memory, or the tokens themselves."""
+        """Return the source of keys and values with its mask: the memory, or the tokens themselves.
+
+        Args:
+            tokens: tokens [B, N, D].
+            context: the context of `tokens`.
+
+        Returns:
+            The source [B, M, D], and its mask [B, M]. M is N without a memory.
+        """
         if context.memory is None or context.memory_mask is None:
             return tokens, context.token_mask
         return context.memory, context.memory_mask
 
     def mix_pairs(self, value: Float[Tensor, "B H N C"], context: TokenContext) -> Float[Tensor, "B H N C"]:
-        """Return U = softmax(S + E) V, which replaces V with `pair_bias: mix`. Dropout is on the weights."""
+        """Return U = softmax(S + E) V, which replaces V with `pair_bias: mix`.
+
+        Dropout is applied to the weights.
+
+        Args:
+            value: values V [B, H, N, C].
+            context: a context with a pair bias.
+
+        Returns:
+            The mixed values U [B, H, N, C].
+        """
         weights = context.pair_weights
         if weights is None or self.spec.causal:  # `pair_weights` includes future tokens
             assert context.pair_bias is not None  # checked in `forward`
@@ -180,7 +213,7 @@ class Attention(nn.Module, ABC):
         return weights.to(value.dtype) @ value
 
     def pair_mixing(self, context: TokenContext) -> Float[Tensor, "B H N N"] | None:
-        """Return softmax(S + E) if the attention mixes the values by it, else None."""
+        """Return softmax(S + E) [B, H, N, N] if the attention mixes the values by it, else None."""
         if self.spec.pair_bias_mode != "mix":
             return None
         assert context.pair_bias is not None  # checked in `forward`
@@ -199,7 +232,7 @@ class Attention(nn.Module, ABC):
             context: the context of `tokens`.
 
         Returns:
-            The map in evaluation mode. Entries at padding are arbitrary.
+            The map [B, H, N, N] in evaluation mode. Entries at padding are arbitrary.
         """
         found = self._values_and_mixed(tokens, context)
         if found is None:
@@ -302,7 +335,7 @@ class Attention(nn.Module, ABC):
             )
 
     def split_heads(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
-        """Split the channels into heads: head h takes channels h C to (h + 1) C."""
+        """Split the channels into heads [B, H, N, C]: head h takes channels h C to (h + 1) C."""
         return tokens.unflatten(-1, (self.spec.num_heads, -1)).transpose(1, 2)
 
     @staticmethod

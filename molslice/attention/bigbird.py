@@ -12,17 +12,17 @@ from molslice.ops.windows import (
     attend_blocks,
     gather_blocks,
     gather_pairs,
+    hash_words,
     merge_blocks,
-    scramble,
     split_blocks,
-    window_places,
+    window_positions,
     with_neighbors,
 )
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
 
 
 class Bigbird(Attention):
-    """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in the blocks that the block of i sees.
+    """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in the blocks that the block of i attends to.
 
     The real tokens are cut into blocks of `block`. A block attends to the first `num_global` blocks, to
     itself, to the block on each side, and to `num_random` others. The global blocks attend to all blocks. A
@@ -31,6 +31,16 @@ class Bigbird(Attention):
     blocks. They therefore depend on the real tokens only. If fewer than `num_random` blocks remain, all of
     them are used. With `pair_bias: logits`, S + E is added to the scores that are computed (ours). With
     `mix`, softmax(S + E) V replaces V (ours).
+
+    Args:
+        spec: settings that the model passes to each attention.
+        block: number of tokens per block.
+        num_global: number of global blocks.
+        num_random: number of random blocks for each block and head.
+        seed: seed of the random blocks.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Zaheer et al. 2020, section 2 and appendix D, the form with internal global tokens (ITC), with its
     sizes: blocks of 64, two global ones, a window of three, three random ones. Taking the first blocks as
@@ -91,9 +101,9 @@ class Bigbird(Attention):
         order: Int[Tensor, "B N"],
         context: TokenContext,
     ) -> Float[Tensor, "B F D"]:
-        places = torch.arange(key.shape[1], device=key.device)
-        rows, columns = places[None, None, None, : query.shape[1], None], places[None, None, None, None]
-        # The first place is real unless the sequence is empty; then its rows need one key.
+        positions = torch.arange(key.shape[1], device=key.device)
+        rows, columns = positions[None, None, None, : query.shape[1], None], positions[None, None, None, None]
+        # The first position is real unless the sequence is empty; then its rows need one key.
         seen = (columns < context.token_mask.sum(1)[:, None, None, None, None]) | (columns == 0)
         return self._attend(
             query[:, None], key[:, None], value[:, None], order, rows, columns, seen, context
@@ -119,17 +129,17 @@ class Bigbird(Attention):
             random = gather_blocks(x.unflatten(-1, (self.spec.num_heads, -1)), index).flatten(-2)
             return torch.cat([with_neighbors(x, size, size), everywhere, random], 2)
 
-        rows, near = window_places(blocks.shape[1], size, size, size, query.device)
-        places = torch.arange(size, device=query.device)
+        rows, near = window_positions(blocks.shape[1], size, size, size, query.device)
+        positions = torch.arange(size, device=query.device)
         everywhere = torch.arange(first, device=query.device).view(1, 1, 1, 1, first)
-        random = (index[..., None] * size + places).flatten(-2)[:, :, :, None]
+        random = (index[..., None] * size + positions).flatten(-2)[:, :, :, None]
         drawn = is_drawn.repeat_interleave(size, -1)[:, None, :, None]
         real = count[:, None, None, None, None]
         # The window omits the global blocks, which follow it. A block of padding attends to its first
-        # place, so that no row is fully masked and becomes NaN.
+        # position, so that no row is fully masked and becomes NaN.
         in_window = (near >= first) & (near < real) | (near == rows[..., :1, :])
-        seen = _side_by_side(in_window, everywhere < real, drawn & (random < real))
-        columns = _side_by_side(near, everywhere, random)
+        seen = _concatenate_keys(in_window, everywhere < real, drawn & (random < real))
+        columns = _concatenate_keys(near, everywhere, random)
         attended = self._attend(
             blocks, seen_by_blocks(key), seen_by_blocks(value), order, rows, columns, seen, context
         )
@@ -149,7 +159,7 @@ class Bigbird(Attention):
         head = torch.arange(self.spec.num_heads, device=device)[:, None]
         drawn: list[Tensor] = []
         for k in range(self.num_random):
-            number = scramble(self.seed, self.spec.layer, head, block, k)
+            number = hash_words(self.seed, self.spec.layer, head, block, k)
             rank = number % (candidates - k).clamp(min=1)[:, None]
             # Convert the rank among the remaining candidates to the rank among all.
             for earlier in torch.stack(drawn).sort(0).values.unbind(0) if drawn else ():
@@ -182,7 +192,7 @@ class Bigbird(Attention):
         return attend_blocks(query, key, value, seen, bias, self.spec.num_heads, dropout)
 
 
-def _side_by_side(*parts: Shaped[Tensor, "#B #H #G #S _"]) -> Shaped[Tensor, "B H G S L"]:
+def _concatenate_keys(*parts: Shaped[Tensor, "#B #H #G #S _"]) -> Shaped[Tensor, "B H G S L"]:
     """Concatenate the values for the keys in the window, in the global blocks and in the random blocks."""
     shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
     return torch.cat([part.expand(*shape, -1) for part in parts], -1)

@@ -28,6 +28,15 @@ class FlashLinear(Attention):
     to the output, for both parts. A pair bias can only be used with `pair_bias: mix` (ours): softmax(S + E) V
     replaces V, with head h on channels h e / H to (h + 1) e / H.
 
+    Args:
+        spec: settings that the model passes to each attention.
+        chunk_size: number of tokens per chunk c.
+        expansion: e / D, the channels of U and V relative to the width.
+        key_dim: number of channels s of Q and K.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+
     Source: Hua et al. 2022 (FLASH), mixed chunk attention; e = 2 D, s = 128 and c = 256 are the paper's. The
     scale of the squared ReLU and the initial scales of Q and K are those of `flash_quad`. The paper's
     relative position bias and rotary positions are omitted: within a chunk tokens have no order.

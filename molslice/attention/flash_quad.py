@@ -22,11 +22,19 @@ class FlashQuad(Attention):
     head h mixes the channels h e / H to (h + 1) e / H of V. With `pair_bias: mix`, softmax(S + E) V replaces
     V (ours).
 
+    Args:
+        spec: settings that the model passes to each attention.
+        expansion: e / D, the channels of U and V relative to the width.
+        key_dim: number of channels s of Q and K.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+
     Source: Hua et al. 2022 (FLASH), the gated attention unit; e = 2 D and s = 128 are the paper's. The paper
     writes relu^2(Q K^T + b), and its reference code divides Q K^T by n before it squares, so that the sum
     over n tokens shrinks as 1 / n. Ours divides the square by n and the product by sqrt(s), so that it does
-    not shrink. The scales of Q and K start near 1 (ours); near 0, as in public code, squared scores and their
-    gradients vanish. The paper's relative position bias b and rotary positions are omitted.
+    not shrink. The scales of Q and K are initialized near 1 (ours); near 0, as in public code, squared scores
+    and their gradients vanish. The paper's relative position bias b and rotary positions are omitted.
     """
 
     traits: ClassVar[Traits] = Traits(

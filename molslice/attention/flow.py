@@ -15,7 +15,15 @@ EPS = 1e-6
 
 
 class _Flow(NamedTuple):
-    """Queries and keys after phi, incoming flow, competition of the sources, allocation to the sinks."""
+    """The terms of the flow of each head.
+
+    Attributes:
+        query: phi(Q) [B, H, N, C].
+        key: phi(K) [B, H, M, C].
+        incoming: incoming flow I of each sink [B, H, N, 1].
+        competition: weight of each source, the factor of V in V' [B, H, M, 1].
+        allocation: share of its flow that each sink receives, sigmoid(I') [B, H, N, 1].
+    """
 
     query: Float[Tensor, "B H N C"]
     key: Float[Tensor, "B H N C"]
@@ -25,15 +33,25 @@ class _Flow(NamedTuple):
 
 
 class _Past(NamedTuple):
-    """The running sums of the causal form up to a token."""
+    """The running sums of the causal form up to token t.
 
-    count: Float[Tensor, "B H 1"]  # t
-    keys: Float[Tensor, "B H C"]  # of phi(K_j)
-    queries: Float[Tensor, "B H C"]  # of phi(Q_i)
-    sources: Float[Tensor, "B H C"]  # of j phi(K_j) / O_j
-    sinks: Float[Tensor, "B H C"]  # of i phi(Q_i) / I_i
-    rivals: Float[Tensor, "B H 1"]  # the logarithm of the sum of exp(O'_j)
-    carried: Float[Tensor, "B H C C"]  # of phi(K_j) V'_j
+    Attributes:
+        count: t [B, H, 1].
+        keys: sum of phi(K_j) [B, H, C].
+        queries: sum of phi(Q_i) [B, H, C].
+        sources: sum of j phi(K_j) / O_j [B, H, C].
+        sinks: sum of i phi(Q_i) / I_i [B, H, C].
+        log_total: logarithm of the sum of exp(O'_j) [B, H, 1].
+        key_values: sum of phi(K_j) V'_j [B, H, C, C].
+    """
+
+    count: Float[Tensor, "B H 1"]
+    keys: Float[Tensor, "B H C"]
+    queries: Float[Tensor, "B H C"]
+    sources: Float[Tensor, "B H C"]
+    sinks: Float[Tensor, "B H C"]
+    log_total: Float[Tensor, "B H 1"]
+    key_values: Float[Tensor, "B H C C"]
 
 
 class Flow(Attention):
@@ -52,10 +70,16 @@ class Flow(Attention):
         I'_t = phi(Q_t) sum_{j<=t} (j phi(K_j) / O_j) / t, O'_t = phi(K_t) sum_{i<=t} (i phi(Q_i) / I_i) / t
         V'_t = V_t * t exp(O'_t) / sum_{j<=t} exp(O'_j)
 
-    Run one token at a time, the state is these sums, C C + 4 C + 1 numbers per head, and t. `clamp` limits O'
-    to [-clamp, clamp] before the competition; None does not limit it. With `pair_bias: logits`, the
-    capacities phi(Q) phi(K)^T become (phi(Q) phi(K)^T) * exp(S + E), and all sums above run over them (ours);
-    a bias of zero changes nothing. With `mix`, softmax(S + E) V replaces V (ours).
+    One token at a time, the state is these sums, C C + 4 C + 1 numbers per head, and t. With `pair_bias:
+    logits`, the capacities phi(Q) phi(K)^T become (phi(Q) phi(K)^T) * exp(S + E), and all sums above run over
+    them (ours); a bias of zero changes nothing. With `mix`, softmax(S + E) V replaces V (ours).
+
+    Args:
+        spec: settings that the model passes to each attention.
+        clamp: limits O' to [-clamp, clamp] before the competition; None does not limit it.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wu et al. 2022 (Flowformer), the normal and the causal algorithm of the paper. The factors j, i
     and t of the causal form are those of the authors' code.
@@ -123,12 +147,12 @@ class Flow(Attention):
             # eps is not scaled with the capacities, so subtract exactly what the attention subtracts
             largest = 0.0 if causal else bias.amax((2, 3), keepdim=True).nan_to_num(0, 0, 0)
             capacity = capacity * (bias - largest).exp()
-        into, out_of = (capacity.tril(), capacity.triu()) if causal else (capacity, capacity)
+        inflow, outflow = (capacity.tril(), capacity.triu()) if causal else (capacity, capacity)
         count = mask.cumsum(2).clamp(min=1) if causal else torch.ones_like(mask, dtype=capacity.dtype)
-        incoming = into.sum(3, keepdim=True) + EPS
-        outgoing = out_of.sum(2)[..., None] + EPS
-        allocation = (into @ (count / outgoing).masked_fill(~mask, 0.0) / count).sigmoid()
-        source = out_of.transpose(2, 3) @ (count / incoming).masked_fill(~mask, 0.0) / count
+        incoming = inflow.sum(3, keepdim=True) + EPS
+        outgoing = outflow.sum(2)[..., None] + EPS
+        allocation = (inflow @ (count / outgoing).masked_fill(~mask, 0.0) / count).sigmoid()
+        source = outflow.transpose(2, 3) @ (count / incoming).masked_fill(~mask, 0.0) / count
         if self.clamp is not None:
             source = source.clamp(-self.clamp, self.clamp)
         if causal:
@@ -136,7 +160,7 @@ class Flow(Attention):
             competition = (source - source.logcumsumexp(2)).exp().masked_fill(~mask, 0.0) * count
         else:
             competition = masked_softmax(source, mask, 2) * mask.sum(2, keepdim=True)
-        weights = into / incoming * competition.transpose(2, 3) * allocation
+        weights = inflow / incoming * competition.transpose(2, 3) * allocation
         mixing = self.pair_mixing(context)
         weights = weights if mixing is None else weights @ mixing
         parts = {"competition": competition[..., 0], "allocation": allocation[..., 0]}
@@ -198,12 +222,12 @@ class Flow(Attention):
         sources, sinks = past.sources + key * (count / outgoing), past.sinks + query * (count / incoming)
         sink = (query * sources).sum(-1, keepdim=True) / count
         source = self._clamped((key * sinks).sum(-1, keepdim=True) / count)
-        rivals = torch.logaddexp(past.rivals, source)
-        offered = value * (source - rivals).exp() * count
-        carried = past.carried + key[..., None] * offered[..., None, :]
-        heads = ((query / incoming)[..., None, :] @ carried)[..., 0, :] * sink.sigmoid()
+        log_total = torch.logaddexp(past.log_total, source)
+        competing = value * (source - log_total).exp() * count
+        key_values = past.key_values + key[..., None] * competing[..., None, :]
+        heads = ((query / incoming)[..., None, :] @ key_values)[..., 0, :] * sink.sigmoid()
         mixed = self.dropout(self.output(heads.flatten(1).to(token.dtype)))
-        return mixed, _Past(count, keys, queries, sources, sinks, rivals, carried)
+        return mixed, _Past(count, keys, queries, sources, sinks, log_total, key_values)
 
     def _clamped(self, conserved_source: Tensor) -> Tensor:
         return conserved_source if self.clamp is None else conserved_source.clamp(-self.clamp, self.clamp)
@@ -221,17 +245,17 @@ class Flow(Attention):
                 0, 0, 0
             )
         capacity = (query @ key.transpose(2, 3)) * bias.exp()
-        into, out_of = capacity, capacity
+        inflow, outflow = capacity, capacity
         count = torch.ones_like(mask, dtype=query.dtype)
         if self.spec.causal:
-            into, out_of = capacity.tril(), capacity.triu()
+            inflow, outflow = capacity.tril(), capacity.triu()
             count = mask.cumsum(2).clamp(min=1).to(query.dtype)
-        incoming = into.sum(3, keepdim=True) + EPS
-        outgoing = out_of.sum(2)[..., None] + EPS
-        sink = into @ (count / outgoing).masked_fill(~mask, 0.0) / count
-        source = out_of.transpose(2, 3) @ (count / incoming).masked_fill(~mask, 0.0) / count
+        incoming = inflow.sum(3, keepdim=True) + EPS
+        outgoing = outflow.sum(2)[..., None] + EPS
+        sink = inflow @ (count / outgoing).masked_fill(~mask, 0.0) / count
+        source = outflow.transpose(2, 3) @ (count / incoming).masked_fill(~mask, 0.0) / count
         if self.spec.causal:
             competition = self._causal_competition(source, mask, count)
         else:
             competition = masked_softmax(self._clamped(source), mask, 2) * mask.sum(2, keepdim=True)
-        return ((into / incoming).to(value.dtype) @ (value * competition).to(value.dtype)) * sink.sigmoid()
+        return ((inflow / incoming).to(value.dtype) @ (value * competition).to(value.dtype)) * sink.sigmoid()

@@ -10,15 +10,14 @@ from molslice.types import AttentionOutput, AttentionSpec, TokenContext, Traits
 
 
 class Identity(Attention):
-    """out_i = V_i W_O: two linear maps, and no token sees another.
+    """out_i = V_i W_O: two linear maps of each token, without mixing.
 
     With `pair_bias: mix`, the output is softmax(S + E) V W_O: only the pair bias mixes tokens. This is
     Graphormer's attention without queries and keys, and `slice_sort` without its sort. Dropout is applied to
     the output, because there are no weights. A causal form and a memory are refused, because they would have
     no effect.
 
-    Source: ours, as a control in comparisons. The difference to another attention is what that attention
-    gains by mixing.
+    Source: ours, as a control in comparisons. The difference to another attention is the gain from mixing.
     """
 
     traits: ClassVar[Traits] = Traits(

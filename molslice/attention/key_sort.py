@@ -22,11 +22,18 @@ class KeySort(Attention):
     running sums then give the exact result in N log N, without an N x N matrix. Unlike in `slice_sort`, the
     sort has a gradient: the result is continuous when two keys change order.
 
-    - `gate`: silu(a * v + c) of the token's own values v, with learned a and c for each channel.
-    - `slope`: scales distances at the start, and how fast the positions learn. Of 1 and 0.1, 0.1 had the
-      smaller error on molecules (benchmarks/results/learnable_sort.json).
-    - `pair_bias: logits`: S + E is added to the exponents, which needs an N x N matrix, as large as the bias.
-    - `pair_bias: mix`: softmax(S + E) V replaces V.
+    With `pair_bias: logits`, S + E is added to the exponents, which needs an N x N matrix, as large as the
+    bias. With `mix`, softmax(S + E) V replaces V.
+
+    Args:
+        spec: settings that the model passes to each attention.
+        gate: whether to multiply the output of a token by silu(a * v + c) of its own values v, with learned a
+            and c for each channel.
+        slope: scale of the distances at the start, and of the learning speed of the positions. Of 1 and 0.1,
+            0.1 had the smaller error on molecules (benchmarks/results/learnable_sort.json).
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: ours, for the learnable slicing-and-sorting that Sliceformer (arXiv 2310.17683) leaves open. The
     weights that a token assigns sum to one, but those that it receives need not, so the mixing is not doubly
@@ -61,17 +68,17 @@ class KeySort(Attention):
         value = self.split_heads(self.value(memory) if self.spec.cross else own)
         if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
-        exact = torch.float64 if tokens.dtype == torch.float64 else torch.float32
-        query = self.query(tokens).transpose(1, 2).to(exact) * self.slope
-        key = self.key(memory).transpose(1, 2).to(exact) * self.slope
-        weight = self.weight(memory).transpose(1, 2).to(exact)
+        dtype = torch.float64 if tokens.dtype == torch.float64 else torch.float32
+        query = self.query(tokens).transpose(1, 2).to(dtype) * self.slope
+        key = self.key(memory).transpose(1, 2).to(dtype) * self.slope
+        logit = self.weight(memory).transpose(1, 2).to(dtype)
         if self.spec.pair_bias_mode == "logits":
             assert context.pair_bias is not None  # checked in `forward`
-            scores = weight[:, :, None] - (query[..., None] - key[:, :, None]).abs() + context.pair_bias
-            shares = self.dropout(masked_softmax(scores, pair_mask(context.token_mask)))
-            heads = shares.to(value.dtype) @ value
+            scores = logit[:, :, None] - (query[..., None] - key[:, :, None]).abs() + context.pair_bias
+            weights = self.dropout(masked_softmax(scores, pair_mask(context.token_mask)))
+            heads = weights.to(value.dtype) @ value
         else:
-            heads = self.dropout(laplace_mix(query, key, weight, value.to(exact), memory_mask))
+            heads = self.dropout(laplace_mix(query, key, logit, value.to(dtype), memory_mask))
         mixed = self.merge_heads(heads).to(own.dtype)
         if self.gate is not None:
             mixed = mixed * functional.silu(self.gate[0] * own + self.gate[1])

@@ -47,22 +47,22 @@ class KeyWeight(Attention):
         value = self.split_heads(self.value(memory))
         if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
-        exact = torch.float64 if tokens.dtype == torch.float64 else torch.float32
-        weight = self.weight(memory).transpose(1, 2).to(exact)
+        dtype = torch.float64 if tokens.dtype == torch.float64 else torch.float32
+        logit = self.weight(memory).transpose(1, 2).to(dtype)
         if self.spec.pair_bias_mode == "logits":
             assert context.pair_bias is not None  # checked in `forward`
             seen = pair_mask(mask, self.spec.causal)
-            shares = self.dropout(masked_softmax(weight[:, :, None] + context.pair_bias, seen))
-            heads = shares.to(value.dtype) @ value
+            weights = self.dropout(masked_softmax(logit[:, :, None] + context.pair_bias, seen))
+            heads = weights.to(value.dtype) @ value
         elif self.spec.causal:
-            floor = torch.finfo(exact).min / 8
-            ones = functional.pad(value.to(exact), (0, 1), value=1.0).masked_fill(
-                ~mask[:, None, :, None], 0.0
-            )
-            total, _ = running_sum(weight.masked_fill(~mask[:, None], floor), ones)
-            heads = self.dropout(total[..., :-1] / total[..., -1:].clamp(min=torch.finfo(exact).tiny))
+            floor = torch.finfo(dtype).min / 8
+            # A column of ones next to the values sums the weights.
+            extended = functional.pad(value.to(dtype), (0, 1), value=1.0)
+            extended = extended.masked_fill(~mask[:, None, :, None], 0.0)
+            total, _ = running_sum(logit.masked_fill(~mask[:, None], floor), extended)
+            heads = self.dropout(total[..., :-1] / total[..., -1:].clamp(min=torch.finfo(dtype).tiny))
         else:
-            shares = self.dropout(masked_softmax(weight, mask[:, None]))
-            heads = shares[:, :, None].to(value.dtype) @ value
+            weights = self.dropout(masked_softmax(logit, mask[:, None]))
+            heads = weights[:, :, None].to(value.dtype) @ value
             heads = heads.expand(-1, -1, tokens.shape[1], -1)
         return AttentionOutput(self.output(self.merge_heads(heads).to(tokens.dtype)))

@@ -13,10 +13,9 @@ from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext, 
 class Linear(Attention):
     """out_i = sum_j phi(Q_i) phi(K_j) V_j / sum_j phi(Q_i) phi(K_j) W_O, per head, with phi = elu + 1.
 
-    Sums run over the real tokens, and over j <= i in the causal form. Run one token at a time, the state has
-    C (C + 1) numbers per head. phi is positive, so the weights are a convex combination. The authors' code
-    adds eps = 1e-6 to the divisor; ours adds nothing. With `pair_bias: mix`, softmax(S + E) V replaces V
-    (ours).
+    Sums run over the real tokens, and over j <= i in the causal form. One token at a time, the state has C (C
+    + 1) numbers per head. phi is positive, so the weights are a convex combination. The authors' code adds
+    eps = 1e-6 to the divisor; ours adds nothing. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     Source: Katharopoulos et al. 2020, section 3.2; the causal form section 3.3, as a recurrent network
     section 3.4. As in the paper, there is no factor 1 / sqrt(C).

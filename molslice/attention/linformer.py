@@ -19,20 +19,20 @@ class Linformer(Attention):
     """out = softmax(Q (E K)^T / sqrt(C)) (F V) W_O, per head, E and F of shape `rank` x max_tokens.
 
     Column j of E and F belongs to the j-th real token. Padding has no effect, and a sequence of n tokens uses
-    the first n columns. `rank` is 128 by default, or max_tokens if that is less. With `pair_bias: mix`,
-    softmax(S + E) V replaces V (ours).
+    the first n columns. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
-    `share` selects how heads share E and F:
+    Args:
+        spec: settings that the model passes to each attention. `max_tokens` must be set.
+        rank: number of rows of E and F; None for 128, or `max_tokens` if that is less.
+        share: how heads share E and F. With `none`, each head has its own E and F. With `heads`, all heads
+            share one E and one F. With `kv`, they share one matrix for both. The paper's fourth variant, one
+            matrix for all layers, is not available, because each layer owns its parameters.
 
-    - `none`: E and F for each head.
-    - `heads` (default): one E and one F for all heads.
-    - `kv`: one matrix for both.
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
-    The paper's fourth variant, one matrix for all layers, is not available, because each layer owns its
-    parameters.
-
-    Source: Wang et al. 2020, equation 7. E and F start as in the authors' code. That code projects the tokens
-    and then applies W_K and W_V with biases; here E and F are applied to K and V, as in the paper.
+    Source: Wang et al. 2020, equation 7. E and F are initialized as in the authors' code. That code projects
+    the tokens and then applies W_K and W_V with biases; here E and F are applied to K and V, as in the paper.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -69,12 +69,12 @@ class Linformer(Attention):
         order, mask = packing_order(memory_mask), packed_mask(memory_mask)
         key, value = (self.split_heads(zero_padding(pack_tokens(x, order), mask)) for x in (key, value))
         length = memory.shape[1]
-        by_key = self.project_key[:, :, :length]
-        by_value = by_key if self.project_value is None else self.project_value[:, :, :length]
+        key_projection = self.project_key[:, :, :length]
+        value_projection = key_projection if self.project_value is None else self.project_value[:, :, :length]
         heads = functional.scaled_dot_product_attention(
             query,
-            by_key.to(key.dtype) @ key,
-            by_value.to(value.dtype) @ value,
+            key_projection.to(key.dtype) @ key,
+            value_projection.to(value.dtype) @ value,
             dropout_p=self.spec.dropout if self.training else 0.0,
         )
         return AttentionOutput(self.output(self.merge_heads(heads)))

@@ -12,7 +12,7 @@ from molslice.ops.windows import (
     gather_pairs,
     merge_blocks,
     split_blocks,
-    window_places,
+    window_positions,
     window_reach,
     with_neighbors,
 )
@@ -22,10 +22,17 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Local(Attention):
     """out_i = sum_j softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j with |i - j| <= window, per head.
 
-    Positions count the real tokens. In the causal form i attends to i - window <= j <= i. `window` is the
-    reach to each side; its default, 32, is ours. Scores are computed between neighboring blocks of `window`
-    tokens. With `pair_bias: logits`, S + E is added to the scores within the window, and entries outside of
-    it are unused (ours). With `mix`, softmax(S + E) V replaces V before the window is applied (ours).
+    Positions count the real tokens. In the causal form i attends to i - window <= j <= i. Scores are computed
+    between neighboring blocks of `window` tokens. With `pair_bias: logits`, S + E is added to the scores
+    within the window, and entries outside of it are unused (ours). With `mix`, softmax(S + E) V replaces V
+    before the window is applied (ours).
+
+    Args:
+        spec: settings that the model passes to each attention.
+        window: reach to each side in tokens; its default is ours.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Luong et al. 2015, section 3.2: the window [p - D, p + D] around a position with D = 10; here p is
     the token itself. As self-attention it is the sliding window of Beltagy et al. 2020 (Longformer), section
@@ -66,7 +73,7 @@ class Local(Attention):
             with_neighbors(split_blocks(x, size), before, after)
             for x in (self.key(packed), pack_tokens(value, order))
         )
-        rows, columns = window_places(query.shape[1], size, before, after, mask.device)
+        rows, columns = window_positions(query.shape[1], size, before, after, mask.device)
         count = mask.sum(1)
         seen = (
             (columns >= 0)

@@ -13,7 +13,7 @@ from molslice.ops.windows import (
     gather_pairs,
     merge_blocks,
     split_blocks,
-    window_places,
+    window_positions,
     window_reach,
     with_neighbors,
 )
@@ -23,9 +23,9 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Longformer(Attention):
     """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in the window of i and the global j.
 
-    The window of i is |i - j| <= window, with positions counting the real tokens. `window` is the reach to
-    each side, half of the paper's w: 256 for its 512. The first `num_global` real tokens are global. Their
-    outputs attend to all tokens with their own projections, which start equal to Q, K and V:
+    The window of i is |i - j| <= window, with positions counting the real tokens. The first `num_global` real
+    tokens are global. Their outputs attend to all tokens with their own projections, which are initialized
+    equal to Q, K and V:
 
         out_i = softmax_j(Qg_i Kg_j / sqrt(C)) Vg_j W_O
 
@@ -33,6 +33,14 @@ class Longformer(Attention):
     global; taking the first ones is ours (a graph token or a class token is first). With `pair_bias: logits`,
     S + E is added to the scores that are computed, also those of the global tokens (ours). With `mix`,
     softmax(S + E) V replaces V, and softmax(S + E) Vg replaces Vg (ours).
+
+    Args:
+        spec: settings that the model passes to each attention.
+        window: reach to each side in tokens, half of the paper's w: 256 for its 512.
+        num_global: number of global tokens.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Beltagy et al. 2020, section 3.1: sliding window, global attention, and linear projections for
     global attention. That other tokens attend to the global ones through Q, K and V follows the authors'
@@ -109,7 +117,7 @@ class Longformer(Attention):
             near = with_neighbors(split_blocks(x, size), reach, reach)
             return torch.cat([near, x[:, None, :first].expand(-1, near.shape[1], -1, -1)], 2)
 
-        rows, near = window_places(query.shape[1], size, reach, reach, packed.device)
+        rows, near = window_positions(query.shape[1], size, reach, reach, packed.device)
         everywhere = torch.arange(first, device=packed.device).expand(1, 1, near.shape[2], 1, first)
         # The window omits the global tokens, which follow it. Padding attends to itself, so that no row
         # is fully masked and becomes NaN.
@@ -134,9 +142,9 @@ class Longformer(Attention):
         context: TokenContext,
     ) -> Float[Tensor, "B F D"]:
         first, length = min(self.num_global, packed.shape[1]), packed.shape[1]
-        places = torch.arange(length, device=packed.device)
-        rows, columns = places[None, None, None, :first, None], places[None, None, None, None]
-        # The first place is real unless the sequence is empty; then its rows need one key.
+        positions = torch.arange(length, device=packed.device)
+        rows, columns = positions[None, None, None, :first, None], positions[None, None, None, None]
+        # The first position is real unless the sequence is empty; then its rows need one key.
         seen = (columns < context.token_mask.sum(1)[:, None, None, None, None]) | (columns == 0)
         query, key = self.global_query(packed[:, :first]), self.global_key(packed)
         bias = self._bias(order, rows, columns, context)

@@ -19,8 +19,7 @@ class Mean(Attention):
     weights.
 
     Source: ours, as a control in comparisons. It equals softmax attention with equal scores, which is the
-    limit of over-smoothing. The difference to another attention is what that attention gains by weighting
-    tokens.
+    limit of over-smoothing. The difference to another attention is the gain from weighting tokens.
     """
 
     traits: ClassVar[Traits] = Traits(

@@ -22,9 +22,17 @@ class Nystrom(Attention):
     real tokens. The token of rank r of n belongs to segment floor(r L / n). If n <= L, each token is its own
     landmark, and the product equals softmax attention up to the convergence of Z. For each matrix A, Z starts
     from A^T / (|A|_1 |A|_inf) and takes `iterations` steps Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4,
-    in at least float32. `conv_kernel`, an odd number, adds the residual of the paper: a convolution of V
-    along the tokens with one kernel per head. It does not support cross attention. With None, the default,
-    there is no convolution. With `pair_bias: mix`, softmax(S + E) V replaces V (ours), also in the residual.
+    in at least float32. With `pair_bias: mix`, softmax(S + E) V replaces V (ours), also in the residual.
+
+    Args:
+        spec: settings that the model passes to each attention.
+        landmarks: number L of landmarks.
+        iterations: number of steps of the pseudo-inverse.
+        conv_kernel: size in tokens, an odd number, of the residual of the paper, a convolution of V along the
+            tokens with one kernel per head. It does not support cross attention. None for no residual.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Xiong et al. 2021, equations 13 to 15 and algorithm 1. The authors' code starts from the largest
     norm in the whole batch, so that sequences of a batch affect each other. It also pads n to a multiple of
@@ -77,16 +85,16 @@ class Nystrom(Attention):
         # The inverse amplifies rounding errors of its input, so full precision is kept.
         with full_precision(query):
             query = query / self.spec.head_dim**0.5
-            few_queries, has_query = segment_means(query, context.token_mask, self.landmarks)
-            few_keys, has_key = segment_means(key, memory_mask, self.landmarks)
+            landmark_queries, has_query = segment_means(query, context.token_mask, self.landmarks)
+            landmark_keys, has_key = segment_means(key, memory_mask, self.landmarks)
             has_query, has_key = has_query[:, None, :, None], has_key[:, None, None, :]
-            from_few = masked_softmax(query @ few_keys.transpose(2, 3), has_key)
-            core = masked_softmax(few_queries @ few_keys.transpose(2, 3), has_query & has_key)
-            to_few = masked_softmax(
-                few_queries @ key.transpose(2, 3), has_query & memory_mask[:, None, None, :]
+            from_landmarks = masked_softmax(query @ landmark_keys.transpose(2, 3), has_key)
+            core = masked_softmax(landmark_queries @ landmark_keys.transpose(2, 3), has_query & has_key)
+            to_landmarks = masked_softmax(
+                landmark_queries @ key.transpose(2, 3), has_query & memory_mask[:, None, None, :]
             )
             inverse = razavi_inverse(core, self.iterations)
-            heads = from_few @ (inverse @ (to_few @ precise(value)))
+            heads = from_landmarks @ (inverse @ (to_landmarks @ precise(value)))
         mixed = self.merge_heads(heads).to(tokens.dtype)
         if self.conv is not None:
             mixed = mixed + self._residual(value, context).to(tokens.dtype)

@@ -26,10 +26,9 @@ class Performer(Attention):
     """out_i = sum_j phi(q_i) phi(k_j) V_j / sum_j phi(q_i) phi(k_j) W_O, per head, q, k = Q, K / C^(1/4).
 
     phi_f(x) = exp(w_f x - |x|^2 / 2), f = 1 .. F. The mean over f of phi_f(q) phi_f(k) is an unbiased
-    estimate of exp(q k). F = `num_features`, by default C ceil(ln C). The w_f are standard normal and
-    orthogonal in blocks of C. They are drawn once from `seed` and the layer, are shared by all heads, and are
-    stored as a buffer; they are not redrawn in training. Sums run over the real tokens, and over j <= i in
-    the causal form. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
+    estimate of exp(q k). The w_f are standard normal and orthogonal in blocks of C. They are drawn once, are
+    shared by all heads, and are stored as a buffer; they are not redrawn in training. Sums run over the real
+    tokens, and over j <= i in the causal form. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     The stabilizer is ours. The paper's code subtracts from the exponents of the keys their maximum over all
     tokens, including padding and future tokens, and adds eps to the features; both leak information. The full
@@ -37,6 +36,14 @@ class Performer(Attention):
     phi_f(k_j)). It is equal in exact arithmetic and needs no eps. The causal form uses exp(w_f k - |k|^2 / 2
     - |w_f|^2 / 2 + 50), which is at most e^50 for every k. The term |w_f|^2 / 2 moves to the query, whose
     maximum over f can be subtracted for each query separately.
+
+    Args:
+        spec: settings that the model passes to each attention.
+        num_features: number of features F; None for C ceil(ln C).
+        seed: seed of the w_f, together with the layer.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Choromanski et al. 2021, sections 2.3 and 2.4.
     """

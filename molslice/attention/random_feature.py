@@ -26,12 +26,20 @@ class RandomFeature(Attention):
 
     q = Q / |Q| and k = K / |K| per head. phi(x) = [sin(w_f (s x)), cos(w_f (s x))] / sqrt(F), f = 1 .. F, so
     that phi(q) phi(k) is an unbiased estimate of exp(-|s (q - k)|^2 / 2), which is exp(q k - 1) for s = 1. s
-    is the `scale` of the head: C numbers that are learned and start at 1, or stay 1 if `learned_scale` is
-    false. The w_f are standard normal and separate for each head. They are drawn once from `seed` and the
-    layer and stored as a buffer; the authors redraw them in training. F = `num_features`, by default C. Sums
-    run over the real tokens, and over j <= i in the causal form. Estimates may be negative. The lower bound
-    0.1 of their sum is ours; the authors' code clamps at values between 0.01 and 1 that depend on the scale
-    of its features. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
+    is the `scale` of the head, C numbers. The w_f are standard normal and separate for each head. They are
+    drawn once and stored as a buffer; the authors redraw them in training. Sums run over the real tokens, and
+    over j <= i in the causal form. Estimates may be negative. The lower bound 0.1 of their sum is ours; the
+    authors' code clamps at values between 0.01 and 1 that depend on the scale of its features. With
+    `pair_bias: mix`, softmax(S + E) V replaces V (ours).
+
+    Args:
+        spec: settings that the model passes to each attention.
+        num_features: number of vectors F for each head; None for C.
+        learned_scale: whether s is learned, from an initial value of 1; if false, it stays 1.
+        seed: seed of the w_f, together with the layer.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Peng et al. 2021, section 3, without the gate of the causal form.
     """

@@ -12,36 +12,46 @@ from molslice.ops.masked import pair_mask
 from molslice.ops.sorting import inverse_order
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
 
-MOST_BUCKETS = 128  # limit of the default number, so that hashing stays linear
+MAX_BUCKETS = 128  # limit of the default number, so that hashing stays linear
 CAUSAL_LENGTH = 1024  # length for the default number of buckets of a causal form without max_tokens
-_ALONE = -1e30  # score of a token for itself: above masked scores, below all others
-_NOWHERE = -(2**40)  # place of padding, far from all tokens
+_SELF_SCORE = -1e30  # score of a token for itself: above masked scores, below all others
+_PADDING = -(2**40)  # coordinate of padding, far from all tokens
 
 
 class Reformer(Attention):
-    """out_i = sum_j softmax_j(q_i k_j / sqrt(C)) v_j W_O over the j that i meets in any round, per head.
+    """out_i = sum_j softmax_j(q_i k_j / sqrt(C)) v_j W_O over the j that i attends to in any round, per head.
 
     Keys are normalized queries, k_j = q_j / |q_j|. In each of `num_rounds` rounds a token gets the bucket
     argmax [q R; -q R] with a random R. The real tokens, sorted by bucket and then by position, are cut into
-    chunks of `chunk_size`. Token i meets the tokens j of its bucket in its own chunk and in the chunk before.
-    Each round has its own softmax, with the logarithm of the number of rounds in which i meets j subtracted
-    from the score. The rounds are weighted by their sums of exponentials, so that together they are one
-    softmax over all tokens that i meets. A token meets itself only if it meets no other.
+    chunks of `chunk_size`. Token i attends to the tokens j of its bucket in its own chunk and in the chunk
+    before. Each round has its own softmax, with the logarithm of the number of rounds in which i attends to j
+    subtracted from the score. The rounds are weighted by their sums of exponentials, so that together they
+    are one softmax over all tokens that i attends to. A token attends to itself only if it attends to no
+    other.
 
     Choices:
 
     - R is drawn once, from `seed`, the layer, the head and the round, and is saved with the model. The paper
       draws it in every pass.
-    - `num_buckets: None` uses the paper's number, 2 ceil(n / chunk_size), at most 128, for the n real tokens
-      of each sequence, by ignoring columns of R. The causal form must not depend on n: it uses that number
-      for `max_tokens`, or for 1024 if `max_tokens` is None.
-    - In the causal form i meets the `chunk_size` tokens of its bucket before it. Chunks would leak the
+    - In the causal form i attends to the `chunk_size` tokens of its bucket before it. Chunks would leak the
       future, because their borders depend on the buckets of later tokens.
-    - Rounds are counted by actual meetings. The paper counts equal buckets, also if chunks separate the
-      tokens.
+    - The number of rounds counts those in which i attends to j. The paper counts equal buckets, also if
+      chunks separate the tokens.
     - The first chunk has no chunk before it. In the authors' code it attends to the last one.
-    - With `pair_bias: logits`, S + E is added to the scores of the pairs that meet. With `mix`, softmax(S +
-      E) V replaces V.
+    - With `pair_bias: logits`, S + E is added to the scores of the pairs. With `mix`, softmax(S + E) V
+      replaces V.
+
+    Args:
+        spec: settings that the model passes to each attention.
+        chunk_size: number of tokens per chunk.
+        num_rounds: number of rounds of hashing.
+        num_buckets: number of buckets, even. None for the paper's number, 2 ceil(n / chunk_size), at most
+            128, for the n real tokens of each sequence, by ignoring columns of R. The causal form must not
+            depend on n: it uses that number for `max_tokens`, or for 1024 if `max_tokens` is None.
+        seed: seed of R, together with the layer.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Kitaev et al. 2020 (Reformer), section 2; four rounds, where the paper studies 1 to 8.
     """
@@ -78,7 +88,7 @@ class Reformer(Attention):
         self.is_adaptive = num_buckets is None and not spec.causal
         if num_buckets is None:
             length = spec.max_tokens or CAUSAL_LENGTH
-            num_buckets = min(2 * -(-length // chunk_size), MOST_BUCKETS) if spec.causal else MOST_BUCKETS
+            num_buckets = min(2 * -(-length // chunk_size), MAX_BUCKETS) if spec.causal else MAX_BUCKETS
         self.query_key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.output = Projection(spec.dim, spec.dim)
@@ -94,7 +104,7 @@ class Reformer(Attention):
             value = self.mix_pairs(value, context)
         query = self.split_heads(self.query_key(tokens))
         query = query if query.dtype == torch.float64 else query.float()
-        order, place = self._sort(self._buckets(query, context.token_mask), context.token_mask)
+        order, coordinate = self._sort(self._buckets(query, context.token_mask), context.token_mask)
         queries = self._chunks(_take(query, order))
         keys = self._with_previous(functional.normalize(queries, dim=-1))
         values = self._with_previous(self._chunks(_take(value, order)))
@@ -102,7 +112,7 @@ class Reformer(Attention):
         numbers = self._chunks(order[..., None], -1)
         if self.spec.pair_bias_mode == "logits":
             scores = scores + self._biases(numbers, context)
-        scores = self._masked(scores, numbers, self._meetings(place, order))
+        scores = self._masked(scores, numbers, self._attended_pairs(coordinate, order))
         sums = scores.logsumexp(5, keepdim=True)
         heads = self.dropout((scores - sums).exp()).to(value.dtype) @ values
         ranks = inverse_order(order.flatten(1, 2)).view(order.shape)[..., None]
@@ -119,18 +129,18 @@ class Reformer(Attention):
         if self.is_adaptive:
             # The number of columns of R, one for two buckets, for a sequence of this length.
             count = -(-token_mask.sum(1) // self.chunk_size)[:, None, None, None, None]
-            unread = torch.arange(rotated.shape[-1], device=rotated.device) >= count
-            unread = torch.cat([unread, unread], -1)
+            is_unused = torch.arange(rotated.shape[-1], device=rotated.device) >= count
+            is_unused = torch.cat([is_unused, is_unused], -1)
         ends = torch.cat([rotated, -rotated], -1)
-        return (ends.masked_fill(unread, -torch.inf) if self.is_adaptive else ends).argmax(-1)
+        return (ends.masked_fill(is_unused, -torch.inf) if self.is_adaptive else ends).argmax(-1)
 
     def _sort(
         self, buckets: Int[Tensor, "B H R N"], token_mask: Bool[Tensor, "B N"]
     ) -> tuple[Int[Tensor, "B H R N"], Int[Tensor, "B H R N"]]:
-        """Return the tokens sorted by bucket and position, padding last, and the place of each token.
+        """Return the tokens sorted by bucket and position, padding last, and the coordinate of each token.
 
-        i meets j if and only if place_i - place_j is from 0 to the reach, which is 1 chunk or, in the causal
-        form, `chunk_size` tokens. Different buckets are farther apart.
+        i attends to j if and only if coordinate_i - coordinate_j is from 0 to the reach, which is 1 chunk or,
+        in the causal form, `chunk_size` tokens. Different buckets are farther apart.
         """
         length = buckets.shape[-1]
         most = 2 * self.rotations.shape[-1]
@@ -140,35 +150,35 @@ class Reformer(Attention):
         ).argsort(-1)
         rank = inverse_order(order.flatten(1, 2)).view(order.shape)
         within = rank if self.spec.causal else rank // self.chunk_size
-        place = buckets * (length + self.chunk_size + 1) + within
-        return order, place.masked_fill(~mask, _NOWHERE)
+        coordinate = buckets * (length + self.chunk_size + 1) + within
+        return order, coordinate.masked_fill(~mask, _PADDING)
 
-    def _meetings(
-        self, place: Int[Tensor, "B H R N"], order: Int[Tensor, "B H R N"]
+    def _attended_pairs(
+        self, coordinate: Int[Tensor, "B H R N"], order: Int[Tensor, "B H R N"]
     ) -> list[Bool[Tensor, "B H R G S K"]]:
-        """Return for each round whether the pairs meet in it. Row r holds the pairs of round r."""
+        """Return for each round which pairs attend in it. Row r holds the pairs of round r."""
         reach = self.chunk_size if self.spec.causal else 1
-        meetings = []
+        attended = []
         for r in range(self.num_rounds):
-            places = place[:, :, r : r + 1].expand(order.shape).gather(3, order)
-            chunks = self._chunks(places[..., None], _NOWHERE)
-            distance = chunks - self._with_previous(chunks, _NOWHERE).transpose(4, 5)
-            meetings.append((distance >= 0) & (distance <= reach))
-        return meetings
+            coordinates = coordinate[:, :, r : r + 1].expand(order.shape).gather(3, order)
+            chunks = self._chunks(coordinates[..., None], _PADDING)
+            distance = chunks - self._with_previous(chunks, _PADDING).transpose(4, 5)
+            attended.append((distance >= 0) & (distance <= reach))
+        return attended
 
     def _masked(
         self,
         scores: Float[Tensor, "B H R G S K"],
         numbers: Int[Tensor, "B H R G S 1"],
-        meetings: list[Tensor],
+        attended: list[Tensor],
     ) -> Float[Tensor, "B H R G S K"]:
-        """Return the scores of round r for its pairs, less the log of their number of meetings."""
+        """Return the scores of round r for its pairs, less the log of the number of rounds of each pair."""
         rounds = torch.zeros_like(scores)
-        for meeting in meetings:
-            rounds = rounds + meeting
-        seen = torch.stack([meeting[:, :, r] for r, meeting in enumerate(meetings)], 2)
+        for pairs in attended:
+            rounds = rounds + pairs
+        seen = torch.stack([pairs[:, :, r] for r, pairs in enumerate(attended)], 2)
         is_self = numbers == self._with_previous(numbers, -2).transpose(4, 5)
-        scores = (scores - rounds.clamp(min=1).log()).masked_fill(is_self, _ALONE)
+        scores = (scores - rounds.clamp(min=1).log()).masked_fill(is_self, _SELF_SCORE)
         return scores.masked_fill(~seen, torch.finfo(scores.dtype).min / 2)
 
     def _biases(

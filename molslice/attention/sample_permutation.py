@@ -25,11 +25,14 @@ class SamplePermutation(Attention):
     `group_size` consecutive tokens is sorted ascending; the last group may be shorter. Dropout is applied to
     the output.
 
-    `shift` selects J_c:
+    Args:
+        spec: settings that the model passes to each attention.
+        shift: the shift J_c. With `linear`, J_c = group_size * c. With `power`, J_c = ceil(n^((l D + c) / (L
+            D))) in layer l of L, counted from 0, which grows from the next neighbor to the whole sequence.
+        group_size: number of tokens per group.
 
-    - `linear`: J_c = group_size * c.
-    - `power`: J_c = ceil(n^((l D + c) / (L D))) in layer l of L, counted from 0, which grows from the next
-      neighbor to the whole sequence.
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Yuan and Xu 2024 (channel-wise sample permutation), the successor of Sliceformer. Groups of 2 and
     both shifts are those of the authors' code. There, `linear` does not shift the second column either, and n
@@ -68,7 +71,7 @@ class SamplePermutation(Attention):
         return AttentionOutput(self.dropout(self.output(unpack_tokens(arranged, order))))
 
     def _shifted(self, order: Integer[Tensor, "B N"], real: Bool[Tensor, "B N"]) -> Integer[Tensor, "B D N"]:
-        """Return the source token of each place of the packed sequence. Padding stays last."""
+        """Return the source token of each position of the packed sequence. Padding stays last."""
         count = real.sum(1).clamp(min=1)[:, None, None]
         channels = torch.arange(self.spec.dim, device=order.device)[:, None]
         if self.shift == "linear":
@@ -77,8 +80,8 @@ class SamplePermutation(Attention):
             below = self.spec.layer * self.spec.dim + channels  # columns before this one, in all layers
             steps = count.double().pow(below / (self.spec.num_layers * self.spec.dim))
             steps = (steps - ROUNDING).ceil().long()
-        places = torch.arange(order.shape[1], device=order.device)
-        source = torch.where(real[:, None], (places - steps) % count, places)
+        positions = torch.arange(order.shape[1], device=order.device)
+        source = torch.where(real[:, None], (positions - steps) % count, positions)
         return order[:, None].expand(source.shape).gather(2, source).to(index_dtype(order.shape[1]))
 
     def _sort_groups(
@@ -95,5 +98,5 @@ class SamplePermutation(Attention):
             groups = torch.stack([torch.minimum(one, other), torch.maximum(one, other)], 3)
         else:
             groups = groups.sort(3).values
-        # Padding is still last in its group, so the real places are unchanged.
+        # Padding is still last in its group, so the real positions are unchanged.
         return groups.masked_fill(~is_real, 0.0).flatten(2)[:, :, :length]

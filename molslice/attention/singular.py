@@ -14,9 +14,9 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Singular(Attention):
     """out = alpha softmax((alphahat Q)(alphahat K)^T / sqrt(C) + carry) (alphahat V) W_O, softmax per head.
 
-    One map W_a: D -> r is shared by all heads, with r = `rank` (C by default). alphahat = softmax over the
-    real tokens of (X W_a)^T reduces n tokens to r pseudo-tokens, and alpha = softmax over r of X W_a expands
-    them to n tokens. The scores before the softmax, [r, r] per head, are passed to the next layer as `carry`.
+    One map W_a: D -> r is shared by all heads. alphahat = softmax over the real tokens of (X W_a)^T reduces n
+    tokens to r pseudo-tokens, and alpha = softmax over r of X W_a expands them to n tokens. The scores before
+    the softmax, [r, r] per head, are passed to the next layer as `carry`.
 
     The penalty is orthogonal_weight / r^2 (|off(alpha^T alpha)|^2 + |off(alphahat alphahat^T)|^2) +
     diagonal_weight / r^2 |off(A')|^2, with off the off-diagonal entries, | | the Frobenius norm and A' the
@@ -24,6 +24,15 @@ class Singular(Attention):
 
     With `pair_bias: logits`, alphahat (S + E) alphahat^T is added to the scores of its head (ours). With
     `mix`, softmax(S + E) V replaces V (ours).
+
+    Args:
+        spec: settings that the model passes to each attention.
+        rank: number r of pseudo-tokens; None for C.
+        orthogonal_weight: weight of the penalty on alpha and alphahat.
+        diagonal_weight: weight of the penalty on A'.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wu et al. 2023 (Singularformer, IJCAI). Sharing W_a among the heads is the default of the authors'
     code. Its penalty on A' is the mean of the entries; ours is the squared norm.
@@ -64,9 +73,9 @@ class Singular(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Apply alphahat before the projections: its rows sum to one, so biases pass through unchanged."""
         mask = context.token_mask
-        shares = self.fold(tokens)
-        unfolding = zero_padding(shares.softmax(-1), mask)
-        folding = masked_softmax(shares.transpose(1, 2), mask[:, None])
+        logits = self.fold(tokens)
+        unfolding = zero_padding(logits.softmax(-1), mask)
+        folding = masked_softmax(logits.transpose(1, 2), mask[:, None])
         dropped = self.dropout(folding)
         folded = dropped @ tokens
         query, key = self.split_heads(self.query(folded)), self.split_heads(self.key(folded))
@@ -91,9 +100,9 @@ class Singular(Attention):
         its weight in the pseudo-token with the largest weight in the output of token 0.
         """
         mask = context.token_mask
-        shares = self.fold(tokens)
-        unfolding = shares.softmax(-1).masked_fill(~mask[..., None], 0.0)
-        folding = masked_softmax(shares.transpose(1, 2), mask[:, None])
+        logits = self.fold(tokens)
+        unfolding = logits.softmax(-1).masked_fill(~mask[..., None], 0.0)
+        folding = masked_softmax(logits.transpose(1, 2), mask[:, None])
         scores = self(tokens, context).carry.softmax(-1)  # the carry is the scores before softmax
         weights = unfolding[:, None] @ scores @ folding[:, None]
         mixing = self.pair_mixing(context)

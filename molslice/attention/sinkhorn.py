@@ -14,12 +14,19 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 class Sinkhorn(Attention):
     """out = A V W_O per head, with A from exp(Q K^T / sqrt(C) + S + E) by Sinkhorn's iterations.
 
-    `iterations` normalizations alternate between rows and columns over the real tokens, in log space. Rows
-    are first and last, so the number is odd: 1 is softmax attention, 3 is rows, columns, rows. Row sums are
+    The normalizations alternate between rows and columns over the real tokens, in log space. Row sums are
     exactly one. Column sums approach one with more iterations and smaller scores: for queries and keys of
     unit variance within 0.4 after 3, 0.03 after 9, 1e-3 after 21; at twice the size within 0.2 after 21. In
     cross attention with m memory tokens, column sums approach n / m (ours). With `pair_bias: mix`, softmax(S
     + E) V replaces V (ours).
+
+    Args:
+        spec: settings that the model passes to each attention.
+        iterations: number of normalizations, rows first and last, so odd: 1 is softmax attention, 3 is rows,
+            columns, rows.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Sander et al. 2022 (Sinkformers). 3 iterations, counted as here, are the default of the authors'
     vision model. Their code normalizes to 1 / n and then multiplies by n.
@@ -57,7 +64,7 @@ class Sinkhorn(Attention):
         return AttentionOutput(self.output(self.merge_heads(heads)))
 
     def weights(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B H N M"]:
-        """Return A in at least float32, zero in the rows and columns of padding."""
+        """Return A [B, H, N, M] in at least float32, zero in the rows and columns of padding."""
         memory, memory_mask = self.memory_of(tokens, context)
         query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
         scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5

@@ -14,16 +14,17 @@ from molslice.ops.sinkhorn import causal_sinkhorn_log, sinkhorn_log
 from molslice.ops.windows import merge_blocks, split_blocks
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
 
-LEAST_MASS = 1e-6  # lower bound of the share of R of a sorted key
+MIN_MASS = 1e-6  # lower bound of the share of R of a sorted key
 
 
 class SinkhornBlocks(Attention):
     """out = softmax(Q [K; K']^T / sqrt(C)) [V; V'] W_O in each block and head, K' and V' a sorted block.
 
     The n real tokens are cut into blocks of `block_size`; the last one may be shorter. A sorting network, one
-    linear map for all heads, scores block j for place i: S_ij = (W_S sum_{p in block j} K_jp + b_S)_i. R is
-    exp(S / temperature) after `iterations` Sinkhorn iterations in log space, each of which divides first the
-    columns, then the rows by their sums. Place i gets K'_ip = sum_j R_ij K_jp and V'_ip = sum_j R_ij V_jp.
+    linear map for all heads, scores block j for position i: S_ij = (W_S sum_{p in block j} K_jp + b_S)_i. R
+    is exp(S / temperature) after `iterations` Sinkhorn iterations in log space, each of which divides first
+    the columns, then the rows by their sums. Position i gets K'_ip = sum_j R_ij K_jp and V'_ip = sum_j R_ij
+    V_jp.
 
     Choices:
 
@@ -31,14 +32,23 @@ class SinkhornBlocks(Attention):
       have a token at p, and the logarithm of the share of R of these blocks is added to the score. A hard
       permutation thus moves the short block unchanged, and a single block is plain softmax attention.
     - The Gumbel noise that the paper adds to S in training is omitted.
-    - The causal form moves only blocks j < i to place i, which are complete and past. It divides an entry of
-      a column by the sum of the column down to it, and masks the later tokens of the own block. The first
+    - The causal form moves only blocks j < i to position i, which are complete and past. It divides an entry
+      of a column by the sum of the column down to it, and masks the later tokens of the own block. The first
       block attends to itself only. No result depends on a later token.
     - With `pair_bias: mix`, softmax(S + E) V replaces V.
 
     Cost: R is a matrix of (N / block_size)^2 entries and K' its product with all keys. Both are quadratic in
-    N for a fixed block size. The network has one output for each place, ceil(max_tokens / block_size), and
-    one less in the causal form, because nothing moves to the first place.
+    N for a fixed block size. The network has one output for each position, ceil(max_tokens / block_size), and
+    one less in the causal form, because nothing moves to the first position.
+
+    Args:
+        spec: settings that the model passes to each attention. `max_tokens` must be set.
+        block_size: number of tokens per block.
+        iterations: number of Sinkhorn iterations.
+        temperature: divisor of the scores of the sorting network.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Tay et al. 2020 (Sparse Sinkhorn Attention), section 3. The network is that of the authors' code
     for Long Range Arena: sums of keys, head by head, one linear map. That code adds the outputs of two
@@ -72,12 +82,12 @@ class SinkhornBlocks(Attention):
         self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.output = Projection(spec.dim, spec.dim)
-        places = -(-spec.max_tokens // block_size)
-        self.sort = Projection(spec.head_dim, max(1, places - 1) if spec.causal else places)
+        positions = -(-spec.max_tokens // block_size)
+        self.sort = Projection(spec.head_dim, max(1, positions - 1) if spec.causal else positions)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Process blocks [B, G, S, D] of G places with S tokens each."""
+        """Process blocks [B, G, S, D]: G blocks of S tokens each."""
         order = packing_order(context.token_mask)
         real = split_blocks(packed_mask(context.token_mask), self.block_size)
         value = self.value(tokens)
@@ -90,7 +100,7 @@ class SinkhornBlocks(Attention):
         key, value = (x.masked_fill(~real[..., None], 0.0) for x in (key, value))
         sorting = self._sorting(key, real.any(2))
         mass = (sorting @ real.to(sorting.dtype)[:, None]).to(sorting.dtype)
-        shares = torch.cat([torch.zeros_like(mass), mass.clamp(min=LEAST_MASS).log()], 3)
+        shares = torch.cat([torch.zeros_like(mass), mass.clamp(min=MIN_MASS).log()], 3)
         query, key, value = (self._split_blocks(x) for x in (query, key, value))
         key, value = (torch.cat([x, self._sorted(x, sorting, mass)], 3) for x in (key, value))
         scores = (query @ key.transpose(3, 4)).to(shares.dtype) / self.spec.head_dim**0.5
@@ -105,7 +115,7 @@ class SinkhornBlocks(Attention):
     def _sorting(
         self, key: Float[Tensor, "B G S D"], is_block: Bool[Tensor, "B G"]
     ) -> Float[Tensor, "B H G G"]:
-        """Return R. Row i holds the shares of place i; it is zero for places and blocks without tokens."""
+        """Return R [B, H, G, G]. Row i holds the shares of position i; blocks without tokens have zeros."""
         # Long sums become exponents and need float32, also if the model or autocast uses half precision.
         with torch.autocast(key.device.type, enabled=False):
             sums = (key if key.dtype == torch.float64 else key.float()).sum(2)
@@ -123,17 +133,17 @@ class SinkhornBlocks(Attention):
         blocks: Float[Tensor, "B H G S C"], sorting: Float[Tensor, "B H G G"], mass: Float[Tensor, "B H G S"]
     ) -> Float[Tensor, "B H G S C"]:
         moved = (sorting @ blocks.flatten(3).to(sorting.dtype)).to(sorting.dtype)
-        moved = moved.unflatten(3, blocks.shape[3:]) / mass.clamp(min=LEAST_MASS)[..., None]
+        moved = moved.unflatten(3, blocks.shape[3:]) / mass.clamp(min=MIN_MASS)[..., None]
         return moved.to(blocks.dtype)
 
     def _seen(self, real: Bool[Tensor, "B G S"]) -> Bool[Tensor, "B 1 G S K"]:
         size = self.block_size
-        places = torch.arange(size, device=real.device)
+        positions = torch.arange(size, device=real.device)
         own = real[:, :, None]
         if self.spec.causal:
-            own = own & (places <= places[:, None])
+            own = own & (positions <= positions[:, None])
         # Padding attends to itself, so that no row is fully masked and becomes NaN.
-        own = own | (places == places[:, None])
+        own = own | (positions == positions[:, None])
         # The first block is the longest: where it has no token, sorted blocks have none.
         moved = real[:, :1] & real.any(2, keepdim=True)
         if self.spec.causal:

@@ -35,24 +35,31 @@ TIE_TOLERANCE = 1e-5  # of the largest lead key; float32 noise between symmetric
 class SliceSort(Attention):
     """out = Sort_col(U) W_O with U = softmax(S + E) V, or U = V without a pair bias; no query and no key.
 
-    `order` selects how each column (channel) is arranged along the tokens. Layer n of L and column i of D
-    count from 1:
+    Layer n of L and column (channel) i of D count from 1.
 
-    - `ascending`, `descending`.
-    - `half`: the second half of the columns is descending.
-    - `interleave`: ascending where sin(2^(L - n) pi i / D) >= 0. In exact integers, it is descending where
-      (i 2^(L - n)) mod 2D > D.
-    - `max_exchange`: swaps the largest value with the value of the first token.
-    - `multi_permutation`: sum over k = 1..K of alpha_k P^k u, where P sorts u ascending, alpha =
-      softmax(permutation_logits) and K = `num_permutations`; `learned_weights: false` keeps the weights
-      equal.
-    - `shuffle`: one fixed random permutation for all columns, a negative control.
+    Args:
+        spec: settings that the model passes to each attention.
+        order: how each column is arranged along the tokens.
 
-    `form` places the pair bias: `sort_of_mix` is Sort(U), `mix_plus_sort` is U + Sort(V).
+            - `ascending`, `descending`.
+            - `half`: the second half of the columns is descending.
+            - `interleave`: ascending where sin(2^(L - n) pi i / D) >= 0. In exact integers, it is descending
+              where (i 2^(L - n)) mod 2D > D.
+            - `max_exchange`: swaps the largest value with the value of the first token.
+            - `multi_permutation`: sum over k = 1..K of alpha_k P^k u, where P sorts u ascending, alpha =
+              softmax(permutation_logits) and K = `num_permutations`.
+            - `shuffle`: one fixed random permutation for all columns, a negative control.
 
-    `placement` selects which token receives rank r. With `index` it is token r. With `aligned` it is the
-    token that has rank r in the lead channel, the first channel of each head. A permutation of the tokens
-    then permutes the result.
+        form: how the pair bias is used: `sort_of_mix` is Sort(U), `mix_plus_sort` is U + Sort(V).
+        placement: which token receives rank r. With `index` it is token r. With `aligned` it is the token
+            that has rank r in the lead channel, the first channel of each head; a permutation of the tokens
+            then permutes the result.
+        num_permutations: number K of permutations, for `multi_permutation`.
+        learned_weights: whether alpha is learned; if false, it stays equal, for `multi_permutation`.
+        seed: seed of the permutation, for `shuffle`.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Yuan and Xu 2023 (Sliceformer). Where the authors' code differs from the paper, ours follows the
     paper: for `interleave` the code takes the signs of a Haar basis head by head, and two of its copies count
@@ -92,7 +99,7 @@ class SliceSort(Attention):
                 )
         if num_permutations < 2:
             raise MolsliceError(f"num_permutations must be at least 2, got {num_permutations}")
-        super().__init__(spec, self._promises(order, placement))
+        super().__init__(spec, self._traits_with(order, placement))
         self.order, self.form, self.placement = order, form, placement
         self.num_permutations, self.seed = num_permutations, seed
         self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
@@ -106,7 +113,7 @@ class SliceSort(Attention):
         self.register_buffer("descending", torch.tensor(self.descending_columns()), persistent=False)
 
     @classmethod
-    def _promises(cls, order: Order, placement: Placement) -> Traits:
+    def _traits_with(cls, order: Order, placement: Placement) -> Traits:
         base = cls.traits
         is_aligned = placement == "aligned"
         is_linear = order in ("max_exchange", "shuffle") and not is_aligned
@@ -138,7 +145,7 @@ class SliceSort(Attention):
         Parts: `channels` [B, H, C, N, N], the map of each channel; `permutation` [B, H, C, N, N], that of the
         sort of U, or of V with `mix_plus_sort`. The derivative of a sort is its permutation; with `placement:
         aligned`, tied tokens share entries. By token: the share of the channels that move its value to token
-        0, and the mean place of its values after sorting, from 0 at the first token to 1 at the last.
+        0, and the mean position of its values after sorting, from 0 at the first token to 1 at the last.
         """
         mask, heads = context.token_mask, self.spec.num_heads
         with torch.enable_grad():
@@ -151,8 +158,8 @@ class SliceSort(Attention):
             permutation = channel_maps(placed, value, mask, heads)
         assert channels is not None  # all orders are linear in the values, by channel
         assert permutation is not None
-        places = real_positions(mask) / (mask.sum(1, keepdim=True) - 1).clamp(min=1)
-        mean_place = torch.einsum("bhcij,bi->bhcj", permutation, places.to(permutation.dtype)).mean((1, 2))
+        positions = real_positions(mask) / (mask.sum(1, keepdim=True) - 1).clamp(min=1)
+        mean_place = torch.einsum("bhcij,bi->bhcj", permutation, positions.to(permutation.dtype)).mean((1, 2))
         by_token = {
             "share of channels sent to token 0": permutation[:, :, :, 0].mean((1, 2)),
             "mean place after sorting": mean_place,

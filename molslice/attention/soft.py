@@ -23,6 +23,14 @@ class Soft(Attention):
     The bias of the queries shifts tokens and landmarks alike and has no effect; it is included in the
     published parameter counts. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
+    Args:
+        spec: settings that the model passes to each attention.
+        num_landmarks: number of landmarks.
+        iterations: number of steps of Newton's method.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+
     Source: Lu et al. 2021 (SOFT), section 3. The paper compares poolings over windows of the image and
     selects a convolution; the authors' code adds a layer norm and a GELU after it, and a depthwise
     convolution of V. Ours is the paper's average pooling, along the sequence and without parameters. Their

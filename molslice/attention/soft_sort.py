@@ -26,6 +26,13 @@ class SoftSort(Attention):
     min(N, 64) numbers for each value: as much as P for molecules, much less for long sequences, and always
     more than `slice_sort`. Dropout is applied to the output.
 
+    Args:
+        spec: settings that the model passes to each attention.
+        temperature: softness of the sort, in the unit of the values.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+
     Source: Prillo and Eisenschlos 2020 (SoftSort) with the distance |x - y|; the paper sorts descending. Its
     use in place of Sliceformer's sort and the algorithm in N log N are ours.
     """

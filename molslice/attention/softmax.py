@@ -15,13 +15,20 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State,
 class Softmax(Attention):
     """out = softmax(Q K^T / sqrt(C) + S + E) V W_O, per head.
 
-    `fused` uses `scaled_dot_product_attention`, which avoids N x N tensors where its kernels can. `fused:
-    false` computes matmul, softmax, dropout and matmul separately, as the Transformers that the papers
-    compare with. Both compute the same function. Run one token at a time, the state holds all keys and
-    values.
+    One token at a time, the state holds all keys and values. With `pair_bias: mix`, softmax(S + E) V replaces
+    V (ours).
+
+    Args:
+        spec: settings that the model passes to each attention.
+        fused: whether to use `scaled_dot_product_attention`, which avoids N x N tensors where its kernels
+            can. If false, matmul, softmax, dropout and matmul run separately, as in the Transformers that the
+            papers compare with. Both compute the same function.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Vaswani et al. 2017, equation 1; Ying et al. 2021 (Graphormer), equations 6 and 7, for the pair
-    bias in the scores. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
+    bias in the scores.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -52,7 +59,7 @@ class Softmax(Attention):
             value = self.mix_pairs(value, context)
         dropout = self.spec.dropout if self.training else 0.0
         if not self.fused:
-            heads = _attend_in_full(query, key, value, self._mask(context, query.dtype), dropout)
+            heads = _attend_unfused(query, key, value, self._mask(context, query.dtype), dropout)
         elif context.all_real and self.spec.pair_bias_mode != "logits":
             # Without a mask, PyTorch can choose a flash kernel.
             heads = functional.scaled_dot_product_attention(
@@ -75,8 +82,8 @@ class Softmax(Attention):
 
     def _empty_state(self, batch: int) -> State:
         """Return empty keys and values."""
-        none = self.key.weight.new_zeros(batch, self.spec.num_heads, 0, self.spec.head_dim)
-        return none, none
+        empty = self.key.weight.new_zeros(batch, self.spec.num_heads, 0, self.spec.head_dim)
+        return empty, empty
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
         """Append one key and value, then apply the query to all of them."""
@@ -102,7 +109,7 @@ class Softmax(Attention):
         return (mask | ~mask.any(-1, keepdim=True))[:, None, None]
 
 
-def _attend_in_full(
+def _attend_unfused(
     query: Float[Tensor, "B H N C"],
     key: Float[Tensor, "B H M C"],
     value: Float[Tensor, "B H M C"],

@@ -16,7 +16,7 @@ from molslice.ops.windows import (
     gather_pairs,
     merge_blocks,
     split_blocks,
-    window_places,
+    window_positions,
     window_reach,
     with_neighbors,
 )
@@ -27,14 +27,29 @@ FACTORS = ("merged", "heads", "layers")
 
 
 class _Scored(NamedTuple):
-    """The scores of the queries of each block for one of the two sets, and a mask of the valid ones."""
+    """The scores of the queries of each block for one of the two sets of keys.
+
+    Attributes:
+        scores: the scores [B, H, G, S, K].
+        seen: True for keys in the set [B, H, G, S, K].
+    """
 
     scores: Float[Tensor, "B H G S K"]
     seen: Bool[Tensor, "B H G S K"]
 
 
 class _Blocks(NamedTuple):
-    """Some heads of the packed sequence, cut into G blocks of S places, with the masks of its tokens."""
+    """Some heads of the packed sequence, cut into G blocks of S positions.
+
+    Attributes:
+        query: queries divided by sqrt(C) [B, H, G, S, C].
+        key: keys [B, H, G, S, C].
+        value: values [B, H, G, S, C].
+        head: index of each head [H].
+        order: result of `packing_order` [B, N].
+        count: number of real tokens of each sequence [B].
+        bias: S + E of these heads [B, H, N, N]; None if it is not added to the scores.
+    """
 
     query: Float[Tensor, "B H G S C"]
     key: Float[Tensor, "B H G S C"]
@@ -58,28 +73,35 @@ class _Blocks(NamedTuple):
 class Sparse(Attention):
     """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in A1(i) and A2(i), per head; l = `stride`.
 
-    Positions count the real tokens from 0. `pattern` selects the sets:
+    Positions count the real tokens from 0. The causal form, that of the paper, restricts both sets to j <= i;
+    the form without it is ours. A token whose set is empty (only A2 of `fixed`, causal, without A1) gets the
+    bias of W_O. With `pair_bias: logits`, S + E is added to the scores that are computed (ours). With `mix`,
+    softmax(S + E) V replaces V (ours).
 
-    - `strided`: A1(i) = {j: |i - j| <= l}, A2(i) = {j: (i - j) mod l = 0}.
-    - `fixed`: A1(i) = {j: floor(j / l) = floor(i / l)}, A2(i) = {j: j mod l in R}. R is `summary` places of
-      each block: the last ones for head 0, the ones before for head 1, and so on, cyclically.
+    Args:
+        spec: settings that the model passes to each attention.
+        pattern: the two sets of keys.
 
-    The causal form, that of the paper, restricts both to j <= i; the form without it is ours.
+            - `strided`: A1(i) = {j: |i - j| <= l}, A2(i) = {j: (i - j) mod l = 0}.
+            - `fixed`: A1(i) = {j: floor(j / l) = floor(i / l)}, A2(i) = {j: j mod l in R}. R is `summary`
+              positions of each block: the last ones for head 0, the ones before for head 1, and so on,
+              cyclically.
 
-    `factors` selects how the sets are used. With `merged`, each head attends to both, and a key in both
-    counts once. With `heads`, the first half of the heads uses A1 and the others A2. With `layers`, even
-    layers use A1 and odd ones A2. A token whose set is empty (only A2 of `fixed`, causal, without A1) gets
-    the bias of W_O.
+        stride: distance l in tokens; the cost is then n^2 / l. None for ceil(sqrt(max_tokens)), for which
+            `max_tokens` must be set; the cost is then n sqrt(n).
+        summary: number of positions in R, at most `stride`, for `fixed`. None for 8, or the stride if that is
+            less.
+        factors: how the sets are used. With `merged`, each head attends to both, and a key in both counts
+            once. With `heads`, the first half of the heads uses A1 and the others A2. With `layers`, even
+            layers use A1 and odd ones A2.
 
-    `stride` None means ceil(sqrt(max_tokens)), and max_tokens must be set; the cost is then n sqrt(n). A
-    fixed stride costs n^2 / stride. `summary` None means 8, or the stride if that is less. With `pair_bias:
-    logits`, S + E is added to the scores that are computed (ours). With `mix`, softmax(S + E) V replaces V
-    (ours).
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Child et al. 2019, sections 4.2, 4.3 and 5.1: A1, A2 and the three ways to use them. The paper
-    prefers different places for the heads; counting them from the end of the block follows its code.
-    `summary` is 8, 16 or 32 for strides of 128 and 256. The strided A1 has l + 1 places in the paper and l in
-    its code; ours follows the paper.
+    prefers different positions for the heads; counting them from the end of the block follows its code.
+    `summary` is 8, 16 or 32 for strides of 128 and 256. The strided A1 has l + 1 positions in the paper and l
+    in its code; ours follows the paper.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -134,11 +156,13 @@ class Sparse(Attention):
         if pattern != "fixed":
             raise MolsliceError("sparse takes summary with pattern 'fixed' only")
         if not 1 <= summary <= stride:
-            raise MolsliceError(f"sparse takes a summary of 1 to {stride} places, its stride, got {summary}")
+            raise MolsliceError(
+                f"sparse takes a summary of 1 to {stride} positions, its stride, got {summary}"
+            )
         return summary
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Process blocks of `stride` places: A1 is in neighboring blocks, A2 in a column through all."""
+        """Process blocks of `stride` positions: A1 is in neighboring blocks, A2 in a column of all blocks."""
         order, length = packing_order(context.token_mask), tokens.shape[1]
         packed = pack_tokens(tokens, order)
         value = self.value(tokens)
@@ -207,7 +231,7 @@ class Sparse(Attention):
         count, size = blocks.query.shape[2:4]
         key = self._neighbors(blocks.key)
         before = size if key.shape[3] > size else 0
-        rows, columns = window_places(count, size, before, key.shape[3] - size - before, key.device)
+        rows, columns = window_positions(count, size, before, key.shape[3] - size - before, key.device)
         wanted = (rows - columns).abs() <= self.stride
         return self._scored(blocks.query @ key.transpose(-1, -2), rows, columns, wanted, blocks)
 
@@ -218,7 +242,7 @@ class Sparse(Attention):
 
     def _far(self, blocks: _Blocks) -> _Scored:
         count, size = blocks.query.shape[2:4]
-        rows = window_places(count, size, 0, 0, blocks.query.device)[0]
+        rows = window_positions(count, size, 0, 0, blocks.query.device)[0]
         starts = torch.arange(count, device=rows.device) * size
         if self.pattern == "strided":
             query, key = blocks.query.transpose(2, 3), blocks.key.transpose(2, 3)
@@ -229,7 +253,7 @@ class Sparse(Attention):
         else:
             key = self._summaries(blocks.key, blocks.head)
             scores = (blocks.query.flatten(2, 3) @ key.transpose(-1, -2)).unflatten(2, (count, size))
-            columns = (starts[:, None] + self._places(blocks.head)[:, None]).flatten(1)
+            columns = (starts[:, None] + self._summary_positions(blocks.head)[:, None]).flatten(1)
             columns = columns[None, :, None, None]
             is_near = rows // size == columns // size
         wanted = ~is_near | (self.factors != "merged")  # a key in both sets counts once
@@ -241,13 +265,13 @@ class Sparse(Attention):
         value = self._summaries(blocks.value, blocks.head)
         return (weights.flatten(2, 3) @ value).unflatten(2, weights.shape[2:4])
 
-    def _places(self, head: Int[Tensor, " H"]) -> Int[Tensor, "H R"]:
-        """Return the summary places of a block for each head."""
+    def _summary_positions(self, head: Int[Tensor, " H"]) -> Int[Tensor, "H R"]:
+        """Return the summary positions of a block for each head."""
         inside = torch.arange(self.summary, device=head.device)
         return (inside - (head[:, None] + 1) * self.summary) % self.stride
 
     def _summaries(self, x: Float[Tensor, "B H G S C"], head: Int[Tensor, " H"]) -> Float[Tensor, "B H K C"]:
-        index = self._places(head)[None, :, None, :, None]
+        index = self._summary_positions(head)[None, :, None, :, None]
         return x.gather(3, index.expand(x.shape[0], -1, x.shape[2], -1, x.shape[4])).flatten(2, 3)
 
 

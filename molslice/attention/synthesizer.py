@@ -15,22 +15,31 @@ Kind = Literal["dense", "random", "factorized"]
 
 
 class Synthesizer(Attention):
-    """out = softmax(R + S + E) V W_O per head, with scores R [n, n] that no query and no key has made.
+    """out = softmax(R + S + E) V W_O per head, with scores R [n, n] without a product of query and key.
 
-    Row i and column j of R belong to the i-th and the j-th real token, of at most `max_tokens`. `kind`
-    selects how R is computed:
+    Row i and column j of R belong to the i-th and the j-th real token, of at most `max_tokens`. The causal
+    form masks the scores of future tokens. With `pair_bias: logits`, S + E is added to the scores (ours).
+    With `mix`, softmax(S + E) V replaces V (ours).
 
-    - `dense`: R_i = relu(W_1 x_i + b_1)_h W_2h + b_2h, two layers from the token to the scores of its row.
-    - `random`: R_h is learned, max_tokens x max_tokens, and equal for all sequences.
-    - `factorized`: R_h = A_h B_h^T with learned A and B, max_tokens x `rank`; the factorized random form.
+    Args:
+        spec: settings that the model passes to each attention. `max_tokens` must be set.
+        kind: how R is computed.
 
-    The causal form masks the scores of future tokens. With `pair_bias: logits`, S + E is added to the scores
-    (ours). With `mix`, softmax(S + E) V replaces V (ours).
+            - `dense`: R_i = relu(W_1 x_i + b_1)_h W_2h + b_2h, two layers from the token to the scores of its
+              row.
+            - `random`: R_h is learned, max_tokens x max_tokens, and equal for all sequences.
+            - `factorized`: R_h = A_h B_h^T with learned A and B, max_tokens x `rank`; the factorized random
+              form.
+
+        rank: number of columns of A and B, for `factorized`.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Tay et al. 2020 (Synthesizer). Each head has its own W_2 and b_2, which gives the d^2 + d l
     parameters of the paper's table; the authors' code shares one W_2 among the heads and has no biases. The
     paper's factorized dense form (k = a b, two tiled products) and its mixtures with dot products are
-    omitted. Scores start near zero, that is, with equal weights (ours).
+    omitted. Scores are initialized near zero, that is, with equal weights (ours).
     """
 
     hidden: Projection
@@ -72,7 +81,7 @@ class Synthesizer(Attention):
         return nn.Parameter(torch.randn(shape) * std)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Pack the sequences, so that the rank of a token is its place."""
+        """Pack the sequences, so that the rank of a token is its position."""
         order = packing_order(context.token_mask)
         value = self.split_heads(self.value(tokens))
         if self.spec.pair_bias_mode == "mix":

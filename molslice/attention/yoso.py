@@ -19,12 +19,6 @@ Form = Literal["expected", "sampled"]
 class Yoso(Attention):
     """out = l2(E V) W_O per head, with q_i and k_j divided by their lengths and l2 dividing a row by its own.
 
-    - `form: expected`: E_ij = (1 - arccos(q_i k_j) / pi)^code_length, an N x N matrix.
-    - `form: sampled` (default): E_ij is the share of `num_hashes` rounds in which q_i and k_j have the same
-      code of `code_length` signs on random planes. Its expectation is the form above. Each round adds the
-      values to a table of 2^code_length rows by the codes of the keys and reads it by the codes of the
-      queries, in linear time.
-
     In both forms the gradient of E_ij by q_i k_j is the paper's lower bound code_length / 2 E_ij. The sampled
     form uses the sampled E there too, by tables of products.
 
@@ -36,6 +30,23 @@ class Yoso(Attention):
     - Dropout is on E in the expected form, and on the output in the sampled form.
     - With `pair_bias: logits`, in the expected form, E_ij is multiplied by exp(S + E). With `mix`, softmax(S
       + E) V replaces V.
+
+    Args:
+        spec: settings that the model passes to each attention.
+        form: how E is computed.
+
+            - `expected`: E_ij = (1 - arccos(q_i k_j) / pi)^code_length, an N x N matrix.
+            - `sampled`: E_ij is the share of `num_hashes` rounds in which q_i and k_j have the same code of
+              `code_length` signs on random planes. Its expectation is the form above. Each round adds the
+              values to a table of 2^code_length rows by the codes of the keys and reads it by the codes of
+              the queries, in linear time.
+
+        code_length: number of signs of a code.
+        num_hashes: number of rounds, for `sampled`.
+        seed: seed of the planes, together with the layer.
+
+    Raises:
+        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Zeng et al. 2021 (YOSO). The authors' code has an option for a depthwise convolution of V, which
     is not part of the formula and is omitted. The defaults are those of that code.
@@ -67,7 +78,7 @@ class Yoso(Attention):
             )
         if num_hashes < 1:
             raise MolsliceError(f"yoso takes at least 1 round of hashing, got num_hashes={num_hashes}")
-        super().__init__(spec, self._promises(form))
+        super().__init__(spec, self._traits_with(form))
         self.form, self.code_length = form, code_length
         self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
@@ -80,7 +91,7 @@ class Yoso(Attention):
             self.register_buffer("planes", torch.randn(shape, generator=generator))
 
     @classmethod
-    def _promises(cls, form: Form) -> Traits:
+    def _traits_with(cls, form: Form) -> Traits:
         if form == "sampled":
             return cls.traits
         return replace(cls.traits, cost="quadratic", pair_bias=("none", "logits", "mix"))

@@ -13,6 +13,14 @@ def causal_product(
     """Return the sum over j <= i of (query_i key_j) value_j.
 
     It is computed in chunks, because a plain running sum needs N C^2 memory.
+
+    Args:
+        query: features of the queries [B, H, N, F].
+        key: features of the keys [B, H, N, F].
+        value: values [B, H, N, C].
+
+    Returns:
+        The sums [B, H, N, C], in the dtype of `query`.
     """
     length = query.shape[2]
     chunk = min(_CHUNK, length)

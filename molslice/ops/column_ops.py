@@ -31,7 +31,7 @@ def index_dtype(length: int) -> torch.dtype:
 
 
 def layout_of(columns: Tensor) -> str:
-    """Return the memory layout of columns [B, G, C, N]."""
+    """Return the memory layout of columns [B, G, C, N]: its axis letters from the slowest to the fastest."""
     _, group, column, token = columns.stride()
     if token <= column:
         return BY_COLUMN
@@ -39,7 +39,13 @@ def layout_of(columns: Tensor) -> str:
 
 
 def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
-    """Return empty columns [B, G, C, N] of the shape of `like` in the memory layout `layout`."""
+    """Return uninitialized columns.
+
+    Args:
+        like: a tensor of the shape [B, G, C, N] and on the device of the result.
+        layout: axis letters from the slowest to the fastest, such as `BY_TOKEN`.
+        dtype: dtype of the result.
+    """
     shape = [like.shape[_AXES.index(axis)] for axis in layout]
     empty = torch.empty(shape, dtype=dtype, device=like.device)
     return empty.permute([layout.index(axis) for axis in _AXES])
@@ -48,7 +54,7 @@ def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
 def _triton_for(columns: Tensor) -> ModuleType | None:
     """Return Triton's kernels if they support such columns, else None."""
     kernels = _load_triton() if KERNELS and columns.is_cuda else None
-    return kernels if kernels is not None and kernels.serves(columns) else None
+    return kernels if kernels is not None and kernels.supports(columns) else None
 
 
 @cache
@@ -70,11 +76,11 @@ def sort_columns(
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
         to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
-            padding keeps its place and value.
+            padding keeps its position and value.
 
     Returns:
-        The sorted values, in layout by token, and the token of each rank, in layout by column. The sort is
-        stable.
+        The sorted values, in layout by token, and the token of each rank, in layout by column, both [B, G, C,
+        N]. The sort is stable.
     """
     ranked = empty_columns(values, BY_TOKEN, values.dtype)
     order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
@@ -92,7 +98,7 @@ def sorted_columns(values: Tensor, token_mask: Tensor, descending: Tensor | None
 
 @torch.library.custom_op("molslice::order_columns", mutates_args=())
 def order_columns(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
-    """Return only the order of `sort_columns`."""
+    """Return only the order of `sort_columns`, ascending."""
     order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
     _sort_into(values, token_mask, None, to_front, None, order)
     return order
@@ -139,8 +145,8 @@ def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -
 
     Args:
         values: columns [B, G, C, N].
-        order: a permutation for each column [B, G or 1, C or 1, N].
-        inverse: whether to apply the inverse permutation.
+        order: an order for each column [B, G or 1, C or 1, N].
+        inverse: whether to apply the inverse order.
         layout: the memory layout of the result.
     """
     out = empty_columns(values, layout, values.dtype)
@@ -180,8 +186,8 @@ def _(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
     return empty_columns(values, layout, values.dtype)
 
 
-def vmapped(operator: Callable) -> Callable:
-    """Return the vmap rule of an operator on tensors with a leading batch axis, to which it adds the axis."""
+def vmap_rule(operator: Callable) -> Callable:
+    """Return the vmap rule of an operator on tensors with a leading batch axis: it merges the two axes."""
 
     def rule(info: Any, in_dims: tuple, *args: Any) -> tuple:  # noqa: ANN401
         size = info.batch_size
@@ -202,4 +208,4 @@ def vmapped(operator: Callable) -> Callable:
 
 
 for _operator in (sort_columns, sorted_columns, order_columns, permute_columns):
-    _operator.register_vmap(vmapped(_operator))
+    _operator.register_vmap(vmap_rule(_operator))

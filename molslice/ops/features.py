@@ -22,7 +22,7 @@ def precise(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def full_precision(x: Tensor) -> torch.autocast:
-    """Return a context that disables autocast."""
+    """Return a context that disables autocast on the device of `x`."""
     return torch.autocast(x.device.type, enabled=False)
 
 
@@ -37,7 +37,15 @@ def gaussian_projection(shape: tuple[int, ...], generator: torch.Generator) -> F
 
 
 def orthogonal_projection(features: int, dim: int, generator: torch.Generator) -> Float[Tensor, "F C"]:
-    """Draw F vectors that are standard normal each and orthogonal in blocks of C.
+    """Draw random vectors that are standard normal each and orthogonal in blocks of C.
+
+    Args:
+        features: number of vectors F.
+        dim: length of a vector C.
+        generator: the source of randomness.
+
+    Returns:
+        The vectors as rows [F, C], float32.
 
     Source: Choromanski et al. 2021 (Performer), section 2.4; lengths as in its code with `scaling=0`.
     """
@@ -52,7 +60,10 @@ def orthogonal_projection(features: int, dim: int, generator: torch.Generator) -
 
 
 def positive_elu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Return elu(x) + 1: x + 1 for positive x, exp(x) otherwise. It does not round to zero."""
+    """Return elu(x) + 1: x + 1 for positive x, exp(x) otherwise. It does not round to zero.
+
+    Source: Katharopoulos et al. 2020, arXiv 2006.16236, section 3.2.1.
+    """
     return torch.where(x > 0, x + 1, x.clamp(max=0.0).exp())
 
 
@@ -62,6 +73,13 @@ def log_exponential_features(
     """Return the logarithms w_f x - |x|^2 / 2 of positive features phi_f(x).
 
     The mean over f of phi_f(x) phi_f(y) is an unbiased estimate of exp(x y) if each w_f is standard normal.
+
+    Args:
+        x: vectors [..., C].
+        projection: vectors w_f [F, C].
+
+    Returns:
+        Logarithms of F features [..., F], in at least float32.
 
     Source: Choromanski et al. 2021, lemma 1.
     """
@@ -76,6 +94,13 @@ def fourier_features(
     """Return G = 2 F features [sin(w x), cos(w x)] / sqrt(F).
 
     Their product is an unbiased estimate of exp(-|x - y|^2 / 2) if each w is standard normal.
+
+    Args:
+        x: vectors [B, H, N, C].
+        projection: F vectors w for each head [H, F, C].
+
+    Returns:
+        The features [B, H, N, G], in at least float32.
 
     Source: Rahimi and Recht 2007.
     """
@@ -94,7 +119,16 @@ def positive_average(
     """Return sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, for non-negative features.
 
     It is computed as two averages, over the tokens for each feature and over the features for each query. All
-    their weights are at most 1, so neither product overflows in half precision. Keys are zero at padding.
+    their weights are at most 1, so neither product overflows in half precision.
+
+    Args:
+        query: non-negative features of the queries [B, H, N, F].
+        key: non-negative features of the keys, zero at padding [B, H, M, F].
+        value: values [B, H, M, C].
+        floor: lower bound of the divisor.
+
+    Returns:
+        The averages [B, H, N, C].
     """
     total = key.sum(2, keepdim=True)
     by_token = key / total.clamp(min=_TINY)
@@ -106,7 +140,16 @@ def positive_average(
 def two_averages(
     by_feature: Float[Tensor, "B H N F"], by_token: Float[Tensor, "B H M F"], value: Float[Tensor, "B H M C"]
 ) -> Float[Tensor, "B H N C"]:
-    """Average the values over the tokens for each feature, then over the features for each query."""
+    """Average the values over the tokens for each feature, then over the features for each query.
+
+    Args:
+        by_feature: weights of the features for each query; rows sum to one [B, H, N, F].
+        by_token: weights of the tokens for each feature; columns sum to one [B, H, M, F].
+        value: values [B, H, M, C].
+
+    Returns:
+        The averages [B, H, N, C].
+    """
     return by_feature.to(value.dtype) @ (by_token.transpose(2, 3).to(value.dtype) @ value)
 
 
@@ -117,9 +160,17 @@ def kernel_average(
     floor: float = _TINY,
     causal: bool = False,
 ) -> Float[Tensor, "B H N C"]:
-    """Return the weighted average for features of any sign, in full precision.
+    """Return sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, for features of any sign.
 
-    With `causal`, sums run over j <= i.
+    Args:
+        query: features of the queries in at least float32 [B, H, N, F].
+        key: features of the keys, zero at padding [B, H, M, F].
+        value: values [B, H, M, C].
+        floor: lower bound of the divisor.
+        causal: whether sums run over j <= i only; M is then N.
+
+    Returns:
+        The averages [B, H, N, C], in the dtype of `query`.
     """
     with full_precision(query):
         # A column of ones next to the values, so that divisor and dividend are rounded alike.
@@ -135,9 +186,18 @@ def kernel_step(
     past: Float[Tensor, "B H F G"],
     floor: float = _TINY,
 ) -> tuple[Float[Tensor, "B H C"], Float[Tensor, "B H F G"]]:
-    """Return the causal average for the next token, and the updated sums, with G = C + 1.
+    """Compute the causal `kernel_average` for the next token.
 
-    `past` is the sum of key_j [value_j, 1] over the tokens before, zeros at the first token.
+    Args:
+        query: features of the query [B, H, F].
+        key: features of the key [B, H, F].
+        value: value [B, H, C].
+        past: sum of key_j [value_j, 1] over the tokens before [B, H, F, G], G = C + 1; zeros at the first
+            token.
+        floor: lower bound of the divisor.
+
+    Returns:
+        The average [B, H, C], and the updated sum [B, H, F, G].
     """
     with full_precision(query):
         value = functional.pad(value.to(query.dtype), (0, 1), value=1.0)

@@ -11,9 +11,16 @@ _WIDTH = 256
 
 
 def sign_codes(vectors: Float[Tensor, "B H N C"], planes: Float[Tensor, "H R C T"]) -> Int[Tensor, "B H R N"]:
-    """Return for each of R rounds a code below 2^T: the T signs of a vector on random planes.
+    """Hash vectors by their signs on random planes.
 
     Two vectors at an angle a have equal codes in a round with probability (1 - a / pi)^T.
+
+    Args:
+        vectors: vectors [B, H, N, C].
+        planes: normals of T planes for each head and each of R rounds [H, R, C, T].
+
+    Returns:
+        A code below 2^T for each round [B, H, R, N], int64.
 
     Source: Charikar 2002.
     """
@@ -23,30 +30,51 @@ def sign_codes(vectors: Float[Tensor, "B H N C"], planes: Float[Tensor, "H R C T
 
 
 def sum_collisions(
-    at: Int[Tensor, "B H R N"], of: Int[Tensor, "B H R M"], values: Float[Tensor, "B H M C"], num_codes: int
+    query_codes: Int[Tensor, "B H R N"],
+    key_codes: Int[Tensor, "B H R M"],
+    values: Float[Tensor, "B H M C"],
+    num_codes: int,
 ) -> Float[Tensor, "B H N C"]:
-    """Return for each i the sum over j of values_j times the share of rounds in which at_i = of_j.
+    """Sum the values of colliding tokens, weighted by the share of rounds in which they collide.
 
-    Each round adds the values to a table of `num_codes` rows and reads it, without an N x M tensor.
+    Row i of the result is the sum over j of values_j times the share of rounds in which i and j have equal
+    codes. Each round adds the values to a table of `num_codes` rows and reads it, without an N x M tensor.
+
+    Args:
+        query_codes: code of each i in each round [B, H, R, N].
+        key_codes: code of each j in each round [B, H, R, M].
+        values: values_j [B, H, M, C].
+        num_codes: number of possible codes.
+
+    Returns:
+        The sums [B, H, N, C].
     """
-    rounds = at.shape[2]
+    rounds = query_codes.shape[2]
     batch, heads, _, channels = values.shape
     empty = values.new_zeros(batch, heads, num_codes, channels)
-    total = values.new_zeros(batch, heads, at.shape[3], channels)
+    total = values.new_zeros(batch, heads, query_codes.shape[3], channels)
     for r in range(rounds):
-        table = empty.scatter_add(2, of[:, :, r, :, None].expand(values.shape), values)
-        total = total + table.gather(2, at[:, :, r, :, None].expand(total.shape))
+        table = empty.scatter_add(2, key_codes[:, :, r, :, None].expand(values.shape), values)
+        total = total + table.gather(2, query_codes[:, :, r, :, None].expand(total.shape))
     return total / rounds
 
 
 class _SampledKernel(torch.autograd.Function):
+    """The sampled form of E V with the gradients described in `sampled_kernel`."""
+
     generate_vmap_rule = True
 
     @staticmethod
     def forward(
-        query: Tensor, key: Tensor, value: Tensor, at: Tensor, of: Tensor, num_codes: int, slope: float
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        query_codes: Tensor,
+        key_codes: Tensor,
+        num_codes: int,
+        slope: float,
     ) -> Tensor:
-        return sum_collisions(at, of, value, num_codes)
+        return sum_collisions(query_codes, key_codes, value, num_codes)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
@@ -55,23 +83,24 @@ class _SampledKernel(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        query, key, value, at, of = ctx.saved_tensors
-        codes = ctx.num_codes
-        by_query = ctx.slope * _weighted(at, grad, of, value, key, codes)
-        by_key = ctx.slope * _weighted(of, value, at, grad, query, codes)
-        return by_query, by_key, sum_collisions(of, at, grad, codes), None, None, None, None
+        query, key, value, query_codes, key_codes = ctx.saved_tensors
+        num_codes = ctx.num_codes
+        by_query = ctx.slope * _weighted(query_codes, grad, key_codes, value, key, num_codes)
+        by_key = ctx.slope * _weighted(key_codes, value, query_codes, grad, query, num_codes)
+        by_value = sum_collisions(key_codes, query_codes, grad, num_codes)
+        return by_query, by_key, by_value, None, None, None, None
 
 
 def _weighted(
-    at: Tensor, ours: Tensor, of: Tensor, theirs: Tensor, vectors: Tensor, num_codes: int
+    row_codes: Tensor, rows: Tensor, column_codes: Tensor, columns: Tensor, vectors: Tensor, num_codes: int
 ) -> Tensor:
-    """Return sum_j (ours_i theirs_j) vectors_j times the share of rounds with at_i = of_j, for each i."""
+    """Return for each i the sum over j of (rows_i columns_j) vectors_j times the share of equal codes."""
     width = max(1, _WIDTH // vectors.shape[-1])
-    total = torch.zeros_like(ours)
-    for mine, other in zip(ours.split(width, -1), theirs.split(width, -1), strict=True):
-        products = (other[..., None] * vectors[..., None, :]).flatten(-2)
-        sums = sum_collisions(at, of, products, num_codes).unflatten(-1, (-1, vectors.shape[-1]))
-        total = total + (mine[..., None] * sums).sum(-2)
+    total = torch.zeros_like(rows)
+    for row, column in zip(rows.split(width, -1), columns.split(width, -1), strict=True):
+        products = (column[..., None] * vectors[..., None, :]).flatten(-2)
+        sums = sum_collisions(row_codes, column_codes, products, num_codes)
+        total = total + (row[..., None] * sums.unflatten(-1, (-1, vectors.shape[-1]))).sum(-2)
     return total
 
 
@@ -83,18 +112,29 @@ def sampled_kernel(
 ) -> Float[Tensor, "B H N C"]:
     """Return E V, with E_ij the share of the R rounds in which query_i and key_j have the same code.
 
-    Queries and keys have length one. E is constant almost everywhere. Its gradient by the product s = query_i
-    key_j is taken as T / 2 E_ij, a lower bound of the gradient of its expectation (1 - arccos(s) / pi)^T.
-    Unlike that gradient, it is finite at s = 1.
+    E is constant almost everywhere. Its gradient by the product s = query_i key_j is taken as T / 2 E_ij, a
+    lower bound of the gradient of its expectation (1 - arccos(s) / pi)^T. Unlike that gradient, it is finite
+    at s = 1.
+
+    Args:
+        query: queries of length one [B, H, N, C].
+        key: keys of length one [B, H, M, C].
+        value: values V [B, H, M, C].
+        planes: normals of T planes for each head and round [H, R, C, T].
+
+    Returns:
+        The mixed values [B, H, N, C].
 
     Source: Zeng et al. 2021, arXiv 2111.09714.
     """
-    at, of = sign_codes(query, planes), sign_codes(key, planes)
+    query_codes, key_codes = sign_codes(query, planes), sign_codes(key, planes)
     bits = planes.shape[-1]
-    return _SampledKernel.apply(query, key, value, at, of, 2**bits, bits / 2)
+    return _SampledKernel.apply(query, key, value, query_codes, key_codes, 2**bits, bits / 2)
 
 
 class _ExpectedKernel(torch.autograd.Function):
+    """The expected form of E with the gradient described in `sampled_kernel`."""
+
     generate_vmap_rule = True
 
     @staticmethod
@@ -114,5 +154,17 @@ class _ExpectedKernel(torch.autograd.Function):
 
 
 def expected_kernel(products: Float[Tensor, "*shape"], bits: int) -> Float[Tensor, "*shape"]:
-    """Return (1 - arccos(s) / pi)^bits, the expectation of E above, with the same lower bound as gradient."""
+    """Return (1 - arccos(s) / pi)^bits, the expectation of E in `sampled_kernel`.
+
+    Its gradient is taken as bits / 2 E, the same lower bound as there.
+
+    Args:
+        products: products s of queries and keys of length one, in any shape.
+        bits: number of planes T.
+
+    Returns:
+        The expectation in the shape of `products`, from 0 to 1.
+
+    Source: Zeng et al. 2021, arXiv 2111.09714.
+    """
     return _ExpectedKernel.apply(products, bits)

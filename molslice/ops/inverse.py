@@ -1,10 +1,10 @@
 """Pseudo-inverses of small square matrices by iterated products, differentiable and without branches.
 
-Both start from Z = A^T / (|A|_1 |A|_inf), with the largest absolute column and row sums of each matrix, from
-which both converge for every A (Ben-Israel and Cohen 1966; Razavi et al. 2014). A matrix that is zero outside
-the rows and columns of a block has the pseudo-inverse of that block, and zeros elsewhere. Unused landmarks
-are therefore masked by zeros. Computed in at least float32 and without autocast, which would round each
-product to half precision; the inverse would amplify the error.
+Both iterations start from Z = A^T / (|A|_1 |A|_inf), with the largest absolute column and row sums of each
+matrix, from which both converge for every A (Ben-Israel and Cohen 1966; Razavi et al. 2014). A matrix that is
+zero outside the rows and columns of a block has the pseudo-inverse of that block, and zeros elsewhere. Unused
+landmarks are therefore masked by zeros. Both are computed in at least float32 and without autocast, which
+would round each product to half precision; the inverse would amplify the error.
 """
 
 from jaxtyping import Float
@@ -16,7 +16,14 @@ from molslice.ops.features import full_precision, precise
 def newton_schulz_inverse(
     matrix: Float[Tensor, "*batch K K"], iterations: int
 ) -> Float[Tensor, "*batch K K"]:
-    """Iterate Z <- Z (2 I - A Z), of second order.
+    """Approximate the pseudo-inverse by Z <- Z (2 I - A Z), an iteration of second order.
+
+    Args:
+        matrix: square matrices A [..., K, K].
+        iterations: number of steps.
+
+    Returns:
+        Z after the last step [..., K, K], in at least float32.
 
     Source: Schulz 1933; for kernels without softmax Lu et al. 2021, arXiv 2110.11945.
     """
@@ -29,7 +36,14 @@ def newton_schulz_inverse(
 
 
 def razavi_inverse(matrix: Float[Tensor, "*batch K K"], iterations: int) -> Float[Tensor, "*batch K K"]:
-    """Iterate Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, of third order.
+    """Approximate the pseudo-inverse by Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, of third order.
+
+    Args:
+        matrix: square matrices A [..., K, K].
+        iterations: number of steps.
+
+    Returns:
+        Z after the last step [..., K, K], in at least float32.
 
     Source: Razavi et al. 2014; for landmarks Xiong et al. 2021 (Nystromformer), arXiv 2102.03902.
     """

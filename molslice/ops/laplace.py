@@ -23,8 +23,17 @@ def laplace_mix(
     """Return the weighted mean of values by the Laplace kernel of queries and keys.
 
     The result is sum_j w_ij v_j / sum_j w_ij with w_ij = exp(potential_j - |query_i - key_j|), over the real
-    j, or zero if no key is real. Time is N log N for the sort plus 64 N C, memory N C. Computed in the dtype
-    of the arguments.
+    j. Time is N log N for the sort plus 64 N C, memory N C. It is computed in the dtype of the arguments.
+
+    Args:
+        query: position of each query on the line [B, H, N].
+        key: position of each key on the line [B, H, M].
+        potential: logarithm of the weight of each key at distance zero [B, H, M].
+        value: values [B, H, M, C].
+        key_mask: True at real keys [B, M].
+
+    Returns:
+        The means [B, H, N, C], zero where no key is real.
     """
     order = rank_order(key, key_mask).long()
     is_real = key_mask[:, None].expand(key.shape).gather(-1, order)
@@ -37,10 +46,10 @@ def laplace_mix(
     above, above_top = (
         x.flip(2) for x in running_sum((potential - key).masked_fill(~is_real, floor).flip(-1), value.flip(2))
     )
-    # Keys up to the query are at 0 to place - 1; the leading state is the empty sum.
-    place = torch.searchsorted(key.detach().contiguous(), query.detach().contiguous(), right=True)
-    below, below_top = _take(below, below_top, place, (1, 0), floor)
-    above, above_top = _take(above, above_top, place, (0, 1), floor)
+    # Keys up to the query are at 0 to position - 1; the leading state is the empty sum.
+    position = torch.searchsorted(key.detach().contiguous(), query.detach().contiguous(), right=True)
+    below, below_top = _take(below, below_top, position, (1, 0), floor)
+    above, above_top = _take(above, above_top, position, (0, 1), floor)
     low, high = below_top - query, above_top + query
     top = torch.maximum(low, high).detach()
     total = (low - top).exp()[..., None] * below + (high - top).exp()[..., None] * above
@@ -50,10 +59,12 @@ def laplace_mix(
 def _take(
     state: Float[Tensor, "B H M C"],
     top: Float[Tensor, "B H M"],
-    place: Integer[Tensor, "B H N"],
+    position: Integer[Tensor, "B H N"],
     no_key: tuple[int, int],
     floor: float,
 ) -> tuple[Float[Tensor, "B H N C"], Float[Tensor, "B H N"]]:
     state = functional.pad(state, (0, 0, *no_key))
     top = functional.pad(top, no_key, value=floor)
-    return state.gather(2, place[..., None].expand(*place.shape, state.shape[-1])), top.gather(-1, place)
+    return state.gather(2, position[..., None].expand(*position.shape, state.shape[-1])), top.gather(
+        -1, position
+    )

@@ -1,7 +1,8 @@
 """Reductions over tokens in which padding affects neither values nor gradients.
 
 All functions replace values at padding before they compute, because multiplying NaN by a mask gives NaN. They
-return zero, not NaN, where no token is real.
+return zero, not NaN, where no token is real. Masks are True at entries that count and are broadcast to the
+values.
 """
 
 import torch
@@ -20,14 +21,14 @@ def zero_padding(
 def masked_sum(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*sum"]:
-    """Return the sum along `dim` where `mask` (broadcast to `values`) is true."""
+    """Sum along `dim` where `mask` is true."""
     return values.masked_fill(~mask, 0.0).sum(dim)
 
 
 def masked_mean(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*mean"]:
-    """Return the mean along `dim` where `mask` (broadcast to `values`) is true; zero without entries."""
+    """Average along `dim` where `mask` is true; zero without entries."""
     count = mask.expand(values.shape).sum(dim).clamp(min=1)
     return masked_sum(values, mask, dim) / count
 
@@ -35,7 +36,7 @@ def masked_mean(
 def masked_max(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*max"]:
-    """Return the maximum along `dim` where `mask` (broadcast to `values`) is true; zero without entries."""
+    """Return the maximum along `dim` where `mask` is true; zero without entries."""
     mask = mask.expand(values.shape)
     highest = values.masked_fill(~mask, torch.finfo(values.dtype).min).amax(dim)
     return highest.masked_fill(~mask.any(dim), 0.0)
@@ -44,14 +45,19 @@ def masked_max(
 def masked_softmax(
     scores: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int = -1
 ) -> Float[Tensor, "*shape"]:
-    """Return softmax along `dim` where `mask` (broadcast to `scores`) is true, and zero elsewhere."""
+    """Compute softmax along `dim` where `mask` is true, and return zero elsewhere."""
     # A finite lower bound: with -inf, a fully masked row would give NaN in value and gradient.
     filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return filled.softmax(dim).masked_fill(~mask, 0.0)
 
 
 def pair_mask(token_mask: Bool[Tensor, "B N"], causal: bool = False) -> Bool[Tensor, "B 1 N N"]:
-    """Return True where query (row) and key (column) are real and, if `causal`, the key is not later."""
+    """Return the mask of an attention [B, 1, N, N]: True where query (row) and key (column) are both real.
+
+    Args:
+        token_mask: True at real tokens [B, N].
+        causal: whether to exclude keys after the query.
+    """
     mask = token_mask[:, :, None] & token_mask[:, None, :]
     return (mask.tril() if causal else mask)[:, None]
 
@@ -59,5 +65,14 @@ def pair_mask(token_mask: Bool[Tensor, "B N"], causal: bool = False) -> Bool[Ten
 def pair_softmax(
     pair_bias: Float[Tensor, "B H N N"], token_mask: Bool[Tensor, "B N"], causal: bool = False
 ) -> Float[Tensor, "B H N N"]:
-    """Return softmax(S + E) over the real tokens; rows and columns of padding are zero."""
+    """Return softmax(S + E) over the real tokens.
+
+    Args:
+        pair_bias: S + E [B, H, N, N], arbitrary at padding.
+        token_mask: True at real tokens [B, N].
+        causal: whether to exclude keys after the query.
+
+    Returns:
+        Weights [B, H, N, N]; rows and columns of padding are zero, and other rows sum to one.
+    """
     return masked_softmax(pair_bias, pair_mask(token_mask, causal))

@@ -22,10 +22,19 @@ def mix_and_sort(
     descending: Bool[Tensor, "H C"] | None = None,
     is_bias: bool = False,
 ) -> Float[Tensor, "B H C N"]:
-    """Return the sorted columns of `pairs @ values`, or with `is_bias` of softmax(pairs) @ values.
+    """Mix heads by pair weights and sort the resulting columns.
 
-    `pairs` are weights that are zero at padding, or a bias with arbitrary values there. As in
-    `sorted_columns`, rank r is at the r-th real token.
+    As in `sorted_columns`, rank r is at the r-th real token.
+
+    Args:
+        values: heads [B, H, N, C].
+        pairs: weights that are zero at padding, or a bias that is arbitrary there [B, H, N, N].
+        token_mask: True at real tokens [B, N].
+        descending: True for columns in descending order [H, C]; None sorts all ascending.
+        is_bias: whether to apply softmax over the real tokens to `pairs`.
+
+    Returns:
+        The sorted columns of `pairs @ values` [B, H, C, N].
     """
     if _fused_for(values, pairs) is not None:
         flags = None if descending is None else descending[None]
@@ -37,7 +46,7 @@ def mix_and_sort(
 
 def _fused_for(values: Tensor, pairs: Tensor) -> ModuleType | None:
     kernels = _load_triton() if column_ops.KERNELS and values.is_cuda else None
-    return kernels if kernels is not None and kernels.serves(values, pairs) else None
+    return kernels if kernels is not None and kernels.supports(values, pairs) else None
 
 
 @cache
@@ -66,7 +75,7 @@ def _(
     return _empty(values)
 
 
-_mix_and_sort.register_vmap(column_ops.vmapped(_mix_and_sort))
+_mix_and_sort.register_vmap(column_ops.vmap_rule(_mix_and_sort))
 
 
 def _empty(values: Tensor) -> tuple[Tensor, Tensor]:

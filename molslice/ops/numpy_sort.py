@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 
 BLOCK = 1 << 15  # entries per block: their 64-bit keys fit in the second-level cache
-NARROWEST = 8  # least columns per block, to use whole cache lines
+NARROWEST = 8  # minimum columns per block, to use whole cache lines
 TILE = 64  # tokens copied at a time: as many cache lines as the first-level cache holds
-SERIAL = 2 * BLOCK  # entries up to which more threads do not help
+SERIAL = 2 * BLOCK  # up to this number of entries one thread is as fast as several
 
 Block = tuple[slice, slice, slice]
 
 
 def as_numpy(tensor: Tensor) -> np.ndarray:
-    """Return the same memory as integers of its width, because numpy has no bfloat16."""
+    """Return the memory of a tensor as integers of the same width, because numpy has no bfloat16."""
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.detach().view(integers[tensor.element_size()]).numpy()
 
@@ -43,11 +43,16 @@ def sort_blocks(
     ranked: Tensor | None,
     order: Tensor | None,
 ) -> None:
-    """Write the sorted columns to `ranked` and the token of each rank to `order`, if they are given.
+    """Sort columns and write the results to given tensors.
 
-    `values` [B, G, C, N] is float32, bfloat16 or float16; `descending` [B or 1, G, C] marks descending
-    columns. Rank r is at the r-th real token and padding keeps its place; with `to_front`, the real tokens
-    come first.
+    Args:
+        values: columns [B, G, C, N] in float32, bfloat16 or float16.
+        token_mask: True at real tokens [B, N].
+        descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
+        to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+            padding keeps its position.
+        ranked: receives the sorted columns [B, G, C, N]; None if unused.
+        order: receives the token of each rank [B, G, C, N]; None if unused.
     """
     sorter = _Sorter(values, token_mask, descending, to_front, ranked, order)
     if values.numel():
@@ -68,9 +73,8 @@ class _Sorter:
     ) -> None:
         self.values = as_numpy(values)
         self.bits = 8 * self.values.itemsize
-        self.largest = np.int32(
-            (1 << (self.bits - 1)) - 1
-        )  # sorts after infinity, and is the key of no value
+        # Sorts after infinity, and is the key of no value.
+        self.largest = np.int32((1 << (self.bits - 1)) - 1)
         length = values.shape[-1]
         # 16 bits of value and up to 16 of token fit one integer of 32.
         self.key_dtype = np.int32 if self.bits == 16 and length <= 1 << 16 else np.int64
@@ -144,14 +148,14 @@ class _Sorter:
         np.copyto(ranks, keys, casting="unsafe")
 
     def _place(self, block: Block, ranks: np.ndarray, out: np.ndarray, source: np.ndarray | None) -> None:
-        """Move ranks to places; padding keeps its value from `source`, or its own index."""
+        """Move ranks to positions; padding keeps its value from `source`, or its own index."""
         out = out[block]
         if self.keeps_ranks:
             _copy(out, ranks)
         if self.mask is None or (self.keeps_ranks and source is None):
             return
-        for b, place in enumerate(range(block[0].start, block[0].start + len(out))):
-            count, mask = self.counts[place], self.mask[place]
+        for b, sequence in enumerate(range(block[0].start, block[0].start + len(out))):
+            count, mask = self.counts[sequence], self.mask[sequence]
             if self.is_packed:
                 assert source is not None
                 out[b][..., count:] = source[b][..., count:]
@@ -166,10 +170,13 @@ class _Sorter:
 
 
 def permute_blocks(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> None:
-    """Write `values[order]` along the tokens to `out`; with `inverse`, undo that permutation.
+    """Permute columns along the tokens and write the result to a given tensor.
 
-    `values` and `out` are [B, G, C, N]. `order` is a permutation for each column, with size 1 for G or C if
-    columns share it.
+    Args:
+        values: columns [B, G, C, N].
+        order: an order for each column [B, G or 1, C or 1, N].
+        inverse: whether to apply the inverse order.
+        out: receives `values[order]` [B, G, C, N].
     """
     source, index, target = as_numpy(values), order.numpy(), as_numpy(out)
     index = np.broadcast_to(index, source.shape)
@@ -180,10 +187,10 @@ def permute_blocks(values: Tensor, order: Tensor, inverse: bool, out: Tensor) ->
 
         def work(block: Block) -> None:
             shape = source[block].shape
-            rows, moved, places = (_shaped(x, shape) for x in (taken, given, wide))
+            rows, moved, wide_order = (_shaped(x, shape) for x in (taken, given, wide))
             _copy(rows, source[block])
-            np.copyto(places, index[block])
-            _permute_rows(rows, places, inverse, moved)
+            np.copyto(wide_order, index[block])
+            _permute_rows(rows, wide_order, inverse, moved)
             _copy(target[block], moved)
 
         return work
@@ -192,10 +199,10 @@ def permute_blocks(values: Tensor, order: Tensor, inverse: bool, out: Tensor) ->
         _run(start, _cut(*values.shape))
 
 
-def _permute_rows(rows: np.ndarray, places: np.ndarray, inverse: bool, out: np.ndarray) -> None:
+def _permute_rows(rows: np.ndarray, order: np.ndarray, inverse: bool, out: np.ndarray) -> None:
     # torch's gather is faster. From 2^15 entries on it starts its own threads, so stay below.
     length = rows.shape[-1]
-    taken, index, given = (torch.from_numpy(x.reshape(-1, length)) for x in (rows, places, out))
+    taken, index, given = (torch.from_numpy(x.reshape(-1, length)) for x in (rows, order, out))
     step = max(1, BLOCK // length)
     for start in range(0, len(taken), step):
         part = slice(start, start + step)
@@ -242,10 +249,10 @@ def _run(start: Callable[[int], Callable[[Block], None]], cut: tuple[int, list[B
         for block in pending:
             work(block)
 
-    helpers = [_pool(os.getpid()).submit(loop) for _ in range(threads - 1)]
+    pending_workers = [_pool(os.getpid()).submit(loop) for _ in range(threads - 1)]
     loop()
-    for helper in helpers:
-        helper.result()
+    for worker in pending_workers:
+        worker.result()
 
 
 @cache

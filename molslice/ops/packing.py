@@ -12,25 +12,33 @@ from molslice.ops.sorting import front_order, inverse_order
 
 
 def real_positions(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B N"]:
-    """Return the rank of each real token among the real tokens, from 0; zero at padding."""
+    """Return the rank of each real token among the real tokens, from 0; zero at padding [B, N]."""
     return (token_mask.cumsum(1) - 1).masked_fill(~token_mask, 0)
 
 
 def packed_mask(token_mask: Bool[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
-    """Return the mask of the packed sequences."""
-    places = torch.arange(token_mask.shape[1], device=token_mask.device)
-    return places < token_mask.sum(1, keepdim=True)
+    """Return the mask of the packed sequences [B, N]."""
+    positions = torch.arange(token_mask.shape[1], device=token_mask.device)
+    return positions < token_mask.sum(1, keepdim=True)
 
 
 def packing_order(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B N"]:
-    """Return the source token of each place of the packed sequence."""
+    """Return the original index of each position of the packed sequence [B, N]."""
     return front_order(token_mask)[:, 0].long()
 
 
 def pack_tokens(
     values: Float[Tensor, "B N *rest"], order: Integer[Tensor, "B N"]
 ) -> Float[Tensor, "B N *rest"]:
-    """Move real tokens to the front, with `order` from `packing_order`."""
+    """Move real tokens to the front.
+
+    Args:
+        values: values for each token [B, N, ...].
+        order: result of `packing_order` [B, N].
+
+    Returns:
+        The packed values [B, N, ...].
+    """
     index = order.reshape(order.shape + (1,) * (values.ndim - 2)).expand(values.shape)
     return values.gather(1, index)
 
@@ -38,5 +46,5 @@ def pack_tokens(
 def unpack_tokens(
     values: Float[Tensor, "B N *rest"], order: Integer[Tensor, "B N"]
 ) -> Float[Tensor, "B N *rest"]:
-    """Invert `pack_tokens`."""
+    """Invert `pack_tokens` with the same `order`."""
     return pack_tokens(values, inverse_order(order[:, None])[:, 0])

@@ -21,8 +21,8 @@ class Neighbors(NamedTuple):
     """The adjacency of a batch of graphs as lists of neighbors; K is the highest degree in the batch.
 
     Attributes:
-        atom: neighbors of each atom [B, A, K], ascending, -1 at unused places.
-        bond: row of the bond list for each neighbor [B, A, K], -1 at unused places.
+        atom: neighbors of each atom [B, A, K], ascending, -1 in unused slots.
+        bond: row of the bond list for each neighbor [B, A, K], -1 in unused slots.
     """
 
     atom: Int[Tensor, "B A K"]
@@ -44,7 +44,16 @@ class ShortestPaths(NamedTuple):
 
 
 def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Neighbors:
-    """Convert a bond list (columns molecule, begin atom, end atom) to neighbor lists."""
+    """Convert a bond list to neighbor lists.
+
+    Args:
+        bond_index: molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
+        batch: number of molecules B.
+        atoms: number of atoms per molecule A, padding included.
+
+    Returns:
+        Neighbors and their bonds [B, A, K], int64.
+    """
     device, bonds = bond_index.device, bond_index.shape[0]
     molecule, begin, end = bond_index.long().unbind(-1)
     center = torch.cat([molecule * atoms + begin, molecule * atoms + end])
@@ -62,16 +71,22 @@ def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Ne
 
 
 def adjacency_matrix(neighbors: Neighbors) -> Bool[Tensor, "B A A"]:
-    """Return True where two atoms share a bond."""
+    """Return the adjacency matrices [B, A, A], True where two atoms share a bond."""
     batch, atoms, _ = neighbors.atom.shape
     matrix = torch.zeros(batch, atoms, atoms + 1, dtype=torch.bool, device=neighbors.atom.device)
     return matrix.scatter_(2, neighbors.atom % (atoms + 1), True)[..., :atoms]
 
 
 def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
-    """Return the lengths of shortest paths, -1 if there is no path, by breadth-first search from all atoms.
+    """Compute the lengths of shortest paths by breadth-first search from all atoms.
 
     The atoms within k bonds are one batched product of those within k - 1.
+
+    Args:
+        adjacency: True where two atoms share a bond [B, A, A].
+
+    Returns:
+        Lengths in bonds [B, A, A], int64, -1 if there is no path.
     """
     atoms = adjacency.shape[-1]
     identity = torch.eye(atoms, dtype=torch.bool, device=adjacency.device)
@@ -88,7 +103,7 @@ def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
 
 
 def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
-    """Return distances and last steps of the shortest paths between all atoms of each graph."""
+    """Compute distances and last steps of the shortest paths between all atoms of each graph [B, A, A]."""
     batch, atoms, width = neighbors.atom.shape
     distance = bond_distances(adjacency_matrix(neighbors))
     # distance from i to the k-th neighbor of j; unused places and missing paths are far away

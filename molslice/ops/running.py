@@ -14,10 +14,18 @@ _CHUNK = 64  # tokens per dense block
 def running_sum(
     exponent: Float[Tensor, "B H M"], value: Float[Tensor, "B H M C"]
 ) -> tuple[Float[Tensor, "B H M C"], Float[Tensor, "B H M"]]:
-    """Return sum_{s <= t} exp(exponent_s - top_t) value_s, and top, the running maximum of the exponents.
+    """Return running sums of exp(exponent) value, each relative to the running maximum of the exponents.
 
+    Sum t is sum_{s <= t} exp(exponent_s - top_t) value_s, with top_t the maximum of the exponents up to t.
     The plain sums are exp(top_t) times the result; the factor cancels in a ratio of two sums. Time is 64 M C,
-    memory M C. Exponents must be finite: where no token is real, use a very low one and a value of zero.
+    memory M C.
+
+    Args:
+        exponent: finite exponents [B, H, M]. Where no token is real, use a very low one and a value of zero.
+        value: values [B, H, M, C].
+
+    Returns:
+        The sums [B, H, M, C], and top [B, H, M].
     """
     length = exponent.shape[-1]
     top = exponent.detach().cummax(-1).values  # a shift that cancels, so it needs no gradient

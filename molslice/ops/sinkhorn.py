@@ -1,4 +1,4 @@
-"""Sinkhorn's iterations: alternating normalization of rows and columns of a positive matrix, in log space."""
+"""Sinkhorn iterations: alternating normalization of rows and columns of a positive matrix, in log space."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,12 +11,21 @@ def sinkhorn_log(
     col_mask: Bool[Tensor, "B 1 M"],
     iterations: int,
 ) -> Float[Tensor, "B H N M"]:
-    """Return the logarithm of exp(scores) after `iterations` alternating normalizations, rows last.
+    """Normalize rows and columns of exp(scores) in turn and return the logarithm.
 
-    Each normalization of rows or of columns counts as one: 1 is the softmax over a row, 2 is columns, rows,
-    and 3 is rows, columns, rows. Over the entries that are real on both sides, rows of the exponential sum to
-    one, and columns approach n / m. All other entries are a finite number whose exponential is zero, in value
-    and gradient, for any scores there. Computed in at least float32.
+    Rows of the result's exponential sum to one over the entries that are real on both sides, and its columns
+    approach n / m. All other entries are a finite number whose exponential is zero, in value and gradient,
+    for any scores there.
+
+    Args:
+        scores: logarithms of the matrices [B, H, N, M].
+        row_mask: True at real rows [B, 1, N].
+        col_mask: True at real columns [B, 1, M].
+        iterations: number of normalizations, each of rows or of columns, rows last: 1 is the softmax over a
+            row, 2 is columns, rows, and 3 is rows, columns, rows.
+
+    Returns:
+        Logarithms [B, H, N, M] in at least float32.
 
     Source: Sinkhorn 1964; in log space as Mena et al. 2018, arXiv 1802.08665.
     """
@@ -25,25 +34,36 @@ def sinkhorn_log(
     outside = ~(row_mask[..., None] & col_mask[..., None, :])
     floor = torch.finfo(scores.dtype).min / 2  # finite, so that a fully masked row does not become NaN
     log = scores.masked_fill(outside, floor)
-    for left in reversed(range(iterations)):
-        log = log.log_softmax(-1 if left % 2 == 0 else -2).masked_fill(outside, floor)
+    for remaining in reversed(range(iterations)):
+        log = log.log_softmax(-1 if remaining % 2 == 0 else -2).masked_fill(outside, floor)
     return log
 
 
 def causal_sinkhorn_log(
     scores: Float[Tensor, "B H N N"], mask: Bool[Tensor, "B 1 N"], iterations: int
 ) -> Float[Tensor, "B H N N"]:
-    """Return the same for the entries below the diagonal, with no row depending on a later one.
+    """Normalize the entries below the diagonal so that no row depends on a later one.
 
     A row is normalized over its entries, and an entry of a column by the sum of the column down to itself.
     The first row has no entries.
+
+    Args:
+        scores: logarithms of the matrices [B, H, N, N].
+        mask: True at real rows and columns [B, 1, N].
+        iterations: number of normalizations, as in `sinkhorn_log`.
+
+    Returns:
+        Logarithms [B, H, N, N] in at least float32, a finite number with exponential zero from the diagonal
+        on.
+
+    Source: Tay et al. 2020 (Sparse Sinkhorn Attention), arXiv 2002.11296, the causal form.
     """
     if scores.dtype != torch.float64:
         scores = scores.float()
     outside = ~(mask[..., None] & mask[..., None, :]).tril(-1)
     floor = torch.finfo(scores.dtype).min / 2
     log = scores.masked_fill(outside, floor)
-    for left in reversed(range(iterations)):
-        log = log.log_softmax(-1) if left % 2 == 0 else log - log.logcumsumexp(-2)
+    for remaining in reversed(range(iterations)):
+        log = log.log_softmax(-1) if remaining % 2 == 0 else log - log.logcumsumexp(-2)
         log = log.masked_fill(outside, floor)
     return log

@@ -23,13 +23,18 @@ def sort_columns(
     descending: Bool[Tensor, "*K"] | None = None,
     to_front: bool = False,
 ) -> tuple[Float[Tensor, "B *K N"], Integer[Tensor, "B *K N"]]:
-    """Sort each column, ascending, or descending where `descending` is true.
+    """Sort each column. The sort is stable, and the backward pass stores only the order, in small integers.
 
-    Rank r is at the r-th real token, and padding keeps its place and value. With `to_front`, the real tokens
-    come first, then padding. The sort is stable. The backward pass stores only the order, in small integers.
+    Args:
+        values: columns [B, K, N] or [B, H, C, N].
+        token_mask: True at real tokens [B, N].
+        descending: True for columns in descending order [K] or [H, C]; None sorts all ascending.
+        to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+            padding keeps its position and value.
 
     Returns:
-        The sorted columns and the order. `ranked.transpose(1, 2)` of columns [B, K, N] is contiguous.
+        The sorted columns and the order, in the shape of `values`. `ranked.transpose(1, 2)` of sorted columns
+        [B, K, N] is contiguous. The order has the smallest integer type that can index N tokens.
     """
     ranked, order = _Sort.apply(_grouped(values), token_mask, _grouped_flags(descending), to_front)
     return _ungrouped(ranked, values), _ungrouped(order, values)
@@ -41,26 +46,41 @@ def sorted_columns(
     descending: Bool[Tensor, "*K"] | None = None,
     to_front: bool = False,
 ) -> Float[Tensor, "B *K N"]:
-    """Return only the columns of `sort_columns`; cheaper if no gradient is needed."""
+    """Return only the sorted columns of `sort_columns`; cheaper if no gradient is needed.
+
+    Args:
+        values: columns [B, K, N] or [B, H, C, N].
+        token_mask: True at real tokens [B, N].
+        descending: True for columns in descending order [K] or [H, C]; None sorts all ascending.
+        to_front: put the real tokens first, then padding, instead of leaving padding in its position.
+
+    Returns:
+        The sorted columns in the shape of `values`.
+    """
     sort = _Sort if torch.is_grad_enabled() and values.requires_grad else _SortValues
     ranked = sort.apply(_grouped(values), token_mask, _grouped_flags(descending), to_front)
     return _ungrouped(ranked if isinstance(ranked, Tensor) else ranked[0], values)
 
 
 def rank_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """Return the order that sorts each column of `keys` ascending; the sort is stable."""
+    """Return the order [B, K, N] that sorts each column of `keys` ascending and stably, padding last."""
     return column_ops.order_columns(keys.detach()[:, None], token_mask, True)[:, 0]
 
 
 def place_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """Return the order of `rank_order` with rank r at the r-th real token; padding keeps its place."""
+    """Return the order of `rank_order` with rank r at the r-th real token and padding in its position."""
     return column_ops.order_columns(keys.detach()[:, None], token_mask, False)[:, 0]
 
 
 def permute_tokens(
     values: Float[Tensor, "B K N"], order: Integer[Tensor, " B #K N"]
 ) -> Float[Tensor, "B K N"]:
-    """Return `values[order]` along the tokens; `order` has one permutation per column, or one for all."""
+    """Return `values[order]` along the tokens [B, K, N].
+
+    Args:
+        values: columns [B, K, N].
+        order: one order per column [B, K, N], or one for all columns [B, 1, N].
+    """
     grouped = values[:, None]
     return permute_columns(grouped, order[:, None], False, layout_of(grouped))[:, 0]
 
@@ -68,9 +88,15 @@ def permute_tokens(
 def permute_groups(
     values: Float[Tensor, "B H C N"], order: Integer[Tensor, "B H N"], inverse: bool = False
 ) -> Float[Tensor, "B H C N"]:
-    """Permute all columns of a group by one order, or with `inverse` by its inverse.
+    """Permute all columns of a group by one order.
 
-    `result.flatten(1, 2).transpose(1, 2)` is contiguous.
+    Args:
+        values: columns [B, H, C, N].
+        order: one order for each group [B, H, N].
+        inverse: whether to apply the inverse order.
+
+    Returns:
+        The permuted columns [B, H, C, N]. `result.flatten(1, 2).transpose(1, 2)` is contiguous.
     """
     return permute_columns(values, order[:, :, None], inverse, BY_TOKEN)
 
@@ -78,7 +104,17 @@ def permute_groups(
 def permute_columns(
     values: Float[Tensor, "B H C N"], order: Integer[Tensor, " B #H #C N"], inverse: bool, layout: str
 ) -> Float[Tensor, "B H C N"]:
-    """Permute columns by `order` or its inverse, with a result in a `layout` of `column_ops.py`."""
+    """Permute columns.
+
+    Args:
+        values: columns [B, H, C, N].
+        order: an order for each column [B, H or 1, C or 1, N].
+        inverse: whether to apply the inverse order.
+        layout: memory layout of the result, a constant of `column_ops.py` or of `layout_of`.
+
+    Returns:
+        The permuted columns [B, H, C, N].
+    """
     return _Permute.apply(values, order, inverse, layout)
 
 
@@ -161,13 +197,13 @@ class _Permute(torch.autograd.Function):
 
 
 def inverse_order(order: Integer[Tensor, "B K N"]) -> Integer[Tensor, "B K N"]:
-    """Return the rank of each token under `order`."""
+    """Return the rank of each token under `order` [B, K, N]."""
     ranks = torch.arange(order.shape[-1], device=order.device, dtype=order.dtype)
     return torch.zeros_like(order).scatter(-1, order.long(), ranks.expand_as(order))
 
 
 def front_order(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B 1 N"]:
-    """Return the order that moves the real tokens to the front, without reordering them."""
+    """Return the order [B, 1, N] that moves the real tokens to the front, without reordering them."""
     real_before = token_mask.cumsum(-1) - 1
     padding_before = (~token_mask).cumsum(-1) - 1 + token_mask.sum(-1, keepdim=True)
     rank = torch.where(token_mask, real_before, padding_before)
@@ -175,7 +211,7 @@ def front_order(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B 1 N"]:
 
 
 def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """Return the order that swaps the largest key of each column with its first real token."""
+    """Return the order [B, K, N] that swaps the largest key of each column with its first real token."""
     floor = torch.finfo(keys.dtype).min
     largest = keys.detach().masked_fill(~token_mask[:, None], floor).argmax(-1, keepdim=True)
     first = token_mask.int().argmax(-1)[:, None, None].expand_as(largest)
@@ -185,7 +221,7 @@ def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) ->
 
 
 def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Integer[Tensor, "B 1 N"]:
-    """Return a fixed pseudo-random order of the real tokens; padding keeps its place.
+    """Return a fixed pseudo-random order of the real tokens [B, 1, N]; padding keeps its position.
 
     It depends only on the seed and on the number of real tokens, not on a global generator.
     """
@@ -205,10 +241,17 @@ def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Integer[Tensor,
 def tied_mean(
     values: Float[Tensor, "B K N"], keys: Float[Tensor, "B N"], count: Integer[Tensor, " B"], tolerance: float
 ) -> Float[Tensor, "B K N"]:
-    """Return the mean of `values` over each run of nearly equal `keys`.
+    """Average `values` over each run of nearly equal `keys`.
 
-    `keys` are ascending over the first `count` entries. Neighbors are tied if they differ by at most
-    `tolerance` times the largest magnitude among them, and ties chain. Entries from `count` on do not change.
+    Args:
+        values: columns [B, K, N].
+        keys: keys, ascending over the first `count` entries [B, N].
+        count: number of real entries of each sequence [B].
+        tolerance: neighboring keys are tied if they differ by at most this share of the largest magnitude of
+            a key. Ties chain.
+
+    Returns:
+        Columns [B, K, N] with the mean of its run at each entry. Entries from `count` on do not change.
     """
     length = keys.shape[-1]
     is_real = torch.arange(length, device=keys.device) < count[:, None]

@@ -20,21 +20,21 @@ from molslice.ops.triton_sort import (
     LARGEST,
     bits_as_integers,
     bits_of,
-    no_strides,
-    places,
+    positions,
     ranks_of,
     sort_ranks,
+    zero_strides,
 )
 
-LONGEST = 64  # tokens
-WIDEST = 128  # channels of a head
+LONGEST = 64  # maximum number of tokens
+WIDEST = 128  # maximum number of channels per head
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # the interpreter has no bfloat16 product
 
 
-def serves(values: Tensor, pairs: Tensor) -> bool:
-    """Return whether heads [B, H, N, C] can be mixed and sorted in one kernel."""
+def supports(values: Tensor, pairs: Tensor) -> bool:
+    """Return whether the kernel supports heads [B, H, N, C] and pairs [B, H, N, N] of this size and dtype."""
     is_short = values.shape[2] <= LONGEST and values.shape[3] <= WIDEST
-    return is_short and triton_sort.serves(values) and pairs.is_floating_point()
+    return is_short and triton_sort.supports(values) and pairs.is_floating_point()
 
 
 def mix_and_sort_into(
@@ -46,9 +46,16 @@ def mix_and_sort_into(
     ranked: Tensor,
     order: Tensor,
 ) -> None:
-    """Write the sorted columns of `pairs @ values` and their order; `is_bias` applies softmax to `pairs`.
+    """Write the sorted columns of `pairs @ values` and their order to given tensors.
 
-    `values` are heads [B, H, N, C], `pairs` [B, H, N, N]; `ranked` and `order` are columns [B, H, C, N].
+    Args:
+        values: heads [B, H, N, C].
+        pairs: weights, or a bias [B, H, N, N].
+        token_mask: True at real tokens [B, N].
+        descending: True for columns in descending order [B or 1, H, C]; None sorts all ascending.
+        is_bias: whether to apply softmax to `pairs`.
+        ranked: receives the sorted columns [B, H, C, N].
+        order: receives the token of each rank [B, H, C, N].
     """
     batch, heads, length, columns = values.shape
     width = values.element_size()
@@ -68,7 +75,7 @@ def mix_and_sort_into(
             *values.stride(),
             *pairs.stride(),
             *token_mask.stride(),
-            *(no_strides(3) if flags is None else flags.stride()),
+            *(zero_strides(3) if flags is None else flags.stride()),
             *out.stride(),
             *order.stride(),
             IS_BIAS=is_bias,
@@ -145,12 +152,12 @@ def _mix_kernel(
     ranks = tl.trans(ranks_of(bits, LARGEST_RANK))
     c = c[:, None]
     if flags is not None:
-        goes_down = tl.load(flags + b * flag_b + h * flag_h + c * flag_c, mask=c < columns, other=0)
-        ranks = tl.where(goes_down != 0, -ranks, ranks)
+        is_descending = tl.load(flags + b * flag_b + h * flag_h + c * flag_c, mask=c < columns, other=0)
+        ranks = tl.where(is_descending != 0, -ranks, ranks)
     ranks, taken = sort_ranks(tl.where(is_real[None, :], ranks, LARGEST_RANK), SHIFT, COLUMNS, LENGTH, LENGTH)
     if flags is not None:
-        ranks = tl.where(goes_down != 0, -ranks, ranks)
-    where = places(is_real, length, False, LENGTH)[None, :]
+        ranks = tl.where(is_descending != 0, -ranks, ranks)
+    where = positions(is_real, length, False, LENGTH)[None, :]
     is_inside = (c < columns) & (n[None, :] < length)
     # Rows of padding are zero.
     bits = tl.where(n[None, :] < count, bits_of(ranks, LARGEST_RANK), 0)

@@ -19,13 +19,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST = 4096  # most tokens that a program sorts
+LONGEST = 4096  # maximum number of tokens
 _BITS = {2: torch.int16, 4: torch.int32}
 LARGEST = {2: 2**15 - 1, 4: 2**31 - 1}  # sorts after infinity, and is the key of no value
 
 
-def serves(columns: Tensor) -> bool:
-    """Return whether there are kernels for such columns [B, G, C, N]."""
+def supports(columns: Tensor) -> bool:
+    """Return whether the kernels support columns [B, G, C, N] of this size and dtype."""
     floats = (torch.float32, torch.bfloat16, torch.float16)
     return columns.dtype in floats and columns.shape[-1] <= LONGEST and columns.numel() > 0
 
@@ -38,7 +38,17 @@ def sort_into(
     ranked: Tensor | None,
     order: Tensor | None,
 ) -> None:
-    """Write the results of `sort_columns` of `column_ops.py` to `ranked` and `order`, if they are given."""
+    """Sort columns and write the results to given tensors.
+
+    Args:
+        values: columns [B, G, C, N] in float32, bfloat16 or float16.
+        token_mask: True at real tokens [B, N].
+        descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
+        to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+            padding keeps its position and value.
+        ranked: receives the sorted columns [B, G, C, N]; None if unused.
+        order: receives the token of each rank [B, G, C, N]; None if unused.
+    """
     batch, groups, columns, length = values.shape
     width = values.element_size()
     padded, per_program, warps = _tile(length, columns, width)
@@ -56,9 +66,9 @@ def sort_into(
             length,
             *source.stride(),
             *token_mask.stride(),
-            *(no_strides(3) if flags is None else flags.stride()),
-            *(no_strides(4) if out is None else out.stride()),
-            *(no_strides(4) if order is None else order.stride()),
+            *(zero_strides(3) if flags is None else flags.stride()),
+            *(zero_strides(4) if out is None else out.stride()),
+            *(zero_strides(4) if order is None else order.stride()),
             TO_FRONT=to_front,
             LARGEST_RANK=LARGEST[width],
             SHIFT=8 * width,
@@ -70,7 +80,14 @@ def sort_into(
 
 
 def permute_into(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> None:
-    """Write the result of `permute_columns` of `column_ops.py` to `out`."""
+    """Permute columns along the tokens and write the result to a given tensor.
+
+    Args:
+        values: columns [B, G, C, N].
+        order: an order for each column [B, G or 1, C or 1, N].
+        inverse: whether to apply the inverse order.
+        out: receives `values[order]` [B, G, C, N].
+    """
     batch, groups, columns, length = values.shape
     source, target, index = bits_as_integers(values), bits_as_integers(out), order.expand(values.shape)
     tokens, per_program = min(triton.next_power_of_2(length), 256), 16
@@ -92,12 +109,12 @@ def permute_into(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> N
 
 
 def bits_as_integers(columns: Tensor) -> Tensor:
-    """Return the same memory as integers of its width."""
+    """Return the memory of columns as integers of the same width."""
     return columns.view(_BITS[columns.element_size()])
 
 
-def no_strides(count: int) -> tuple[int, ...]:
-    """Return the strides that replace those of a missing tensor."""
+def zero_strides(count: int) -> tuple[int, ...]:
+    """Return `count` zeros in place of the strides of a missing tensor."""
     return (0,) * count
 
 
@@ -147,8 +164,8 @@ def sort_ranks(
 
 @triton.jit
 @no_type_check
-def places(is_real, length, TO_FRONT: tl.constexpr, LENGTH: tl.constexpr):
-    """Return the place of each rank: the real tokens in their order, then padding in its own."""
+def positions(is_real, length, TO_FRONT: tl.constexpr, LENGTH: tl.constexpr):
+    """Return the position of each rank: the real tokens in their order, then padding in its own."""
     tokens = tl.arange(0, LENGTH)
     if TO_FRONT:
         found = tokens
@@ -206,15 +223,15 @@ def _sort_kernel(
     values += b * value_b + g * value_g + c * value_c
     ranks = ranks_of(tl.load(values + tokens * value_n, mask=is_inside, other=0), LARGEST_RANK)
     if flags is not None:
-        goes_down = tl.load(flags + b * flag_b + g * flag_g + c * flag_c, mask=c < columns, other=0)
-        ranks = tl.where(goes_down != 0, -ranks, ranks)
+        is_descending = tl.load(flags + b * flag_b + g * flag_g + c * flag_c, mask=c < columns, other=0)
+        ranks = tl.where(is_descending != 0, -ranks, ranks)
     ranks, taken = sort_ranks(
         tl.where(is_real[None, :], ranks, LARGEST_RANK), SHIFT, COLUMNS, LENGTH, THREADS
     )
-    where = places(is_real, length, TO_FRONT, LENGTH)[None, :]
+    where = positions(is_real, length, TO_FRONT, LENGTH)[None, :]
     if ranked is not None:
         if flags is not None:
-            ranks = tl.where(goes_down != 0, -ranks, ranks)
+            ranks = tl.where(is_descending != 0, -ranks, ranks)
         # Padding was sorted by the largest key, not by its value.
         kept = tl.load(values + taken * value_n, mask=is_inside & (tokens >= count), other=0)
         bits = tl.where(tokens < count, bits_of(ranks, LARGEST_RANK), kept.to(tl.int32))

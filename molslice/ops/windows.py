@@ -1,9 +1,9 @@
 """Blocks of packed sequences and the keys of each block of queries: windows, selected blocks, pairs.
 
-A sparse attention cuts a packed sequence (`packing.py`) into G blocks of S places, gathers for each block of
-queries its K keys, and attends densely within: N K scores instead of N x N. A place is a position in the
-packed sequence. Scores and what is added to them are [B, H, G, S, K]. Places outside of the sequence are
-allowed; a mask hides them.
+A sparse attention cuts a packed sequence (`packing.py`) into G blocks of S positions, gathers for each block
+of queries its K keys, and attends densely within: N K scores instead of N x N. Positions count the tokens of
+the packed sequence from 0. Scores and what is added to them are [B, H, G, S, K]. Positions outside of the
+sequence are allowed; a mask hides them.
 """
 
 import torch
@@ -15,23 +15,29 @@ _WORD = 0xFFFFFFFF
 
 
 def split_blocks(values: Shaped[Tensor, "B N *rest"], size: int) -> Shaped[Tensor, "B G S *rest"]:
-    """Cut into blocks of `size` places; the last one is filled up with zeros."""
+    """Cut the sequences into blocks of `size` positions; the last block is filled up with zeros."""
     missing = -values.shape[1] % size
     padded = functional.pad(values, (0, 0) * (values.ndim - 2) + (0, missing))
     return padded.unflatten(1, (-1, size))
 
 
 def merge_blocks(blocks: Shaped[Tensor, "B G S *rest"], length: int) -> Shaped[Tensor, "B N *rest"]:
-    """Invert `split_blocks` for a sequence of `length` places."""
+    """Invert `split_blocks` for a sequence of `length` positions."""
     return blocks.flatten(1, 2)[:, :length]
 
 
 def with_neighbors(
     blocks: Shaped[Tensor, "B G S *rest"], before: int, after: int
 ) -> Shaped[Tensor, "B G K *rest"]:
-    """Return each block with `before` places ahead of it and `after` places behind, zeros at the ends.
+    """Extend each block by positions of its neighbors, with zeros beyond the ends of the sequence.
 
-    `before` and `after` must not exceed a block.
+    Args:
+        blocks: blocks of S positions [B, G, S, ...].
+        before: number of positions from the block before, at most S.
+        after: number of positions from the block behind, at most S.
+
+    Returns:
+        Blocks of K = before + S + after positions [B, G, K, ...].
     """
     size = blocks.shape[2]
     padded = functional.pad(blocks, (0, 0) * (blocks.ndim - 2) + (1, 1))
@@ -39,17 +45,33 @@ def with_neighbors(
 
 
 def window_reach(length: int, window: int) -> tuple[int, int]:
-    """Return the block size for a window, and the number of places needed from each neighboring block.
+    """Return the block size for a window, and the number of positions needed from each neighboring block.
 
     A sequence within the window is one block without neighbors.
+
+    Args:
+        length: length of the sequence N, padding included.
+        window: number of positions that a query sees on each side.
     """
     return (window, window) if length > window else (max(length, 1), 0)
 
 
-def window_places(
+def window_positions(
     count: int, size: int, before: int, after: int, device: torch.device
 ) -> tuple[Int[Tensor, "1 1 G S 1"], Int[Tensor, "1 1 G 1 K"]]:
-    """Return the places of the queries in `count` blocks, and of their keys from `with_neighbors`."""
+    """Return the positions of the queries of each block, and of their keys from `with_neighbors`.
+
+    Args:
+        count: number of blocks G.
+        size: positions per block S.
+        before: number of positions from the block before.
+        after: number of positions from the block behind.
+        device: device of the results.
+
+    Returns:
+        Positions of the queries [1, 1, G, S, 1] and of the keys [1, 1, G, 1, K]. Those beyond the ends of the
+        sequence are negative or at least N.
+    """
     starts = torch.arange(count, device=device)[:, None] * size
     queries = starts + torch.arange(size, device=device)
     keys = starts + torch.arange(-before, size + after, device=device)
@@ -59,7 +81,15 @@ def window_places(
 def gather_blocks(
     blocks: Shaped[Tensor, "B J S H C"], index: Int[Tensor, "B H G R"]
 ) -> Shaped[Tensor, "B G K H C"]:
-    """Concatenate for each head and each of G blocks of queries the R blocks given by `index`."""
+    """Concatenate the blocks that each block of queries has selected.
+
+    Args:
+        blocks: J blocks of S positions, with heads [B, J, S, H, C].
+        index: the R blocks selected by each head and each of G blocks of queries [B, H, G, R].
+
+    Returns:
+        K = R S positions for each block of queries [B, G, K, H, C].
+    """
     size, channels = blocks.shape[2], blocks.shape[4]
     picked = index.movedim(1, 3).flatten(1, 2)[:, :, None, :, None].expand(-1, -1, size, -1, channels)
     return blocks.gather(1, picked).unflatten(1, index.shape[2:]).flatten(2, 3)
@@ -72,15 +102,23 @@ def gather_pairs(
     rows: Int[Tensor, "#B #H #G #S 1"],
     columns: Int[Tensor, "#B #H #G #S #K"],
 ) -> Float[Tensor, "B H G S K"]:
-    """Gather entries of a pair bias at places of the packed sequence, with `order` from `packing_order`.
+    """Gather entries of a pair bias at positions of the packed sequence.
 
-    The result is zero where one of the two is not among the `count` real tokens of its sequence.
+    Args:
+        pair_bias: S + E in the order of the padded sequence [B, H, N, N].
+        order: result of `packing_order` [B, N].
+        count: number of real tokens of each sequence [B].
+        rows: positions of the queries, broadcastable to [B, H, G, S, 1].
+        columns: positions of the keys, broadcastable to [B, H, G, S, K].
+
+    Returns:
+        The entries [B, H, G, S, K], zero where the query or the key is not a real token.
     """
     batch, heads, length, _ = pair_bias.shape
 
-    def tokens_at(places: Tensor) -> Tensor:
-        places = places.clamp(0, length - 1).expand(batch, *places.shape[1:])
-        return order.gather(1, places.flatten(1)).view(places.shape)
+    def tokens_at(positions: Tensor) -> Tensor:
+        positions = positions.clamp(0, length - 1).expand(batch, *positions.shape[1:])
+        return order.gather(1, positions.flatten(1)).view(positions.shape)
 
     entries = tokens_at(rows) * length + tokens_at(columns)
     entries = entries.expand(-1, heads, -1, -1, -1)
@@ -98,9 +136,20 @@ def attend_blocks(
     num_heads: int,
     dropout: float,
 ) -> Float[Tensor, "B G S D"]:
-    """Return softmax(Q K^T / sqrt(C) + bias) V in each block and head, over the unmasked keys.
+    """Compute softmax(Q K^T / sqrt(C) + bias) V in each block and head, over the visible keys.
 
-    Each query needs an unmasked key, also at padding. `dropout` is applied to the weights.
+    Args:
+        query: S queries of each block [B, G, S, D].
+        key: K keys of each block [B, G, K, D].
+        value: their values [B, G, K, D].
+        seen: True for visible keys, broadcastable to [B, H, G, S, K]. Each query needs a visible key, also at
+            padding.
+        bias: addend of the scores [B, H, G, S, K]; None for no addend.
+        num_heads: number of heads H.
+        dropout: dropout rate of the weights.
+
+    Returns:
+        The mixed values [B, G, S, D].
     """
     batch, count = query.shape[:2]
 
@@ -119,10 +168,10 @@ def attend_blocks(
     return mixed.unflatten(0, (batch, count)).transpose(2, 3).flatten(-2)
 
 
-def scramble(*words: int | Tensor) -> Tensor:
-    """Return a fixed pseudo-random number below 2^32 for each combination of `words`, broadcast integers.
+def hash_words(*words: int | Tensor) -> Tensor:
+    """Return a fixed pseudo-random integer below 2^32 for each combination of `words`, broadcast integers.
 
-    It depends only on them: not on a generator, device or batch.
+    It depends only on the words: not on a generator, device or batch.
     """
     state = torch.zeros((), dtype=torch.long)
     for word in words:

@@ -147,7 +147,7 @@ class _ForgetsThePast(Softmax):
 
 
 class _RefusesNothing(_Mean):
-    def _refuse_what_is_not_promised(self):
+    def _check_spec(self):
         pass
 
 

@@ -109,12 +109,12 @@ def test_longformer_starts_with_equal_projections_and_then_is_softmax_in_a_wide_
 
 
 def test_a_window_reaches_as_far_as_it_says():
-    places = torch.arange(20)
-    offset = places - places[:, None]
+    positions = torch.arange(20)
+    offset = positions - positions[:, None]
     assert torch.equal(dependence(build("local", window=3), 20), offset.abs() <= 3)
     causal = build("local", replace(SPEC, causal=True), window=3)
     assert torch.equal(dependence(causal, 20), (offset <= 0) & (offset >= -3))
-    is_global = places < 2
+    is_global = positions < 2
     expected = (offset.abs() <= 3) | is_global | is_global[:, None]
     assert torch.equal(dependence(build("longformer", window=3, num_global=2), 20), expected)
 
@@ -137,7 +137,7 @@ def test_two_sparse_layers_reach_all_of_the_past_with_few_keys_each(options):
 
 def test_heads_of_fixed_have_places_of_their_own():
     sparse = build("sparse", replace(SPEC, num_heads=4), pattern="fixed", stride=7, summary=2)
-    assert sparse._places(torch.arange(4)).tolist() == [[5, 6], [3, 4], [1, 2], [6, 0]]
+    assert sparse._summary_positions(torch.arange(4)).tolist() == [[5, 6], [3, 4], [1, 2], [6, 0]]
 
 
 def test_the_stride_follows_from_the_longest_sequence():
@@ -192,7 +192,7 @@ def test_random_blocks_are_drawn_evenly():
         ("sparse", {"stride": 4, "pattern": "diagonal"}, "strided or fixed, got 'diagonal'"),
         ("sparse", {"stride": 4, "factors": "both"}, "merged or heads or layers, got 'both'"),
         ("sparse", {"stride": 4, "summary": 2}, "'fixed' only"),
-        ("sparse", {"stride": 4, "summary": 5, "pattern": "fixed"}, "1 to 4 places.*got 5"),
+        ("sparse", {"stride": 4, "summary": 5, "pattern": "fixed"}, "1 to 4 positions.*got 5"),
         ("bigbird", {"block": 0}, "block=0"),
         ("bigbird", {"num_global": -1}, "num_global=-1"),
         ("bigbird", {"num_random": -1}, "num_random=-1"),

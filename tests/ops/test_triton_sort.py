@@ -107,14 +107,14 @@ def test_mixing_and_sorting_equals_the_torch_form(shape, dtype, device):
 
 def test_what_the_kernels_serve():
     columns = torch.zeros(1, 1, 1, 4096)
-    assert triton_sort.serves(columns)
-    assert not triton_sort.serves(columns.double())
-    assert not triton_sort.serves(torch.zeros(1, 1, 1, 4097))
-    assert not triton_sort.serves(columns[:0])
+    assert triton_sort.supports(columns)
+    assert not triton_sort.supports(columns.double())
+    assert not triton_sort.supports(torch.zeros(1, 1, 1, 4097))
+    assert not triton_sort.supports(columns[:0])
     pairs = torch.zeros(1, 1, 64, 64)
-    assert triton_mix.serves(torch.zeros(1, 1, 64, 128), pairs)
-    assert not triton_mix.serves(torch.zeros(1, 1, 65, 8), torch.zeros(1, 1, 65, 65))
-    assert not triton_mix.serves(torch.zeros(1, 1, 64, 129), pairs)
+    assert triton_mix.supports(torch.zeros(1, 1, 64, 128), pairs)
+    assert not triton_mix.supports(torch.zeros(1, 1, 65, 8), torch.zeros(1, 1, 65, 65))
+    assert not triton_mix.supports(torch.zeros(1, 1, 64, 129), pairs)
 
 
 @pytest.fixture

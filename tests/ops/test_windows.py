@@ -8,15 +8,15 @@ from molslice.ops.windows import (
     attend_blocks,
     gather_blocks,
     gather_pairs,
+    hash_words,
     merge_blocks,
-    scramble,
     split_blocks,
-    window_places,
+    window_positions,
     window_reach,
     with_neighbors,
 )
 
-PLACES = torch.arange(1, 8)[None]  # seven places, zero being none of them
+PLACES = torch.arange(1, 8)[None]  # seven positions, zero being none of them
 
 
 @pytest.mark.parametrize(("length", "size"), [(7, 3), (6, 3), (2, 5), (5, 1)])
@@ -40,9 +40,11 @@ def test_merging_is_the_inverse_of_splitting(length, size):
 def test_neighbors_stand_around_their_block_and_their_places_say_where(before, after, expected):
     found = with_neighbors(split_blocks(PLACES, 3), before, after)
     assert found[0].tolist() == expected
-    queries, keys = window_places(3, 3, before, after, PLACES.device)
+    queries, keys = window_positions(3, 3, before, after, PLACES.device)
     assert queries.flatten().tolist() == list(range(9))
-    named = [[place + 1 if 0 <= place < 7 else 0 for place in row] for row in keys[0, 0, :, 0].tolist()]
+    named = [
+        [position + 1 if 0 <= position < 7 else 0 for position in row] for row in keys[0, 0, :, 0].tolist()
+    ]
     assert named == expected
 
 
@@ -64,7 +66,7 @@ def test_pairs_are_those_of_the_real_tokens_and_garbage_is_not_read():
     bias = torch.randn(2, 3, 5, 5)
     bias[0, :, 0] = bias[0, :, :, 3] = torch.nan
     bias.requires_grad_()
-    rows, columns = window_places(2, 3, 3, 3, mask.device)
+    rows, columns = window_positions(2, 3, 3, 3, mask.device)
     found = gather_pairs(bias, packing_order(mask), mask.sum(1), rows, columns)
     assert found.shape == (2, 3, 2, 3, 9)
     for b, real in enumerate(row.nonzero()[:, 0].tolist() for row in mask):
@@ -94,11 +96,11 @@ def test_blocks_attend_by_softmax_over_what_they_see(is_biased):
         torch.testing.assert_close(found[..., part], weights @ value[..., part])
 
 
-def test_scrambled_numbers_are_fixed_and_spread():
-    numbers = scramble(1, torch.arange(50)[:, None], torch.arange(40))
-    assert torch.equal(numbers[7, 9], scramble(1, 7, 9))
-    assert scramble(-1, 2).item() == 1512561745
+def test_hashed_words_are_fixed_and_spread():
+    numbers = hash_words(1, torch.arange(50)[:, None], torch.arange(40))
+    assert torch.equal(numbers[7, 9], hash_words(1, 7, 9))
+    assert hash_words(-1, 2).item() == 1512561745
     assert numbers.unique().numel() == 2000
-    assert not torch.equal(numbers, scramble(2, torch.arange(50)[:, None], torch.arange(40)))
+    assert not torch.equal(numbers, hash_words(2, torch.arange(50)[:, None], torch.arange(40)))
     share = torch.bincount((numbers % 5).flatten(), minlength=5) / 2000
     assert (share - 0.2).abs().max() < 0.04

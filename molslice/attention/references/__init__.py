@@ -23,8 +23,7 @@ from molslice.types import AttentionOutput, TokenContext
 
 __all__ = ["Reference", "apply_reference", "find_reference"]
 
-# (attention, tokens [n, D], memory [m, D], pair_bias [H, n, n] or None, carry or None) to (tokens [n, D],
-# penalty or None, carry or None). `memory` is the source of keys and values: `tokens` without `spec.cross`.
+# See `find_reference` for arguments and results.
 Reference = Callable[
     [Any, Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor | None, Tensor | None]
 ]
@@ -32,6 +31,11 @@ Reference = Callable[
 
 def find_reference(name: str) -> Reference:
     """Return the reference of the attention `name` of the package.
+
+    Returns:
+        A function of the attention, the tokens [n, D], the source of keys and values [m, D] (the tokens
+        themselves without `spec.cross`), the pair bias [H, n, n] or None, and the carry of the layer below or
+        None. It returns the mixed tokens [n, D], the penalty or None, and the carry or None.
 
     Raises:
         ModuleNotFoundError: there is no reference of that name.
@@ -46,6 +50,15 @@ def apply_reference(
 
     Intended for float64, evaluation and short sequences. The result is differentiable. A reference whose
     carry [B, H, N, M] holds pairs of tokens has a true attribute `carries_pairs`.
+
+    Args:
+        reference: result of `find_reference`.
+        attention: the attention, in evaluation mode.
+        tokens: tokens [B, N, D].
+        context: the context of `tokens`.
+
+    Returns:
+        The output that the attention must equal, zero at padding.
     """
     carries_pairs = getattr(reference, "carries_pairs", False)
     memories, memory_mask = tokens, context.token_mask

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from molslice.attention.bigbird import Bigbird
-from molslice.ops.windows import scramble
+from molslice.ops.windows import hash_words
 
 
 def reference_sequence(
@@ -42,6 +42,6 @@ def _reference_blocks(attention: Bigbird, head: int, block: int, blocks: int) ->
     seen = {*range(attention.num_global), block - 1, block, block + 1}
     others = [other for other in range(blocks) if other not in seen]
     for k in range(min(attention.num_random, len(others))):
-        number = int(scramble(attention.seed, attention.spec.layer, head, block, k))
+        number = int(hash_words(attention.seed, attention.spec.layer, head, block, k))
         seen.add(others.pop(number % len(others)))
     return seen

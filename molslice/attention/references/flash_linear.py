@@ -26,12 +26,12 @@ def reference_sequence(
         values = torch.cat([w @ v / w.sum(1, keepdim=True) for w, v in zip(shares, parts, strict=True)], -1)
     rows = []
     for i in range(len(tokens)):
-        mates = [j for j in range(len(tokens)) if j // size == i // size and (j <= i or not causal)]
+        members = [j for j in range(len(tokens)) if j // size == i // size and (j <= i or not causal)]
         others = [j for j in range(len(tokens)) if j // size < i // size or not causal]
         mixed = torch.zeros_like(gates[i])
-        for j in mates:
+        for j in members:
             score = (quad_query[i] * quad_key[j]).sum() / attention.key_dim**0.5
-            mixed = mixed + score.clamp(min=0) ** 2 * values[j] / len(mates)
+            mixed = mixed + score.clamp(min=0) ** 2 * values[j] / len(members)
         for j in others:
             mixed = mixed + (query[i] * key[j]).sum() * values[j] / len(others)
         rows.append(gates[i] * mixed)

@@ -14,7 +14,7 @@ def reference_sequence(
     pair_bias: Float[Tensor, "H n n"] | None,
     carry: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Compute the full matrix of capacities of each head, also if the fast form has none."""
+    """Compute the full matrix of capacities of each head, which the fast form avoids without a pair bias."""
     size, causal = attention.spec.head_dim, attention.spec.causal
     queries, keys, values = attention.query(tokens), attention.key(memory), attention.value(memory)
     heads = []

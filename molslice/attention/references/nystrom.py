@@ -14,7 +14,7 @@ def reference_sequence(
     pair_bias: Float[Tensor, "H n n"] | None,
     carry: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Compute the whole N x N matrix, with only the segments that have a token."""
+    """Compute the whole N x N matrix from the segments that have a token."""
     size = attention.spec.head_dim
     queries, keys, values = attention.query(tokens), attention.key(memory), attention.value(memory)
     heads = []
@@ -23,17 +23,17 @@ def reference_sequence(
         query, key, value = queries[:, part], keys[:, part], values[:, part]
         if attention.spec.pair_bias_mode == "mix" and pair_bias is not None:
             value = pair_bias[h].exp() @ value / pair_bias[h].exp().sum(1, keepdim=True)
-        few_queries, few_keys = (torch.stack(_segments(attention, x)) for x in (query, key))
-        pairs = [(query, few_keys), (few_queries, few_keys), (few_queries, key)]
+        landmark_queries, landmark_keys = (torch.stack(_segments(attention, x)) for x in (query, key))
+        pairs = [(query, landmark_keys), (landmark_queries, landmark_keys), (landmark_queries, key)]
         scores = [(one @ other.T / size**0.5).exp() for one, other in pairs]
-        from_few, core, to_few = (score / score.sum(1, keepdim=True) for score in scores)
+        from_landmarks, core, to_landmarks = (score / score.sum(1, keepdim=True) for score in scores)
         inverse = core.T / (core.sum(0).max() * core.sum(1).max())
         unit = torch.eye(len(core), dtype=core.dtype)
         for _ in range(attention.iterations):
             product = core @ inverse
             inner = 13 * unit - product @ (15 * unit - product @ (7 * unit - product))
             inverse = inverse @ inner / 4
-        heads.append(from_few @ inverse @ to_few @ value + _slow_residual(attention, value, h))
+        heads.append(from_landmarks @ inverse @ to_landmarks @ value + _slow_residual(attention, value, h))
     return attention.output(torch.cat(heads, -1)), None, None
 
 

@@ -46,8 +46,8 @@ def _reference_round(
     by_bucket = sorted(range(len(query)), key=lambda i: (buckets[i], i))
     chunk = {i: rank // attention.chunk_size for rank, i in enumerate(by_bucket)}
     for i in range(len(query)):
-        mates = [j for j in range(len(query)) if buckets[j] == buckets[i]]
+        members = [j for j in range(len(query)) if buckets[j] == buckets[i]]
         if attention.spec.causal:
-            met[i].update([j for j in mates if j < i][-attention.chunk_size :])
+            met[i].update([j for j in members if j < i][-attention.chunk_size :])
         else:
-            met[i].update(j for j in mates if chunk[i] - chunk[j] in (0, 1))
+            met[i].update(j for j in members if chunk[i] - chunk[j] in (0, 1))

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from molslice.attention.sinkhorn_blocks import LEAST_MASS, SinkhornBlocks
+from molslice.attention.sinkhorn_blocks import MIN_MASS, SinkhornBlocks
 
 
 def reference_sequence(
@@ -29,15 +29,15 @@ def reference_sequence(
         sorting = _reference_sorting(attention, torch.stack([key[block].sum(0) for block in blocks]))
         rows = []
         for i in range(count):
-            place = i // attention.block_size
-            own = [j for j in blocks[place] if j <= i or not causal]
+            position = i // attention.block_size
+            own = [j for j in blocks[position] if j <= i or not causal]
             keys, values = [key[j] for j in own], [value[j] for j in own]
             shares = [tokens.new_ones(()) for _ in own]
-            for p in range(0 if causal and not place else len(blocks[0])):
-                givers = [j for j in range(place if causal else len(blocks)) if p < len(blocks[j])]
-                mass = sorting[place, givers].sum().clamp(min=LEAST_MASS)
-                keys.append(sum(sorting[place, j] * key[blocks[j][p]] for j in givers) / mass)
-                values.append(sum(sorting[place, j] * value[blocks[j][p]] for j in givers) / mass)
+            for p in range(0 if causal and not position else len(blocks[0])):
+                sources = [j for j in range(position if causal else len(blocks)) if p < len(blocks[j])]
+                mass = sorting[position, sources].sum().clamp(min=MIN_MASS)
+                keys.append(sum(sorting[position, j] * key[blocks[j][p]] for j in sources) / mass)
+                values.append(sum(sorting[position, j] * value[blocks[j][p]] for j in sources) / mass)
                 shares.append(mass)
             weights = (torch.stack(keys) @ query[i] / size**0.5).exp() * torch.stack(shares)
             rows.append(weights @ torch.stack(values) / weights.sum())
