@@ -10,7 +10,7 @@ from torch import nn
 from molslice.types import DataSpec, MolsliceError
 
 Tokens = Literal["molecules", "ids", "values", "steps"]
-MAX_LAYERS = 10_000  # the bounds refuse a mistyped size before a model is built from it
+MAX_LAYERS = 10_000  # these limits reject a mistyped size before memory is allocated
 MAX_SIZE = 10_000_000
 SIZES = ("num_layers", "dim", "ffn_dim", "num_heads")
 RATES = ("dropout", "attention_dropout")
@@ -55,21 +55,39 @@ class ModelSpec(ABC):
     def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:
         """Construct the module, whose `forward` takes a batch and returns a `ModelOutput`.
 
+        Args:
+            attention: the choice of the attention.
+            data: the properties of the data.
+
         Raises:
             MolsliceError: the model does not support the data or the attention.
         """
 
     def check_sizes(self, names: tuple[str, ...]) -> None:
-        """Raise an error for sizes below one and absurd ones; None is a size that is not set."""
+        """Check that sizes are from one to an upper limit. None is a size that is not set.
+
+        Args:
+            names: names of the fields.
+
+        Raises:
+            MolsliceError: a size is out of range.
+        """
         for name in names:
             value = getattr(self, name)
-            most = MAX_LAYERS if name in ("num_layers", "depths") else MAX_SIZE
+            limit = MAX_LAYERS if name in ("num_layers", "depths") else MAX_SIZE
             for size in value if isinstance(value, tuple) else (value,):
-                if size is not None and not 1 <= size <= most:
-                    raise MolsliceError(f"model.{name} must be at least 1 and at most {most:,}, got {size}")
+                if size is not None and not 1 <= size <= limit:
+                    raise MolsliceError(f"model.{name} must be at least 1 and at most {limit:,}, got {size}")
 
     def check_rates(self, names: tuple[str, ...] = RATES) -> None:
-        """Raise an error for dropout rates outside of [0, 1)."""
+        """Check that dropout rates are in [0, 1).
+
+        Args:
+            names: names of the fields.
+
+        Raises:
+            MolsliceError: a rate is out of range.
+        """
         for rate in names:
             if not 0.0 <= getattr(self, rate) < 1.0:
                 raise MolsliceError(f"model.{rate} must be in [0, 1), got {getattr(self, rate)}")
@@ -86,7 +104,7 @@ class OneEncoderSpec(ModelSpec):
         dropout: dropout rate of tokens.
         attention_dropout: dropout rate in the attention.
         norm: whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
-        activation_checkpointing: recompute layers in the backward pass to save memory.
+        activation_checkpointing: whether to recompute layers in the backward pass to save memory.
     """
 
     __slots__ = ()

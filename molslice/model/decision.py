@@ -14,7 +14,7 @@ from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.encoder import build_encoder, initialize_linear
 from molslice.types import DataSpec, EpisodeBatch, ModelOutput, MolsliceError
 
-TOKENS_A_STEP = 3  # return-to-go, state, action, in this order
+TOKENS_PER_STEP = 3  # return-to-go, state, action, in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,9 @@ class DecisionSpec(OneEncoderSpec):
     """The spec of a return-conditioned policy. See `OneEncoderSpec` for the other fields.
 
     Attributes:
+        name: configuration name of the model.
         return_scale: divisor of returns.
-        action_limit: bound of the absolute value of each action, or None if the action space is unbounded.
+        action_limit: bound of the absolute value of each action; None if the action space is unbounded.
 
     Raises:
         MolsliceError: a size is below one, or a scale or limit is not positive.
@@ -68,12 +69,17 @@ class DecisionModel(nn.Module):
     `DataSpec`, and divides returns by `return_scale`, in training and in rollouts. With `action_limit` the
     action is limit * tanh(x), otherwise x. Padding may be anywhere.
 
-    Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, section 3 and algorithm 1), with the
-    norm of the embedded tokens and the learned timesteps of the authors' code.
+    Args:
+        spec: the options of the model.
+        attention: the choice of the attention.
+        data: the properties of the data.
 
     Raises:
         MolsliceError: the attention does not support the spec, for example lacks a causal form, or actions in
             the data exceed `action_limit`.
+
+    Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, section 3 and algorithm 1), with the
+    norm of the embedded tokens and the learned timesteps of the authors' code.
     """
 
     parts: ClassVar[Mapping[str, str]] = MappingProxyType({"encoder": "layers"})
@@ -92,26 +98,33 @@ class DecisionModel(nn.Module):
         """Predict the action of each step.
 
         Returns:
-            Actions [B, S, A] as `prediction`, in their own unit, arbitrary at padding.
+            Actions [B, S, T] as `prediction`, in their own unit, arbitrary at padding.
 
         Raises:
             MolsliceError: there are more steps than the context of the model.
         """
-        steps, context = batch.states.shape[1], (self.data.max_tokens or 0) // TOKENS_A_STEP
+        steps, context = batch.states.shape[1], (self.data.max_tokens or 0) // TOKENS_PER_STEP
         if steps > context:
             raise MolsliceError(f"the model was built for a context of {context} steps, got {steps}")
-        mask = None if batch.step_mask is None else batch.step_mask.repeat_interleave(TOKENS_A_STEP, 1)
+        mask = None if batch.step_mask is None else batch.step_mask.repeat_interleave(TOKENS_PER_STEP, 1)
         encoded = self.encoder(self.embedding(batch), mask)
-        action = self.readout(encoded.tokens[:, 1::TOKENS_A_STEP])
+        action = self.readout(encoded.tokens[:, 1::TOKENS_PER_STEP])
         limit = self.spec.action_limit
         return ModelOutput(action if limit is None else limit * torch.tanh(action), encoded.penalty)
 
 
 class EpisodeEmbedding(nn.Module):
-    """Embed each kind of token by its own linear map, and add the timestep that the tokens of a step share.
+    """Embed each kind of token by its own linear map, and add the embedding of the timestep.
 
-    The maps and the table keep PyTorch's initialization, as in the authors' code. After the norm, the single
-    number of the return then has about the same weight as the state and the timestep.
+    The tokens of a step share its timestep. The maps and the table keep PyTorch's initialization, as in the
+    authors' code. After the norm, the single number of the return then has about the same weight as the state
+    and the timestep.
+
+    Args:
+        spec: the options of the model.
+        data: the properties of the data, with the mean and spread of states in `statistics`.
+
+    Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345), the authors' code.
     """
 
     def __init__(self, spec: DecisionSpec, data: DataSpec) -> None:
@@ -132,7 +145,7 @@ class EpisodeEmbedding(nn.Module):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32), persistent=False)
 
     def forward(self, batch: EpisodeBatch) -> Float[Tensor, "B N D"]:
-        """Return three tokens per step, arbitrary but not NaN at padding."""
+        """Return three tokens per step [B, N, D], N = 3 S, arbitrary but not NaN at padding."""
         returns, states, actions = batch.returns_to_go[..., None], batch.states, batch.actions
         timesteps = batch.timesteps
         if batch.step_mask is not None:
@@ -154,7 +167,7 @@ class EpisodeEmbedding(nn.Module):
 
 
 def _check_limit(spec: DecisionSpec, data: DataSpec) -> None:
-    """Raise an error for actions in the data beyond the limit, up to rounding."""
+    """Check that the actions in the data are within the limit, up to rounding."""
     bounds = [*data.statistics.get("action_low", ()), *data.statistics.get("action_high", ())]
     largest = max(map(abs, bounds), default=0.0)
     if (

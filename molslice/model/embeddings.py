@@ -17,9 +17,14 @@ MAX_DEGREE = 11
 class FeatureEmbedding(nn.Module):
     """The sum of one embedding for each categorical feature, in one table.
 
-    With exact vocabularies the table has sum(sizes) rows. `legacy_vocab` rebuilds the published table: 512
-    rows per feature and one for padding, of which molecules can use 9 to 32 in a hundred at most. Rows are
-    initialized with variance 1 / F, so that the sum of F rows has variance one.
+    With exact vocabularies the table has sum(sizes) rows. Rows are initialized with variance 1 / F, so that
+    the sum of F rows has variance one.
+
+    Args:
+        sizes: size of the vocabulary of each of F features.
+        dim: width D.
+        legacy_vocab: use the published table, with 512 rows per feature and one for padding. Feature k uses
+            only `sizes[k]` of its 512 rows.
     """
 
     lookup_tables: ClassVar[tuple[str, ...]] = ("weight",)
@@ -37,7 +42,15 @@ class FeatureEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=len(sizes) ** -0.5)
 
     def forward(self, features: UInt8[Tensor, "*rows F"]) -> Float[Tensor, "*rows D"]:
-        """Embed features. Values beyond a vocabulary use the last entry, its unknown."""
+        """Embed features.
+
+        Args:
+            features: indices into the vocabularies [..., F]. Values beyond a vocabulary use its last entry,
+                the unknown.
+
+        Returns:
+            The sums of the embeddings [..., D].
+        """
         slots = torch.minimum(features.long(), self.sizes - 1) + self.starts
         flat = F.embedding_bag(slots.flatten(0, -2), self.weight, mode="sum")
         return flat.unflatten(0, slots.shape[:-1])
@@ -45,6 +58,10 @@ class FeatureEmbedding(nn.Module):
 
 class AtomEmbedding(nn.Module):
     """One token per atom, after the graph token: the sum of atom features and degree (centrality encoding).
+
+    Args:
+        dim: width D.
+        legacy_vocab: use the published tables.
 
     Source: Ying et al. 2021, section 3.1.1. Molecular graphs are undirected, so one degree table is
     equivalent to the two of the published code; `legacy_vocab` keeps both. Degrees above `MAX_DEGREE` share
@@ -65,7 +82,15 @@ class AtomEmbedding(nn.Module):
         nn.init.normal_(self.graph_token, std=0.1)
 
     def forward(self, atoms: UInt8[Tensor, "B A 9"], neighbors: Neighbors) -> Float[Tensor, "B N D"]:
-        """Return tokens [B, 1 + A, D]."""
+        """Embed the atoms of a batch.
+
+        Args:
+            atoms: features of the atoms, indices into OGB's vocabularies [B, A, 9].
+            neighbors: the adjacency of the atoms.
+
+        Returns:
+            The graph token and one token per atom [B, 1 + A, D].
+        """
         degree: Int[Tensor, "B A"] = (neighbors.atom >= 0).sum(-1).clamp(max=MAX_DEGREE)
         tokens = self.features(atoms)
         for table in self.degree:

@@ -15,7 +15,13 @@ from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
 
 class FeedForward(nn.Module):
-    """W_2 gelu(W_1 x), applied to each token."""
+    """W_2 gelu(W_1 x), applied to each token.
+
+    Args:
+        dim: width D.
+        hidden_dim: width of the hidden layer.
+        dropout: dropout rate of the hidden layer.
+    """
 
     def __init__(self, dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__()
@@ -31,9 +37,18 @@ class FeedForward(nn.Module):
 class EncoderLayer(nn.Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)); with `norm="post"` norm(x + f(x)) instead.
 
-    In training, `drop_path` is the probability that a row skips f (stochastic depth, Huang et al. 2016, arXiv
-    1603.09382); the other rows add f / (1 - drop_path). `ffn_scale` is the initial value of a learned factor
-    for each channel of the feed-forward network (LayerScale, Touvron et al. 2021, arXiv 2103.17239).
+    Args:
+        attention: the attention.
+        dim: width of the tokens.
+        ffn_dim: hidden width of the feed-forward network.
+        dropout: dropout rate of tokens.
+        norm: whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
+        drop_path: probability that a row skips f in training; the other rows add f / (1 - drop_path).
+        ffn_scale: initial value of a learned factor for each channel of the feed-forward network; None for no
+            factor.
+
+    Source: stochastic depth (`drop_path`), Huang et al. 2016, arXiv 1603.09382; LayerScale (`ffn_scale`),
+    Touvron et al. 2021, arXiv 2103.17239.
     """
 
     def __init__(
@@ -57,26 +72,34 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Return the tokens of the next layer, with the penalty and carry of the attention."""
+        """Return the tokens of the next layer [B, N, D], with the penalty and carry of the attention."""
         mixed = self.attention(self.attention_norm(tokens) if self.norm_first else tokens, context)
         return mixed._replace(tokens=self._add(tokens, mixed.tokens))
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
-        """Return the output for the next token, and the next state of the attention."""
+        """Compute the layer for the next token; see `Attention.step`.
+
+        Args:
+            token: the next token of each sequence [B, D].
+            state: the state of the attention after the tokens before.
+
+        Returns:
+            The output for this token [B, D], and the next state of the attention.
+        """
         mixed, state = self.attention.step(self.attention_norm(token) if self.norm_first else token, state)
         return self._add(token[:, None], mixed[:, None])[:, 0], state
 
     def _add(self, tokens: Float[Tensor, "B N D"], mixed: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
-        tokens = tokens + self._thin(self.dropout(mixed))
+        tokens = tokens + self._apply_drop_path(self.dropout(mixed))
         if not self.norm_first:
             tokens = self.attention_norm(tokens)
         change = self.ffn(self.ffn_norm(tokens) if self.norm_first else tokens)
         if self.ffn_scale is not None:
             change = change * self.ffn_scale
-        tokens = tokens + self._thin(self.dropout(change))
+        tokens = tokens + self._apply_drop_path(self.dropout(change))
         return tokens if self.norm_first else self.ffn_norm(tokens)
 
-    def _thin(self, change: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+    def _apply_drop_path(self, change: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         if not self.training or not self.drop_path:
             return change
         kept = torch.rand(len(change), 1, 1, device=change.device) >= self.drop_path
@@ -98,12 +121,16 @@ class Encoder(nn.Module):
         uses_pair_bias: whether `forward` gets a pair bias. Its mode is that of `attention`, or the preferred
             one. With `mix`, softmax(S + E) is computed once per batch.
         causal: whether a token depends only on itself and tokens before it.
-        max_tokens: upper limit of N, for attentions whose parameters depend on it.
-        activation_checkpointing: recompute layers in the backward pass to save memory.
-        drop_path: rate of stochastic depth of each layer.
-        ffn_scale: initial value of LayerScale, or None for no LayerScale.
+        max_tokens: upper limit of N, for attentions whose parameters depend on it; None for no limit.
+        activation_checkpointing: whether to recompute layers in the backward pass to save memory.
+        drop_path: rate of stochastic depth of each layer; None for no stochastic depth.
+        ffn_scale: initial value of LayerScale; None for no LayerScale.
         last_norm: whether there is a final norm.
         qkv_bias: whether the maps to query, key and value have a bias.
+
+    Raises:
+        MolsliceError: the attention or an option is unknown, or the attention does not support these
+            settings.
     """
 
     def __init__(
@@ -189,7 +216,7 @@ class Encoder(nn.Module):
         return all(layer.attention.has_steps for layer in self._typed_layers())
 
     def init_state(self, batch: int) -> tuple[State, ...]:
-        """Return the initial state of `step` for `batch` sequences without tokens, one entry per layer.
+        """Return the state of `step` before the first token of `batch` sequences, one entry per layer.
 
         Raises:
             MolsliceError: the encoder is not causal, or its attention has no steps.
@@ -199,7 +226,15 @@ class Encoder(nn.Module):
     def step(
         self, token: Float[Tensor, "B D"], states: tuple[State, ...]
     ) -> tuple[Float[Tensor, "B D"], tuple[State, ...]]:
-        """Return the encoded next token, equal to `forward` in evaluation, and the next states."""
+        """Encode the next token. The result equals that of `forward` in evaluation mode.
+
+        Args:
+            token: the next token of each sequence [B, D].
+            states: the state of each layer after the tokens before.
+
+        Returns:
+            The encoded token [B, D], and the next states.
+        """
         token, following = self.dropout(token), []
         for layer, state in zip(self._typed_layers(), states, strict=True):
             token, state = layer.step(token, state)
@@ -220,7 +255,21 @@ def build_encoder(
     drop_path: Sequence[float] | None = None,
     qkv_bias: bool = True,
 ) -> Encoder:
-    """Build the encoder of a model's spec."""
+    """Build the encoder of a model's spec.
+
+    Args:
+        spec: the spec, with all sizes set.
+        attention: the choice of the attention.
+        causal: whether a token depends only on itself and tokens before it.
+        uses_pair_bias: whether the encoder gets a pair bias.
+        max_tokens: upper limit of N; None for no limit.
+        drop_path: rate of stochastic depth of each layer; None for no stochastic depth.
+        qkv_bias: whether the maps to query, key and value have a bias.
+
+    Raises:
+        MolsliceError: the attention or an option is unknown, or the attention does not support these
+            settings.
+    """
     if spec.dim is None or spec.num_layers is None or spec.num_heads is None or spec.ffn_dim is None:
         raise AssertionError("a spec sets its sizes when it is built")
     return Encoder(
@@ -242,12 +291,18 @@ def build_encoder(
 
 
 def drop_path_rates(last: float, num_layers: int) -> list[float]:
-    """Return the rate of each layer, from 0 in the first to `last`, as in DeiT and Flowformer."""
+    """Return the rate of each layer, growing evenly from 0 in the first to `last` in the last.
+
+    Source: Huang et al. 2016, arXiv 1603.09382, the linear rule, as in DeiT and Flowformer.
+    """
     return [last * layer / max(1, num_layers - 1) for layer in range(num_layers)]
 
 
 def initialize_linear(module: nn.Module) -> None:
-    """Initialize linear maps by Glorot's rule with zero biases; an attention initializes itself."""
+    """Initialize linear maps with Glorot uniform weights and zero biases; an attention initializes itself.
+
+    Source: Glorot and Bengio 2010, the uniform form.
+    """
     if isinstance(module, Attention):
         module.reset_parameters()
         return

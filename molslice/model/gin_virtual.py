@@ -25,6 +25,9 @@ class GinVirtualSpec(GraphormerSpec):
 
     The other options of a Graphormer are accepted and unused, so that a comparison can use one configuration
     for both models.
+
+    Attributes:
+        name: configuration name of the model.
     """
 
     needed: ClassVar[tuple[str, ...]] = ("num_layers", "dim")
@@ -46,6 +49,12 @@ class GinVirtual(nn.Module):
 
     The virtual node is added to every atom before a layer and updated between layers from the sum of the
     atoms. The prediction is a linear map of the sum of the last atom states.
+
+    Args:
+        spec: the options of the model.
+        data: the properties of the data.
+
+    Source: see the module.
     """
 
     parts: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -82,7 +91,7 @@ class GinVirtual(nn.Module):
         self._sum_atoms = global_add_pool
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
-        """Predict a batch: [B, T], standardized, without unit."""
+        """Predict a batch: standardized values [B, T], without unit."""
         molecules = len(batch)
         edges, bond_features = self._directed_edges(batch)
         graph = torch.arange(molecules, device=edges.device)[:, None].expand_as(batch.atom_mask)[
@@ -102,7 +111,10 @@ class GinVirtual(nn.Module):
 
     @staticmethod
     def _directed_edges(batch: MoleculeBatch) -> tuple[Tensor, Tensor]:
-        """Return the edges [2, 2 M] between the real atoms of all molecules, each bond in both directions."""
+        """Return the edges [2, 2 M] between the real atoms of all molecules, and their features [2 M, 3].
+
+        Each bond is listed in both directions.
+        """
         sizes = batch.atom_mask.sum(1)
         first = (sizes.cumsum(0) - sizes)[batch.bond_index[:, 0].long()]
         begin, end = first + batch.bond_index[:, 1], first + batch.bond_index[:, 2]

@@ -23,13 +23,17 @@ LEGACY_DISTANCES, LEGACY_HOPS = 512, 128
 class PathLevels:
     """The pairs of atoms of a batch sorted by distance, as integers without gradients.
 
+    Args:
+        paths: shortest paths of a batch.
+        max_hops: number of bonds of a path that count.
+
     Attributes:
-        order: all pairs as flat positions in [B, A, A]: those without a path first, then distance 0, 1, 2,
+        order: all pairs as flat indices into [B, A, A]: those without a path first, then distance 0, 1, 2,
             ...
         sizes: number of pairs at each distance, in the order of `order`.
-        steps: for the pairs at distance d = 1..5, `steps[d - 1]` has the place of the pair one step shorter
+        steps: for the pairs at distance d = 1..5, `steps[d - 1]` holds the index of the pair one step shorter
             among the pairs at its distance, and the last bond of the path.
-        beyond: for pairs farther apart, the place of the first five bonds of their path among the pairs at
+        beyond: for pairs farther apart, the index of the first five bonds of their path among the pairs at
             distance 5.
     """
 
@@ -41,17 +45,17 @@ class PathLevels:
         last_bond = paths.last_bond.flatten()
         self.order = torch.argsort(distance.short(), stable=True)
         self.sizes: list[int] = torch.bincount(distance + 1).tolist()
-        place = torch.empty_like(everything)
+        index = torch.empty_like(everything)
         self.steps: list[tuple[Tensor, Tensor]] = []
         beyond = [everything[:0]]
         for hop, pairs in enumerate(self.order.split(self.sizes), start=-1):
             if hop > max_hops:  # bonds beyond the last hop are not counted
-                place[pairs] = place[shorter[pairs]]
-                beyond.append(place[pairs])
+                index[pairs] = index[shorter[pairs]]
+                beyond.append(index[pairs])
             elif hop >= 0:
                 if hop > 0:
-                    self.steps.append((place[shorter[pairs]], last_bond[pairs]))
-                place[pairs] = everything[: len(pairs)]
+                    self.steps.append((index[shorter[pairs]], last_bond[pairs]))
+                index[pairs] = everything[: len(pairs)]
         self.beyond = torch.cat(beyond)
 
 
@@ -65,6 +69,12 @@ class GraphBias(nn.Module):
     of the embeddings of the three features of the bond. It is computed hop by hop for all pairs of the batch
     at one distance: the sum for (i, j) is that for (i, previous) plus W_n e(last bond). The path among
     equally short ones is selected as in `molslice.ops.paths`, which differs from the released code.
+
+    Args:
+        num_heads: number of heads H.
+        legacy_vocab: use the published tables: 512 rows per bond feature, 512 distances, 128 hops.
+
+    Source: Ying et al. 2021, equations 6 and 7.
     """
 
     def __init__(self, num_heads: int, *, legacy_vocab: bool = False) -> None:
@@ -83,18 +93,24 @@ class GraphBias(nn.Module):
         nn.init.normal_(self.graph_token_distance, std=0.02)
 
     def forward(self, paths: ShortestPaths, bond_features: UInt8[Tensor, "M 3"]) -> Float[Tensor, "B H N N"]:
-        """Return the pair bias [B, H, N, N], with N = 1 + A.
+        """Compute the pair bias of a batch.
 
-        It is finite everywhere. Padding has the values of pairs without a path, which attentions ignore.
+        Args:
+            paths: shortest paths between the atoms.
+            bond_features: type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
+
+        Returns:
+            S + E [B, H, N, N] with N = 1 + A, finite everywhere. Padding has the values of pairs without a
+            path, which attentions ignore.
         """
         levels = PathLevels(paths)
         values = self._spatial(levels) + self._edges(levels, bond_features)
         batch, atoms, _ = paths.distance.shape
-        place = torch.arange(batch * (atoms + 1) ** 2, device=levels.order.device)
-        place = place.view(batch, atoms + 1, atoms + 1)[:, 1:, 1:].flatten()[levels.order]
+        index = torch.arange(batch * (atoms + 1) ** 2, device=levels.order.device)
+        index = index.view(batch, atoms + 1, atoms + 1)[:, 1:, 1:].flatten()[levels.order]
         # all pairs except for those of atoms include the graph token
         bias = self.graph_token_distance.to(values.dtype).expand(batch * (atoms + 1) ** 2, -1)
-        bias = bias.index_copy(0, place, values)
+        bias = bias.index_copy(0, index, values)
         return bias.view(batch, atoms + 1, atoms + 1, self.num_heads).permute(0, 3, 1, 2)
 
     def _spatial(self, levels: PathLevels) -> Float[Tensor, "P H"]:

@@ -37,12 +37,13 @@ class GraphormerSpec(OneEncoderSpec):
 
     Attributes:
         needed: the sizes that must be set, directly or by a preset.
+        name: configuration name of the model.
         preset: name of the preset for the sizes that are None.
         readout: whether the prediction uses the graph token or the mean of the atoms.
-        legacy_vocab: use the tables of the published Graphormer (512 rows per feature), to compare parameter
-            counts.
+        legacy_vocab: whether to use the tables of the published Graphormer (512 rows per feature), to compare
+            parameter counts.
         max_tokens: upper limit of the number of atoms plus the graph token, for attentions whose parameters
-            depend on it.
+            depend on it; None for no limit.
 
     Raises:
         MolsliceError: the preset is unknown, or a size is missing or below one.
@@ -92,6 +93,16 @@ class Graphormer(nn.Module):
 
     Token 0 is the virtual graph token. The prediction is a linear map of its last state, or of the mean of
     the atoms' states (`readout="mean"`).
+
+    Args:
+        spec: the options of the model.
+        attention: the choice of the attention.
+        data: the properties of the data.
+
+    Raises:
+        MolsliceError: the attention or an option is unknown, or the attention does not support the spec.
+
+    Source: Ying et al. 2021.
     """
 
     parts: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -112,7 +123,7 @@ class Graphormer(nn.Module):
         nn.init.zeros_(self.readout.bias)
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
-        """Predict a batch: [B, T], standardized, without unit."""
+        """Predict a batch: standardized values [B, T], without unit."""
         neighbors = list_neighbors(batch.bond_index, *batch.atom_mask.shape)
         tokens = self.atom_embedding(batch.atoms, neighbors)
         bias = None

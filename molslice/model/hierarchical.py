@@ -23,12 +23,13 @@ class HierarchicalSpec(ModelSpec):
         dims: width of each stage.
         depths: number of layers of each stage.
         num_heads: number of heads, in all stages.
+        name: configuration name of the model.
         ffn_ratio: hidden width of the feed-forward network, divided by that of the stage.
         dropout: dropout rate of tokens.
         attention_dropout: dropout rate in the attention.
         drop_path: rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
         ffn_scale: initial value of LayerScale on the feed-forward networks; None for no LayerScale.
-        activation_checkpointing: recompute layers in the backward pass to save memory.
+        activation_checkpointing: whether to recompute layers in the backward pass to save memory.
 
     Raises:
         MolsliceError: a size is below one, or `dims` and `depths` differ in length.
@@ -72,12 +73,17 @@ class HierarchicalClassifier(nn.Module):
     of the stage before. Its tokens are linear maps of four concatenated tokens. The tokens of the last stage
     are normalized, averaged and read out.
 
-    Source: Flowformer (Wu et al. 2022, arXiv 2202.06258, section 4.2 and the released code), four stages of
-    56 x 56, 28 x 28, 14 x 14 and 7 x 7 tokens.
+    Args:
+        spec: the options of the model.
+        attention: the choice of the attention.
+        data: the properties of the data, with `grid`.
 
     Raises:
         MolsliceError: the data are not images cut into patches, the grid cannot be halved that often, or the
             attention does not support the spec.
+
+    Source: Flowformer (Wu et al. 2022, arXiv 2202.06258, section 4.2 and the released code), four stages of
+    56 x 56, 28 x 28, 14 x 14 and 7 x 7 tokens.
     """
 
     parts: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -141,7 +147,16 @@ class HierarchicalClassifier(nn.Module):
 
 
 def merged_squares(tokens: Float[Tensor, "B N D"], rows: int, columns: int) -> Float[Tensor, "B M W"]:
-    """Concatenate each square of 2 x 2 tokens to one of W = 4 D channels, the upper two first; M = N / 4."""
+    """Concatenate each square of 2 x 2 tokens to one token, the upper two first.
+
+    Args:
+        tokens: tokens of a grid, row by row [B, N, D].
+        rows: rows of the grid, even.
+        columns: columns of the grid, even.
+
+    Returns:
+        M = N / 4 tokens of W = 4 D channels [B, M, W].
+    """
     batch, _, dim = tokens.shape
     squares = tokens.reshape(batch, rows // 2, 2, columns // 2, 2, dim).transpose(2, 3)
     return squares.reshape(batch, rows * columns // 4, 4 * dim)

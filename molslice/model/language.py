@@ -23,9 +23,10 @@ class LanguageSpec(OneEncoderSpec):
     """The spec of a language model. See `OneEncoderSpec` for the other fields.
 
     Attributes:
+        name: configuration name of the model.
         positions: `sinusoidal` (Vaswani et al. 2017, section 3.5), `learned`, or `none`.
         tie: whether the embedding table is also the map to the logits.
-        max_tokens: largest number of positions, by default the length of the windows of the data.
+        max_tokens: number of positions; None for the length of the windows of the data.
 
     Raises:
         MolsliceError: a size is below one.
@@ -60,9 +61,14 @@ class LanguageSpec(OneEncoderSpec):
 
 
 class LanguageState(NamedTuple):
-    """The state of generation after some tokens."""
+    """The state of generation after some tokens.
 
-    place: int
+    Attributes:
+        position: number of tokens so far, the position of the next one.
+        layers: the state of the attention of each layer.
+    """
+
+    position: int
     layers: tuple[State, ...]
 
 
@@ -72,11 +78,16 @@ class LanguageModel(nn.Module):
     With `tie` the embedding table is also the map to the vocabulary, without bias; otherwise the map has its
     own weights.
 
-    Source: the decoder of Vaswani et al. 2017 without cross attention, as in fairseq's `transformer_lm`,
-    which the Flowformer paper uses; tied weights: Press and Wolf 2017.
+    Args:
+        spec: the options of the model.
+        attention: the choice of the attention.
+        data: the properties of the data.
 
     Raises:
         MolsliceError: the targets of the data are not next tokens, or the attention has no causal form.
+
+    Source: the decoder of Vaswani et al. 2017 without cross attention, as in fairseq's `transformer_lm`,
+    which the Flowformer paper uses; tied weights: Press and Wolf 2017.
     """
 
     parts: ClassVar[Mapping[str, str]] = MappingProxyType({"encoder": "layers"})
@@ -105,7 +116,7 @@ class LanguageModel(nn.Module):
         return ModelOutput(self._logits(encoded.tokens), encoded.penalty)
 
     def following(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B V"]:
-        """Return the logits of the token after the last one. All tokens must be real.
+        """Return the logits of the token after the last one [B, V]. All tokens must be real.
 
         Raises:
             MolsliceError: there are more tokens than `max_tokens`.
@@ -118,7 +129,7 @@ class LanguageModel(nn.Module):
         return self.encoder.has_steps
 
     def init_state(self, batch: int) -> LanguageState:
-        """Return the initial state of `step` for `batch` texts without tokens.
+        """Return the state of `step` before the first token of `batch` texts.
 
         Raises:
             MolsliceError: the attention has no steps.
@@ -128,14 +139,21 @@ class LanguageModel(nn.Module):
     def step(
         self, token: Int[Tensor, " B"], state: LanguageState
     ) -> tuple[Float[Tensor, "B V"], LanguageState]:
-        """Return the logits of the token after this one, as `forward` in evaluation, and the next state.
+        """Predict the token after the next one. The result equals that of `forward` in evaluation mode.
+
+        Args:
+            token: id of the next token of each text [B].
+            state: the state after the tokens before.
+
+        Returns:
+            Logits of the token after this one [B, V], and the next state.
 
         Raises:
             MolsliceError: there are more tokens than `max_tokens`.
         """
-        embedded = self.embedding.at(token, state.place)
+        embedded = self.embedding.at(token, state.position)
         encoded, layers = self.encoder.step(embedded, state.layers)
-        return self._logits(encoded), LanguageState(state.place + 1, layers)
+        return self._logits(encoded), LanguageState(state.position + 1, layers)
 
     def _logits(self, tokens: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape V"]:
         if self.readout is not None:
@@ -146,9 +164,13 @@ class LanguageModel(nn.Module):
 class WordEmbedding(nn.Module):
     """sqrt(D) times the embedding of a token, plus its position.
 
-    Embeddings are initialized with standard deviation 1 / sqrt(D). Both the scaled embeddings and the map to
-    logits by the same table then start at the scale of one. Sinusoidal positions are added without a factor;
+    Embeddings are initialized with standard deviation 1 / sqrt(D). Both the scaled embeddings and the logits
+    by the same table then have an initial scale of one. Sinusoidal positions are added without a factor;
     learned ones are initialized and scaled like the tokens.
+
+    Args:
+        spec: the options of the model.
+        data: the properties of the data.
 
     Source: Vaswani et al. 2017, sections 3.4 and 3.5; the standard deviation as in fairseq.
     """
@@ -173,7 +195,14 @@ class WordEmbedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B N"], token_mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N D"]:
-        """Embed tokens. The result is arbitrary at padding.
+        """Embed tokens.
+
+        Args:
+            tokens: token ids [B, N].
+            token_mask: True at real tokens [B, N]; None if all are real.
+
+        Returns:
+            Tokens [B, N, D], arbitrary at padding.
 
         Raises:
             MolsliceError: there are more tokens than positions.
@@ -183,20 +212,22 @@ class WordEmbedding(nn.Module):
             return self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))
         return self._embed(tokens.masked_fill(~token_mask, 0), real_positions(token_mask))
 
-    def at(self, token: Int[Tensor, " B"], place: int) -> Float[Tensor, "B D"]:
-        """Embed one token of each text at position `place`.
+    def at(self, token: Int[Tensor, " B"], position: int) -> Float[Tensor, "B D"]:
+        """Embed one token of each text at `position` [B, D].
 
         Raises:
-            MolsliceError: the position is beyond `max_tokens`.
+            MolsliceError: the position is not below `max_tokens`.
         """
-        self._check(place + 1)
-        return self._embed(token, torch.tensor(place, device=token.device))
+        self._check(position + 1)
+        return self._embed(token, torch.tensor(position, device=token.device))
 
-    def _embed(self, tokens: Int[Tensor, "*shape"], places: Int[Tensor, "..."]) -> Float[Tensor, "*shape D"]:
+    def _embed(
+        self, tokens: Int[Tensor, "*shape"], position: Int[Tensor, "..."]
+    ) -> Float[Tensor, "*shape D"]:
         vectors = self.table(tokens) * self.scale
         if self.positions is not None:
-            return vectors + self.positions[places] * self.scale
-        return vectors if self.waves is None else vectors + self.waves[places]
+            return vectors + self.positions[position] * self.scale
+        return vectors if self.waves is None else vectors + self.waves[position]
 
     def _check(self, length: int) -> None:
         if length > self.max_tokens:

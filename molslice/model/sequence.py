@@ -23,6 +23,7 @@ class SequenceSpec(OneEncoderSpec):
     """The spec of a sequence model. See `OneEncoderSpec` for the other fields.
 
     Attributes:
+        name: configuration name of the model.
         drop_path: rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
         readout: how tokens become one vector. `mean`; `max`; `max_mean`, both concatenated (Singularformer);
             `all`, gelu of all tokens concatenated, with zeros up to the longest sequence (Flowformer, on
@@ -32,12 +33,12 @@ class SequenceSpec(OneEncoderSpec):
         head: widths of dense layers with GELU between readout and outputs.
         positions: a `learned` table, `sinusoidal` (Vaswani et al. 2017, section 3.5), or `none`.
         causal: whether a token depends only on itself and tokens before it.
-        max_tokens: number of positions, by default the longest sequence of the data.
+        max_tokens: number of positions; None for the longest sequence of the data.
         embedding_std: initial standard deviation of the embedding table, and of positions and learned tokens
             if `position_std` is None.
-        position_std: initial standard deviation of positions and learned tokens.
-        qkv_bias: whether the maps to query, key and value have a bias. The ViT of the Sliceformer paper has
-            none.
+        position_std: initial standard deviation of positions and learned tokens; None for `embedding_std`.
+        qkv_bias: whether the maps to query, key and value have a bias. Those of the ViT of the Sliceformer
+            paper have no bias.
 
     Raises:
         MolsliceError: a size is below one, a choice is unknown, or `cls` is combined with `causal`.
@@ -92,12 +93,17 @@ class SequenceClassifier(nn.Module):
     the real tokens of its sequence, so padding may be anywhere. Two sequences of a row are encoded and read
     out separately with the same weights, to u and v, and combined as [u, v, u * v, u - v].
 
+    Args:
+        spec: the options of the model.
+        attention: the choice of the attention.
+        data: the properties of the data.
+
+    Raises:
+        MolsliceError: the attention does not support the spec, or the readout does not support the data.
+
     Source: the encoder classifiers of Long Range Arena (Tay et al. 2020, arXiv 2011.04006, section 3; two
     sequences as in its retrieval task), which the Sliceformer paper uses; ViT (Dosovitskiy et al. 2021) if
     the values are patches.
-
-    Raises:
-        MolsliceError: the attention does not support the spec.
     """
 
     parts: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -149,7 +155,7 @@ class SequenceClassifier(nn.Module):
         """Return logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
 
         Raises:
-            MolsliceError: there are more tokens than `max_tokens`.
+            MolsliceError: there are more tokens than `max_tokens`, or a second sequence is missing.
         """
         if self.distilled_readout is not None:
             encoded, _, penalty = self._tokens(batch.tokens, batch.token_mask)
@@ -169,7 +175,19 @@ class SequenceClassifier(nn.Module):
     def encode(
         self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B M D"]:
-        """Return the encoded tokens, after those of `cls` and `cls_distilled` if there are any."""
+        """Encode sequences without reading them out.
+
+        Args:
+            tokens: token ids [B, N], or values [B, N, F].
+            token_mask: True at real tokens [B, N]; None if all are real.
+
+        Returns:
+            The encoded tokens [B, M, D]. The learned tokens of `cls` and `cls_distilled` are first, so M is
+            N, N + 1 or N + 2.
+
+        Raises:
+            MolsliceError: there are more tokens than `max_tokens`.
+        """
         return self._tokens(tokens, token_mask)[0]
 
     def _tokens(
@@ -193,7 +211,7 @@ class SequenceClassifier(nn.Module):
             return encoded[:, 0], penalty
         real = encoded.new_ones(encoded.shape[:2], dtype=torch.bool) if mask is None else mask
         if self.spec.readout == "all":
-            return self._side_by_side(encoded, real), penalty
+            return self._concatenate_all(encoded, real), penalty
         parts = []
         if self.spec.readout in ("max", "max_mean"):
             parts.append(masked_max(encoded, real[..., None], 1))
@@ -201,21 +219,34 @@ class SequenceClassifier(nn.Module):
             parts.append(masked_mean(encoded, real[..., None], 1))
         return torch.cat(parts, -1), penalty
 
-    def _side_by_side(
+    def _concatenate_all(
         self, encoded: Float[Tensor, "B N D"], real: Bool[Tensor, "B N"]
     ) -> Float[Tensor, "B V"]:
         """Concatenate the real tokens in their order after GELU, then zeros; V = longest x D."""
         batch, _, dim = encoded.shape
-        spare = self.embedding.max_tokens  # an extra place, which receives padding
-        place = real_positions(real).masked_fill(~real, spare)
+        spare = self.embedding.max_tokens  # an extra slot, which receives padding
+        position = real_positions(real).masked_fill(~real, spare)
         kept = self.dropout(functional.gelu(encoded)).masked_fill(~real[..., None], 0.0)
         filled = encoded.new_zeros(batch, spare + 1, dim)
-        filled = filled.scatter(1, place[..., None].expand(-1, -1, dim), kept.to(filled.dtype))
+        filled = filled.scatter(1, position[..., None].expand(-1, -1, dim), kept.to(filled.dtype))
         return filled[:, :spare].flatten(1)
 
 
 class TokenEmbedding(nn.Module):
-    """Map token ids or values to tokens of the encoder's width, and add positions."""
+    """Map token ids or values to tokens of the encoder's width, and add positions.
+
+    Args:
+        data: the properties of the data.
+        dim: width D.
+        positions: a `learned` table, `sinusoidal`, or `none`.
+        max_tokens: number of positions; None for the longest sequence of the data.
+        embedding_std: initial standard deviation of the embedding table, and of positions if `position_std`
+            is None.
+        position_std: initial standard deviation of learned positions; None for `embedding_std`.
+
+    Raises:
+        MolsliceError: there is no maximum length, or it is below that of the data.
+    """
 
     lookup_tables: ClassVar[tuple[str, ...]] = ("positions",)
 
@@ -257,7 +288,14 @@ class TokenEmbedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B N D"]:
-        """Embed tokens. The result is arbitrary, but not NaN, at padding.
+        """Embed tokens.
+
+        Args:
+            tokens: token ids [B, N], or values [B, N, F].
+            token_mask: True at real tokens [B, N]; None if all are real.
+
+        Returns:
+            Tokens [B, N, D], arbitrary but not NaN at padding.
 
         Raises:
             MolsliceError: there are more tokens than positions.
@@ -278,17 +316,17 @@ class TokenEmbedding(nn.Module):
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
-    """Return sin(p / 10000^(2i / D)) in channel 2i and the cosine in channel 2i + 1.
+    """Return sin(p / 10000^(2i / D)) in channel 2i and the cosine in channel 2i + 1 of row p [N, D].
 
     Source: Vaswani et al. 2017, section 3.5.
     """
-    place = torch.arange(length, dtype=torch.float64)[:, None]
-    angle = place * torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    angle = position * torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim].float()
 
 
 def build_sequence_encoder(spec: SequenceSpec, attention: AttentionChoice, max_tokens: int) -> Encoder:
-    """Build the encoder of a spec."""
+    """Build the encoder of a spec for sequences of at most `max_tokens`, learned tokens included."""
     rates = drop_path_rates(spec.drop_path, spec.num_layers)
     return build_encoder(
         spec,

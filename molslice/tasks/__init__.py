@@ -1,12 +1,11 @@
-"""Tasks: the loss, the metrics, and the meaning of a prediction. One file is one task.
+"""Tasks: the loss, the metrics, and the meaning of a prediction. One file, one task, one configuration name.
 
-`base.py` is the interface. `targets.py` describes the targets (names, units, classes, mean, spread), and
-`metrics.py` computes errors in their units.
-
+Contents: `base.py` is the interface. `targets.py` describes the targets (names, units, classes, mean,
+spread), and `metrics.py` computes errors in their units.
 Imports: `molslice.config`, `molslice.model` and the packages below them.
-
-To add a task, write `my_task.py` with a class `MyTask(Task)`. Its keyword-only parameters are read from the
+To add one: write `my_task.py` with a class `MyTask(Task)`. Its keyword-only parameters are options of the
 section `training` of a configuration.
+Reason: training, evaluation and prediction use the same definition of a task.
 """
 
 from molslice.registry import Registry

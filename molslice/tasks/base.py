@@ -20,9 +20,9 @@ class MicroBatch:
     the batch. This is a plain class because Fabric rebuilds dataclasses and refuses frozen ones.
 
     Attributes:
-        batch: The collated rows of this part.
-        rows: Number of rows (molecules, sequences) in the whole batch.
-        present: Number of targets in the whole batch that are not missing.
+        batch: the collated rows of this part.
+        rows: number of rows (molecules, sequences) in the whole batch.
+        present: number of targets in the whole batch that are not missing.
     """
 
     __slots__ = ("batch", "present", "rows")
@@ -47,8 +47,8 @@ class Task(nn.Module, ABC):
     A subclass implements `loss_sum`. Its own options are keyword-only parameters of the constructor.
 
     Args:
-        model: The model to train.
-        targets: The names, units, kind and scale of the targets.
+        model: the model to train.
+        targets: names, units, kind and scale of the targets.
     """
 
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
@@ -60,19 +60,32 @@ class Task(nn.Module, ABC):
         """Sum the loss over the targets of the batch that are not missing.
 
         Args:
-            prediction: What the model returns, in float32.
-            batch: The collated rows; `batch.targets` are in the unit of the data.
+            prediction: `ModelOutput.prediction` in float32, [B, T], or [B, N, T] for each token.
+            batch: the collated rows; `batch.targets` are in the unit of the data.
 
         Returns:
-            A scalar.
+            A scalar, without unit.
         """
 
     def output_loss_sum(self, output: ModelOutput, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Return `loss_sum` of the prediction. Override it to use other outputs of the model."""
+        """Return `loss_sum` of the prediction. Override it to use other outputs of the model.
+
+        Args:
+            output: the output of the model for `batch`.
+            batch: the collated rows.
+        """
         return self.loss_sum(output.prediction.float(), batch)
 
     def training_step(self, micro_batch: MicroBatch, batch_index: int = 0) -> Float[Tensor, ""]:
-        """Return this micro-batch's share of the loss of its batch, including the model's penalty."""
+        """Compute the share of a micro-batch in the loss of its batch, including the penalty of the model.
+
+        Args:
+            micro_batch: the rows, with the counts of the whole batch.
+            batch_index: unused; part of Fabric's interface.
+
+        Returns:
+            A scalar. The sum over the micro-batches is the loss of the batch.
+        """
         output = self.model(micro_batch.batch)
         loss = self.output_loss_sum(output, micro_batch.batch) / max(micro_batch.present, 1)
         if output.penalty is not None:
@@ -80,22 +93,43 @@ class Task(nn.Module, ABC):
         return loss
 
     def predict_step(self, batch: Any, batch_index: int = 0) -> Float[Tensor, "B R"]:  # noqa: ANN401
-        """Compute the results of a batch; see `results`."""
+        """Compute the results of a batch [B, R]; see `results`.
+
+        Args:
+            batch: the collated rows.
+            batch_index: unused; part of Fabric's interface.
+        """
         return self.results(self.model(batch).prediction, batch)
 
     @property
     def num_results(self) -> int:
-        """R, the number of values that the metrics need from each row."""
+        """Number R of values that the metrics need from each row."""
         return len(self.targets.classes) or len(self.targets.names)
 
     def results(self, prediction: Float[Tensor, "*B T"], batch: Any) -> Float[Tensor, "B R"]:  # noqa: ANN401, ARG002
-        """Return what the metrics need from each row: predictions in the targets' units, or probabilities."""
+        """Return what the metrics need from each row: predictions in the targets' units, or probabilities.
+
+        Args:
+            prediction: `ModelOutput.prediction`, standardized [B, T], or [B, N, T] for each token.
+            batch: the collated rows.
+
+        Returns:
+            R values for each row [B, R].
+        """
         return self.targets.to_unit(prediction)
 
     def metrics(self, results: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-        """Return the metric of each target, from `results` [rows, R] and `truth` [rows, T]."""
+        """Compute the metric of each target.
+
+        Args:
+            results: `results` of all rows, float [rows, R].
+            truth: targets in their units, float [rows, T], NaN where missing.
+
+        Returns:
+            The metric in the unit of its target, by target name.
+        """
         return metric_per_target(self.targets, results, truth)
 
     def score(self, metrics: dict[str, float]) -> float:
-        """Return one number to choose the best weights by; lower is better."""
+        """Return one number to select the best weights by; lower is better."""
         return selection_score(self.targets, metrics)

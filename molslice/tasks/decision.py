@@ -13,10 +13,14 @@ from molslice.types import MolsliceError
 class Decision(Task):
     """Mean squared error of the actions, over all components of all real steps of a batch.
 
-    Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, algorithm 1).
+    Args:
+        model: the policy to train.
+        targets: the description of the actions.
 
     Raises:
-        MolsliceError: The targets are not actions.
+        MolsliceError: the targets are not actions.
+
+    Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, algorithm 1).
     """
 
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
@@ -34,7 +38,7 @@ class Decision(Task):
         return 1
 
     def results(self, prediction: Float[Tensor, "B S T"], batch: Any) -> Float[Tensor, "B 1"]:  # noqa: ANN401
-        """Return the mean squared error of each window."""
+        """Return the mean squared error of each window, in the squared unit of the actions [B, 1]."""
         errors = _squared_errors(prediction.float(), batch).mean(2)
         if batch.step_mask is None:
             return errors.mean(1, keepdim=True)
@@ -42,7 +46,7 @@ class Decision(Task):
 
 
 def _squared_errors(prediction: Float[Tensor, "B S T"], batch: Any) -> Float[Tensor, "B S T"]:  # noqa: ANN401
-    """Squared errors; 0 at padding, whatever its values."""
+    """Return squared errors [B, S, T], zero at padding whatever its values."""
     difference = prediction - batch.actions
     if batch.step_mask is not None:
         difference = difference.masked_fill(~batch.step_mask[..., None], 0.0)

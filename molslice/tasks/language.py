@@ -18,8 +18,12 @@ IGNORED = -100  # the target at padding
 class Language(Task):
     """Cross-entropy of the next token, summed over the real tokens. The metric is the perplexity.
 
+    Args:
+        model: the language model to train.
+        targets: the description of the tokens.
+
     Raises:
-        MolsliceError: The data are not text, or the model does not predict at each token.
+        MolsliceError: the data are not text, or the model does not predict at each token.
     """
 
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
@@ -44,7 +48,7 @@ class Language(Task):
         )
 
     def results(self, prediction: Float[Tensor, "B N V"], batch: Any) -> Float[Tensor, "B 1"]:  # noqa: ANN401
-        """Return the mean negative log-likelihood of the predicted tokens of each row."""
+        """Return the mean negative log-likelihood of the predicted tokens of each row, in nats [B, 1]."""
         means = [
             # row by row: in float32 the logits of a whole batch take twice the memory of the model's output
             F.cross_entropy(logits.float(), wanted, ignore_index=IGNORED)
@@ -54,6 +58,6 @@ class Language(Task):
 
 
 def _following(batch: Any) -> Int[Tensor, "B N"]:  # noqa: ANN401
-    """The next token at each place, `IGNORED` at padding."""
+    """Return the next token at each position [B, N], `IGNORED` at padding."""
     mask = batch.token_mask
     return batch.pair_tokens if mask is None else batch.pair_tokens.masked_fill(~mask, IGNORED)

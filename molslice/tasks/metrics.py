@@ -1,7 +1,7 @@
 """Errors in the units of the targets, computed in float64.
 
 A missing target (NaN) is left out. A prediction that is not finite counts as infinitely wrong: leaving it out
-would flatter a broken model. The caller drops rows that have no prediction.
+would flatter a broken model. The caller removes rows that have no prediction.
 """
 
 import numpy as np
@@ -25,19 +25,35 @@ METRIC_LABELS = {
 
 
 def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:
-    """Mean absolute error over the rows with a target, [rows] each; NaN if there is no such row."""
+    """Compute the mean absolute error over the rows with a target.
+
+    Args:
+        prediction: predictions, float [rows].
+        truth: targets in the same unit, float [rows], NaN where missing.
+
+    Returns:
+        The error in the unit of the target; NaN if there is no target.
+    """
     known = np.isfinite(truth)
     error = np.abs(prediction[known].astype(np.float64) - truth[known].astype(np.float64))
     return float(np.where(np.isnan(error), np.inf, error).mean()) if known.any() else float("nan")
 
 
 def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
-    """Area under the ROC curve, [rows] each; NaN unless both classes occur.
+    """Compute the area under the ROC curve.
 
     This is the share of pairs (positive, negative) in the right order, computed from the mean rank of the
-    positives. A tie counts as half a pair.
+    positives. A tie counts as half a pair. `sklearn.metrics.roc_auc_score` differs by up to 2e-16 in a third
+    of random cases and refuses NaN.
 
-    `sklearn.metrics.roc_auc_score` differs by up to 2e-16 in a third of random cases and refuses NaN.
+    Args:
+        prediction: scores or probabilities of class 1, float [rows].
+        truth: classes 0 and 1, float [rows], NaN where missing.
+
+    Returns:
+        The area from 0 to 1; NaN unless both classes occur.
+
+    Source: Mann and Whitney 1947, the U statistic.
     """
     known = np.isfinite(truth)
     prediction, positive = prediction[known], truth[known] > 0.5
@@ -52,9 +68,16 @@ def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
 
 
 def accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    """Share of rows whose class, [rows], has the largest probability, [rows, K]; NaN if there is no row.
+    """Compute the share of rows whose class has the largest probability.
 
-    Of classes that share the largest probability the first one is taken. A row without a class is left out.
+    The first of several classes with the same probability counts. A row without a class is left out.
+
+    Args:
+        probabilities: probability of each of K classes, float [rows, K].
+        truth: index of the class, float [rows], NaN where missing.
+
+    Returns:
+        The share from 0 to 1; NaN if no row has a class.
     """
     known = np.isfinite(truth)
     right = (probabilities.argmax(1) == truth) & np.isfinite(probabilities).all(1)
@@ -62,12 +85,24 @@ def accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
 
 
 def perplexity(mean_nll: np.ndarray, counts: np.ndarray) -> float:
-    """Exponential of the mean negative log-likelihood of a token, from the rows' means and token counts."""
+    """Compute the exponential of the mean negative log-likelihood of a token.
+
+    Args:
+        mean_nll: mean negative log-likelihood of the tokens of each row, in nats [rows].
+        counts: number of tokens of each row [rows].
+
+    Returns:
+        The perplexity, at most e^700; NaN without tokens.
+    """
     return float(np.exp(min(weighted_mean(mean_nll, counts), 700.0)))
 
 
 def weighted_mean(means: np.ndarray, counts: np.ndarray) -> float:
-    """Mean over all items of all rows, from the mean and the number of items of each row, [rows] each.
+    """Compute the mean over all items of all rows.
+
+    Args:
+        means: mean of the items of each row [rows]. NaN counts as infinite.
+        counts: number of items of each row [rows].
 
     Returns:
         The mean; NaN if there are no items.
@@ -83,13 +118,14 @@ def metric_per_target(targets: TargetInfo, prediction: np.ndarray, truth: np.nda
     """Compute the metric of each target in its unit.
 
     Args:
-        targets: The description of the T targets.
-        prediction: [rows, T]. For several classes, their probabilities [rows, K]; for tokens, the mean
-            negative log-likelihood [rows, 1]; for actions, the mean squared error of a window [rows, 1].
-        truth: [rows, T]. For tokens, the number of tokens; for actions, the number of steps.
+        targets: the description of the T targets.
+        prediction: predictions [rows, T]. For several classes, their probabilities [rows, K]; for tokens, the
+            mean negative log-likelihood [rows, 1]; for actions, the mean squared error of a window [rows, 1].
+        truth: targets [rows, T]. For tokens, the number of tokens; for actions, the number of steps.
 
     Returns:
-        By target name: MAE, ROC-AUC, accuracy, perplexity or mean squared error, as the kind of the targets.
+        MAE, ROC-AUC, accuracy, perplexity or mean squared error, depending on the kind of the targets, by
+        target name.
     """
     if targets.kind == "multiclass":
         return {targets.names[0]: accuracy(prediction, truth[:, 0])}
@@ -102,11 +138,18 @@ def metric_per_target(targets: TargetInfo, prediction: np.ndarray, truth: np.nda
 
 
 def selection_score(targets: TargetInfo, metrics: dict[str, float]) -> float:
-    """Return one number to choose a model by; lower is better, NaN if no target has a finite metric.
+    """Return one number to select a model by; lower is better.
 
-    Regression: the mean over targets of the MAE divided by the spread of the training targets, which does not
-    depend on units. Classification: 1 - mean ROC-AUC, or 1 - accuracy. Tokens: perplexity. Actions: mean
-    squared error.
+    For regression it is the mean over targets of the MAE divided by the spread of the training targets, which
+    does not depend on units. For classification it is 1 - mean ROC-AUC, or 1 - accuracy. For tokens it is the
+    perplexity, and for actions the mean squared error.
+
+    Args:
+        targets: the description of the targets.
+        metrics: result of `metric_per_target`.
+
+    Returns:
+        The score, without unit; NaN if no target has a finite metric.
     """
     values = np.array([metrics[name] for name in targets.names])
     if targets.kind == "regression":

@@ -19,8 +19,13 @@ class Molecule(Task):
 
     Missing targets (NaN) affect neither the loss nor its gradient.
 
+    Args:
+        model: the model to train.
+        targets: the description of the targets.
+        loss: the loss for regression; unused for classification.
+
     Raises:
-        MolsliceError: The targets are of another kind, or the loss is unknown.
+        MolsliceError: the targets are of another kind, or the loss is unknown.
     """
 
     def __init__(

@@ -29,13 +29,17 @@ class TargetInfo:
     token. A model of kind `actions` predicts the action itself, at each step.
 
     Attributes:
-        names: The names of the targets.
-        units: The units of the targets, "" for a target without a unit.
-        kind: What the targets are. The values of `classification` are 0 and 1; those of `multiclass`, which
+        names: names of the targets.
+        units: units of the targets, "" for a target without a unit.
+        kind: type of the targets. The values of `classification` are 0 and 1; those of `multiclass`, which
             has one target, are indices into `classes`.
-        mean: The mean of each target over the training split; 0 unless the kind is regression.
-        std: The standard deviation of each target over the training split; 1 unless the kind is regression.
-        classes: The names of the classes; empty unless the kind is multiclass.
+        mean: mean of each target over the training split, in its unit; 0 unless the kind is regression.
+        std: standard deviation of each target over the training split, in its unit; 1 unless the kind is
+            regression.
+        classes: names of the classes; empty unless the kind is multiclass.
+
+    Raises:
+        MolsliceError: the fields contradict each other, or a mean or std is invalid.
     """
 
     names: tuple[str, ...]
@@ -74,14 +78,14 @@ class TargetInfo:
         magnitude, its spread is that magnitude, or 1 if all values are zero, and a warning is logged.
 
         Args:
-            names: The names of the targets.
-            units: Their units.
-            kind: One of `Kind`.
-            targets: The values, float [rows, T], NaN if missing.
-            classes: The names of the classes, for kind multiclass.
+            names: names of the targets.
+            units: units of the targets.
+            kind: one of `Kind`.
+            targets: targets in their units, float [rows, T], NaN where missing.
+            classes: names of the classes, for kind multiclass.
 
         Raises:
-            MolsliceError: A target is infinite, missing in every row, too small for float32, or not one of
+            MolsliceError: a target is infinite, missing in every row, too small for float32, or not one of
                 the classes.
         """
         values = np.asarray(targets, dtype=np.float64)
@@ -104,7 +108,14 @@ class TargetInfo:
         return cls(tuple(names), tuple(units), kind, *floats, tuple(classes))  # type: ignore[arg-type]
 
     def to_unit(self, prediction: Float[Tensor, "*B T"]) -> Float[Tensor, "*B T"]:
-        """Convert the output of a model to the units of the targets, or to probabilities."""
+        """Convert the output of a model to the units of the targets, or to probabilities.
+
+        Args:
+            prediction: `ModelOutput.prediction`, standardized values or logits [..., T].
+
+        Returns:
+            Values in the units of the targets, or probabilities, float32 [..., T].
+        """
         if self.kind == "classification":
             return torch.sigmoid(prediction.float())
         if self.kind in ("multiclass", "tokens"):
@@ -113,15 +124,15 @@ class TargetInfo:
         return (wide * wide.new_tensor(self.std) + wide.new_tensor(self.mean)).float()
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return JSON types; `from_mapping` reads them back."""
+        """Return the description as JSON types; `from_mapping` is the inverse."""
         return asdict(self)
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> "TargetInfo":  # noqa: ANN401
-        """Build from the result of `to_mapping`, also after a round trip through JSON.
+        """Construct the description from the result of `to_mapping`, also after a round trip through JSON.
 
         Raises:
-            MolsliceError: The mapping is not a result of `to_mapping`.
+            MolsliceError: the mapping is not a result of `to_mapping`.
         """
         try:
             for key, kinds in (("names", str), ("units", str), ("mean", (int, float)), ("std", (int, float))):
@@ -141,7 +152,7 @@ class TargetInfo:
 
 
 def _mean_and_spread(names: tuple[str, ...], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column, float64 [T] each."""
+    """Return mean and standard deviation of each column, float64 [T] each."""
     mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     largest = np.nanmax(np.abs(values), axis=0)
     for column, name in enumerate(names):

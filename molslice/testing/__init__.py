@@ -1,8 +1,8 @@
 """The contract of an attention as checks, for the attentions of the package and for those written elsewhere.
 
 Contents: `subjects.py`, the attention under test and its batches; `checks.py`, values and gradients;
-`promises.py`, the traits; `in_model.py`, the attention inside a model. Each check is a function of a
-`Subject` that raises AssertionError. A test file for an attention outside the package:
+`traits.py`, the traits; `in_model.py`, the attention inside a model. Each check is a function of a `Subject`
+that raises AssertionError. A test file for an attention outside the package:
 
     import pytest
     from molslice.attention import ATTENTIONS
@@ -22,9 +22,9 @@ is zero by the formula.
 Imports: everything below `training`. No other module of the package imports it.
 """
 
-from molslice.testing import checks, in_model, promises
+from molslice.testing import checks, in_model, traits
 from molslice.testing.subjects import Inputs, Subject, subjects_of
 
 __all__ = ["CHECKS", "Inputs", "Subject", "subjects_of"]
 
-CHECKS = [*checks.CHECKS, *promises.CHECKS, *in_model.CHECKS]
+CHECKS = [*checks.CHECKS, *traits.CHECKS, *in_model.CHECKS]

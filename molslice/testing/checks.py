@@ -1,6 +1,6 @@
 """Checks of values and gradients that every attention must pass, one function per requirement.
 
-Each takes a `Subject` and raises AssertionError. The checks of traits are in `promises.py`.
+Each takes a `Subject` and raises AssertionError. The checks of traits are in `traits.py`.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,8 +30,8 @@ class Run(NamedTuple):
         output: the output of the attention.
         by_tokens: gradient by the tokens [B, N, D].
         by_parameters: gradient by each parameter.
-        by_bias: gradient by the pair bias [B, H, N, N], or None.
-        by_memory: gradient by the memory [B, M, D], or None.
+        by_bias: gradient by the pair bias [B, H, N, N]; None without a pair bias.
+        by_memory: gradient by the memory [B, M, D]; None without a memory.
     """
 
     output: AttentionOutput
@@ -62,12 +62,20 @@ def run(
     attention: Attention,
     tokens: Tensor,
     context: TokenContext,
-    places: list[Tensor],
+    positions: list[Tensor],
     forward: Forward | None = None,
 ) -> Run:
     """Compute output, penalty and the gradients by tokens, parameters, pair bias and memory.
 
-    `forward` replaces the attention.
+    Args:
+        attention: the attention under test.
+        tokens: tokens [B, N, D].
+        context: the context of `tokens`.
+        positions: positions of the real tokens of each sequence.
+        forward: computes the output in place of `attention`; None for the attention itself.
+
+    Returns:
+        The output, and gradients of a fixed loss on the real tokens plus the penalty.
     """
     tokens = tokens.clone().requires_grad_()
     bias, memory = (
@@ -75,9 +83,9 @@ def run(
     )
     output = (forward or attention)(tokens, replace(context, pair_bias=bias, memory=memory))
     loss = output.tokens.new_zeros(())
-    for b, place in enumerate(places):
-        weights = torch.linspace(-1, 2, len(place) * tokens.shape[-1])
-        loss = loss + (output.tokens[b, place].flatten() * weights).sum()
+    for b, position in enumerate(positions):
+        weights = torch.linspace(-1, 2, len(position) * tokens.shape[-1])
+        loss = loss + (output.tokens[b, position].flatten() * weights).sum()
     loss = loss if output.penalty is None else loss + output.penalty
     given = [x for x in (bias, memory) if x is not None]
     leaves = [tokens, *given, *attention.parameters()]
@@ -87,46 +95,53 @@ def run(
     return Run(output, by[0], parameters, by_given.get(id(bias)), by_given.get(id(memory)))
 
 
-def at_places(output: Tensor, places: list[Tensor]) -> Tensor:
-    """Return the rows of the real tokens."""
-    return torch.cat([output[b, place] for b, place in enumerate(places)])
+def at_positions(output: Tensor, positions: list[Tensor]) -> Tensor:
+    """Concatenate the rows at the positions of each sequence: [B, N, D] to [n, D]."""
+    return torch.cat([output[b, position] for b, position in enumerate(positions)])
 
 
 def close(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-9) -> None:
-    """Assert that both are finite and equal up to rounding."""
+    """Assert that both are finite and equal up to rounding.
+
+    Args:
+        found: the result.
+        expected: the expected result.
+        what: name of the result, for the message.
+        tolerance: relative and absolute tolerance.
+    """
     assert torch.isfinite(found).all(), f"{what} is not finite"
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, msg=lambda m: f"{what}: {m}")
 
 
 def check_padding(subject: Subject) -> None:
-    """The result is zero at padding and does not depend on its amount, place or content."""
+    """Check that the result is zero at padding and does not depend on its amount, position or content."""
     attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)
     expected = None
     for length, garbage, scattered in PADDINGS:
-        tokens, context, places = inputs.batch(subject.spec, length, garbage, scattered)
+        tokens, context, positions = inputs.batch(subject.spec, length, garbage, scattered)
         output = attention(tokens, context)
-        found = at_places(output.tokens, places)
+        found = at_positions(output.tokens, positions)
         expected = found if expected is None else expected
         close(found, expected, f"the result with {length} tokens, {garbage} at padding")
         assert not output.tokens[~context.token_mask].any(), "the result is not zero at padding"
 
 
 def check_padding_gradient(subject: Subject) -> None:
-    """Gradients are zero at padding, and elsewhere equal to those without padding."""
+    """Check that gradients are zero at padding, and elsewhere equal to those without padding."""
     attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)
     expected = None
     for length, garbage, scattered in PADDINGS:
-        tokens, context, places = inputs.batch(subject.spec, length, garbage, scattered)
-        result = run(attention, tokens, context, places)
+        tokens, context, positions = inputs.batch(subject.spec, length, garbage, scattered)
+        result = run(attention, tokens, context, positions)
         assert not result.by_tokens[~context.token_mask].any(), (
             "the gradient by tokens is not zero at padding"
         )
-        found = [at_places(result.by_tokens, places), *result.by_parameters]
+        found = [at_positions(result.by_tokens, positions), *result.by_parameters]
         if result.by_bias is not None:
             pairs = context.token_mask[:, None, :, None] & context.token_mask[:, None, None, :]
             outside = result.by_bias.masked_fill(pairs, 0.0)
             assert not outside.any(), "the gradient by the pair bias is not zero at padding"
-            found += [result.by_bias[b][:, place][:, :, place] for b, place in enumerate(places)]
+            found += [result.by_bias[b][:, position][:, :, position] for b, position in enumerate(positions)]
         if result.by_memory is not None:
             mask = context.memory_mask
             assert mask is not None
@@ -138,28 +153,28 @@ def check_padding_gradient(subject: Subject) -> None:
 
 
 def check_all_real(subject: Subject) -> None:
-    """`all_real` does not change the result of a batch without padding."""
+    """Check that `all_real` does not change the result of a batch without padding."""
     attention = subject.attention()
-    tokens, context, places = Inputs.draw(6, 6).batch(subject.spec)
-    expected = run(attention, tokens, context, places)
-    found = run(attention, tokens, replace(context, all_real=True), places)
+    tokens, context, positions = Inputs.draw(6, 6).batch(subject.spec)
+    expected = run(attention, tokens, context, positions)
+    found = run(attention, tokens, replace(context, all_real=True), positions)
     close(found.output.tokens, expected.output.tokens, "the result with all_real")
     for one, other in zip(found.gradients(), expected.gradients(), strict=True):
         close(one, other, "a gradient with all_real")
 
 
 def check_batch_mates(subject: Subject) -> None:
-    """A sequence gives the same result alone and in a batch."""
+    """Check that a sequence gives the same result alone and in a batch."""
     attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)
-    tokens, context, places = inputs.batch(subject.spec)
+    tokens, context, positions = inputs.batch(subject.spec)
     together = attention(tokens, context)
-    for b, place in enumerate(places):
+    for b, position in enumerate(positions):
         alone = inputs.only(b).batch(subject.spec)
-        close(together.tokens[b, place], attention(*alone[:2]).tokens[0], f"sequence {b} in a batch")
+        close(together.tokens[b, position], attention(*alone[:2]).tokens[0], f"sequence {b} in a batch")
 
 
 def check_penalty(subject: Subject) -> None:
-    """A penalty is the mean over the sequences, without padding and sequences without tokens."""
+    """Check that a penalty is the mean over the sequences, without padding and sequences without tokens."""
     attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)
     penalty = attention(*inputs.batch(subject.spec)[:2]).penalty
     if penalty is None:
@@ -176,12 +191,12 @@ def check_penalty(subject: Subject) -> None:
 
 
 def check_every_parameter_trained(subject: Subject) -> None:
-    """Each entry of each parameter gets a gradient, except for those that a softmax cancels."""
+    """Check that each entry of each parameter has a gradient, except for those that a softmax cancels."""
     attention = subject.attention()
     # Only a sequence of max_tokens uses all entries of parameters that depend on the length.
     longest = (subject.spec.max_tokens or 6) - 2 * subject.spec.cross  # a memory is two longer
-    tokens, context, places = Inputs.draw(longest, 5, longest, 4).batch(subject.spec)
-    gradients = run(attention, tokens, context, places).by_parameters
+    tokens, context, positions = Inputs.draw(longest, 5, longest, 4).batch(subject.spec)
+    gradients = run(attention, tokens, context, positions).by_parameters
     for (name, _), gradient in zip(attention.named_parameters(), gradients, strict=True):
         largest, smallest = gradient.abs().max().item(), gradient.abs().min().item()
         if name in subject.cancelled:
@@ -194,11 +209,11 @@ def check_every_parameter_trained(subject: Subject) -> None:
 
 
 def check_one_token(subject: Subject) -> None:
-    """A sequence of one token gives the reference result and finite gradients."""
+    """Check that a sequence of one token gives the reference result and finite gradients."""
     attention = subject.attention()
     for batch in (Inputs.draw(1), Inputs.draw(1, 1, 1)):
-        tokens, context, places = batch.batch(subject.spec)
-        result = run(attention, tokens, context, places)
+        tokens, context, positions = batch.batch(subject.spec)
+        result = run(attention, tokens, context, positions)
         if subject.reference is not None:
             expected = apply_reference(subject.reference, attention, tokens, context).tokens
             close(result.output.tokens, expected, "the result for one token")
@@ -208,12 +223,12 @@ def check_one_token(subject: Subject) -> None:
 
 
 def check_empty_sequence(subject: Subject) -> None:
-    """A sequence without tokens gives zeros and finite gradients, and does not affect the others."""
+    """Check that a sequence without tokens gives zeros and finite gradients, without effect on the others."""
     attention = subject.attention()
     inputs = Inputs.draw(4, 0)
     for garbage in (0.0, torch.nan):
-        tokens, context, places = inputs.batch(subject.spec, 5, garbage)
-        result = run(attention, tokens, context, places)
+        tokens, context, positions = inputs.batch(subject.spec, 5, garbage)
+        result = run(attention, tokens, context, positions)
         output = result.output
         assert not output.tokens[1].any(), "the result of an empty sequence is not zero"
         alone = inputs.only(0).batch(subject.spec)
@@ -225,20 +240,20 @@ def check_empty_sequence(subject: Subject) -> None:
 
 
 def check_reference(subject: Subject) -> None:
-    """The fast form equals the reference in value, penalty, carry and all gradients."""
+    """Check that the fast form equals the reference in value, penalty, carry and all gradients."""
     reference = subject.reference
     if reference is None:
         return
     attention, inputs = subject.attention(), Inputs.draw(7, 2, 1)
-    tokens, context, places = inputs.batch(subject.spec)
+    tokens, context, positions = inputs.batch(subject.spec)
 
     def slow(tokens: Tensor, context: TokenContext) -> AttentionOutput:
         return apply_reference(reference, attention, tokens, context)
 
     carry = attention(tokens, context).carry
     for below in [None] if carry is None else [None, carry.detach().flip(1)]:
-        found = run(attention, tokens, context.with_carry(below), places)
-        expected = run(attention, tokens, context.with_carry(below), places, slow)
+        found = run(attention, tokens, context.with_carry(below), positions)
+        expected = run(attention, tokens, context.with_carry(below), positions, slow)
         close(found.output.tokens, expected.output.tokens, "the result, compared with the reference")
         for part in ("penalty", "carry"):
             one, other = getattr(found.output, part), getattr(expected.output, part)
@@ -250,7 +265,7 @@ def check_reference(subject: Subject) -> None:
 
 
 def check_evaluation(subject: Subject) -> None:
-    """Evaluation is deterministic: no dropout, and no draw from the global generator."""
+    """Check that evaluation is deterministic: no dropout, and no draw from the global generator."""
     tokens, context, _ = Inputs.draw(*LENGTHS).batch(subject.spec)
     plain, dropping = subject.attention(), subject.attention(dropout=0.5)
     state = torch.get_rng_state()
@@ -262,7 +277,7 @@ def check_evaluation(subject: Subject) -> None:
 
 
 def check_steps(subject: Subject) -> None:
-    """Steps give the results of the causal form; if recurrent, with a state of constant size.
+    """Check that steps give the results of the causal form; if recurrent, with a state of constant size.
 
     `init_state` of an attention without steps, not causal or with a pair bias raises an error.
     """
@@ -277,9 +292,9 @@ def check_steps(subject: Subject) -> None:
     tokens, context, _ = Inputs.draw(9, 9).batch(spec)
     expected = attention(tokens, context).tokens
     states = [attention.init_state(2)]
-    for place in range(9):
-        found, following = attention.step(tokens[:, place], states[-1])
-        close(found, expected[:, place], f"the result of step {place}")
+    for position in range(9):
+        found, following = attention.step(tokens[:, position], states[-1])
+        close(found, expected[:, position], f"the result of step {position}")
         states.append(following)
     again, _ = attention.step(tokens[:, 4], states[4])  # a step does not change its input state
     close(again, expected[:, 4], "the result of a repeated step")

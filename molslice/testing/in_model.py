@@ -24,7 +24,7 @@ UNDER_TEST = "attention_under_test"
 
 
 def check_padding_in_a_model(subject: Subject) -> None:
-    """A prediction does not depend on padding or on other rows of the batch."""
+    """Check that a prediction does not depend on padding or on other rows of the batch."""
     if not _fits_a_model(subject):
         return
     model = _build_model(subject, subject.make).double().eval()
@@ -40,18 +40,18 @@ def check_padding_in_a_model(subject: Subject) -> None:
         close(alone, expected[b], f"the prediction of row {b} without the others")
 
 
-def check_start_in_a_model(subject: Subject) -> None:
-    """A model does not change the initial weights of the attention, and they are finite."""
+def check_initialization_in_a_model(subject: Subject) -> None:
+    """Check that a model does not change the initial weights of the attention, and that they are finite."""
     if not _fits_a_model(subject):
         return
-    started: dict[Attention, dict[str, Tensor]] = {}
+    initial: dict[Attention, dict[str, Tensor]] = {}
 
     def make(spec: AttentionSpec) -> Attention:
         attention = subject.make(spec)
         reset = attention.reset_parameters
 
         def record() -> None:
-            started[attention] = {k: v.detach().clone() for k, v in attention.named_parameters()}
+            initial[attention] = {k: v.detach().clone() for k, v in attention.named_parameters()}
 
         def reset_and_record() -> None:
             reset()
@@ -62,15 +62,15 @@ def check_start_in_a_model(subject: Subject) -> None:
         return attention
 
     _build_model(subject, make)
-    assert len(started) == SIZES["num_layers"], "the model was built without the attention"
-    for attention, weights in started.items():
+    assert len(initial) == SIZES["num_layers"], "the model was built without the attention"
+    for attention, weights in initial.items():
         for name, parameter in attention.named_parameters():
             assert torch.equal(parameter, weights[name]), f"the model changed the initial value of {name}"
             assert torch.isfinite(parameter).all(), f"the initial value of {name} is not finite"
 
 
 def check_qkv_bias(subject: Subject) -> None:
-    """`qkv_bias: false` removes biases only, and zero tokens then have zero values.
+    """Check that `qkv_bias: false` removes biases only, and that zero tokens then have zero values.
 
     The output for zero tokens then does not depend on any matrix. A model has the same parameters.
     """
@@ -143,18 +143,18 @@ def _attentions(model: nn.Module) -> list[Attention]:
 def _sequences(lengths: tuple[int, ...], padding: int = 0) -> SequenceBatch:
     """Return sequences of token ids, with ids outside of the vocabulary at padding."""
     width = max(lengths) + padding
-    places = torch.arange(width)
-    mask = places < torch.tensor(lengths)[:, None]
-    tokens = (places * 7 + 1 + torch.tensor(lengths)[:, None]) % 11
+    positions = torch.arange(width)
+    mask = positions < torch.tensor(lengths)[:, None]
+    tokens = (positions * 7 + 1 + torch.tensor(lengths)[:, None]) % 11
     return SequenceBatch(torch.where(mask, tokens, -9 if padding else 0), mask)
 
 
 def _molecules(lengths: tuple[int, ...], padding: int = 0) -> MoleculeBatch:
     """Return chains of atoms, with arbitrary values at padding."""
     width = max(lengths) + padding
-    places = torch.arange(width)
-    mask = places < torch.tensor(lengths)[:, None]
-    features = (places[:, None] + torch.arange(9)) % 2
+    positions = torch.arange(width)
+    mask = positions < torch.tensor(lengths)[:, None]
+    features = (positions[:, None] + torch.arange(9)) % 2
     atoms = torch.where(mask[..., None], features, 201 if padding else 0).to(torch.uint8)
     bonds = [(b, i, i + 1) for b, length in enumerate(lengths) for i in range(length - 1)]
     index = torch.tensor(bonds, dtype=torch.long).reshape(-1, 3)
@@ -162,4 +162,4 @@ def _molecules(lengths: tuple[int, ...], padding: int = 0) -> MoleculeBatch:
     return MoleculeBatch(atoms, mask, index, kinds.to(torch.uint8))
 
 
-CHECKS = [check_padding_in_a_model, check_start_in_a_model, check_qkv_bias]
+CHECKS = [check_padding_in_a_model, check_initialization_in_a_model, check_qkv_bias]

@@ -13,7 +13,7 @@ from molslice.attention.references import Reference
 from molslice.types import AttentionSpec, Options, TokenContext, Traits
 
 SPEC = AttentionSpec(dim=8, num_heads=2, layer=1, num_layers=4)
-LONGEST = 18  # most tokens, also of a memory, with padding, in all batches except for those that measure cost
+LONGEST = 18  # maximum number of tokens or memory tokens with padding, except where cost is measured
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Subject:
         make: builds the attention for a spec.
         spec: the spec of the attention.
         cancelled: names of parameters without a gradient, such as a bias that a softmax cancels.
-        reference: the float64 form for comparison, see `molslice.attention.references`; None skips it.
+        reference: the float64 form for comparison, see `molslice.attention.references`; None skips the
+            comparison.
         is_local: whether the causal form uses only a window of past tokens, or a selection of them.
     """
 
@@ -37,7 +38,12 @@ class Subject:
     is_local: bool = False
 
     def attention(self, dtype: torch.dtype = torch.float64, **changes: Any) -> Attention:  # noqa: ANN401
-        """Build the attention in evaluation mode, with weights that make it far from uniform."""
+        """Build the attention in evaluation mode, with weights that make it far from uniform.
+
+        Args:
+            dtype: dtype of the weights.
+            changes: changes to the fields of the spec.
+        """
         torch.manual_seed(3)
         attention = self.make(replace(self.spec, **changes)).to(dtype).eval()
         with torch.no_grad():
@@ -62,10 +68,10 @@ def subjects_of(
 
     Args:
         name: the configuration name; register a class from elsewhere with `ATTENTIONS.add`.
-        options: the options of the attention.
-        cancelled: see `Subject`.
-        reference: see `Subject`.
-        is_local: see `Subject`.
+        options: the options of the attention; None for the defaults.
+        cancelled: names of parameters without a gradient, see `Subject`.
+        reference: the float64 form for comparison, see `Subject`.
+        is_local: whether the causal form uses only a part of the past, see `Subject`.
 
     Returns:
         One subject per combination.
@@ -78,7 +84,7 @@ def subjects_of(
     # A causal form may need max_tokens even if the full form does not.
     bound = LONGEST if traits.fixed_length or traits.causal else None
     subjects = []
-    for changes in promised(traits):
+    for changes in supported_settings(traits):
         words = [name, *map(str, given.values()), changes["pair_bias_mode"]]
         words += [direction for direction in ("causal", "cross") if changes.get(direction)]
         subjects.append(
@@ -94,7 +100,7 @@ def subjects_of(
     return subjects
 
 
-def promised(traits: Traits) -> list[dict[str, Any]]:
+def supported_settings(traits: Traits) -> list[dict[str, Any]]:
     """List the supported combinations: each pair bias mode, with and without causal, and cross attention."""
     asked: list[dict[str, Any]] = [
         {"pair_bias_mode": mode, "causal": causal}
@@ -119,7 +125,13 @@ class Inputs:
 
     @classmethod
     def draw(cls, *lengths: int, spec: AttentionSpec = SPEC, seed: int = 0) -> Self:
-        """Draw random sequences of these lengths."""
+        """Draw random sequences.
+
+        Args:
+            lengths: number of tokens of each sequence.
+            spec: width and number of heads.
+            seed: seed of the draw.
+        """
         generator = torch.Generator().manual_seed(seed)
 
         def draw(*shape: int) -> Tensor:
@@ -136,31 +148,38 @@ class Inputs:
     def batch(
         self, spec: AttentionSpec, length: int | None = None, garbage: float = 0.0, scattered: bool = False
     ) -> tuple[Tensor, TokenContext, list[Tensor]]:
-        """Return tokens, context, and the places of the real tokens of each sequence.
+        """Combine the sequences to a padded batch.
 
-        Padding is after the tokens or, with `scattered`, between them, and is filled with `garbage`. A memory
-        has as much padding.
+        Args:
+            spec: the spec of the attention, which determines whether the context has a pair bias or a memory.
+            length: number of tokens N with padding; None for the longest sequence. A memory has as much
+                padding.
+            garbage: value at padding.
+            scattered: whether padding is between the tokens instead of after them.
+
+        Returns:
+            Tokens [B, N, D], their context, and the positions of the real tokens of each sequence.
         """
         longest = max(len(tokens) for tokens in self.tokens)
         length = length or longest
-        tokens, mask, places = _pad(self.tokens, length, garbage, scattered)
+        tokens, mask, positions = _pad(self.tokens, length, garbage, scattered)
         heads = self.biases[0].shape[0]
         bias = torch.full((len(tokens), heads, length, length), garbage, dtype=torch.float64)
-        for b, place in enumerate(places):
-            bias[b, :, place[:, None], place] = self.biases[b]
+        for b, position in enumerate(positions):
+            bias[b, :, position[:, None], position] = self.biases[b]
         context = TokenContext(mask, bias if spec.pair_bias_mode != "none" else None)
         if spec.cross:
             most = max(len(memory) for memory in self.memories)
             memory, memory_mask, _ = _pad(self.memories, most + length - longest, garbage, scattered)
             context = replace(context, memory=memory, memory_mask=memory_mask)
-        return tokens, context, places
+        return tokens, context, positions
 
 
 def _pad(
     sequences: list[Tensor], length: int, garbage: float, scattered: bool
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     generator = torch.Generator().manual_seed(length)
-    places = [
+    positions = [
         torch.randperm(length, generator=generator)[: len(x)].sort().values
         if scattered
         else torch.arange(len(x))
@@ -168,7 +187,7 @@ def _pad(
     ]
     padded = torch.full((len(sequences), length, sequences[0].shape[1]), garbage, dtype=torch.float64)
     mask = torch.zeros(len(sequences), length, dtype=torch.bool)
-    for b, place in enumerate(places):
-        padded[b, place] = sequences[b]
-        mask[b, place] = True
-    return padded, mask, places
+    for b, position in enumerate(positions):
+        padded[b, position] = sequences[b]
+        mask[b, position] = True
+    return padded, mask, positions

@@ -1,4 +1,4 @@
-"""The contract, clause by clause, for every attention in every form that it promises."""
+"""The contract, check by check, for every attention in every form that its traits support."""
 
 import pytest
 

@@ -16,7 +16,7 @@ from molslice.attention.singular import Singular
 from molslice.attention.slice_sort import SliceSort
 from molslice.attention.softmax import Softmax
 from molslice.model import sequence
-from molslice.testing import CHECKS, checks, in_model, promises
+from molslice.testing import CHECKS, checks, in_model, traits
 from molslice.testing.subjects import SPEC, Subject
 from molslice.types import AttentionOutput
 
@@ -112,10 +112,10 @@ class _DividesByCount(_Mean):
         return AttentionOutput(mean + tokens)
 
 
-class _KnowsPlaces(_Mean):
+class _KnowsPositions(_Mean):
     def mix(self, tokens, context):
-        places = torch.arange(tokens.shape[1], dtype=tokens.dtype)[:, None]
-        return AttentionOutput(super().mix(tokens, context).tokens + places)
+        positions = torch.arange(tokens.shape[1], dtype=tokens.dtype)[:, None]
+        return AttentionOutput(super().mix(tokens, context).tokens + positions)
 
 
 class _SecretlyEquivariant(_Mean):
@@ -152,7 +152,7 @@ class _RefusesNothing(_Mean):
 
 
 class _StepsForgetTheBeginning(Softmax):
-    """A window of the past where all of it is promised."""
+    """A window of the past, but the attention is not declared local."""
 
     def step(self, token, state):
         token, (keys, values) = super().step(token, state)
@@ -343,43 +343,43 @@ MUTANTS = [
     (checks.check_every_parameter_trained, _DeadRow, {}),
     (checks.check_one_token, _DividesByOneLess, {}),
     (checks.check_empty_sequence, _DividesByCount, {}),
-    (promises.check_symmetry, _KnowsPlaces, {}),
-    (promises.check_symmetry, _SecretlyEquivariant, {}),
-    (promises.check_symmetric_tokens, _TiesByIndex, {}),
-    (promises.check_causal, _SeesTheFuture, {}),
-    (promises.check_causal, _SeesTheFutureOfTheBias, {"pair_bias_mode": "logits"}),
-    (promises.check_causal, _ForgetsThePast, {}),
-    (promises.check_causal, _RefusesNothing, {}),
+    (traits.check_symmetry, _KnowsPositions, {}),
+    (traits.check_symmetry, _SecretlyEquivariant, {}),
+    (traits.check_symmetric_tokens, _TiesByIndex, {}),
+    (traits.check_causal, _SeesTheFuture, {}),
+    (traits.check_causal, _SeesTheFutureOfTheBias, {"pair_bias_mode": "logits"}),
+    (traits.check_causal, _ForgetsThePast, {}),
+    (traits.check_causal, _RefusesNothing, {}),
     (checks.check_steps, _StepsForgetTheBeginning, {"causal": True}),
     (checks.check_steps, _GrowsByTheToken, {"causal": True}),
     (checks.check_steps, _PromisesSteps, {}),
     (checks.check_steps, _IsRecurrentUnsaid, {"causal": True}),
     (checks.check_steps, _SpendsItsState, {"causal": True}),
     (checks.check_steps, _BeginsWhatItCannotStep, {}),
-    (promises.check_pair_bias, _RefusesNothing, {}),
-    (promises.check_pair_bias, _IgnoresTheBias, {"pair_bias_mode": "logits"}),
-    (promises.check_pair_bias, _HalvesTheBias, {"pair_bias_mode": "logits"}),
-    (promises.check_pair_bias, _NeedsNoBias, {"pair_bias_mode": "logits"}),
-    (promises.check_pair_weights, _IgnoresGivenWeights, {"pair_bias_mode": "mix"}),
-    (promises.check_cost, _SecretlyQuadratic, {}),
-    (promises.check_cost, _SecretlyLinear, {}),
-    (promises.check_cost, _HidesItsOperations, {}),
-    (promises.check_cross, _ForgetsTheMemory, {}),
-    (promises.check_cross, _TakesWhatItWasNotBuiltFor, {}),
-    (promises.check_cross, _RefusesNothing, {}),
+    (traits.check_pair_bias, _RefusesNothing, {}),
+    (traits.check_pair_bias, _IgnoresTheBias, {"pair_bias_mode": "logits"}),
+    (traits.check_pair_bias, _HalvesTheBias, {"pair_bias_mode": "logits"}),
+    (traits.check_pair_bias, _NeedsNoBias, {"pair_bias_mode": "logits"}),
+    (traits.check_pair_weights, _IgnoresGivenWeights, {"pair_bias_mode": "mix"}),
+    (traits.check_cost, _SecretlyQuadratic, {}),
+    (traits.check_cost, _SecretlyLinear, {}),
+    (traits.check_cost, _HidesItsOperations, {}),
+    (traits.check_cross, _ForgetsTheMemory, {}),
+    (traits.check_cross, _TakesWhatItWasNotBuiltFor, {}),
+    (traits.check_cross, _RefusesNothing, {}),
     (checks.check_padding, _LeaksPaddingOfTheMemory, {"cross": True}),
-    (promises.check_vmap, _CountsTheFurtherAxis, {}),
-    (promises.check_vmap, _DiffersUnderVmap, {}),
-    (promises.check_activation_checkpointing, _CountsItsCalls, {}),
+    (traits.check_vmap, _CountsTheFurtherAxis, {}),
+    (traits.check_vmap, _DiffersUnderVmap, {}),
+    (traits.check_activation_checkpointing, _CountsItsCalls, {}),
     (checks.check_reference, _OffByALittle, {}),
     (checks.check_reference, _WrongGradient, {}),
     (checks.check_reference, _ForgetsTheCarry, {}),
-    (promises.check_half_precision, _LosesHalfPrecision, {}),
-    (promises.check_half_precision, _ReturnsSinglePrecision, {}),
+    (traits.check_half_precision, _LosesHalfPrecision, {}),
+    (traits.check_half_precision, _ReturnsSinglePrecision, {}),
     (checks.check_evaluation, _AlwaysDrops, {}),
     (checks.check_evaluation, _DrawsInEvaluation, {}),
     (in_model.check_padding_in_a_model, _KnowsTheColumnsInAModel, {}),
-    (in_model.check_start_in_a_model, _StartsWithoutValues, {}),
+    (in_model.check_initialization_in_a_model, _StartsWithoutValues, {}),
     (in_model.check_qkv_bias, _KeepsTheBiasOfValues, {}),
     (in_model.check_qkv_bias, _IsNarrowWithoutBias, {}),
 ]
@@ -411,7 +411,7 @@ def test_a_model_that_draws_the_weights_again_is_caught(monkeypatch):
 
     monkeypatch.setattr(sequence, "initialize_linear", draw_again)
     with pytest.raises(AssertionError, match="changed the initial value of"):
-        in_model.check_start_in_a_model(Subject("softmax", Softmax))
+        in_model.check_initialization_in_a_model(Subject("softmax", Softmax))
 
 
 def test_each_attention_has_a_reference_that_is_no_member_of_the_registry():

@@ -7,11 +7,11 @@ import torch
 
 from molslice.attention import build_attention
 from molslice.attention.references import find_reference
-from molslice.testing import CHECKS, promises
+from molslice.testing import CHECKS, traits
 from molslice.testing.subjects import SPEC, Inputs, Subject
 from molslice.types import MolsliceError, TokenContext
 
-KEPT = [check for check in CHECKS if check is not promises.check_causal]
+KEPT = [check for check in CHECKS if check is not traits.check_causal]
 
 
 def subject(**options) -> Subject:

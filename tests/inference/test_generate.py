@@ -83,7 +83,7 @@ def test_a_state_is_read_once_for_each_token(predictor, monkeypatch):
     step = LanguageModel.step
 
     def counted(self, token, state):
-        steps.append(state.place)
+        steps.append(state.position)
         return step(self, token, state)
 
     monkeypatch.setattr(LanguageModel, "step", counted)

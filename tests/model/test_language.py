@@ -90,7 +90,7 @@ def test_step_by_step_is_all_at_once(name, changes):
         torch.testing.assert_close(found, expected[:, place], rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(found, model.following(TEXT[:, : place + 1]), rtol=1e-9, atol=1e-9)
         sizes.append(sum(part.numel() for layer in state.layers for part in layer))
-    assert state.place == 12
+    assert state.position == 12
     assert (len(set(sizes)) == 1) == (name != "softmax")
     with pytest.raises(MolsliceError, match=r"built for 12 tokens, got 13"):
         model.step(TEXT[:, 0], state)

@@ -29,21 +29,21 @@ def _permuted(inputs: Inputs, seed: int) -> tuple[Inputs, list[Tensor]]:
 
 
 def check_symmetry(subject: Subject) -> None:
-    """Permuting tokens permutes an equivariant result, permuting the memory does not change it.
+    """Check that permuting tokens permutes an equivariant result, and permuting the memory changes nothing.
 
-    For an attention that is not equivariant, permuting tokens changes the result otherwise.
+    If the attention is not equivariant, check that permuting tokens changes the result in another way.
     """
     if subject.spec.causal:
         return  # every causal form depends on the order
     attention, inputs = subject.attention(), Inputs.draw(7, 5)
-    tokens, context, places = inputs.batch(subject.spec)
+    tokens, context, positions = inputs.batch(subject.spec)
     original = attention(tokens, context).tokens
     largest = 0.0
     for seed in range(3):
         permuted, orders = _permuted(inputs, seed)
         found = attention(*permuted.batch(subject.spec)[:2]).tokens
-        for b, (order, place) in enumerate(zip(orders, places, strict=True)):
-            largest = max(largest, (found[b, place] - original[b, order]).abs().max().item())
+        for b, (order, position) in enumerate(zip(orders, positions, strict=True)):
+            largest = max(largest, (found[b, position] - original[b, order]).abs().max().item())
     if attention.traits.symmetry == "equivariant":
         assert largest < 1e-9, f"traits.symmetry is equivariant, but the result differs by {largest:.1e}"
     else:
@@ -51,7 +51,7 @@ def check_symmetry(subject: Subject) -> None:
 
 
 def check_symmetric_tokens(subject: Subject) -> None:
-    """Tokens that are equal up to rounding get equal results if the attention is equivariant."""
+    """Check that tokens that are equal up to rounding get equal results if the attention is equivariant."""
     attention = subject.attention()
     if attention.traits.symmetry != "equivariant" or subject.spec.causal:
         return
@@ -65,7 +65,7 @@ def check_symmetric_tokens(subject: Subject) -> None:
 
 
 def check_causal(subject: Subject) -> None:
-    """Causal: results depend on past tokens only. Without the trait, a causal spec is refused."""
+    """Check that causal results depend on past tokens only. Without the trait, a causal spec is refused."""
     if subject.spec.cross:
         return  # applies to one sequence only
     attention = subject.attention(causal=False)
@@ -100,7 +100,7 @@ def check_causal(subject: Subject) -> None:
 
 
 def check_pair_bias(subject: Subject) -> None:
-    """The pair bias is supported in the modes of the traits, and only in these."""
+    """Check that the pair bias is supported in the modes of the traits, and only in these."""
     traits = subject.attention().traits
     mode = subject.spec.pair_bias_mode
     if subject.spec.cross:
@@ -111,10 +111,10 @@ def check_pair_bias(subject: Subject) -> None:
     if mode == "none":
         return
     attention, inputs = subject.attention(), Inputs.draw(6, 4)
-    tokens, context, places = inputs.batch(subject.spec)
+    tokens, context, positions = inputs.batch(subject.spec)
     with refusal("pair bias"):
         attention(tokens, replace(context, pair_bias=None))
-    result = run(attention, tokens, context, places)
+    result = run(attention, tokens, context, positions)
     output, by_bias = result.output, result.by_bias
     assert by_bias is not None
     assert context.pair_bias is not None
@@ -130,15 +130,15 @@ def check_pair_bias(subject: Subject) -> None:
 
 
 def check_pair_weights(subject: Subject) -> None:
-    """`pair_weights` computed once per batch give the same result as those of the attention."""
+    """Check that `pair_weights` computed once per batch give the same result as those of the attention."""
     if subject.spec.pair_bias_mode != "mix":
         return
     attention = subject.attention()
-    tokens, context, places = Inputs.draw(*LENGTHS).batch(subject.spec, 8, torch.nan)
+    tokens, context, positions = Inputs.draw(*LENGTHS).batch(subject.spec, 8, torch.nan)
     assert context.pair_bias is not None
     weights = pair_softmax(context.pair_bias, context.token_mask)
-    found = run(attention, tokens, replace(context, pair_weights=weights), places)
-    expected = run(attention, tokens, context, places)
+    found = run(attention, tokens, replace(context, pair_weights=weights), positions)
+    expected = run(attention, tokens, context, positions)
     close(found.output.tokens, expected.output.tokens, "the result with given pair_weights")
     for one, other in zip(found.by_parameters, expected.by_parameters, strict=True):
         close(one, other, "a gradient with given pair_weights")
@@ -162,7 +162,7 @@ GROWTH = {"linear": (0.0, 2.2), "log_linear": (0.0, 2.2), "n_sqrt_n": (2.4, 3.3)
 
 
 def check_cost(subject: Subject) -> None:
-    """The largest intermediate tensor and the counted operations grow with N as the traits state.
+    """Check that the largest intermediate tensor and the counted operations grow with N as the traits state.
 
     For operations, the increments are compared, so that constant terms cancel.
     """
@@ -188,7 +188,7 @@ def check_cost(subject: Subject) -> None:
 
 
 def check_cross(subject: Subject) -> None:
-    """Cross attention works if the traits support it, and is refused otherwise."""
+    """Check that cross attention works if the traits support it, and is refused otherwise."""
     plain = subject.with_spec(pair_bias_mode="none", causal=False, cross=False)
     tokens, context, _ = Inputs.draw(6, 4).batch(plain.spec)
     with_memory = Inputs.draw(6, 4).batch(replace(plain.spec, cross=True))[1]
@@ -213,7 +213,7 @@ def check_cross(subject: Subject) -> None:
 
 
 def check_vmap(subject: Subject) -> None:
-    """`torch.func.vmap` over an extra axis gives the result of a loop, or a MolsliceError."""
+    """Check that `torch.func.vmap` over an extra axis gives the result of a loop, or a MolsliceError."""
     attention = subject.attention()
     batches = [Inputs.draw(*LENGTHS, seed=seed).batch(subject.spec, 8, 3.0)[:2] for seed in range(2)]
     tokens = torch.stack([tokens for tokens, _ in batches])
@@ -236,9 +236,9 @@ def check_vmap(subject: Subject) -> None:
 
 
 def check_activation_checkpointing(subject: Subject) -> None:
-    """Activation checkpointing does not change the gradients, also with dropout."""
+    """Check that activation checkpointing does not change the gradients, also with dropout."""
     attention = subject.attention(dropout=0.3).train()
-    tokens, context, places = Inputs.draw(*LENGTHS).batch(subject.spec, 8)
+    tokens, context, positions = Inputs.draw(*LENGTHS).batch(subject.spec, 8)
 
     def recomputed(tokens: Tensor, context: TokenContext) -> AttentionOutput:
         return checkpoint(attention, tokens, context, use_reentrant=False)
@@ -246,13 +246,13 @@ def check_activation_checkpointing(subject: Subject) -> None:
     results = []
     for forward in (attention, recomputed):
         torch.manual_seed(5)
-        results.append(run(attention, tokens, context, places, forward))
+        results.append(run(attention, tokens, context, positions, forward))
     for one, other in zip(results[1].gradients(), results[0].gradients(), strict=True):
         close(one, other, "a gradient with checkpointing")
 
 
 def check_half_precision(subject: Subject) -> None:
-    """bfloat16 and float16, as weights or by autocast, are close to float32 for nearly all entries.
+    """Check that bfloat16 and float16 are close to float32 for nearly all entries, as weights or by autocast.
 
     At least half of the entries are within 1/50 of the spread. If an attention ranks tokens, a rounded tie
     may change single entries by much.
