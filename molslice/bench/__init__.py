@@ -1,31 +1,30 @@
-"""Measure what an attention costs: steps per second, peak memory, parameters, and operations.
+"""Measurement of what an attention costs: steps per second, peak memory, parameters, and operations.
 
-Modules:
-    plan: What to measure.
-    job: One measurement of a plan.
-    worker: The program that measures one job in its own process.
-    process: Starts and watches a worker.
-    memory: Resident sets and limits.
-    run: Runs all jobs in interleaved order and keeps the measurements in a folder.
-    result: Medians, spreads, and crossing points.
-    tables, bubbles, scores: The files of a result.
-    published: The numbers of the Sliceformer paper.
-    machine: The description of the machine.
+Contents:
+
+    plan: what to measure.
+    job: one measurement of a plan.
+    worker: the program that measures one job in its own process.
+    process: starts and watches a worker.
+    memory: resident sets and limits.
+    run: runs all jobs in interleaved order and keeps the measurements in a folder.
+    result: medians, spreads, and crossing points.
+    tables, bubbles, scores: the files of a result.
+    published: the numbers of the Sliceformer paper.
+    machine: the description of the machine.
 
 Imports: everything below `molslice.cli` except `molslice.studies`. `worker` imports only torch and the model.
-
-To add a quantity, measure it in `worker`, add a field to `result.Cell`, and add a table to `tables`.
-
-Each measurement runs in a fresh process. The peak of the resident set is therefore that of one model, an
-attention that runs out of memory or crashes does not end the table, and no measurement inherits the heap of
-another one. Each round measures the entries in turn, so a slow minute of the machine affects all of them. A
-result is the median over the rounds, with the smallest and the largest value.
+To add a quantity: measure it in `worker`, add a field to `result.Cell`, and add a table to `tables`.
+Reason: each measurement runs in a fresh process. The peak of the resident set is therefore that of one model,
+an attention that runs out of memory or crashes does not end the table, and no measurement inherits the heap
+of another one. Each round measures the entries in turn, so a slow minute of the machine affects all of them.
+A result is the median over the rounds, with the smallest and the largest value.
 
 The model is a `SequenceClassifier` of byte ids without padding and without dropout. A training step is the
 forward pass, the cross-entropy plus the penalty of the attention, the backward pass, and AdamW. An inference
 step is a forward pass in evaluation mode. Half precision is autocast. Peak memory is that of training steps:
 on a CPU, the peak of the resident set minus its size before the model was built (after one step of a tiny
 model, which loads the code); on a GPU, the peak of torch's allocator. Operations are those of one forward and
-backward pass as `torch.utils.flop_counter` counts them. It counts only matrix products, so an attention that
-sorts looks cheaper than it is. 1 GB is 10^9 bytes.
+backward pass as `torch.utils.flop_counter` counts them. It counts only matrix products, so the cost of an
+attention that sorts is underestimated. 1 GB is 10^9 bytes.
 """

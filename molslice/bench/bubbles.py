@@ -26,12 +26,12 @@ from molslice.figures import (
 
 __all__ = ["draw_bubbles"]
 
-MOST_PANELS = 6
-MOST_COLUMNS = 3
+MAX_PANELS = 6
+MAX_COLUMNS = 3
 PANEL = (5.8, 4.8)  # inches
 LEGEND_ROW = 0.155  # inches
 LARGEST_AREA = 420.0  # points squared
-CROWD = 8  # with more entries, bubbles are smaller and the gray ones have numbers in place of names
+MAX_NAMED = 8  # with more entries, bubbles are smaller and the gray ones have numbers in place of names
 FONT, SMALL = 8.0, 6.5  # points
 GIGA = 1e9
 
@@ -43,9 +43,9 @@ def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None)
     without a number and, where there are scores, entries without a score.
 
     Args:
-        result: The measurement.
+        result: the measurement.
         suffix: `png` or `svg`.
-        scores: Score of each attention, which the vertical axis shows in place of memory.
+        scores: score of each attention for the vertical axis; None for memory.
 
     Returns:
         The content of the picture file.
@@ -55,7 +55,7 @@ def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None)
     entries = [entry for entry in result.entries if entry in drawn]
     columns = _columns(len(panels))
     rows = max(1, -(-len(panels) // columns))
-    numbered = len(entries) > CROWD
+    numbered = len(entries) > MAX_NAMED
     legend = [entry for entry in entries if numbered and not is_highlighted(entry)]
     legend_columns, legend_inches = _legend_layout(legend, PANEL[1] * rows)
     figure = Figure(
@@ -86,12 +86,12 @@ def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None)
 
 
 def _columns(panels: int) -> int:
-    return 2 if panels == 4 else min(MOST_COLUMNS, max(1, panels))
+    return 2 if panels == 4 else min(MAX_COLUMNS, max(1, panels))
 
 
 def _panels(result: BenchResult, scores: Scores | None) -> list[tuple[str, list[Cell]]]:
     (dim, batching), cells = next(iter(result.tables().items()))
-    lengths = sorted({cell.size.length for cell in cells})[-MOST_PANELS:]
+    lengths = sorted({cell.size.length for cell in cells})[-MAX_PANELS:]
     panels = []
     for length in lengths:
         own = [cell for cell in cells if cell.size.length == length and _is_drawn(cell, scores)]
@@ -105,7 +105,7 @@ def _is_drawn(cell: Cell, scores: Scores | None) -> bool:
     return known and (scores is None or cell.attention in scores.values)
 
 
-def _places(cells: Sequence[Cell], scores: Scores | None) -> tuple[list[float], list[float], list[float]]:
+def _bubbles(cells: Sequence[Cell], scores: Scores | None) -> tuple[list[float], list[float], list[float]]:
     """Return steps per second, heights, and areas of the bubbles in points squared."""
     speeds = [cell.training_steps_per_second.median for cell in cells if cell.training_steps_per_second]
     memory = [cell.peak_bytes.median / GIGA for cell in cells if cell.peak_bytes]
@@ -113,13 +113,13 @@ def _places(cells: Sequence[Cell], scores: Scores | None) -> tuple[list[float], 
         heights, sizes = memory, [float(cell.parameters or 0) for cell in cells]
     else:
         heights, sizes = [scores.values[cell.attention] for cell in cells], memory
-    unit = LARGEST_AREA * min(1.0, CROWD / (3 * len(cells))) / (max(sizes) or 1.0)
+    unit = LARGEST_AREA * min(1.0, MAX_NAMED / (3 * len(cells))) / (max(sizes) or 1.0)
     return speeds, heights, [unit * size for size in sizes]
 
 
 def _draw_panel(axes: Axes, cells: Sequence[Cell], scores: Scores | None) -> None:
     cells = sorted(cells, key=lambda cell: is_highlighted(cell.attention))  # colors above gray
-    speeds, heights, areas = _places(cells, scores)
+    speeds, heights, areas = _bubbles(cells, scores)
     axes.scatter(
         speeds,
         heights,
@@ -145,18 +145,18 @@ def _label_panel(
     axes: Axes, cells: Sequence[Cell], entries: Sequence[str], scores: Scores | None, numbered: bool
 ) -> None:
     points = []
-    for cell, speed, height, area in zip(cells, *_places(cells, scores), strict=True):
+    for cell, speed, height, area in zip(cells, *_bubbles(cells, scores), strict=True):
         entry, radius = cell.attention, math.sqrt(area) / 2
         if is_highlighted(entry):
             points.append(Point(speed, height, entry, color_of(entry), radius))
         else:
             label = str(entries.index(entry) + 1) if numbered else entry
             points.append(Point(speed, height, label, "0.35" if numbered else OTHERS, radius))
-    points.sort(key=lambda point: point.color == "0.35")  # the names take the best places
+    points.sort(key=lambda point: point.color == "0.35")  # names are placed before numbers
     place_labels(axes, points, SMALL if numbered else FONT)
 
 
 def _legend_layout(labels: Sequence[str], height: float) -> tuple[int, float]:
-    """Return the columns of a legend that is so many inches high, and its width in inches."""
+    """Return the columns of a legend with at most `height` inches, and its width in inches."""
     columns = max(1, -(-len(labels) // int(height / LEGEND_ROW)))
     return columns, columns * (0.35 + 0.06 * max(map(len, labels))) if labels else 0.0

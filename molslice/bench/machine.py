@@ -1,4 +1,4 @@
-"""The machine of a measurement; two numbers are comparable only if it is the same."""
+"""The machine of a measurement. Two numbers are comparable only if it is the same."""
 
 import platform
 from pathlib import Path
@@ -11,10 +11,10 @@ __all__ = ["check_device", "describe_machine"]
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that cannot be measured, without starting anything on the device.
+    """Check that a device can be measured, without starting anything on the device.
 
     Raises:
-        MolsliceError: The device is neither the processor nor an available CUDA device.
+        MolsliceError: the device is neither the CPU nor an available CUDA device.
     """
     try:
         device = torch.device(name)
@@ -30,7 +30,7 @@ def check_device(name: str) -> None:
 
 
 def describe_machine(device: str) -> dict[str, str]:
-    """Return the name of the device and the processor, and the versions that speed depends on."""
+    """Return the name of the device and of the CPU, and the versions that speed depends on."""
     target = torch.device(device)
     name = torch.cuda.get_device_name(target) if target.type == "cuda" else _processor()
     return {

@@ -20,12 +20,22 @@ NO_LIMIT = 1 << 60  # old control groups write a larger number for "no limit"
 
 
 def resident_bytes(process: int | str = "self") -> int | None:
-    """Return the resident set of a process in bytes, or None if it is not known or the process has ended."""
+    """Return the resident set of a process in bytes.
+
+    Args:
+        process: process id, or `self`.
+
+    Returns:
+        Bytes; None if they are not available or the process has ended.
+    """
     return _status(process, "VmRSS")
 
 
 def peak_bytes() -> int | None:
-    """Return the largest resident set of this process in bytes, since `restart_peak` or since its start."""
+    """Return the largest resident set of this process in bytes, since `restart_peak` or since its start.
+
+    None if it is not available.
+    """
     # ru_maxrss is the second choice, because Linux inherits it from the parent process.
     peak = _status("self", "VmHWM")
     if peak is None and resource is not None:
@@ -44,12 +54,12 @@ def restart_peak() -> None:
 
 @contextmanager
 def limited_growth(budget_bytes: int | None) -> Iterator[None]:
-    """Limit the growth of the data of this process inside the context.
+    """Limit the growth of the data segment of this process inside the context.
 
     An allocation beyond the limit fails before a page is touched, with MemoryError or torch's RuntimeError.
 
     Args:
-        budget_bytes: Largest growth in bytes. None, or a system without limits, limits nothing.
+        budget_bytes: largest growth in bytes. With None, or on a system without limits, there is no limit.
     """
     data = _status("self", "VmData")
     if budget_bytes is None or resource is None or data is None:
@@ -67,7 +77,10 @@ def limited_growth(budget_bytes: int | None) -> Iterator[None]:
 
 
 def available_bytes() -> int | None:
-    """Return the bytes that a new process can use without swapping, in the machine and its control group."""
+    """Return the bytes that a new process can use without swapping, in the machine and its control group.
+
+    None if they are not available.
+    """
     free = [_entry(Path("/proc/meminfo"), "MemAvailable")]
     limit = _number(CGROUP / "memory.max")
     if limit is not None and limit < NO_LIMIT:

@@ -51,7 +51,15 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One column of a table. `batching` names the table: sizes with the same one and the same width."""
+    """One column of a table.
+
+    Attributes:
+        length: tokens per sequence.
+        dim: width of the model.
+        batch_size: sequences per batch.
+        batching: the batch size or the tokens per batch, as text. Sizes with the same batching and width are
+            in one table.
+    """
 
     length: int
     dim: int
@@ -64,27 +72,27 @@ class BenchPlan:
     """The settings of a measurement; every entry is measured at every length, width, and batch size.
 
     Attributes:
-        entries: The attentions with their options.
-        lengths: Tokens of a sequence.
-        dims: Widths of the model.
-        batch_sizes: Sequences in a batch; unused if `batch_tokens` is given.
-        batch_tokens: Tokens in a batch, which then has at least one sequence.
-        num_layers: Layers of the encoder.
-        num_heads: Heads of the attention.
-        ffn_dim: Width of the feed-forward network; None is four times the width.
-        causal: Whether to measure the causal forms.
-        dtype: Precision of the computation; half precisions are autocast.
+        entries: the attentions with their options.
+        lengths: tokens per sequence.
+        dims: widths of the model.
+        batch_sizes: sequences per batch; unused if `batch_tokens` is given.
+        batch_tokens: tokens per batch, which then has at least one sequence; None for `batch_sizes`.
+        num_layers: layers of the encoder.
+        num_heads: heads of the attention.
+        ffn_dim: hidden width of the feed-forward network; None for four times the width.
+        causal: whether to measure the causal forms.
+        dtype: precision of the computation; half precisions are autocast.
         device: `cpu`, `cuda`, or `cuda:0` and so on.
-        threads: Threads of the processor; None is the number that torch chooses.
-        rounds: Measurements of each entry and size.
-        steps: Steps that a round times; None times as many as fill `seconds`.
-        seconds: Seconds that a round times if `steps` is None.
-        budget_gb: Memory above which a job is out of memory; None is 90 % of the free memory on a CPU, and
-            all memory on a GPU.
-        timeout: Seconds after which a job has failed; None is no limit.
+        threads: number of CPU threads; None for the number that torch chooses.
+        rounds: measurements of each entry and size.
+        steps: steps per round; None for as many as run in `seconds`.
+        seconds: time for all steps of a round, in seconds, if `steps` is None.
+        budget_gb: memory in GB above which a job is out of memory; None for 90 % of the free memory on a CPU,
+            and all memory on a GPU.
+        timeout: seconds after which a job has failed; None for no limit.
 
     Raises:
-        MolsliceError: A value is out of its range, the device is unknown, or an entry cannot be built.
+        MolsliceError: a value is out of its range, the device is unknown, or an entry cannot be built.
     """
 
     entries: tuple[WrittenEntry, ...]
@@ -129,7 +137,7 @@ class BenchPlan:
             self._build_once(entry)
 
     def _build_once(self, entry: WrittenEntry) -> None:
-        """Report an entry that cannot be built now, and not after the measurements before it."""
+        """Build the attentions of an entry, so that errors are reported before anything is measured."""
         for dim in self.dims:
             spec = AttentionSpec(
                 dim=dim,
@@ -144,7 +152,7 @@ class BenchPlan:
                 raise MolsliceError(f"entry {entry.label!r}: {error}") from error
 
     def sizes(self) -> list[Size]:
-        """Return all sizes by width, then batch size, then rising length."""
+        """Return all sizes by width, then batch size, then ascending length."""
         if self.batch_tokens is not None:
             text = f"{self.batch_tokens:,} tokens a batch"
             rules = [(text, lambda length: max(1, (self.batch_tokens or 1) // length))]
@@ -158,7 +166,14 @@ class BenchPlan:
         ]
 
     def job(self, entry: WrittenEntry, size: Size, number: int, budget_bytes: int | None) -> Job:
-        """Return the job of an entry at a size in round `number`, counted from 0."""
+        """Return the job of an entry at a size.
+
+        Args:
+            entry: the attention with its options.
+            size: the size.
+            number: index of the round, from 0.
+            budget_bytes: memory that the job may use, in bytes; None for no limit.
+        """
         return Job(
             attention=entry.name,
             options=entry.options,
@@ -180,25 +195,25 @@ class BenchPlan:
         )
 
     def budget_bytes(self) -> int | None:
-        """Return the bytes that a job may use, or None if only the device limits it."""
+        """Return the bytes that a job may use; None if only the device limits it."""
         if self.budget_gb is not None:
             return int(self.budget_gb * GIGA)
         free = available_bytes() if torch.device(self.device).type == "cpu" else None
         return None if free is None else int(MARGIN * free)
 
     def conditions(self) -> dict[str, Any]:
-        """Return the settings that comparable numbers share, apart from the machine."""
+        """Return the settings, apart from the machine, that must be equal for numbers to be comparable."""
         names = ("num_layers", "num_heads", "ffn_dim", "causal", "dtype", "device", "threads", "steps")
         return {**{name: getattr(self, name) for name in names}, "seconds": self.seconds}
 
 
 def read_entries(text: str) -> tuple[WrittenEntry, ...]:
-    """Read entries as `molslice compare` does; `all` is every attention with its defaults.
+    """Parse entries as `molslice compare` does; `all` is every attention with its defaults.
 
-    `all` holds softmax twice: through the fused kernel, and as the papers measure it.
+    `all` includes softmax twice: with the fused kernel, and without it as the papers measure it.
 
     Raises:
-        MolsliceError: There is no entry, an entry is given twice, or a setting is not `option=value`.
+        MolsliceError: there is no entry, an entry is given twice, or a setting is not `option=value`.
     """
     if text.strip() == ALL:
         others = [name for name in ATTENTIONS.names() if name != "softmax"]
@@ -209,10 +224,10 @@ def read_entries(text: str) -> tuple[WrittenEntry, ...]:
 def sizes_of_config(config: RunConfig) -> dict[str, Any]:
     """Return the sizes of a configuration as fields of a plan.
 
-    The length of molecules is `model.max_tokens`, or 52 tokens, the most in PCQM4M.
+    The length of molecules is `model.max_tokens`, or 52 tokens, the maximum in PCQM4M.
 
     Raises:
-        MolsliceError: The model has stages, which differ in width and length.
+        MolsliceError: the model has stages, which differ in width and length.
     """
     model = config.model
     if not isinstance(model, OneEncoderSpec):
@@ -233,10 +248,10 @@ def sizes_of_config(config: RunConfig) -> dict[str, Any]:
 
 
 def choose_setting(name: str) -> Mapping[str, Any]:
-    """Return the sizes of a named setting.
+    """Return the sizes of a named setting as fields of a plan.
 
     Raises:
-        MolsliceError: The setting is unknown; the message lists the choices.
+        MolsliceError: the setting is unknown; the message lists the choices.
     """
     if name not in SETTINGS:
         raise MolsliceError(f"unknown setting {name!r}; {near_names(name, SETTINGS)}")

@@ -1,4 +1,4 @@
-"""Run a job in a fresh process and watch it; whatever happens to the process is an outcome."""
+"""Run a job in a fresh process and watch it. A crash of the process is an outcome, not an error."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from molslice.files.processes import child_program
 
 __all__ = ["run_job"]
 
-LOOK_EVERY_SECONDS = 0.05
-# The limit of the worker itself lets pass rounding and what the allocator keeps.
+POLL_SECONDS = 0.05
+# The worker limits itself, but rounding and memory that its allocator caches may exceed the budget.
 TOLERANCE = 1.05
 
 
@@ -24,11 +24,11 @@ def run_job(job: Job, timeout: float | None = None) -> dict[str, Any]:
     """Measure one job.
 
     Args:
-        job: What to measure.
-        timeout: Seconds after which the process is ended.
+        job: what to measure.
+        timeout: seconds after which the process is ended; None for no limit.
 
     Returns:
-        The outcome, with the numbers or the reason for their absence.
+        The outcome, with the numbers or the reason for their absence; see `worker.measure`.
     """
     with tempfile.TemporaryFile() as errors:
         with child_program("molslice.bench.worker", job.to_json(), errors, _environment(job)) as process:
@@ -38,7 +38,7 @@ def run_job(job: Job, timeout: float | None = None) -> dict[str, Any]:
             return ended
         if process.returncode == 0 and answers and "outcome" in answers[-1]:
             return answers[-1]
-        return _death(process.returncode, errors)
+        return _outcome_of_exit(process.returncode, errors)
 
 
 def _environment(job: Job) -> dict[str, str]:
@@ -53,29 +53,29 @@ def _watch(
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return the answers of the process, and the outcome if it had to be ended."""
     os.set_blocking(stream.fileno(), False)
-    said, base, start = b"", None, time.monotonic()
-    most = TOLERANCE * job.budget_bytes if job.budget_bytes is not None and job.device == "cpu" else None
+    output, base, start = b"", None, time.monotonic()
+    limit = TOLERANCE * job.budget_bytes if job.budget_bytes is not None and job.device == "cpu" else None
     while process.poll() is None:
-        time.sleep(LOOK_EVERY_SECONDS)
-        said += stream.read() or b""
+        time.sleep(POLL_SECONDS)
+        output += stream.read() or b""
         if timeout is not None and time.monotonic() - start > timeout:
             return [], {"outcome": "failed", "reason": f"took longer than {timeout:g} s"}
-        if most is None:
+        if limit is None:
             continue
-        base = _base(said) if base is None else base
+        base = _base(output) if base is None else base
         resident = resident_bytes(process.pid)
-        if base is not None and resident is not None and resident - base > most:
-            return [], {"outcome": "OOM", "reason": "the resident set grew past the budget"}
-    said += stream.read() or b""
-    return [json.loads(line) for line in said.splitlines() if line.endswith(b"}")], None
+        if base is not None and resident is not None and resident - base > limit:
+            return [], {"outcome": "OOM", "reason": "the resident set exceeded the budget"}
+    output += stream.read() or b""
+    return [json.loads(line) for line in output.splitlines() if line.endswith(b"}")], None
 
 
-def _base(said: bytes) -> int | None:
-    line, newline, _ = said.partition(b"\n")
+def _base(output: bytes) -> int | None:
+    line, newline, _ = output.partition(b"\n")
     return json.loads(line).get("base_bytes") if newline else None
 
 
-def _death(code: int, errors: IO[bytes]) -> dict[str, Any]:
+def _outcome_of_exit(code: int, errors: IO[bytes]) -> dict[str, Any]:
     """Return the outcome of a process that ended without an answer: the signal and its last message."""
     errors.seek(0)
     lines = errors.read().decode(errors="replace").strip().splitlines()

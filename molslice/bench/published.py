@@ -14,11 +14,17 @@ LENGTHS = (1024, 2048, 3072, 4096)
 
 
 class Published(NamedTuple):
-    """The numbers of one attention by length; None means out of memory."""
+    """The numbers of one attention by length; None means out of memory.
 
-    name: str  # in the paper
-    speed: tuple[float | None, ...]  # training steps per second
-    memory: tuple[float | None, ...]  # GB
+    Attributes:
+        name: name of the attention in the paper.
+        speed: training steps per second.
+        memory: memory in GB.
+    """
+
+    name: str
+    speed: tuple[float | None, ...]
+    memory: tuple[float | None, ...]
 
 
 # our entry -> the numbers of the paper

@@ -16,31 +16,54 @@ BASELINE = "softmax"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The outcome of one job."""
+    """The outcome of one job.
 
-    attention: str  # the entry: a name with options behind colons
+    Attributes:
+        attention: the entry, a name with options after colons.
+        length: tokens per sequence.
+        dim: width of the model.
+        batch_size: sequences per batch.
+        round: index of the round, from 0.
+        outcome: `ok` with numbers, or `OOM` or `failed` with a reason.
+        budget_bytes: memory that the job could use, in bytes; None for no limit.
+        reason: why there are no numbers; None for `ok`.
+        training_seconds: seconds per training step.
+        training_steps: number of training steps that were timed.
+        inference_seconds: seconds per inference step.
+        inference_steps: number of inference steps that were timed.
+        peak_bytes: peak memory of training, in bytes; None if it is not available.
+        parameters: trainable parameters of the model.
+        attention_parameters: trainable parameters of all its attentions.
+        flops: operations of a forward and a backward pass, counted only in the first round.
+    """
+
+    attention: str
     length: int
     dim: int
     batch_size: int
-    round: int  # counted from 0
-    outcome: str  # "ok" with numbers, or "OOM" or "failed" with a reason
+    round: int
+    outcome: str
     budget_bytes: int | None = None
     reason: str | None = None
-    training_seconds: float | None = None  # of one step
-    training_steps: int | None = None  # that were timed
-    inference_seconds: float | None = None  # of one step
-    inference_steps: int | None = None  # that were timed
-    peak_bytes: int | None = None  # of training
-    parameters: int | None = None  # of the model
-    attention_parameters: int | None = None  # of all its attentions
-    flops: int | None = None  # measured only in the first round
+    training_seconds: float | None = None
+    training_steps: int | None = None
+    inference_seconds: float | None = None
+    inference_steps: int | None = None
+    peak_bytes: int | None = None
+    parameters: int | None = None
+    attention_parameters: int | None = None
+    flops: int | None = None
 
     @classmethod
     def of_mapping(cls, mapping: dict[str, Any], source: str) -> "Measurement":
-        """Read an entry of `bench.json`.
+        """Construct a measurement from an entry of `bench.json`.
+
+        Args:
+            mapping: the entry.
+            source: name of the file, for the message.
 
         Raises:
-            MolsliceError: The mapping is not a measurement; the message names `source`.
+            MolsliceError: the mapping is not a measurement.
         """
         kinds = get_type_hints(cls)
         try:
@@ -54,13 +77,19 @@ class Measurement:
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:
-        """Return the entry, the size, and the round."""
+        """The entry, the size, and the round."""
         return (self.attention, self.length, self.dim, self.batch_size, self.round)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, minimum, and maximum over the rounds."""
+    """Median and range over the rounds.
+
+    Attributes:
+        median: the median.
+        min: the smallest value.
+        max: the largest value.
+    """
 
     median: float
     min: float
@@ -77,11 +106,25 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """An attention at a size, over the rounds."""
+    """An attention at a size, over the rounds.
+
+    Attributes:
+        attention: the entry.
+        size: the size.
+        outcome: `ok`, `OOM`, `failed`, or `missing` if it is not measured yet.
+        reason: why there are no numbers; None for `ok`.
+        rounds: number of rounds.
+        parameters: trainable parameters of the model.
+        attention_parameters: trainable parameters of all its attentions.
+        flops: operations of a forward and a backward pass; None if not counted.
+        training_steps_per_second: training speed in steps per second.
+        inference_steps_per_second: inference speed in steps per second.
+        peak_bytes: peak memory of training, in bytes.
+    """
 
     attention: str
     size: Size
-    outcome: str  # "ok", "OOM", "failed", or "missing" if it is not measured yet
+    outcome: str
     reason: str | None = None
     rounds: int = 0
     parameters: int | None = None
@@ -93,7 +136,10 @@ class Cell:
 
     @classmethod
     def of_rounds(cls, attention: str, size: Size, found: Sequence[Measurement]) -> "Cell":
-        """Summarize the rounds; one that failed or was out of memory decides the outcome."""
+        """Summarize the rounds of an entry at a size.
+
+        A round that failed or was out of memory determines the outcome.
+        """
         if not found:
             return cls(attention, size, "missing")
         for outcome in ("OOM", "failed"):
@@ -117,7 +163,7 @@ class Cell:
 
     @property
     def training_seconds(self) -> float | None:
-        """Return the seconds of one step: infinity if it is out of memory, None if it is not known."""
+        """Seconds per training step: infinity if it is out of memory, None if it is not available."""
         if self.outcome == "OOM":
             return math.inf
         speed = self.training_steps_per_second
@@ -129,12 +175,12 @@ class Crossing:
     """The length from which an attention trains faster than the baseline, up to the longest length.
 
     Attributes:
-        attention: The entry.
-        dim: Width of the model.
-        batching: The batch size or the tokens of a batch, as text.
-        length: The length, or None if the attention is not faster at the longest length.
-        longest: The longest length that was compared, or None if nothing can be compared.
-        at_once: Whether the attention is faster already at the shortest length.
+        attention: the entry.
+        dim: width of the model.
+        batching: the batch size or the tokens per batch, as text.
+        length: the length in tokens; None if the attention is not faster at the longest length.
+        longest: the longest length that was compared; None if nothing can be compared.
+        at_once: whether the attention is faster already at the shortest length.
     """
 
     attention: str
@@ -155,7 +201,17 @@ class Crossing:
 
 @dataclass(slots=True)
 class BenchResult:
-    """All measurements of the requested entries and sizes, with their conditions."""
+    """All measurements of the requested entries and sizes, with their conditions.
+
+    Attributes:
+        entries: labels of the entries.
+        sizes: the sizes.
+        conditions: settings that all measurements share, see `BenchPlan.conditions`.
+        machine: description of the machine, see `describe_machine`.
+        setting: name of the setting that the sizes come from; None for other sizes.
+        interrupted: whether the measurements were interrupted.
+        measurements: the measurements so far.
+    """
 
     entries: list[str]
     sizes: list[Size]
@@ -186,7 +242,7 @@ class BenchResult:
             )
         except (KeyError, TypeError) as error:
             raise MolsliceError(
-                f"cannot read {source}: it is not the result of a bench: {error!r}"
+                f"cannot read {source}: it is not a result of `molslice bench`: {error!r}"
             ) from error
 
     def cells(self) -> list[Cell]:
@@ -208,7 +264,7 @@ class BenchResult:
         return grouped
 
     def baseline(self) -> str | None:
-        """Return the baseline: softmax with the fused kernel, if it was measured."""
+        """Return the baseline, softmax with the fused kernel; None if it was not measured."""
         return BASELINE if BASELINE in self.entries else None
 
     def crossings(self) -> list[Crossing]:
@@ -222,7 +278,7 @@ class BenchResult:
         ]
 
     def failures(self) -> dict[str, str]:
-        """Return the entries that failed for another reason than memory, with their first reason."""
+        """Return the first reason of each entry that failed for another reason than memory, by entry."""
         found: dict[str, str] = {}
         for cell in self.cells():
             if cell.outcome == "failed":
@@ -258,6 +314,16 @@ def find_crossing(attention: str, baseline: str, dim: int, batching: str, cells:
 
     Between two lengths, the logarithm of the ratio is interpolated linearly in the logarithm of the length. A
     side that is out of memory is infinitely slow; lengths at which both are out of memory are not compared.
+
+    Args:
+        attention: the entry.
+        baseline: the entry to compare with.
+        dim: width of the model, for the result.
+        batching: the batch size or the tokens per batch, for the result.
+        cells: the cells of both entries at all lengths.
+
+    Returns:
+        The crossing, with its length in tokens.
     """
     ratios: list[tuple[int, float]] = []
     for length in sorted({cell.size.length for cell in cells}):

@@ -39,13 +39,14 @@ def run_bench(
     with the same folder continues.
 
     Args:
-        plan: What to measure.
-        out: Folder of `bench.json`, written after every measurement, and of `table.md`, `table.csv`,
-            `bubbles.png`, and `bubbles.svg`, written at the end. None keeps nothing.
-        setting: Name of the setting that the sizes come from; the table shows its published numbers.
-        scores: Values that the plot draws against speed; None draws memory.
-        tell: Receives a line for each measurement without numbers.
-        quiet: Whether to hide the progress bar.
+        plan: what to measure.
+        out: folder of `bench.json`, written after every measurement, and of `table.md`, `table.csv`,
+            `bubbles.png`, and `bubbles.svg`, written at the end. None writes no files.
+        setting: name of the setting that the sizes come from; the table shows its published numbers. None for
+            other sizes.
+        scores: values that the plot draws against speed; None for memory.
+        tell: receives a line for each measurement without numbers.
+        quiet: whether to hide the progress bar.
 
     Returns:
         The measurements, also those of earlier calls.
@@ -81,8 +82,13 @@ def run_bench(
 def write_result(result: BenchResult, folder: Path, scores: Scores | None = None) -> None:
     """Write all files of a result.
 
+    Args:
+        result: the measurements.
+        folder: folder of the files.
+        scores: values that the plot draws against speed; None for memory.
+
     Raises:
-        MolsliceError: A file cannot be written; its earlier content is kept.
+        MolsliceError: a file cannot be written; its earlier content is kept.
     """
     from molslice.bench.bubbles import draw_bubbles
     from molslice.bench.tables import to_csv, to_markdown
@@ -113,7 +119,7 @@ def _measure_all(
     tasks = list(_tasks(plan))
     budget = plan.budget_bytes()
     asked_budget = budget if plan.budget_gb is not None else None
-    result.measurements = [one for one in result.measurements if _stands(one, asked_budget)]
+    result.measurements = [one for one in result.measurements if _is_kept(one, asked_budget)]
     done = {one.key for one in result.measurements}
     bad = {one.key[:4] for one in result.measurements if one.outcome != "ok"}
     with progress_bar(len(tasks), "measurements", shown=not quiet) as bar:
@@ -146,7 +152,7 @@ def _measure(
     )
 
 
-def _stands(one: Measurement, budget: int | None) -> bool:
+def _is_kept(one: Measurement, budget: int | None) -> bool:
     """Return whether a measurement is kept; one that was out of memory is repeated with a larger budget."""
     if one.outcome == "OOM":
         return budget is None or one.budget_bytes is None or budget <= one.budget_bytes

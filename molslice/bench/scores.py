@@ -16,17 +16,23 @@ __all__ = ["Scores", "read_scores"]
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of a file."""
+    """The scores of a file.
 
-    label: str  # what the axis shows
-    values: dict[str, float]  # by entry
-    source: str  # the file
+    Attributes:
+        label: label of the axis.
+        values: score by entry.
+        source: name of the file, for messages.
+    """
+
+    label: str
+    values: dict[str, float]
+    source: str
 
     def check(self, entries: Sequence[str]) -> None:
         """Check that at least one entry has a score.
 
         Raises:
-            MolsliceError: None of the entries has a score.
+            MolsliceError: none of the entries has a score.
         """
         if not set(entries) & self.values.keys():
             hint = near_names(entries[0], self.values)
@@ -39,7 +45,7 @@ def read_scores(path: Path | str) -> Scores:
     The first line of a CSV file is its header if the second column is not a number; it then names the axis.
 
     Raises:
-        MolsliceError: The file cannot be read, a line has no finite number, or a name occurs twice.
+        MolsliceError: the file cannot be read, a line has no finite number, or a name occurs twice.
     """
     source = str(path)
     try:

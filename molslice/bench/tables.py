@@ -1,4 +1,4 @@
-"""Write a result as Markdown (a row for each attention, a column for each length) and as CSV."""
+"""A result as Markdown (a row for each attention, a column for each length) and as CSV."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from molslice.training.comparison import markdown_table
 __all__ = ["to_csv", "to_markdown"]
 
 GIGA = 1e9
-NOT_KNOWN = "-"
+UNKNOWN = "-"
 QUANTITIES: tuple[tuple[str, str, float], ...] = (
     # field of a cell, title, divisor
     ("training_steps_per_second", "Training steps/s", 1.0),
@@ -41,7 +41,10 @@ def to_markdown(result: BenchResult) -> str:
 
 
 def to_csv(result: BenchResult) -> str:
-    """Return a line for each attention and size: median, minimum, and maximum over the rounds."""
+    """Return a line for each attention and size: median, minimum, and maximum over the rounds.
+
+    Speed is in steps per second, memory in bytes.
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     ends = ("median", "min", "max")
@@ -80,8 +83,8 @@ def _overview(result: BenchResult, dim: int, batching: str, cells: Sequence[Cell
     for entry in result.entries:
         cell = shortest.get(entry)
         counts = (None, None) if cell is None else (cell.parameters, cell.attention_parameters)
-        row = [entry, *(NOT_KNOWN if count is None else f"{count:,}" for count in counts)]
-        rows.append([*row, crossings.get(entry, NOT_KNOWN)] if baseline else row)
+        row = [entry, *(UNKNOWN if count is None else f"{count:,}" for count in counts)]
+        rows.append([*row, crossings.get(entry, UNKNOWN)] if baseline else row)
     header = ["attention", "parameters", "of them attention"]
     return markdown_table([*header, "trains faster than softmax from"] if baseline else header, rows)
 
@@ -103,7 +106,7 @@ def _text(cell: Cell, name: str, divisor: float) -> str:
     value = getattr(cell, name)
     if isinstance(value, Spread):
         value = value.median
-    return NOT_KNOWN if value is None else _number(value / divisor)
+    return UNKNOWN if value is None else _number(value / divisor)
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,7 @@
 """Measure one job: `python -m molslice.bench.worker` reads a `Job` as JSON on standard input.
 
-It answers with lines of JSON: `{"base_bytes": ...}` before the model is built, then the measurement with
-an `outcome` ("ok", "OOM", or "failed", with its `reason`) and the numbers. What libraries write to standard
+It answers with lines of JSON: `{"base_bytes": ...}` before the model is built, then the measurement with an
+`outcome` ("ok", "OOM", or "failed", with its `reason`) and the numbers. What libraries write to standard
 output goes to standard error. It imports only torch and the model, so it starts fast and uses little memory.
 """
 
@@ -38,7 +38,7 @@ __all__ = ["Model", "count_flops", "is_out_of_memory", "measure"]
 VOCABULARY, CLASSES = 256, 2  # bytes, and two classes as in the text task of Long Range Arena
 LOADING_TOKENS = 16
 SLOW_STEP_SECONDS = 5.0  # a longer first step needs no further warm-up
-MOST_STEPS = 10_000
+MAX_STEPS = 10_000
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OUT_OF_MEMORY = (
     "out of memory",
@@ -53,7 +53,14 @@ Numbers = dict[str, Any]
 
 
 class Model:
-    """A model with its optimizer, one batch, and the two steps that are timed."""
+    """A model with its optimizer, one batch, and the two steps that are timed.
+
+    Args:
+        job: sizes, attention, device and seed.
+
+    Raises:
+        MolsliceError: the attention or an option is unknown, or the attention does not support the sizes.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job, self.device = job, torch.device(job.device)
@@ -75,7 +82,7 @@ class Model:
         self.labels = torch.randint(CLASSES, shape[:1], device=self.device)
 
     def loss(self) -> torch.Tensor:
-        """Return the cross-entropy plus the penalty of the attention."""
+        """Return the cross-entropy plus the penalty of the attention, a scalar."""
         output = self.module(self.batch)
         loss = functional.cross_entropy(output.prediction.float(), self.labels)
         return loss if output.penalty is None else loss + output.penalty
@@ -99,11 +106,15 @@ class Model:
 
 
 def measure(job: Job, report: Callable[[Numbers], None]) -> Numbers:
-    """Return the numbers of a job, or the reason for their absence.
+    """Measure a job.
 
     Args:
-        job: What to measure.
-        report: Receives the memory before the model is built.
+        job: what to measure.
+        report: receives the memory before the model is built, `base_bytes`.
+
+    Returns:
+        The `outcome` with the fields of `result.Measurement`: seconds per step, bytes, counts. Without
+            numbers, the `reason` for their absence.
     """
     torch.set_num_threads(job.threads)
     try:
@@ -190,7 +201,7 @@ def _time_steps(job: Job, step: Callable[[], None]) -> tuple[float, int]:
     seconds = _time(job, step, 1)
     if seconds < SLOW_STEP_SECONDS:
         seconds = _time(job, step, 1)
-    count = job.steps or min(MOST_STEPS, math.ceil(job.seconds / max(seconds, 1e-6)))
+    count = job.steps or min(MAX_STEPS, math.ceil(job.seconds / max(seconds, 1e-6)))
     return _time(job, step, count), count
 
 
@@ -209,9 +220,15 @@ def _wait(job: Job) -> None:
 
 
 def count_flops(model: Model) -> int | None:
-    """Count the operations of a forward and a backward pass; None if an attention needs the data to run.
+    """Count the operations of a forward and a backward pass.
 
     Fake tensors have shapes and no data, so counting needs no memory at any length.
+
+    Args:
+        model: the model with its batch.
+
+    Returns:
+        Floating-point operations, two for each multiply-add; None if an attention needs the data to run.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     named = [*model.module.named_parameters(), *model.module.named_buffers()]

@@ -1,22 +1,21 @@
 """Studies of what an attention does: a figure and its numbers, in minutes on a CPU.
 
-One file is one study, and its name is the name of the study. A study writes a figure (PNG and SVG), the
-numbers of the figure (CSV), and their conditions (JSON). `base.py` is the contract. Shared modules:
-    record: The table and the versions beside a figure.
-    options: Reads the options of a study from its constructor.
-    networks: Builds untrained encoders.
-    models: Finds trained models, or trains them for a short time.
-    patches: Turns an image into tokens.
-    drawing: Draws molecules and matrices.
+Contents: one file is one study, and its name is the name of the study. A study writes a figure (PNG and SVG),
+the numbers of the figure (CSV), and their conditions (JSON). `base.py` is the interface. Shared modules:
+
+    record: the table and the versions beside a figure.
+    options: the options of a study, from its constructor.
+    networks: untrained encoders.
+    models: trained models, found or trained for a short time.
+    patches: images as tokens.
+    drawing: molecules and matrices in a figure.
 
 Imports: everything below `molslice.cli`. A study that needs chemistry uses `molslice.chem`.
-
-To add a study, write `my_study.py` with a class `MyStudy(Study)`: a `summary`, keyword-only options with
-defaults (each `Annotated` with its line of help and kept as an attribute of its name), `measure` and `draw`.
+To add one: write `my_study.py` with a class `MyStudy(Study)`: a `summary`, keyword-only options with defaults
+(each `Annotated` with its line of help and stored as an attribute of its name), `measure` and `draw`.
 `molslice study --list` finds it.
-
-A claim about attentions is next to the program that checks it, and a figure shows only what the same run has
-measured.
+Reason: a claim about attentions is next to the program that checks it, and a figure shows only what the same
+run has measured.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,19 +43,19 @@ def run_study(
     """Run a study and write its files.
 
     Args:
-        name: One of `STUDIES.names()`.
-        out: The folder of the files. Models that a study trains are kept in its subfolder `runs` and reused.
-        seed: Seed of everything random.
-        runs: Run folders, or names of shipped models, to study instead of models that the study trains.
-        options: The options of the study.
-        quiet: Whether to hide the progress bars.
-        tell: Receives a line before each long part.
+        name: one of `STUDIES.names()`.
+        out: folder of the files. Models that a study trains are kept in its subfolder `runs` and reused.
+        seed: seed of everything random.
+        runs: run folders, or names of shipped models, to study instead of models that the study trains.
+        options: the options of the study; None for the defaults.
+        quiet: whether to hide the progress bars.
+        tell: receives a line before each long part.
 
     Returns:
         The files and the number of rows.
 
     Raises:
-        MolsliceError: The study or an option is unknown, a value is invalid, or the study does not take runs.
+        MolsliceError: the study or an option is unknown, a value is invalid, or the study does not take runs.
     """
     study = STUDIES.build(name, options=options)
     return study.run(Request(Path(out), seed, tuple(runs), quiet, tell))

@@ -18,13 +18,21 @@ __all__ = ["Findings", "Request", "Study", "StudyResult"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The arguments that all studies share."""
+    """The arguments that all studies share.
 
-    out: Path  # the folder of the files
+    Attributes:
+        out: folder of the files.
+        seed: seed of everything random.
+        runs: run folders or shipped models to study instead of models that the study trains.
+        quiet: whether to hide the progress bars.
+        tell: receives a line before each long part.
+    """
+
+    out: Path
     seed: int = 0
-    runs: tuple[Path | str, ...] = ()  # to study instead of models that the study trains
-    quiet: bool = False  # hides progress bars
-    tell: Callable[[str], None] = lambda message: None  # receives a line before each long part
+    runs: tuple[Path | str, ...] = ()
+    quiet: bool = False
+    tell: Callable[[str], None] = lambda message: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +40,9 @@ class Findings:
     """The measurements of a study.
 
     Attributes:
-        rows: The rows of the CSV file, all with the same columns.
-        notes: Conditions for the JSON file, such as the models and what was omitted.
-        extra: Values that only the figure needs, such as an image or the positions of atoms.
+        rows: rows of the CSV file, all with the same columns.
+        notes: conditions for the JSON file, such as the models and what was omitted.
+        extra: values that only the figure needs, such as an image or the positions of atoms.
     """
 
     rows: list[dict[str, Any]]
@@ -47,13 +55,13 @@ class StudyResult:
     """The files of a finished study.
 
     Attributes:
-        name: The name of the study.
-        csv: The table.
-        png: The figure.
-        svg: The figure.
-        json: The conditions of the measurements.
-        rows: Number of rows of the table.
-        notes: The notes of the findings.
+        name: name of the study.
+        csv: path of the table.
+        png: path of the figure as PNG.
+        svg: path of the figure as SVG.
+        json: path of the conditions of the measurements.
+        rows: number of rows of the table.
+        notes: the notes of the findings.
     """
 
     name: str
@@ -74,16 +82,21 @@ class Study(ABC):
     """A question about attentions that a table and a figure answer.
 
     The constructor of a subclass takes keyword-only options with defaults, checks them, and stores each one
-    as an attribute of the same name. The subclass implements `measure` and `draw`. The same options, seed,
-    and versions give the same files.
+    as an attribute of the same name. The subclass implements `measure` and `draw`. The same options, seed and
+    versions give the same files. The docstring of the class is the description in `molslice study NAME
+    --help`.
+
+    Attributes:
+        summary: one line for `molslice study --list`.
+        takes_runs: whether the study supports given runs.
     """
 
-    summary: ClassVar[str]  # one line, for `molslice study --list`
+    summary: ClassVar[str]
     takes_runs: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        """Return the stem of the file."""
+        """Name of the study: the stem of its file."""
         return type(self).__module__.rsplit(".", 1)[-1]
 
     def settings(self) -> dict[str, Any]:
@@ -91,10 +104,10 @@ class Study(ABC):
         return {name: getattr(self, name) for name in constructor_options(type(self))}
 
     def run(self, request: Request) -> StudyResult:
-        """Measure, draw and write NAME.csv, NAME.png, NAME.svg and NAME.json. Not to be overridden.
+        """Measure, draw and write NAME.csv, NAME.png, NAME.svg and NAME.json. Final: do not override it.
 
         Raises:
-            MolsliceError: The request has runs but the study does not take any, the folder cannot be written,
+            MolsliceError: the request has runs but the study does not take any, the folder cannot be written,
                 or `measure` fails.
         """
         from molslice.files.atomic import write_atomically
@@ -129,7 +142,11 @@ class Study(ABC):
 
     @abstractmethod
     def measure(self, request: Request) -> Findings:
-        """Measure the numbers."""
+        """Measure the numbers.
+
+        Raises:
+            MolsliceError: data or a model cannot be loaded, or an option does not fit them.
+        """
 
     @abstractmethod
     def draw(self, findings: Findings, figure: Figure) -> None:

@@ -30,8 +30,8 @@ class Correlation(Study):
     the last layer a prediction depends on token 0 only, so the other rows of its map do not affect
     predictions.
 
-    Source: The question is that of the Singularformer paper's comparison of learned attention maps
-    (doi 10.24963/ijcai.2023/493). The data, the seeds and the use of influence are ours.
+    Source: The question is that of the Singularformer paper's comparison of learned attention maps (doi
+    10.24963/ijcai.2023/493). The data, the seeds and the use of influence are ours.
     """
 
     summary: ClassVar[str] = "correlation of learned attention maps, between attentions and between seeds"
@@ -66,16 +66,16 @@ class Correlation(Study):
         rows: list[dict[str, Any]] = []
         agreement: dict[str, Any] = {}
         for kind in KINDS:
-            places, maps = [], []
+            layers, maps = [], []
             for model in models:
                 request.tell(f"{kind} maps: {model.label}")
                 for layer, call in enumerate(record_calls(model.model, batch)):
                     found = map_of(call, layer, kind)
-                    places.append((model, layer + 1, found.kind))
+                    layers.append((model, layer + 1, found.kind))
                     maps.append(_entries(found))
             values = _correlations(maps)
-            rows += _rows(kind, places, values)
-            agreement[kind] = _agreement(places, values)
+            rows += _rows(kind, layers, values)
+            agreement[kind] = _agreement(layers, values)
         notes = {"models": [m.about for m in models], "left_out": left_out, "same_layer": agreement}
         return Findings(rows, notes)
 
@@ -84,23 +84,23 @@ class Correlation(Study):
         figure.set_size_inches(13.0, 6.2)
         for axes, kind in zip(figure.subplots(1, len(KINDS)), KINDS, strict=True):
             rows = [row for row in findings.rows if row["maps"] == kind]
-            places = list(dict.fromkeys((row["model_a"], row["layer_a"]) for row in rows))
-            where = {place: index for index, place in enumerate(places)}
-            matrix = np.full((len(places), len(places)), np.nan)
+            layers = list(dict.fromkeys((row["model_a"], row["layer_a"]) for row in rows))
+            where = {layer: index for index, layer in enumerate(layers)}
+            matrix = np.full((len(layers), len(layers)), np.nan)
             for row in rows:
                 i, j = where[row["model_a"], row["layer_a"]], where[row["model_b"], row["layer_b"]]
                 matrix[i, j] = matrix[j, i] = np.nan if row["mean"] is None else row["mean"]
             shown = axes.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
-            _label(axes, [model for model, _ in places])
+            _label(axes, [model for model, _ in layers])
             axes.set_title(f"{kind} maps")
             figure.colorbar(shown, ax=axes, shrink=0.7, label="correlation, mean over rows")
 
 
-Place = tuple[TrainedModel, int, Kind]
+LayerMap = tuple[TrainedModel, int, Kind]
 
 
 def _entries(found: AttentionMap) -> list[Tensor]:
-    """For each molecule the off-diagonal entries between real tokens, averaged over heads."""
+    """Return for each molecule the off-diagonal entries between real tokens, averaged over heads."""
     weights, entries = found.weights.double().mean(1), []
     for matrix, mask in zip(weights, found.token_mask, strict=True):
         wanted = (mask[:, None] & mask[None]) & ~torch.eye(len(mask), dtype=torch.bool, device=mask.device)
@@ -109,7 +109,7 @@ def _entries(found: AttentionMap) -> list[Tensor]:
 
 
 def _correlations(maps: Sequence[list[Tensor]]) -> np.ndarray:
-    """[places, places, molecules]; NaN for constant maps."""
+    """Return the correlations of all pairs of maps [maps, maps, molecules]; NaN for constant maps."""
     slices = []
     for molecule in zip(*maps, strict=True):
         values = torch.stack(molecule)
@@ -121,10 +121,10 @@ def _correlations(maps: Sequence[list[Tensor]]) -> np.ndarray:
     return np.stack(slices, -1)
 
 
-def _rows(kind: Kind, places: list[Place], values: np.ndarray) -> list[dict[str, Any]]:
+def _rows(kind: Kind, layers: list[LayerMap], values: np.ndarray) -> list[dict[str, Any]]:
     rows = []
-    for i, (model_a, layer_a, kind_a) in enumerate(places):
-        for j, (model_b, layer_b, kind_b) in enumerate(places[i:], start=i):
+    for i, (model_a, layer_a, kind_a) in enumerate(layers):
+        for j, (model_b, layer_b, kind_b) in enumerate(layers[i:], start=i):
             known = values[i, j][np.isfinite(values[i, j])]
             rows.append(
                 {
@@ -143,11 +143,11 @@ def _rows(kind: Kind, places: list[Place], values: np.ndarray) -> list[dict[str,
     return rows
 
 
-def _agreement(places: list[Place], values: np.ndarray) -> dict[str, float | None]:
-    """Mean correlation between the same layer of two models, for each pair of attentions."""
+def _agreement(layers: list[LayerMap], values: np.ndarray) -> dict[str, float | None]:
+    """Return the mean correlation between the same layer of two models, for each pair of attentions."""
     found: dict[str, list[float]] = {}
-    for i, (model_a, layer_a, _) in enumerate(places):
-        for j, (model_b, layer_b, _) in enumerate(places[i + 1 :], start=i + 1):
+    for i, (model_a, layer_a, _) in enumerate(layers):
+        for j, (model_b, layer_b, _) in enumerate(layers[i + 1 :], start=i + 1):
             if layer_a == layer_b and model_a is not model_b:
                 pair = " and ".join(sorted((model_a.attention, model_b.attention)))
                 found.setdefault(pair, []).extend(values[i, j][np.isfinite(values[i, j])].tolist())

@@ -1,4 +1,4 @@
-"""Draw parts that figures of studies share: molecules with colored atoms, matrices, styles of lines."""
+"""Parts that figures of studies share: molecules with colored atoms, matrices, line styles."""
 
 from typing import Any
 
@@ -18,7 +18,10 @@ PARALLEL = 0.12  # half the distance of the lines of a double bond, the bond bei
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Return color, marker, and dashes of line `index`; they differ for more lines than there are colors."""
+    """Return color, marker and dashes of line `index`, counted from 0.
+
+    The styles differ for more lines than there are colors.
+    """
     palette = colormaps["tab10"].colors  # pyright: ignore[reportAttributeAccessIssue]
     return {
         "color": palette[index % 10],
@@ -30,7 +33,14 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def draw_matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str) -> None:
-    """Draw a matrix as an image with row i at height i, and its scale beside it."""
+    """Draw a matrix as an image with row i at height i, and its scale beside it.
+
+    Args:
+        figure: the figure of `axes`.
+        axes: where to draw.
+        matrix: the values [rows, columns].
+        title: caption of the image.
+    """
     shown = axes.imshow(matrix, cmap=COLORS, interpolation="nearest")
     axes.set_title(title, fontsize="small")
     axes.tick_params(labelsize="xx-small")
@@ -38,13 +48,21 @@ def draw_matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str) -> N
 
 
 def draw_molecule(figure: Figure, axes: Axes, depiction: Depiction, values: np.ndarray, title: str) -> None:
-    """Draw a structure with a disk at each atom, colored by its value [n], and the scale beside it."""
-    places = depiction.positions
+    """Draw a structure with a disk at each atom, colored by its value, and the scale beside it.
+
+    Args:
+        figure: the figure of `axes`.
+        axes: where to draw.
+        depiction: the structure of n atoms.
+        values: value of each atom [n].
+        title: caption of the structure.
+    """
+    positions = depiction.positions
     for (begin, end), order in zip(depiction.bonds, depiction.orders, strict=True):
-        _draw_bond(axes, places[begin], places[end], float(order))
+        _draw_bond(axes, positions[begin], positions[end], float(order))
     low, high = float(np.min(values)), float(np.max(values))
     norm = Normalize(low, high if high > low else low + 1e-9)
-    across, up = places.T
+    across, up = positions.T
     shown = axes.scatter(across, up, c=values, cmap=COLORS, norm=norm, s=170, zorder=2, edgecolors="0.3")
     for x, y, label, value in zip(across, up, depiction.labels, values, strict=True):
         ink = "white" if norm(float(value)) < 0.6 else "black"

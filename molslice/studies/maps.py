@@ -29,8 +29,8 @@ from molslice.studies.patches import draw_image, embed_patches, open_image, whol
 from molslice.types import MolsliceError
 
 PATCH, IMAGE_SIZE = 4, 32
-PANELS = 2  # beside a map
-MOST_TOKENS = 512  # of a sequence whose map is drawn
+PANELS = 2  # quantities beside a map
+MAX_TOKENS = 512  # limit for a sequence whose map is drawn
 DIM, HEADS, LAYERS = 64, 8, 4  # the untrained encoder of the image; the sizes of the short trainings
 CAFFEINE = "Cn1c(=O)c2c(ncn2C)n(C)c1=O"
 
@@ -44,9 +44,10 @@ class Maps(Study):
     patches, the quantities are drawn over the image, otherwise along the sequence (at most 512 tokens).
 
     The matrix is the exact map averaged over heads, or the influence map if the attention has no exact one.
-    Row i is what token i takes. Token 0 is the graph token or the class token if the model has one. The two
-    quantities of each atom, patch or token are those that the attention defines (`by_token` of its
-    `exact_map`), then what token 0 takes from it and what all tokens take from it.
+    Entry (i, j) is the weight of token j in the output of token i. Token 0 is the graph token or the class
+    token if the model has one. The two quantities of each atom, patch or token are those that the attention
+    defines (`by_token` of its `exact_map`), then its weight in the output of token 0 and its mean weight in
+    all outputs.
     """
 
     summary: ClassVar[str] = "attention maps and their parts, on a molecule and on an image"
@@ -105,7 +106,7 @@ class Maps(Study):
 
     def _measure_row(self, dataset: Dataset, request: Request) -> Findings:
         """Measure the models of the runs on one row of their test split, drawn by the seed."""
-        chosen = draw_rows(dataset, 1, request.seed, None if _is_patched(dataset) else MOST_TOKENS)
+        chosen = draw_rows(dataset, 1, request.seed, None if _is_patched(dataset) else MAX_TOKENS)
         batch, picture = dataset.collate(chosen), _patched(dataset, int(chosen[0]))
         kind = "sequence" if picture is None else "image"
         about = f"row {int(chosen[0])} of the data{', its first text' if dataset.spec.paired else ''}"
@@ -210,7 +211,7 @@ def _quantities(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _patched(dataset: Dataset, row: int) -> np.ndarray | None:
-    """The image of a row, if it is square and its tokens are patches, else None."""
+    """Return the image of a row if it is square and its tokens are patches, else None."""
     if not _is_patched(dataset):
         return None
     picture = dataset.images[row]

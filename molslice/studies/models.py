@@ -46,11 +46,11 @@ class TrainedModel:
     """A trained model in evaluation mode.
 
     Attributes:
-        label: Its name in a figure.
-        model: The model.
-        attention: The entry of its attention, the same for several seeds.
-        seed: The seed of its training.
-        about: Its description for the JSON file.
+        label: its name in a figure.
+        model: the module.
+        attention: the entry of its attention, the same for several seeds.
+        seed: the seed of its training.
+        about: its description for the JSON file.
     """
 
     label: str
@@ -61,10 +61,10 @@ class TrainedModel:
 
 
 def load_molecules(data: str) -> MoleculeDataset:
-    """Load the data set in a folder with the layout of PCQM4M, such as the embedded data.
+    """Load the data set in a folder with the layout of PCQM4M, such as `data/gap_xtb`.
 
     Raises:
-        MolsliceError: There is no such folder.
+        MolsliceError: there is no such folder.
     """
     dataset = build_dataset("pcqm4m", {"root": data})
     assert isinstance(dataset, MoleculeDataset)
@@ -72,12 +72,14 @@ def load_molecules(data: str) -> MoleculeDataset:
 
 
 def load_data(request: Request, molecules: str) -> Dataset:
-    """Load the data of the runs in the request, or those in the folder `molecules`.
+    """Load the data of the runs in a request, or molecules.
 
-    The folder is used if there are no runs or if their models take molecules.
+    Args:
+        request: the request, with or without runs.
+        molecules: folder of the molecules to load if there are no runs, or if their models take molecules.
 
     Raises:
-        MolsliceError: The runs were trained on different data, or the data cannot be loaded.
+        MolsliceError: the runs were trained on different data, or the data cannot be loaded.
     """
     configs = [load_model(run).config for run in request.runs]
     others = [config.data for config in configs if config.model.name not in OF_MOLECULES]
@@ -93,7 +95,7 @@ def rows_of(dataset: Dataset) -> np.ndarray:
     """Return the labeled rows of the test split, or of valid or train if the data have no test split.
 
     Raises:
-        MolsliceError: No row has a label.
+        MolsliceError: no row has a label.
     """
     for split in ("test", "valid"):
         with contextlib.suppress(MolsliceError):
@@ -101,20 +103,29 @@ def rows_of(dataset: Dataset) -> np.ndarray:
     return dataset.labeled_rows("train")
 
 
-def draw_rows(dataset: Dataset, count: int, seed: int, most_tokens: int | None = None) -> np.ndarray:
-    """Draw `count` of `rows_of` by the seed, in their order; all rows if there are fewer.
+def draw_rows(dataset: Dataset, count: int, seed: int, max_tokens: int | None = None) -> np.ndarray:
+    """Draw rows of `rows_of` without replacement; all rows if there are fewer than `count`.
+
+    Args:
+        dataset: the data.
+        count: number of rows to draw.
+        seed: seed of the draw.
+        max_tokens: draw only rows with at most this number of tokens; None for no limit.
+
+    Returns:
+        Indices of rows, ascending, int64 [rows].
 
     Raises:
-        MolsliceError: No row has a label, or none has at most `most_tokens` tokens.
+        MolsliceError: no row has a label, or none has at most `max_tokens` tokens.
     """
     rows = rows_of(dataset)
-    if most_tokens is not None:
+    if max_tokens is not None:
         lengths = dataset.num_tokens[rows]
-        rows = rows[lengths <= most_tokens]
+        rows = rows[lengths <= max_tokens]
         if not len(rows):
             raise MolsliceError(
                 f"every row of {dataset.source} has {lengths.min()} tokens or more; a map can be drawn for "
-                f"at most {most_tokens}"
+                f"at most {max_tokens}"
             )
     if len(rows) <= count:
         return rows
@@ -131,17 +142,17 @@ def find_models(
     again.
 
     Args:
-        entries: Shipped models and attentions.
-        request: The output folder, the seed and the runs.
-        data: The folder of the molecules to train on.
-        steps: Number of training steps.
-        seeds: Number of trainings of each attention, with seeds counted from the request's.
+        entries: shipped models and attentions.
+        request: the output folder, the seed and the runs.
+        data: folder of the molecules to train on.
+        steps: number of training steps.
+        seeds: number of trainings of each attention, with seeds counted from the request's.
 
     Returns:
         The models, and the reason for each entry that is left out.
 
     Raises:
-        MolsliceError: There is no model to study, a run cannot be read, or a model has no attention.
+        MolsliceError: there is no model to study, a run cannot be read, or a model has no attention.
     """
     if request.runs:
         return _given(request.runs), {}
@@ -161,7 +172,7 @@ def find_models(
             label = entry if seeds == 1 else f"{entry} ({config.seed})"
             models.append(_load(_trained(entry, config, request), label))
     if not models:
-        raise MolsliceError(f"no model to study; {'; '.join(left_out.values()) or 'no attention was named'}")
+        raise MolsliceError(f"no model to study; {'; '.join(left_out.values()) or 'no entry was given'}")
     return models, left_out
 
 

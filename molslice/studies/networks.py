@@ -14,15 +14,15 @@ VARIANTS = ("slice_sort:placement=aligned",)
 
 
 def registered_entries() -> tuple[str, ...]:
-    """Return all registered attentions with their default options, and the variants."""
+    """Return all registered attentions with their default options, and the variants, sorted."""
     return tuple(sorted((*ATTENTIONS.names(), *VARIANTS)))
 
 
 def read_choice(text: str) -> AttentionChoice:
-    """Read an entry `name:option=value:option=value`, the format of `molslice compare`.
+    """Parse an entry `name:option=value:option=value`, the format of `molslice compare`.
 
     Raises:
-        MolsliceError: The name is unknown, or an option has another form.
+        MolsliceError: the name is unknown, or an option has another form.
     """
     (entry,) = split_entries(text)
     ATTENTIONS.find(entry.name)
@@ -40,10 +40,19 @@ def seeded_encoder(
     uses_pair_bias: bool,
     max_tokens: int,
 ) -> Encoder:
-    """Build an untrained encoder in evaluation mode, with Glorot initialization drawn by `seed`.
+    """Build an untrained encoder in evaluation mode, with Glorot initialization.
+
+    Args:
+        choice: the choice of the attention.
+        seed: seed of the initialization.
+        dim: width of the tokens, and hidden width of the feed-forward network.
+        num_layers: number of layers.
+        num_heads: number of heads.
+        uses_pair_bias: whether the encoder gets a pair bias.
+        max_tokens: upper limit of the number of tokens.
 
     Raises:
-        MolsliceError: An option is unknown, or the attention does not support the sizes.
+        MolsliceError: an option is unknown, or the attention does not support the sizes.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Options of a study: names, types, and help from its constructor."""
+"""Options of a study: names, types and help from its constructor."""
 
 import inspect
 import typing
@@ -15,10 +15,10 @@ class Option:
     """A keyword-only parameter written `name: Annotated[type, "help"] = default`.
 
     Attributes:
-        name: The name of the parameter.
-        type: Its type, without `Annotated`.
-        help: Its line of help.
-        default: Its default value.
+        name: name of the parameter.
+        type: its type, without `Annotated`.
+        help: its line of help.
+        default: its default value.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Option:
 
 
 def constructor_options(study: type) -> dict[str, Option]:
-    """Return the options of a study in the order of its constructor."""
+    """Return the options of a study by name, in the order of its constructor."""
     hints = typing.get_type_hints(study.__init__, include_extras=True)
     found = {}
     for name, parameter in inspect.signature(study.__init__).parameters.items():
@@ -39,7 +39,13 @@ def constructor_options(study: type) -> dict[str, Option]:
 
 
 def require(holds: bool, name: str, value: object, expected: str) -> None:
-    """Refuse an invalid value.
+    """Check a value.
+
+    Args:
+        holds: whether the value is valid.
+        name: name of the option.
+        value: the value, for the message.
+        expected: what is valid, for the message.
 
     Raises:
         MolsliceError: `holds` is false.

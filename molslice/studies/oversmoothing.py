@@ -24,17 +24,17 @@ class Oversmoothing(Study):
     """Softmax with standard normal scores over 10 to a million tokens, compared with sorting.
 
     Queries, keys and values are normal random numbers. Each query is scaled to length sqrt(C), so that its
-    scores are standard normal for any N. The rows of the CSV are means and standard deviations over
-    `repeats` draws of:
-      weight_sd: The standard deviation of a query's weights over the tokens; sqrt(e - 1) / N in the limit.
-      largest_weight: The largest weight of a query.
-      output_sd: The standard deviation of the outputs over queries, averaged over channels. For `sort`, over
+    scores are standard normal for any N. The rows of the CSV are means and standard deviations over `repeats`
+    draws of:
+      weight_sd: the standard deviation of a query's weights over the tokens; sqrt(e - 1) / N in the limit.
+      largest_weight: the largest weight of a query.
+      output_sd: the standard deviation of the outputs over queries, averaged over channels. For `sort`, over
         the tokens of the sorted columns, which are the values themselves.
       share_equal, largest_difference, sum_of_differences: f(x)[p] compared with f(x[p]) for scores x and
         `permutations` random permutations p; `share_equal` is the share of bitwise equal entries. A softmax
         sums in another order after a permutation, and if the sum differs in its last bit, most weights do.
         Sorting only compares: sort(x) and sort(x[p]) are compared directly.
-      output_difference: The largest difference between a query's outputs for both orders of tokens; for
+      output_difference: the largest difference between a query's outputs for both orders of tokens; for
         `sort`, between the sorted columns.
 
     Source: The questions are those of the Sliceformer authors' `sofmax_equ_test.py` (standard deviation,

@@ -13,7 +13,15 @@ __all__ = ["crop_image", "draw_image", "embed_patches", "open_image", "whole_ima
 
 
 def draw_image(size: int, seed: int) -> np.ndarray:
-    """Draw a disk and a bar on a gradient by the seed, float64 [size, size, 3] in 0 to 1."""
+    """Draw a disk and a bar on a color gradient.
+
+    Args:
+        size: height and width in pixels.
+        seed: seed of shapes and colors.
+
+    Returns:
+        The image, float64 [size, size, 3], from 0 to 1.
+    """
     generator = np.random.default_rng(seed)
     rows, columns = np.mgrid[0:size, 0:size] / (size - 1)
     angle = generator.uniform(0, 2 * np.pi)
@@ -21,18 +29,21 @@ def draw_image(size: int, seed: int) -> np.ndarray:
     image = slope[..., None] * generator.uniform(0.4, 0.9, 3)
     center, radius = generator.uniform(0.3, 0.7, 2), generator.uniform(0.12, 0.25)
     disk = np.hypot(rows - center[0], columns - center[1]) < radius
-    turn, place = generator.uniform(0, np.pi), generator.uniform(0.25, 0.75, 2)
-    across = np.cos(turn) * (rows - place[0]) + np.sin(turn) * (columns - place[1])
+    turn, center_of_bar = generator.uniform(0, np.pi), generator.uniform(0.25, 0.75, 2)
+    across = np.cos(turn) * (rows - center_of_bar[0]) + np.sin(turn) * (columns - center_of_bar[1])
     image[disk] = generator.uniform(0, 1, 3)
     image[np.abs(across) < 0.05] = generator.uniform(0, 1, 3)
     return image.clip(0, 1)
 
 
 def open_image(path: Path) -> np.ndarray:
-    """Read an image file, float64 [height, width, 3] in 0 to 1.
+    """Read an image file.
+
+    Returns:
+        The image, float64 [height, width, 3], from 0 to 1.
 
     Raises:
-        MolsliceError: The file cannot be read or is not an image.
+        MolsliceError: the file cannot be read or is not an image.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -47,7 +58,7 @@ def whole_image(image: np.ndarray, size: int) -> np.ndarray:
     """Crop the largest central square and average it down to [size, size, 3], float64.
 
     Raises:
-        MolsliceError: The image is smaller than `size`.
+        MolsliceError: the image is smaller than `size`.
     """
     least = min(image.shape[:2])
     if least < size:
@@ -59,10 +70,18 @@ def whole_image(image: np.ndarray, size: int) -> np.ndarray:
 
 
 def crop_image(image: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Crop a square of `size` at a place drawn by the seed.
+    """Crop a square at a random position.
+
+    Args:
+        image: the image [height, width, 3].
+        size: side of the square in pixels.
+        seed: seed of the position.
+
+    Returns:
+        The square [size, size, 3], a view of the image.
 
     Raises:
-        MolsliceError: The image is smaller than `size`.
+        MolsliceError: the image is smaller than `size`.
     """
     height, width = image.shape[:2]
     if min(height, width) < size:
@@ -75,14 +94,18 @@ def crop_image(image: np.ndarray, size: int, seed: int) -> np.ndarray:
 def embed_patches(images: list[np.ndarray], patch: int, dim: int, seed: int) -> Float[Tensor, "B N D"]:
     """Embed images as an untrained Vision Transformer does: a class token, then the patches row by row.
 
-    A token is a linear map of standardized pixels plus a position; all weights are normal random numbers
-    drawn by the seed.
+    A token is a linear map of standardized pixels plus a position; all weights are normal random numbers.
 
     Args:
-        images: Squares of equal size, [size, size, 3] each.
-        patch: The side of a patch; it must divide the size.
-        dim: The width of a token.
-        seed: The seed of the weights.
+        images: squares of equal size, [size, size, 3] each.
+        patch: side of a patch in pixels; it must divide the size.
+        dim: width of a token D.
+        seed: seed of the weights.
+
+    Returns:
+        Tokens [B, N, D] with N = 1 + (size / patch)^2, float32.
+
+    Source: Dosovitskiy et al. 2021 (ViT), equation 1.
     """
     pixels = torch.from_numpy(np.stack(images)).float()
     batch, size, _, colors = pixels.shape

@@ -33,7 +33,13 @@ IMAGE_SIZE = 32
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """The input of an encoder."""
+    """The input of an encoder.
+
+    Attributes:
+        tokens: tokens [B, N, D].
+        token_mask: True at real tokens [B, N].
+        pair_bias: S + E [B, H, N, N]; None without a pair bias.
+    """
 
     tokens: Float[Tensor, "B N D"]
     token_mask: Bool[Tensor, "B N"]
@@ -48,8 +54,8 @@ class Permutation(Study):
     compared. Features and positions are part of the tokens, so that only the order differs. The rows of the
     CSV are means and standard deviations over sequences, in float32, of:
       all: |f(x) - P^T f(P x)| / |f(x)| over the real tokens of a sequence, with Frobenius norms.
-      first: The same for token 0, from which a prediction is computed.
-      equal: The share of bitwise equal entries of token 0.
+      first: the same for token 0, from which a prediction is computed.
+      equal: the share of bitwise equal entries of token 0.
 
     Molecules are embedded and biased by an untrained graph encoding. Patches are the 8 x 8 patches of a
     synthetic image (or of crops of `image`), with a class token, normal positions and no pair bias. Both
@@ -125,7 +131,7 @@ class Permutation(Study):
         for found in models:
             request.tell(found.label)
             encoder = next(part for part in found.model.modules() if isinstance(part, Encoder))
-            given = _given_to(encoder, found.model, batch)
+            given = _recorded_input(encoder, found.model, batch)
             symmetry = _symmetry(encoder)
             changes = _changes(encoder, given, _shuffled(given.token_mask, request.seed))
             rows += [_row(row_name, found.label, symmetry, depth, x) for depth, x in enumerate(changes, 1)]
@@ -214,12 +220,12 @@ def _row(
 
 
 def _symmetry(encoder: Encoder) -> str:
-    """The symmetry that the attention declares for its options."""
+    """Return the symmetry that the attention declares for its options."""
     return next(part for part in encoder.modules() if isinstance(part, Attention)).traits.symmetry
 
 
 def _shuffled(token_mask: Bool[Tensor, "B N"], seed: int) -> Int[Tensor, "B N"]:
-    """Draw an order of the real tokens of each sequence; the first token and padding keep their places."""
+    """Draw an order of the real tokens of each sequence; the first token and padding keep their positions."""
     generator = torch.Generator().manual_seed(seed)
     orders = torch.arange(token_mask.shape[1]).repeat(len(token_mask), 1)
     for order, count in zip(orders, token_mask.sum(1).tolist(), strict=True):
@@ -228,7 +234,7 @@ def _shuffled(token_mask: Bool[Tensor, "B N"], seed: int) -> Int[Tensor, "B N"]:
 
 
 def _permuted(given: _Input, orders: Int[Tensor, "B N"]) -> _Input:
-    """Move token `orders[i]` to place i; padding follows the tokens and keeps its place."""
+    """Move token `orders[i]` to position i; padding follows the tokens and keeps its position."""
     rows = torch.arange(len(orders))[:, None]
     bias = given.pair_bias
     if bias is not None:
@@ -238,7 +244,7 @@ def _permuted(given: _Input, orders: Int[Tensor, "B N"]) -> _Input:
 
 @torch.no_grad()
 def _states(encoder: Encoder, given: _Input) -> list[Float[Tensor, "B N D"]]:
-    """Compute the encoder's output after 1, 2, ... layers."""
+    """Return the encoder's output [B, N, D] after 1, 2, ... layers."""
     states: list[Tensor] = []
     handles = [
         layer.register_forward_hook(lambda module, args, output: states.append(output.tokens))
@@ -253,7 +259,7 @@ def _states(encoder: Encoder, given: _Input) -> list[Float[Tensor, "B N D"]]:
 
 
 def _changes(encoder: Encoder, given: _Input, orders: Int[Tensor, "B N"]) -> list[dict[str, Tensor]]:
-    """For each depth, the change of all tokens, of token 0, and its share of equal entries, [B] each."""
+    """Return for each depth the change of all tokens, of token 0, and its share of equal entries [B]."""
     inverse = orders.argsort(1)
     rows = torch.arange(len(orders))[:, None]
     mask = given.token_mask[..., None]
@@ -273,15 +279,15 @@ def _changes(encoder: Encoder, given: _Input, orders: Int[Tensor, "B N"]) -> lis
 
 
 @torch.no_grad()
-def _given_to(encoder: Encoder, model: nn.Module, batch: Batch) -> _Input:
+def _recorded_input(encoder: Encoder, model: nn.Module, batch: Batch) -> _Input:
     """Record the input of a trained model's encoder; with paired sequences, the first of them."""
-    held: list[_Input] = []
-    handle = encoder.register_forward_pre_hook(lambda module, args: held.append(_Input(*args)))
+    recorded: list[_Input] = []
+    handle = encoder.register_forward_pre_hook(lambda module, args: recorded.append(_Input(*args)))
     try:
         model(batch)
     finally:
         handle.remove()
-    given = held[0]
+    given = recorded[0]
     if given.token_mask is None:
         every = torch.ones(given.tokens.shape[:2], dtype=torch.bool)
         return _Input(given.tokens, every, given.pair_bias)

@@ -1,4 +1,4 @@
-"""What a study writes beside its figure: a table and the versions of packages."""
+"""The files of a study beside its figure: a table and the versions of packages."""
 
 import csv
 import io
@@ -16,7 +16,10 @@ DIGITS = 8
 
 
 def rows_to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Return a CSV table with a header; numbers have eight digits, None is an empty cell."""
+    """Convert rows with the same keys to a CSV table with a header.
+
+    Floats have eight digits, and None is an empty cell.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
@@ -29,7 +32,7 @@ def _short(value: Any) -> Any:  # noqa: ANN401
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that the numbers of a study can depend on."""
+    """Return the versions of Python and of the packages that affect the numbers of a study, by name."""
     found = {"python": platform.python_version(), "molslice": __version__}
     for package in PACKAGES:
         try:

@@ -28,9 +28,11 @@ class Spectrum(Study):
     so that the k-th values are comparable; the CSV holds means and standard deviations over them. A spectrum
     that decreases quickly means that the tokens are alike (over-smoothing) or that the channels are alike,
     such as columns that are all sorted in ascending order. `effective_rank` is the exponential of the entropy
-    of the singular values divided by their sum (Roy and Vetterli 2007, EUSIPCO).
+    of the singular values divided by their sum.
 
     By default the models are the shipped one and each of four attentions trained for `steps` steps.
+
+    Source: Roy and Vetterli 2007 (EUSIPCO), the effective rank.
     """
 
     summary: ClassVar[str] = "singular values of attention outputs, layer by layer, in trained models"
@@ -58,7 +60,10 @@ class Spectrum(Study):
         self.atoms, self.data = atoms, data
 
     def measure(self, request: Request) -> Findings:
-        """Measure a row for each model, layer, place and singular value, and one for the effective rank."""
+        """Measure a row for each model, layer, side of the attention, and singular value.
+
+        Another row for each model, layer and side holds the effective rank.
+        """
         dataset = load_data(request, self.data)
         models, left_out = find_models(self.models, request, data=self.data, steps=self.steps)
         rows = rows_of(dataset)

@@ -68,7 +68,7 @@ def test_half_precision_and_causal(dtype):
     assert (found["outcome"], found["flops"]) == ("ok", None)
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [(0.05, 5), (1e9, worker.MOST_STEPS)])
+@pytest.mark.parametrize(("seconds", "steps"), [(0.05, 5), (1e9, worker.MAX_STEPS)])
 def test_seconds_become_steps(seconds, steps, monkeypatch):
     monkeypatch.setattr(worker, "_time", lambda *_: 0.01)
     found = run(steps=None, seconds=seconds)[0]

@@ -60,7 +60,7 @@ def test_maps_of_pixels_are_drawn_along_the_sequence(train_run, tmp_path):
 
 
 def test_no_map_is_drawn_of_sequences_that_are_too_long(train_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "MOST_TOKENS", 15)
+    monkeypatch.setattr(maps, "MAX_TOKENS", 15)
     run = train_run("long", {"tokens": "pixels", "patch": 1})
     with pytest.raises(MolsliceError, match="every row of .* has 64 tokens or more; .* at most 15"):
         run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
