@@ -99,7 +99,7 @@ class Registry(Generic[Member]):
         return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
     def hints(self, name: str) -> dict[str, Any]:
-        """Return the types of the options of a member, or nothing if its annotations cannot be resolved."""
+        """Return the types of the options of a member; empty if its annotations cannot be resolved."""
         try:
             hints = typing.get_type_hints(self.find(name).__init__)
         except (NameError, TypeError):  # names imported for type checking only

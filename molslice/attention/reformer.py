@@ -143,10 +143,10 @@ class Reformer(Attention):
         in the causal form, `chunk_size` tokens. Different buckets are farther apart.
         """
         length = buckets.shape[-1]
-        most = 2 * self.rotations.shape[-1]
+        padding_bucket = 2 * self.rotations.shape[-1]
         mask = token_mask[:, None, None]
         order = (
-            buckets.masked_fill(~mask, most) * length + torch.arange(length, device=buckets.device)
+            buckets.masked_fill(~mask, padding_bucket) * length + torch.arange(length, device=buckets.device)
         ).argsort(-1)
         rank = inverse_order(order.flatten(1, 2)).view(order.shape)
         within = rank if self.spec.causal else rank // self.chunk_size

@@ -107,8 +107,8 @@ class Singular(Attention):
         weights = unfolding[:, None] @ scores @ folding[:, None]
         mixing = self.pair_mixing(context)
         weights = weights if mixing is None else weights @ mixing
-        most = unfolding[:, 0].argmax(-1)
-        by_token = {"weight in its pseudo-token": folding[torch.arange(len(most)), most]}
+        largest = unfolding[:, 0].argmax(-1)
+        by_token = {"weight in its pseudo-token": folding[torch.arange(len(largest)), largest]}
         return ExactMap(weights, {"unfolding": unfolding, "folding": folding, "scores": scores}, by_token)
 
     def _folded_bias(

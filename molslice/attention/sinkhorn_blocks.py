@@ -144,7 +144,7 @@ class SinkhornBlocks(Attention):
             own = own & (positions <= positions[:, None])
         # Padding attends to itself, so that no row is fully masked and becomes NaN.
         own = own | (positions == positions[:, None])
-        # The first block is the longest: where it has no token, sorted blocks have none.
+        # The first block is the longest: where it has no token, no sorted block has one.
         moved = real[:, :1] & real.any(2, keepdim=True)
         if self.spec.causal:
             moved = moved & (torch.arange(real.shape[1], device=real.device) > 0)[:, None]

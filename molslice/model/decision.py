@@ -176,6 +176,6 @@ def _check_limit(spec: DecisionSpec, data: DataSpec) -> None:
         and not math.isclose(largest, spec.action_limit, rel_tol=1e-5)
     ):
         raise MolsliceError(
-            f"the data hold actions of size {largest:g}, beyond model.action_limit {spec.action_limit:g}; "
-            "give the bound of the action space, or null where there is none"
+            f"the data have actions up to {largest:g}, beyond model.action_limit {spec.action_limit:g}; "
+            "set it to the bound of the action space, or to null if the space is unbounded"
         )

@@ -62,11 +62,11 @@ def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Ne
     order = torch.argsort(center * atoms + other)
     center, other, bond = center[order], other[order], bond[order]
     degree = torch.bincount(center, minlength=batch * atoms)
-    place = torch.arange(2 * bonds, device=device) - (degree.cumsum(0) - degree)[center]
+    slot = torch.arange(2 * bonds, device=device) - (degree.cumsum(0) - degree)[center]
     width = int(degree.max()) if bonds else 0
     lists = torch.full((2, batch * atoms, max(width, 1)), -1, dtype=torch.long, device=device)
-    lists[0, center, place] = other
-    lists[1, center, place] = bond
+    lists[0, center, slot] = other
+    lists[1, center, slot] = bond
     return Neighbors(*lists.view(2, batch, atoms, -1))
 
 
@@ -106,7 +106,7 @@ def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
     """Compute distances and last steps of the shortest paths between all atoms of each graph [B, A, A]."""
     batch, atoms, width = neighbors.atom.shape
     distance = bond_distances(adjacency_matrix(neighbors))
-    # distance from i to the k-th neighbor of j; unused places and missing paths are far away
+    # distance from i to the k-th neighbor of j; unused slots and missing paths are far away
     far = torch.iinfo(torch.long).max
     known = torch.where(distance < 0, far, distance)
     slots = neighbors.atom.clamp(min=0).view(batch, 1, atoms * width).expand(-1, atoms, -1)

@@ -60,11 +60,11 @@ def whole_image(image: np.ndarray, size: int) -> np.ndarray:
     Raises:
         MolsliceError: the image is smaller than `size`.
     """
-    least = min(image.shape[:2])
-    if least < size:
+    side = min(image.shape[:2])
+    if side < size:
         raise MolsliceError(f"the image is {image.shape[1]} x {image.shape[0]}, smaller than {size} x {size}")
-    top, left = ((length - least) // 2 for length in image.shape[:2])
-    square = torch.from_numpy(image[top : top + least, left : left + least]).permute(2, 0, 1)[None]
+    top, left = ((length - side) // 2 for length in image.shape[:2])
+    square = torch.from_numpy(image[top : top + side, left : left + side]).permute(2, 0, 1)[None]
     pixels = torch.nn.functional.adaptive_avg_pool2d(square, size)
     return pixels[0].permute(1, 2, 0).numpy()
 

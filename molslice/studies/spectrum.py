@@ -122,7 +122,7 @@ class Spectrum(Study):
 
 
 def _rows(about: dict[str, Any], tokens: Float[Tensor, "B N D"]) -> list[dict[str, Any]]:
-    values = torch.linalg.svdvals(tokens.double())  # [B, min(N, D)], falling
+    values = torch.linalg.svdvals(tokens.double())  # [B, min(N, D)], descending
     relative = values / values[:, :1].clamp(min=torch.finfo(values.dtype).tiny)
     shares = values / values.sum(1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
     rank = torch.special.entr(shares).sum(1).exp()

@@ -62,8 +62,8 @@ def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
         return float("nan")
-    _, place, counts = np.unique(prediction, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1; tied values share their mean rank
+    _, index, counts = np.unique(prediction, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[index]  # from 1; tied values share their mean rank
     return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 

@@ -50,7 +50,7 @@ class Molecule(Task):
         """Sum over the targets that are not missing; see `Task.loss_sum`."""
         targets = batch.targets
         present = ~targets.isnan()
-        # In float32 a mean that is large relative to the spread would cost digits.
+        # In float32 a mean that is large relative to the spread would lose digits.
         standardized = ((targets.double() - self.target_mean) / self.target_std).to(prediction.dtype)
         # NaN is replaced before the loss: a NaN times a zero mask would still be NaN in the gradient.
         wanted = standardized.masked_fill(~present, 0.0)

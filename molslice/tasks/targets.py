@@ -120,7 +120,7 @@ class TargetInfo:
             return torch.sigmoid(prediction.float())
         if self.kind in ("multiclass", "tokens"):
             return prediction.float().softmax(-1)
-        wide = prediction.double()  # in float32 a mean that is large relative to the spread would cost digits
+        wide = prediction.double()  # in float32 a mean that is large relative to the spread would lose digits
         return (wide * wide.new_tensor(self.std) + wide.new_tensor(self.mean)).float()
 
     def to_mapping(self) -> dict[str, Any]:
