@@ -1,14 +1,14 @@
-"""Label molecules with their GFN2-xTB HOMO-LUMO gap, in processes that can be timed out and killed.
+"""Label molecules by GFN2-xTB in processes that can be timed out and killed.
 
-What a label is (geometry, method, when there is none) and how many are made at once; which
-molecules and what is written stand in make_gap_data.py.
+What a label is (geometry, method, when there is none) and how many are made at once. Which molecules are
+labeled stands in gap_source.py, what is written in gap_files.py.
 """
 
 import math
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDistGeom, rdForceFieldHelpers
-from tblite.exceptions import TBLiteRuntimeError, TBLiteValueError  # pyright: ignore[reportMissingImports]
-from tblite.interface import Calculator  # pyright: ignore[reportMissingImports]
 
 SEED = 20240
 MMFF_STEPS = 10_000
 HARTREE_EV = 27.211386245988  # CODATA 2018
 BOHR_ANGSTROM = 0.529177210903  # CODATA 2018
+DEBYE = 2.541746473  # of one elementary charge times one bohr, CODATA 2018
 
 
 def embed(smiles: str) -> tuple[Chem.Mol | None, str | None]:
@@ -46,8 +45,21 @@ def embed(smiles: str) -> tuple[Chem.Mol | None, str | None]:
     return (mol, None) if status == 0 else (None, "mmff_not_converged")
 
 
-def gap_ev(mol: Chem.Mol) -> tuple[float | None, str | None]:
-    """Compute the closed-shell gap in eV at the given conformer, or say why there is none."""
+def quantum_labels(mol: Chem.Mol) -> tuple[dict[str, Any], str | None]:
+    """Compute the closed-shell labels at the given conformer.
+
+    Args:
+        mol: a molecule with its hydrogens and one conformer, in angstrom.
+
+    Returns:
+        The labels and None, or nothing and the reason why there are none. `homo_ev`, `lumo_ev` and `gap_ev`:
+        orbital energies by electron count, and their difference. `dipole_debye`: length of the dipole moment
+        from the center of mass, which matters only if there is a net charge. `energy_ev`: total energy.
+        `charges`: Mulliken charges in elementary charges, one for each atom of `mol`.
+    """
+    from tblite.exceptions import TBLiteRuntimeError, TBLiteValueError  # pyright: ignore[reportMissingImports]
+    from tblite.interface import Calculator  # pyright: ignore[reportMissingImports]
+
     numbers = np.array([atom.GetAtomicNum() for atom in mol.GetAtoms()])
     positions = mol.GetConformer().GetPositions() / BOHR_ANGSTROM
     charge = float(Chem.GetFormalCharge(mol))
@@ -56,22 +68,38 @@ def gap_ev(mol: Chem.Mol) -> tuple[float | None, str | None]:
         calculator.set("verbosity", 0)
         result = calculator.singlepoint()
     except (TBLiteRuntimeError, TBLiteValueError):
-        return None, "scf_failed"
+        return {}, "scf_failed"
     energies = np.sort(np.asarray(result.get("orbital-energies")).ravel())
     pairs = round(float(np.sum(result.get("orbital-occupations")))) // 2
     if not 0 < pairs < len(energies):
-        return None, "no_frontier_orbitals"
-    gap = float(energies[pairs] - energies[pairs - 1]) * HARTREE_EV
+        return {}, "no_frontier_orbitals"
+    homo, lumo = (float(energies[place]) for place in (pairs - 1, pairs))
+    gap = (lumo - homo) * HARTREE_EV
     if not (math.isfinite(gap) and gap > 0):
-        return None, "gap_not_positive"
-    return round(gap, 6), None
+        return {}, "gap_not_positive"
+    masses = np.array([atom.GetMass() for atom in mol.GetAtoms()])
+    dipole = np.asarray(result.get("dipole")) - charge * (masses @ positions) / masses.sum()
+    values = {
+        "gap_ev": gap,
+        "homo_ev": homo * HARTREE_EV,
+        "lumo_ev": lumo * HARTREE_EV,
+        "dipole_debye": float(np.linalg.norm(dipole)) * DEBYE,
+        "energy_ev": float(result.get("energy")) * HARTREE_EV,
+    }
+    charges = [round(float(value), 4) for value in result.get("charges")]
+    if not all(map(math.isfinite, [*values.values(), *charges])):
+        return {}, "label_not_finite"
+    return {**{name: round(value, 6) for name, value in values.items()}, "charges": charges}, None
 
 
 def label(smiles: str) -> dict[str, Any]:
-    """Label one SMILES: {smiles, gap_ev} or {smiles, reason}."""
+    """Label one SMILES: {smiles, gap_ev, ...} as `quantum_labels` names them, or {smiles, reason}.
+
+    The first of the `charges` are those of the atoms of the SMILES, in its order; the rest are hydrogens.
+    """
     mol, reason = embed(smiles)
-    gap, reason = (None, reason) if mol is None else gap_ev(mol)
-    return {"smiles": smiles, "gap_ev": gap} if reason is None else failed(smiles, reason)
+    labels, reason = ({}, reason) if mol is None else quantum_labels(mol)
+    return {"smiles": smiles, **labels} if reason is None else failed(smiles, reason)
 
 
 def failed(smiles: str, reason: str) -> dict[str, Any]:
@@ -85,7 +113,7 @@ def serve(pipe: Connection) -> None:
     while True:
         try:
             pipe.send(label(pipe.recv()))
-        except (EOFError, KeyboardInterrupt):
+        except (EOFError, OSError, KeyboardInterrupt):
             return
 
 
@@ -114,7 +142,7 @@ class Worker:
         self.pipe.close()
 
 
-def label_all(todo: list[str], jobs: int, seconds: float) -> Iterator[dict[str, Any]]:
+def label_all(todo: Iterable[str], jobs: int, seconds: float) -> Iterator[dict[str, Any]]:
     """Yield a record for each SMILES as they finish; each gets `seconds` at most."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # inherited by the spawned workers

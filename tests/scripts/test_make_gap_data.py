@@ -1,10 +1,10 @@
 """The program that makes data/gap_xtb: same bytes whatever the jobs and interruptions."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,31 +16,20 @@ SCRIPT = ROOT / "scripts" / "make_gap_data.py"
 FILES = ("raw/data.csv.gz", "split_dict.pt", "origin.csv.gz", "left_out.csv.gz", "card.json")
 
 
-def make(folder: Path, *options: str) -> subprocess.CompletedProcess:
+def start(folder: Path, *options: str) -> subprocess.Popen:
     command = [sys.executable, str(SCRIPT), "--out", str(folder / "out"), "--work", str(folder / "work")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([*command, *options], capture_output=True, text=True, env=environment)
+    return subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / "out" / name).read_bytes() for name in FILES}
+def make(folder: Path, *options: str) -> subprocess.CompletedProcess:
+    with start(folder, *options) as program:
+        _, messages = program.communicate()
+    return subprocess.CompletedProcess(program.args, program.returncode, stderr=messages)
 
 
-@pytest.fixture(scope="module")
-def script():
-    """The module itself, for its functions."""
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        spec = importlib.util.spec_from_file_location("make_gap_data_under_test", SCRIPT)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        yield module
-        del sys.modules[spec.name]
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
+def contents(folder: Path, names: tuple[str, ...] = FILES) -> dict[str, bytes]:
+    return {name: (folder / "out" / name).read_bytes() for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -89,74 +78,24 @@ def test_time_limit_kills_and_is_counted(tmp_path):
     assert [record.get("reason") for record in records[1:]] == ["time_limit", "time_limit"]
 
 
-def test_dead_worker_is_replaced(script, monkeypatch):
-    class Dying:
-        """A worker whose process dies on the first molecule it gets."""
-
-        started = 0
-
-        def __init__(self):
-            type(self).started += 1
-            self.worker = real_worker()
-
-        def __getattr__(self, name):
-            return getattr(self.worker, name)
-
-        def give(self, smiles):
-            self.worker.give(smiles)
-            if smiles == "CC":
-                self.worker.process.kill()
-
-    import gap_label  # pyright: ignore[reportMissingImports]
-
-    real_worker = gap_label.Worker
-    monkeypatch.setattr(gap_label, "Worker", Dying)
-    records = {r["smiles"]: r for r in gap_label.label_all(["CC", "CO"], jobs=1, seconds=60)}
-    assert records["CC"] == {"smiles": "CC", "reason": "process_died"}
-    assert records["CO"]["gap_ev"] > 0
-    assert Dying.started == 2
-
-
-@pytest.mark.parametrize(
-    ("smiles", "reason"),
-    [
-        ("C(", "unparsable"),
-        ("", "unparsable"),
-        ("C", "heavy_atoms_outside_2_to_30"),
-        ("C" * 31, "heavy_atoms_outside_2_to_30"),
-        ("CC[O-].[Na+]", "several_fragments"),
-        ("CC*", "wildcard_atom"),
-        ("C[CH2]", "open_shell"),
-        ("C[N+](=O)[O-]", None),
-        ("CC(=O)[O-]", None),
-    ],
-)
-def test_what_is_left_out(script, smiles, reason):
-    kept, left_out = script.select(iter([script.Candidate("nci", "1", smiles)]))
-    assert [why for _, why in left_out] == ([] if reason is None else [reason])
-    assert len(kept) == (reason is None)
-
-
-def test_same_molecule_twice_is_a_duplicate(script):
-    rows = [script.Candidate("nci", "1", "OCC"), script.Candidate("wehi", "2", "C(C)O")]
-    kept, left_out = script.select(iter(rows))
-    assert [row.smiles for row in kept] == ["CCO"]
-    assert [(row.source_id, why) for row, why in left_out] == [("2", "duplicate")]
-
-
-def test_reasons_without_a_label(script):
-    import gap_label  # pyright: ignore[reportMissingImports]
-
-    assert gap_label.label("C[Hg]C")["reason"] == "mmff_parameters_missing"
-    # An entry of the NCI list as it stands there.
-    assert gap_label.label("[NH2][Cr]([NH2])([NH2])([NH2])([NH2])[NH2]")["reason"] == "embedding_failed"
-
-
-def test_gap_of_known_molecules_is_ordered(script):
-    """Longer conjugation, smaller gap; a saturated molecule has the largest."""
-    import gap_label  # pyright: ignore[reportMissingImports]
-
-    ethane, ethene, butadiene, hexatriene = (
-        gap_label.label(smiles)["gap_ev"] for smiles in ("CC", "C=C", "C=CC=C", "C=CC=CC=C")
-    )
-    assert ethane > ethene > butadiene > hexatriene > 0
+@pytest.mark.slow
+def test_large_form_killed_by_force_goes_on_to_the_same_files(tmp_path):
+    source = tmp_path / "some.smi"
+    source.write_text("".join(f"{'C' * n}O\n{'C' * n}N\n" for n in range(1, 12)))
+    options = ("--source", str(source), "--rows", "15", "--jobs", "1")
+    whole = make(tmp_path / "whole", *options)
+    assert whole.returncode == 0, whole.stderr
+    folder = tmp_path / "killed"
+    program = start(folder, *options)
+    log = folder / "work" / "labels.jsonl"
+    deadline = time.monotonic() + 300
+    while not log.exists() or log.read_bytes().count(b"\n") < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    program.kill()
+    program.wait()
+    assert not (folder / "out").exists()
+    done = make(folder, *options)
+    assert done.returncode == 0, done.stderr
+    names = (*FILES, "charges.npz")
+    assert contents(folder, names) == contents(tmp_path / "whole", names)

@@ -1,0 +1,207 @@
+"""Write labeled molecules in PCQM4M's layout: rows, split, origin of each row, charges and card."""
+
+import csv
+import gzip
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gap_source import Candidate, Choice, key_of, split_of
+from rdkit import Chem
+
+from molslice.files.atomic import write_atomically
+
+SPLITS = ("train", "valid", "test")
+COLUMNS = {
+    "homolumogap": "energy of the LUMO less that of the HOMO, in eV",
+    "homo_ev": "energy of the highest occupied orbital, in eV",
+    "lumo_ev": "energy of the lowest unoccupied orbital, in eV",
+    "dipole_debye": "length of the dipole moment from the center of mass, in debye",
+    "energy_per_atom_ev": "total GFN2-xTB energy over the number of atoms, hydrogens counted, in eV",
+    "excess_energy_per_atom_ev": "the same less the mean of `energy_references_ev` over the atoms, in eV",
+}
+DECIMALS = {name: 3 if name == "dipole_debye" else 4 for name in COLUMNS}
+CHARGES = (
+    "in charges.npz: Mulliken charges in thousandths of the elementary charge, int16, of all atoms but the "
+    "implicit hydrogens, in the order of the atoms of the SMILES as it is written, row after row; "
+    "`atom_offsets` [rows + 1] is where each row starts"
+)
+Labels = Sequence[tuple[Candidate, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """What is to be written.
+
+    Attributes:
+        rows: the molecules, each with its record of the log: its labels or the reason why it has none.
+        left_out: rows of the source that were left out before any computing.
+        settings: what the labels depend on besides the SMILES.
+        wide: whether to write all labels, or the gap alone as in PCQM4M. With all labels, the rows that were
+            left out before any computing are counted in the card and not listed.
+        card: what else the card tells.
+    """
+
+    rows: Labels
+    left_out: Sequence[Choice]
+    settings: Mapping[str, Any]
+    wide: bool = False
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
+    """Write the data set.
+
+    Returns:
+        The card.
+
+    Raises:
+        ValueError: there is no labeled molecule.
+    """
+    import torch  # only here is it needed
+
+    kept = [(c, record) for c, record in labeled.rows if "gap_ev" in record]
+    if not kept:
+        raise ValueError("no molecule got a label, so there is nothing to write")
+    lost = [Choice(c, record["reason"]) for c, record in labeled.rows if "reason" in record]
+    keys = [key_of(Chem.MolFromSmiles(c.smiles)) for c, _ in kept]
+    parts = np.array([split_of(key) for key in keys])
+    split = {part: np.flatnonzero(parts == part) for part in SPLITS}
+    packed_split = io.BytesIO()
+    torch.save(split, packed_split)
+    columns, references = {"homolumogap": [record["gap_ev"] for _, record in kept]}, {}
+    if labeled.wide:
+        columns, references = label_columns(kept)
+    rows = [
+        [i, c.smiles, *values]
+        for i, ((c, _), *values) in enumerate(zip(kept, *columns.values(), strict=True))
+    ]
+    origin = [[i, c.source, c.source_id, key] for i, ((c, _), key) in enumerate(zip(kept, keys, strict=True))]
+    listed = [*(() if labeled.wide else labeled.left_out), *lost]
+    excluded = Counter((choice.row.source, choice.reason) for choice in [*labeled.left_out, *lost])
+    card = {
+        "settings": dict(labeled.settings),
+        **labeled.card,
+        **describe([c for c, _ in kept], excluded, split, len(set(keys))),
+        **summaries(columns),
+    }
+    (out / "raw").mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "raw" / "data.csv.gz", csv_gz(["idx", "smiles", *columns], rows))
+    write_atomically(out / "split_dict.pt", packed_split.getvalue())
+    header = ["idx", "source", "source_id", "connectivity"]
+    write_atomically(out / "origin.csv.gz", csv_gz(header, origin))
+    header = ["source", "source_id", "smiles", "reason"]
+    lines = [[c.source, c.source_id, c.smiles, reason] for c, reason in listed]
+    write_atomically(out / "left_out.csv.gz", csv_gz(header, lines))
+    if labeled.wide:
+        charges, offsets = pack_charges(kept)
+        card["columns"] = {**COLUMNS, "charges": CHARGES}
+        card["energy_references_ev"] = references
+        card["charge_e"] = summary(charges / 1000)
+        packed = io.BytesIO()
+        np.savez_compressed(packed, charges=charges, atom_offsets=offsets)
+        write_atomically(out / "charges.npz", packed.getvalue())
+    write_atomically(out / "card.json", json.dumps(card, indent=2) + "\n")
+    return card
+
+
+def label_columns(kept: Labels) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Round the labels to the digits that the convergence of the method supports.
+
+    Returns:
+        The columns of the table, and the energy of each element, in eV, by the least-squares fit of the
+        energies per atom to the fractions of the elements.
+    """
+    records = [record for _, record in kept]
+    atoms = [
+        [atom.GetSymbol() for atom in Chem.AddHs(Chem.MolFromSmiles(c.smiles)).GetAtoms()] for c, _ in kept
+    ]
+    elements = sorted(set().union(*atoms))
+    fractions = np.array(
+        [[symbols.count(element) / len(symbols) for element in elements] for symbols in atoms]
+    )
+    energies = np.array(
+        [record["energy_ev"] / len(symbols) for record, symbols in zip(records, atoms, strict=True)]
+    )
+    references = np.linalg.lstsq(fractions, energies, rcond=None)[0].round(4)
+    values = {
+        "homolumogap": [record["gap_ev"] for record in records],
+        "homo_ev": [record["homo_ev"] for record in records],
+        "lumo_ev": [record["lumo_ev"] for record in records],
+        "dipole_debye": [record["dipole_debye"] for record in records],
+        "energy_per_atom_ev": energies.tolist(),
+        "excess_energy_per_atom_ev": (energies - fractions @ references).tolist(),
+    }
+    columns = {name: [round(value, DECIMALS[name]) for value in column] for name, column in values.items()}
+    return columns, dict(zip(elements, references.tolist(), strict=True))
+
+
+def pack_charges(kept: Labels) -> tuple[np.ndarray, np.ndarray]:
+    """Pack the charges of the atoms that stand in the SMILES.
+
+    Returns:
+        int16 [atoms of all molecules], in thousandths of the elementary charge, and int64 [molecules + 1],
+        where each molecule starts.
+    """
+    numbers = [Chem.MolFromSmiles(c.smiles).GetNumAtoms() for c, _ in kept]
+    values = [record["charges"][:number] for number, (_, record) in zip(numbers, kept, strict=True)]
+    charges = np.rint(np.concatenate(values) * 1000).astype(np.int16)
+    return charges, np.concatenate([[0], np.cumsum(numbers)])
+
+
+def describe(
+    kept: Sequence[Candidate], excluded: Counter, split: Mapping[str, np.ndarray], skeletons: int
+) -> dict[str, Any]:
+    """Count what was written and what was left out."""
+    heavy, elements, ions = Counter(), Counter(), 0
+    for candidate in kept:
+        mol = Chem.MolFromSmiles(candidate.smiles)
+        heavy[mol.GetNumHeavyAtoms()] += 1
+        elements.update({atom.GetSymbol() for atom in mol.GetAtoms()})
+        ions += Chem.GetFormalCharge(mol) != 0
+    sources = list(dict.fromkeys([*(c.source for c in kept), *(source for source, _ in excluded)]))
+    return {
+        "rows": len(kept),
+        "rows_by_source": dict(Counter(c.source for c in kept)),
+        "excluded": {
+            source: {reason: n for (name, reason), n in sorted(excluded.items()) if name == source}
+            for source in sources
+        },
+        "split": {part: len(rows) for part, rows in split.items()},
+        "skeletons": skeletons,
+        "ions": ions,
+        "elements": dict(sorted(elements.items(), key=lambda item: (-item[1], item[0]))),
+        "heavy_atoms": {str(n): heavy[n] for n in sorted(heavy)},
+    }
+
+
+def summaries(columns: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Summarize each label; the gap under the name `gap_ev`."""
+    return {
+        "gap_ev" if name == "homolumogap" else name: summary(np.array(values))
+        for name, values in columns.items()
+    }
+
+
+def summary(values: np.ndarray) -> dict[str, Any]:
+    """Mean, standard deviation and quantiles."""
+    return {
+        "mean": round(float(values.mean()), 4),
+        "sd": round(float(values.std()), 4),
+        "quantiles": {
+            f"{q:g}": round(float(np.quantile(values, q)), 4)
+            for q in (0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1)
+        },
+    }
+
+
+def csv_gz(header: list[str], rows: Iterable[Sequence[object]]) -> bytes:
+    """Pack a gzipped CSV whose bytes depend on the content alone."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return gzip.compress(text.getvalue().encode(), compresslevel=9, mtime=0)
