@@ -1,9 +1,9 @@
 """Data types shared by all layers of the package, and the letters of tensor axes.
 
 Axes: B batch, N tokens with padding, D width, H heads, C = D / H channels per head, A atoms with padding, S
-steps of an episode, T targets, F channels of a value or state. M is the number of tokens of the memory in
-cross attention, and the number of bonds in a batch of molecules. P is the number of tokens of a second
-sequence.
+steps of an episode, T targets, K targets of each atom, F channels of a value or state. M is the number of
+tokens of the memory in cross attention, and the number of bonds in a batch of molecules. P is the number of
+tokens of a second sequence.
 This module imports only torch and jaxtyping; every other module of the package may import it.
 """
 
@@ -209,6 +209,7 @@ class MoleculeBatch(Batch):
         bond_features: type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
         targets: targets in the unit of the data set [B, T], NaN where missing; None without targets.
         rows: row of the data set of each molecule [B]; None if unknown.
+        atom_targets: targets of each atom [B, A, K], NaN where missing; None without such targets.
     """
 
     atoms: UInt8[Tensor, "B A 9"]
@@ -217,6 +218,7 @@ class MoleculeBatch(Batch):
     bond_features: UInt8[Tensor, "M 3"]
     targets: Float[Tensor, "B T"] | None = None
     rows: Int[Tensor, " B"] | None = None
+    atom_targets: Float[Tensor, "B A K"] | None = None
 
     def __len__(self) -> int:
         return self.atoms.shape[0]

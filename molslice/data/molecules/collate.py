@@ -38,6 +38,12 @@ def collate(
 
     atoms = np.zeros((len(rows) * width, ATOM_COLUMNS), np.uint8)
     atoms[molecule * width + slots] = store.atoms[source]
+    atom_targets = None
+    if store.atom_targets is not None:
+        columns = store.atom_targets.shape[1]
+        values = np.full((len(rows) * width, columns), np.nan, np.float32)
+        values[molecule * width + slots] = store.atom_targets[source]
+        atom_targets = torch.from_numpy(values.reshape(len(rows), width, columns))
     mask = np.arange(width) < num_atoms[:, None]
 
     num_bonds = store.bond_offsets[rows + 1] - store.bond_offsets[rows]
@@ -53,6 +59,7 @@ def collate(
         bond_features=torch.from_numpy(np.ascontiguousarray(bonds[:, 2:])),
         targets=torch.from_numpy(np.asarray(store.targets[rows])) if store.target_names else None,
         rows=torch.from_numpy(rows),
+        atom_targets=atom_targets,
     )
 
 

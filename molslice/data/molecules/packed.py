@@ -17,6 +17,11 @@ LAYOUT: dict[str, tuple[str, int | None]] = {
     "bond_offsets": ("<i8", None),
     "targets": ("<f4", 0),
 }
+# arrays that a store may have besides; other versions of this package ignore them
+OPTIONAL_LAYOUT: dict[str, tuple[str, int | None]] = {
+    "atom_targets": ("<f4", 0),
+    "groups": ("<u8", None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,9 @@ class PackedMolecules:
         bond_counts: Number of bonds of each row, int64 [rows].
         targets: float32 [rows, T]; NaN if missing.
         errors: Reasons of failed rows, by row number in this chunk.
+        atom_targets: Targets of each atom, float32 [sum n, K], NaN if missing; None without such targets.
+        groups: Number of the group of each row, uint64 [rows]; rows of one group belong to the same split.
+            None without groups.
     """
 
     atoms: np.ndarray
@@ -38,6 +46,8 @@ class PackedMolecules:
     bond_counts: np.ndarray
     targets: np.ndarray
     errors: dict[int, str]
+    atom_targets: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     @classmethod
     def pack(

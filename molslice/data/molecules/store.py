@@ -1,7 +1,7 @@
 """Molecules as a folder of memory-mapped arrays with a JSON header.
 
-An atom takes nine bytes and a bond five. A store is written to a temporary folder and renamed when complete,
-so that the final name never holds a partial store.
+An atom takes nine bytes and a bond five. Targets of atoms and groups of rows are optional arrays. A store is
+written to a temporary folder and renamed when complete, so that the final name never holds a partial store.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from molslice.data.molecules.packed import (
     ATOM_COLUMNS,
     BOND_COLUMNS,
     LAYOUT,
+    OPTIONAL_LAYOUT,
     PackedMolecules,
     joined,
     offsets,
@@ -49,6 +50,9 @@ class MoleculeStore:
         atom_offsets: int64 [rows + 1]; row r is `atoms[atom_offsets[r]:atom_offsets[r + 1]]`.
         bond_offsets: int64 [rows + 1]; row r is `bonds[bond_offsets[r]:bond_offsets[r + 1]]`.
         targets: float32 [rows, T] in the unit of the data set; NaN if missing.
+        atom_targets: Targets of each atom, float32 [sum n, K], NaN if missing; None if the store has none.
+        groups: Number of the group of each row, uint64 [rows]; None if the store has no groups. Rows of one
+            group belong to the same split.
         header: Contents of `header.json`.
         path: The folder; None for a store in memory.
         errors: Reasons of rows without a molecule, by row number.
@@ -61,6 +65,7 @@ class MoleculeStore:
         self.atoms, self.bonds = arrays["atoms"], arrays["bonds"]
         self.atom_offsets, self.bond_offsets = arrays["atom_offsets"], arrays["bond_offsets"]
         self.targets = arrays["targets"]
+        self.atom_targets, self.groups = arrays.get("atom_targets"), arrays.get("groups")
         self.header, self.path = dict(header), path
         self.errors = {int(row): str(reason) for row, reason in header["errors"].items()}
         self.num_atoms: np.ndarray = np.diff(self.atom_offsets)
@@ -72,8 +77,9 @@ class MoleculeStore:
         """Pickle only the path of a folder, which a worker process opens again."""
         if self.path is not None:
             return _reopen, (str(self.path),)
-        arrays = {name: getattr(self, name) for name in LAYOUT}
-        return MoleculeStore, (arrays, self.header, None)
+        arrays = {name: getattr(self, name) for name in (*LAYOUT, *OPTIONAL_LAYOUT)}
+        present = {name: array for name, array in arrays.items() if array is not None}
+        return MoleculeStore, (present, self.header, None)
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -84,6 +90,11 @@ class MoleculeStore:
     def target_units(self) -> tuple[str, ...]:
         """Unit of each column of `targets`; empty for a target without a unit."""
         return tuple(self.header["target_units"])
+
+    @property
+    def atom_target_names(self) -> tuple[str, ...]:
+        """Names of the columns of `atom_targets`; empty without such targets."""
+        return tuple(self.header.get("atom_target_names", ()))
 
     def arrays(self, row: int) -> MoleculeArrays:
         """Return the molecule of a row; empty arrays for a row without a molecule.
@@ -129,6 +140,7 @@ class MoleculeStore:
         *,
         target_names: Sequence[str] = (),
         target_units: Sequence[str] = (),
+        atom_target_names: Sequence[str] = (),
         source: str = "memory",
     ) -> Self:
         """Create a store in memory from packed molecules.
@@ -137,6 +149,7 @@ class MoleculeStore:
             parts: Packed molecules, in order.
             target_names: Names of the targets.
             target_units: Unit of each target; by default no units.
+            atom_target_names: Names of the targets of atoms, if the parts have any.
             source: Name of the origin of the molecules, for messages.
         """
         parts, errors, rows = list(parts), {}, 0
@@ -150,11 +163,16 @@ class MoleculeStore:
             "bond_offsets": offsets(part.bond_counts for part in parts),
             "targets": joined([part.targets for part in parts], len(target_names), np.float32),
         }
+        for name in OPTIONAL_LAYOUT:
+            found = [getattr(part, name) for part in parts]
+            if found and all(values is not None for values in found):
+                arrays[name] = np.concatenate(found)
         header = {
             "source": source,
             "target_names": list(target_names),
             "target_units": list(target_units) or [""] * len(target_names),
             "errors": errors,
+            **({"atom_target_names": list(atom_target_names)} if atom_target_names else {}),
         }
         return cls(arrays, header)
 
@@ -168,6 +186,9 @@ class MoleculeStore:
         target_units: Sequence[str] = (),
         source: str = "",
         versions: Mapping[str, str] | None = None,
+        atom_target_names: Sequence[str] = (),
+        grouped: bool = False,
+        about: Mapping[str, Any] | None = None,
     ) -> Self:
         """Write a store to a folder and open it. Only one part is in memory at a time.
 
@@ -178,6 +199,9 @@ class MoleculeStore:
             target_units: Unit of each target; by default no units.
             source: Name of the origin of the molecules, for messages.
             versions: Library versions for the header.
+            atom_target_names: Names of the targets of atoms, if the parts have any.
+            grouped: Whether the parts have groups.
+            about: Other JSON values for the header, under `about`.
 
         Raises:
             OSError: The folder cannot be written; no partial folder is left.
@@ -189,6 +213,9 @@ class MoleculeStore:
             target_units=target_units,
             source=source,
             versions=versions or {},
+            atom_target_names=atom_target_names,
+            grouped=grouped,
+            about=about,
         )
         return cls.open(path, verify=False)
 
@@ -207,7 +234,8 @@ class MoleculeStore:
         """
         folder = Path(path)
         header = _read_header(folder)
-        arrays = {name: _open_array(folder, name, header, verify) for name in LAYOUT}
+        names = (*LAYOUT, *(name for name in OPTIONAL_LAYOUT if name in header["arrays"]))
+        arrays = {name: _open_array(folder, name, header, verify) for name in names}
         _check_shapes(folder, arrays, header)
         return cls(arrays, header, folder)
 
@@ -231,6 +259,8 @@ def _read_header(folder: Path) -> dict[str, Any]:
     wrong = [key for key, kind in HEADER_KINDS.items() if type(header[key]) is not kind]
     if not wrong and not all(isinstance(stated, dict) for stated in header["arrays"].values()):
         wrong = ["arrays"]
+    if not isinstance(header.get("atom_target_names", []), list):
+        wrong = ["atom_target_names"]
     if not wrong and not all(row.isdecimal() for row in header["errors"]):
         wrong = ["errors"]
     if wrong:
@@ -245,10 +275,11 @@ def _open_array(folder: Path, name: str, header: dict[str, Any], verify: bool) -
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise MolsliceError(f"cannot read {file}: {error}") from error
-    if array.dtype.str != LAYOUT[name][0] or list(array.shape) != stated.get("shape"):
+    dtype = {**LAYOUT, **OPTIONAL_LAYOUT}[name][0]
+    if array.dtype.str != dtype or list(array.shape) != stated.get("shape"):
         raise MolsliceError(
             f"{file} holds {array.dtype.str} {list(array.shape)}, but its header says "
-            f"{LAYOUT[name][0]} {stated.get('shape')}"
+            f"{dtype} {stated.get('shape')}"
         )
     if verify and _checksum(array) != stated.get("sha256"):
         raise MolsliceError(f"{file} does not match its checksum in {folder / HEADER}; delete the folder")
@@ -267,5 +298,10 @@ def _check_shapes(folder: Path, arrays: Mapping[str, np.ndarray], header: Mappin
         sound = sound and ends.shape == (rows + 1,) and values.shape[1:] == (columns,)
         sound = sound and ends[0] == 0 and ends[-1] == len(values)
         sound = sound and bool((np.diff(ends) >= 0).all())
+    if "groups" in arrays:
+        sound = sound and arrays["groups"].shape == (rows,)
+    if "atom_targets" in arrays:
+        columns = len(header.get("atom_target_names", ()))
+        sound = sound and columns > 0 and arrays["atom_targets"].shape == (len(arrays["atoms"]), columns)
     if not sound:
         raise MolsliceError(f"the arrays of {folder} have inconsistent shapes or offsets")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from molslice.data.molecules.packed import LAYOUT, PackedMolecules, offsets
+from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, PackedMolecules, offsets
 from molslice.files.atomic import UnwritableError, atomic_folder
 
 SCHEMA_VERSION = 1
@@ -63,8 +63,11 @@ def write_store(
     target_units: Sequence[str],
     source: str,
     versions: Mapping[str, str],
+    atom_target_names: Sequence[str] = (),
+    grouped: bool = False,
+    about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a store part by part. Only one part is in memory at a time.
+    """Write a store part by part. Only one part is in memory at a time; see `MoleculeStore.write`.
 
     If two processes write the same store at the same time, the first one is kept.
 
@@ -83,7 +86,12 @@ def write_store(
         raise UnwritableError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     try:
         with atomic_folder(path) as folder, ExitStack() as exits:
-            writer = _StoreWriter(folder, target_names, target_units, exits)
+            header: dict[str, Any] = {"target_names": list(target_names), "target_units": list(target_units)}
+            if atom_target_names:
+                header["atom_target_names"] = list(atom_target_names)
+            if about is not None:
+                header["about"] = dict(about)
+            writer = _StoreWriter(folder, header, grouped, exits)
             for part in parts:
                 writer.append(part)
             writer.finish(source, versions)
@@ -95,17 +103,22 @@ def write_store(
 class _StoreWriter:
     """The open files of a store."""
 
-    def __init__(
-        self, folder: Path, target_names: Sequence[str], target_units: Sequence[str], exits: ExitStack
-    ) -> None:
-        self.folder = folder
-        self.target_names, self.target_units = list(target_names), list(target_units)
+    def __init__(self, folder: Path, header: dict[str, Any], grouped: bool, exits: ExitStack) -> None:
+        self.folder, self.header = folder, header
+        widths = {
+            "targets": len(header["target_names"]),
+            "atom_targets": len(header.get("atom_target_names", ())),
+        }
+        self.optional = [
+            name for name, has in (("atom_targets", widths["atom_targets"]), ("groups", grouped)) if has
+        ]
         self.counts: dict[str, list[np.ndarray]] = {"atom": [], "bond": []}
         self.errors: dict[int, str] = {}
         self.rows = 0
         self.files: dict[str, _ArrayFile] = {}
-        for name, (dtype, columns) in LAYOUT.items():
-            file = _ArrayFile(folder / f"{name}.npy", dtype, len(target_names) if columns == 0 else columns)
+        for name in (*LAYOUT, *self.optional):
+            dtype, columns = {**LAYOUT, **OPTIONAL_LAYOUT}[name]
+            file = _ArrayFile(folder / f"{name}.npy", dtype, widths.get(name, columns))
             exits.callback(file.close)
             self.files[name] = file
 
@@ -114,6 +127,11 @@ class _StoreWriter:
         self.files["atoms"].append(part.atoms)
         self.files["bonds"].append(part.bonds)
         self.files["targets"].append(part.targets)
+        for name in self.optional:
+            values = getattr(part, name)
+            if values is None:
+                raise AssertionError(f"a part of the store has no {name}")
+            self.files[name].append(values)
         self.counts["atom"].append(part.atom_counts)
         self.counts["bond"].append(part.bond_counts)
         self.errors |= {self.rows + row: reason for row, reason in part.errors.items()}
@@ -129,8 +147,8 @@ class _StoreWriter:
             "rows": self.rows,
             "atoms": self.files["atoms"].rows,
             "bonds": self.files["bonds"].rows,
-            "target_names": self.target_names,
-            "target_units": self.target_units or [""] * len(self.target_names),
+            **self.header,
+            "target_units": self.header["target_units"] or [""] * len(self.header["target_names"]),
             "versions": dict(versions),
             "arrays": {name: file.finish() for name, file in self.files.items()},
             "errors": self.errors,
