@@ -67,7 +67,7 @@ def write_store(
     grouped: bool = False,
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a store part by part. Only one part is in memory at a time; see `MoleculeStore.write`.
+    """Write a store part by part. Only one part is in memory at a time.
 
     If two processes write the same store at the same time, the first one is kept.
 
@@ -78,6 +78,9 @@ def write_store(
         target_units: Unit of each target.
         source: Name of the origin of the molecules, for messages.
         versions: Library versions for the header.
+        atom_target_names: Names of the targets of atoms, if the parts have any.
+        grouped: Whether the parts have groups.
+        about: Other JSON values for the header, under `about`.
 
     Raises:
         UnwritableError: The folder cannot be written, or it exists (`EEXIST`).
