@@ -40,8 +40,8 @@ class MoleculeStore:
     """Arrays and targets of molecules by row, and the reasons of rows without a molecule.
 
     Args:
-        arrays: The first five attributes by name.
-        header: Contents of `header.json`; in memory only `source`, `target_names`, `target_units`, `errors`.
+        arrays: The arrays `atoms` to `groups` below by name; the last two are optional.
+        header: Contents of `header.json`. A store in memory needs only names, units, `source` and `errors`.
         path: The folder; None for a store in memory.
 
     Attributes:
