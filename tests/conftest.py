@@ -1,4 +1,4 @@
-"""Every test: one thread, a fixed seed, and the shapes that signatures promise checked at run time."""
+"""Settings of every test: one thread, a fixed seed, and checks of the tensor shapes in signatures."""
 
 import signal
 import sys
@@ -23,6 +23,6 @@ def _seeded():
 
 @pytest.fixture(autouse=True, scope="session")
 def _hangups_end_programs():
-    """Undo an ignored HUP, as `nohup` leaves it: the tests send this signal to programs that they start."""
+    """Restore the default action of SIGHUP, which `nohup` disables: tests send it to child programs."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Where real molecules are: the embedded data, and larger sets beside the repository where there are any."""
+"""Real molecules: the embedded data, and larger data sets outside the repository if they are available."""
 
 import gzip
 import itertools
@@ -12,7 +12,7 @@ GAP_XTB = REPOSITORY / "data" / "gap_xtb"
 
 
 def shared(*parts):
-    """A file of the data beside the repository; the test is skipped where it is not."""
+    """Return a data file outside the repository, or skip the test if it is missing."""
     path = SHARED.joinpath(*parts)
     if not path.exists():
         pytest.skip(f"no {path.name} beside the repository")
@@ -20,12 +20,12 @@ def shared(*parts):
 
 
 def embedded_smiles():
-    """The SMILES of the embedded data, in its order."""
+    """Return the SMILES of the embedded data in order."""
     with gzip.open(GAP_XTB / "raw" / "data.csv.gz", "rt") as file:
         return [line.split(",")[1] for line in itertools.islice(file, 1, None)]
 
 
 def odd_smiles(name, step=1):
-    """Every `step`-th SMILES of one of the files of odd molecules."""
+    """Return every `step`-th SMILES of a file of unusual molecules."""
     with gzip.open(shared("smiles_odd", name), "rt") as file:
         return [line.split()[0] for line in itertools.islice(file, 0, None, step) if line.split()]

@@ -1,7 +1,7 @@
-"""The check that the tests put on every signature: dtypes and shapes of tensors, and nothing else.
+"""Runtime checks of the tensor dtypes and shapes in every signature.
 
-Beartype on every annotation would refuse a wrong option before the package can, with a message of its own;
-what a person sees for a wrong option is the package's matter, and tested.
+Other annotations are not checked: beartype would reject a wrong option before the package does, and the
+messages of the package are tested.
 """
 
 from typing import get_args
@@ -11,7 +11,7 @@ from jaxtyping import AbstractArray
 
 
 def check_tensors(function):
-    """Beartype on the annotations that name a tensor with its shape."""
+    """Apply beartype to the annotations of tensors with shapes."""
     hints = function.__annotations__
     function.__annotations__ = {name: hint for name, hint in hints.items() if _names_a_tensor(hint)}
     return beartype(function)

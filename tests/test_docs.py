@@ -1,4 +1,4 @@
-"""The README and the documentation agree with the results, the program and the files of the repository."""
+"""The README and the documentation agree with the results, the code and the files of the repository."""
 
 import re
 import runpy

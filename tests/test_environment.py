@@ -1,4 +1,4 @@
-"""The lists of packages agree, and the scripts that install them work."""
+"""The lists of packages agree, and the installation scripts work."""
 
 import os
 import re
@@ -66,7 +66,7 @@ def test_constraints_hold_every_requirement():
 
 
 def test_these_tests_run_on_the_versions_that_are_written():
-    """Where the environment is the project's own; elsewhere other versions are welcome."""
+    """Only in the project's own environment; others may have other versions."""
     if Path(sys.prefix) != ROOT / ".venv":
         pytest.skip("not the environment that scripts/test.sh makes")
     from importlib.metadata import version
@@ -87,7 +87,7 @@ def test_shell_scripts_are_sound(name):
 
 
 def prepared(root, *arguments, path=None, **environment):
-    """Run `prepare_environment` for a project in `root`, with `path` before everything else."""
+    """Run `prepare_environment` for a project in `root`, with `path` first in PATH."""
     script = (
         f'set -euo pipefail; root="{root}"; source "{ROOT}/scripts/environment.sh"; prepare_environment "$@"'
     )
@@ -102,7 +102,7 @@ def prepared(root, *arguments, path=None, **environment):
 
 @pytest.fixture
 def project(tmp_path):
-    """A project with an environment whose pip only writes down what it was asked for."""
+    """Write a project with an environment whose pip only records its arguments."""
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
@@ -140,7 +140,7 @@ def test_the_extra_brings_the_plain_installation(project):
 
 
 def test_an_old_python_is_said(tmp_path):
-    """Every Python that could be found says that it is too old."""
+    """Every Python on the path reports an old version."""
     fakes = tmp_path / "bin"
     fakes.mkdir()
     for name in ("python3", "python3.11", "python3.12", "python3.13"):

@@ -1,4 +1,4 @@
-"""The registry: what a folder holds, and what a program adds."""
+"""Tests of the registry: members of a folder, and members that a program adds."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from molslice.types import AttentionSpec, MolsliceError
 
 
 class Own(Mean):
-    """Of another package."""
+    """Class of another package."""
 
 
 @pytest.fixture

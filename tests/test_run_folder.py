@@ -123,7 +123,7 @@ def test_weights_that_do_not_fit(folder, change, words):
 
 
 def forge(folder, change=None, weights=None, text=None):
-    """Write the model file again with another description or other weights."""
+    """Rewrite the model file with other metadata or other weights."""
     with safe_open(folder / MODEL, "pt") as file:
         text = text or file.metadata()["molslice"]
     if change is not None:
@@ -210,7 +210,7 @@ def test_a_forged_description_is_refused_in_one_line(folder, path, value, words)
 
 
 def test_tables_beside_the_weights_are_bounded(tmp_path):
-    """Sinusoidal positions are no weights, so that the file does not bound them."""
+    """Sinusoidal positions are not stored, so the file does not limit their size."""
     mapping = config_to_mapping(CONFIGURATION)
     mapping["model"] = {"name": "sequence", "num_layers": 1, "dim": 1024, "ffn_dim": 8, "num_heads": 2}
     mapping["model"] |= {"positions": "sinusoidal", "max_tokens": 8}
@@ -248,7 +248,7 @@ def test_a_header_that_claims_to_be_huge(folder):
 
 
 def test_a_link_is_followed_to_a_regular_file_alone(folder, tmp_path):
-    """The cache of the Hugging Face Hub links its files; a pipe or a device would be read without an end."""
+    """The cache of the Hugging Face Hub uses links; a pipe or a device could be read endlessly."""
     other = tmp_path / "other"
     other.mkdir()
     (other / MODEL).symlink_to(folder / MODEL)
@@ -302,7 +302,7 @@ JSON = st.recursive(
 
 
 def places(value, path=()):
-    """The ways to every value of nested mappings and lists."""
+    """Yield the path of every value in nested mappings and lists."""
     if path:
         yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -326,7 +326,7 @@ def changed_bytes(content, draw, most):
 )
 @given(draw=st.data())
 def test_any_folder_is_a_model_that_predicts_or_is_refused_in_one_line(folder, tmp_path_factory, draw):
-    """Forged bytes of weights and configuration, forged descriptions and summaries."""
+    """Changes bytes of the weights and the configuration, metadata and summaries."""
     from molslice.inference.load import load_model
 
     forged = tmp_path_factory.mktemp("forged")

@@ -1,4 +1,4 @@
-"""The configurations of the ten sets of series: which set, the paper's sizes, and a small run of one."""
+"""Tests of the ten time series configurations: data set, published sizes, a short run of one."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_the_model_has_the_sizes_of_the_paper(path, attention):
 
 
 def write_archive(folder, head, last):
-    """Twelve channels of noise around a slope from -1 to 1, of several lengths, some values missing."""
+    """Write cases of twelve channels: noise around a slope from -1 to 1, several lengths, missing values."""
     draw = np.random.default_rng(0)
     for part, rows in (("TRAIN", 48), ("TEST", 24)):
         lines = []

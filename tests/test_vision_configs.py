@@ -1,4 +1,4 @@
-"""The configurations of images: parameters as the paper counts them, and a training of each attention."""
+"""Tests of the image configurations: published parameter counts, and a short run of each attention."""
 
 from pathlib import Path
 

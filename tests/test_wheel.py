@@ -1,4 +1,4 @@
-"""A wheel built from the tree holds the package alone and predicts in an environment of its own."""
+"""A wheel contains only the package and predicts in a separate environment."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from the files that git tracks, so that nothing left in the folder gets in."""
+    """Build the wheel from the files that git tracks."""
     tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
     listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, cwd=ROOT, check=False)
     if listed.returncode:

@@ -1,4 +1,4 @@
-"""The page of the attentions says what the code promises and what was measured."""
+"""The page of the attentions agrees with their traits and with the measurements."""
 
 import pytest
 import yaml

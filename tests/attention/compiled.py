@@ -1,7 +1,7 @@
-"""Compiles attentions and compares them with the plain ones.
+"""Program that compares compiled attentions with eager ones.
 
-`python -m tests.attention.compiled BACKEND LABEL...`; a program of its own, since the check of shapes that
-the tests put around every function cannot be compiled.
+Usage: `python -m tests.attention.compiled BACKEND LABEL...`. It runs in a separate process, because the shape
+checks that the tests add to every function cannot be compiled.
 """
 
 import sys
@@ -14,7 +14,7 @@ from tests.attention.subjects import all_subjects
 
 
 def compare(label: str, backend: str) -> None:
-    """One attention, forward and backward, in one graph without a break."""
+    """Compare one attention forward and backward, compiled without graph breaks."""
     torch._dynamo.reset()
     subject = next(subject for subject in all_subjects() if subject.label == label)
     attention = subject.attention(torch.float32)

@@ -1,7 +1,7 @@
-"""Snapshots of every attention: names and shapes of its state, and values at fixed weights and tokens.
+"""Snapshots of every attention: names and shapes of the state dict, and outputs for fixed weights and tokens.
 
-A refactor leaves them alone; a change that moves one says why. `python -m tests.attention.snapshots` writes
-them anew.
+A refactoring does not change them; a commit that changes one says why. `python -m tests.attention.snapshots`
+writes them again.
 """
 
 import json
@@ -18,7 +18,7 @@ FILE = Path(__file__).with_name("snapshots.json")
 
 
 def snapshot(subject: Subject) -> dict:
-    """State and a few outputs; weights and tokens by formula, as random streams change between versions."""
+    """Return state and outputs; weights and tokens are fixed, because random streams differ by version."""
     attention = subject.attention()
     with torch.no_grad():
         weights = dict(attention.named_parameters())
@@ -44,7 +44,7 @@ def snapshot(subject: Subject) -> dict:
 
 
 def main() -> None:
-    """Write the file."""
+    """Write the snapshot file."""
     lines = [f"{json.dumps(s.label)}: {json.dumps(snapshot(s))}" for s in all_subjects()]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 

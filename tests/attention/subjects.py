@@ -1,4 +1,4 @@
-"""The attentions of the package under test: in every option, pair bias and direction that they promise."""
+"""Attentions under test, with every option, pair bias mode and direction that their traits declare."""
 
 from itertools import product
 

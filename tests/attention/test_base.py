@@ -1,4 +1,4 @@
-"""What the base class refuses, and how it says so."""
+"""Tests of the errors that the base class raises."""
 
 import pytest
 import torch

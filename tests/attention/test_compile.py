@@ -1,4 +1,4 @@
-"""torch.compile gives what eager gives, forward and backward, without a graph break."""
+"""Compiled attentions equal eager ones, forward and backward, without graph breaks."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def compare(backend, labels):
 
 
 def labels_of(name):
-    """The plain form and, of slicing and sorting, the two that differ most from it."""
+    """Return the labels of the default form and, for `slice_sort`, of the two most different forms."""
     wanted = {"slice_sort": ["ascending-sort_of_mix-aligned", "multi_permutation-mix_plus_sort-index"]}.get(
         name, []
     )

@@ -1,4 +1,4 @@
-"""State-dict names and forward values have not moved."""
+"""State-dict names and forward values equal the snapshots."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is particular to `soft`: exact with landmarks enough, nearer to the full kernel with more of them."""
+"""Tests specific to `soft`: more landmarks approximate the full kernel better, enough are exact."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def result(attention, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def full(attention, tokens: torch.Tensor) -> torch.Tensor:
-    """The attention with the Gaussian kernel of all pairs."""
+    """Return the attention with the Gaussian kernel of all pairs."""
     query, value = (
         x.view(-1, 2, 4).transpose(0, 1) for x in (attention.query(tokens), attention.value(tokens))
     )

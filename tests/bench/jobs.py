@@ -1,4 +1,4 @@
-"""Small jobs, and plans of them."""
+"""Small jobs and plans for the tests."""
 
 from molslice.bench.job import Job
 from molslice.bench.plan import BenchPlan, read_entries
@@ -35,7 +35,7 @@ def plan(entries="softmax,slice_sort", **changes):
 
 
 def answer(training=0.1, **changes):
-    """What a worker says of a job that went well."""
+    """Return the answer of a worker to a successful job."""
     numbers = {
         "outcome": "ok",
         "training_seconds": training,

@@ -1,4 +1,4 @@
-"""`molslice bench` as a person calls it."""
+"""Tests of the command `molslice bench`."""
 
 import json
 import re
@@ -15,7 +15,7 @@ QUICK = ["--rounds", "1", "--steps", "1", "--quiet"]
 
 @pytest.fixture
 def molslice(capsys):
-    """Run `bench`: exit code, standard output, standard error."""
+    """Run `bench` and return exit code, standard output and standard error."""
 
     def run(*words):
         try:

@@ -1,4 +1,4 @@
-"""Whatever happens to the process of a job is an outcome."""
+"""Every way in which the process of a job can end gives an outcome."""
 
 import sys
 
@@ -17,7 +17,7 @@ time.sleep(30)
 
 @pytest.fixture
 def worker(monkeypatch, tmp_path):
-    """Another program in the place of the worker."""
+    """Replace the worker by another program."""
 
     def put(text):
         program = tmp_path / "program"

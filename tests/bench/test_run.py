@@ -1,4 +1,4 @@
-"""The loop over jobs: order, what is kept, what is measured again, what is written."""
+"""Tests of the loop over jobs: order, finished jobs, repeated jobs, output files."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.bench.jobs import answer, plan
 
 @pytest.fixture
 def worker(monkeypatch):
-    """Answers in the place of processes; remembers what it was asked."""
+    """Answer instead of a process, and record the requests."""
 
     class Worker:
         def __init__(self):

@@ -14,7 +14,7 @@ SMILES = [*embedded_smiles()[::700], *RING_STEREO, "OCC", "C[N+](C)(C)CC([O-])=O
 
 
 def neighbors(mol, order):
-    """What an atom is and touches, by its place in `order`."""
+    """Return the element and the neighbors of each atom, by its position in `order`."""
     place = {int(atom): k for k, atom in enumerate(order)}
     return [
         (

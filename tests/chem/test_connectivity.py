@@ -1,4 +1,4 @@
-"""The skeleton by which forms of one molecule are recognized."""
+"""Tests of the skeleton that is the same for all forms of a molecule."""
 
 import pytest
 from rdkit import Chem

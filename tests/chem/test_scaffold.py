@@ -50,6 +50,6 @@ def test_a_framework_that_rdkit_cannot_make_is_empty(error, monkeypatch):
 
 
 def test_a_large_molecule_has_no_framework():
-    """RDKit takes a minute for the framework of a chain of 2,000 atoms, which no store can hold."""
+    """RDKit needs a minute for a chain of 2,000 atoms, which exceeds the limit of a store."""
     small, large = scaffolds(["C1CC1" + "C" * 253, "C1CC1" + "C" * 254])
     assert (small, large) == ("C1CC1", "")

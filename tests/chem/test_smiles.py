@@ -1,4 +1,4 @@
-"""Text is read whole or refused, before RDKit spends minutes on it."""
+"""SMILES are read completely or rejected before RDKit spends minutes on them."""
 
 import numpy as np
 import pytest
@@ -64,12 +64,12 @@ def test_refused_with_a_reason(smiles, reason, atom_order):
 
 
 def closures(number):
-    """A ring closure as SMILES writes it."""
+    """Return a ring closure in SMILES notation."""
     return f"%({number})" if number > 9 else str(number)
 
 
 def complete_bipartite(size):
-    """Wildcard atoms, each bonded to all of the other half."""
+    """Return a SMILES of wildcard atoms that form a complete bipartite graph."""
     left = ("*" + "".join(closures(i * size + j + 1) for j in range(size)) for i in range(size))
     right = ("*" + "".join(closures(i * size + j + 1) for i in range(size)) for j in range(size))
     return ".".join([*left, *right])

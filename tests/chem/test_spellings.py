@@ -1,4 +1,4 @@
-"""One molecule gives one graph, whichever way its SMILES is written."""
+"""A molecule gives the same graph for every spelling of its SMILES."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def same(one, other):
 
 
 def spellings_that_differ(rows, spellings):
-    """The molecules whose random spellings do not all give the arrays of the first."""
+    """Return the molecules for which a random spelling gives other arrays than the first."""
     differing = []
     for smiles in rows:
         arrays = molecule_arrays(smiles)

@@ -1,4 +1,4 @@
-"""Shares and folds of labeled rows: every row once, each class with its share, the same for the same seed."""
+"""Tests of stratified splits and folds: every row once, equal class fractions, reproducible by seed."""
 
 import numpy as np
 import pytest

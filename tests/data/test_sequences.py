@@ -1,4 +1,4 @@
-"""Concatenated sequences, their batches, and the cache of arrays."""
+"""Tests of concatenated sequences, their batches, and the cache of arrays."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""Ways to divide rows."""
+"""Tests of splits of rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Files line by line: plain and compressed, and what is wrong with them."""
+"""Tests of reading lines of plain and compressed files, and of damaged ones."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""Workers and child programs end with their parent, and a killed worker is one line."""
+"""Workers and child programs end with their parent; a killed worker gives a one-line error."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def running(pid):
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

@@ -1,4 +1,4 @@
-"""Columns of tables of four formats."""
+"""Tests of columns of tables in four formats."""
 
 import csv
 import gzip
@@ -20,7 +20,7 @@ def quoted(cell):
 
 
 def write(path, records=RECORDS):
-    """The records in the format of the file's ending."""
+    """Write records in the format of the file suffix."""
     names = list(records[0])
     if ".parquet" in path.name:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), path)

@@ -1,4 +1,4 @@
-"""Tables from any bytes: what is read, what is refused, and that rows are never lost."""
+"""Tests of reading tables from any bytes; rows are never lost."""
 
 import csv
 import gzip
@@ -20,7 +20,7 @@ PACKED = gzip.compress(PLAIN.encode(), mtime=0)  # the same bytes at all times
 
 
 def read(path, content, columns=("smiles",), size=2):
-    """All rows of a file of this content: their cells and what each chunk says of them."""
+    """Return the cells of all rows of a file with this content, and the errors of each chunk."""
     path.write_bytes(content)
     chunks = list(read_columns(path, columns, chunk_rows=size))
     reasons = [chunk.errors.get(place) for chunk in chunks for place in range(len(chunk))]
@@ -153,7 +153,7 @@ def check_one_line(message):
 
 
 def check_any_bytes(path, content):
-    """Any bytes are rows as wide as the header, as the csv module reads them, or one line of reason."""
+    """Check that any bytes give the rows of the csv module, as wide as the header, or a one-line error."""
     path.write_bytes(content)
     try:
         with open_table(path) as table:
@@ -180,7 +180,7 @@ def without_blank(rows):
 
 
 def any_bytes():
-    """Bytes that look like tables, and such that do not."""
+    """Return a strategy of bytes that resemble tables, and of others."""
     pieces = st.sampled_from(
         [
             "smiles",

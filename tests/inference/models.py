@@ -1,4 +1,4 @@
-"""Untrained models in checkpoint folders, and real molecules for them."""
+"""Untrained models in checkpoint folders, and real molecules."""
 
 import csv
 import gzip
@@ -27,7 +27,7 @@ FORMS = {
 
 
 def embedded_smiles(count, start=0):
-    """SMILES of the embedded data, evenly from all of it."""
+    """Return evenly spaced SMILES of the embedded data."""
     with gzip.open(EMBEDDED, "rt") as file:
         smiles = [row["smiles"] for row in csv.DictReader(file)]
     step = len(smiles) // count
@@ -35,7 +35,7 @@ def embedded_smiles(count, start=0):
 
 
 def checkpoint_folder(folder, targets=GAP, attention=None, **sections):
-    """A folder with `model.safetensors` and `config.yaml`; the weights are random, large enough to matter."""
+    """Write `model.safetensors` and `config.yaml` with random weights, large enough to affect predictions."""
     mapping = {
         "data": {"name": "csv", "path": "molecules.csv", "target_columns": list(targets.names)},
         "model": {"num_layers": 2, "dim": 16, "ffn_dim": 16, "num_heads": 4, "dropout": 0.3},
@@ -53,5 +53,5 @@ def checkpoint_folder(folder, targets=GAP, attention=None, **sections):
 
 
 def untrained(folder, **options):
-    """A predictor of such a folder."""
+    """Return a predictor for such a folder."""
     return load_model(checkpoint_folder(folder, **options))

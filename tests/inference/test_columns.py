@@ -1,4 +1,4 @@
-"""Names of the columns of predictions."""
+"""Tests of the column names of predictions."""
 
 import pytest
 

@@ -107,7 +107,7 @@ def test_the_same_call_gives_the_same_bits(each_form):
 
 
 def spread_over_spellings(predictor, molecules, spellings):
-    """The largest spread of the predictions of one molecule over its spellings."""
+    """Return the largest difference between predictions for spellings of the same molecule."""
     written = []
     for number, text in enumerate(molecules):
         mol = Chem.MolFromSmiles(text)
@@ -127,7 +127,7 @@ def test_a_thousand_molecules_in_ten_spellings(each_form):
 
 
 def test_the_spelling_matters_for_a_model_of_the_input_order(tmp_path):
-    """The check above can fail: a model that sorts atoms as they are written depends on the writing."""
+    """The check above can fail: with `atom_order: input`, predictions depend on the spelling."""
     model = untrained(
         tmp_path, attention={"name": "slice_sort", "placement": "index"}, data={"atom_order": "input"}
     )

@@ -40,7 +40,7 @@ def written(path, text):
 
 
 def left(folder, *known):
-    """What stands in a folder besides the known names."""
+    """Return the files in a folder except those with known names."""
     return sorted(set(os.listdir(folder)) - set(known))
 
 
@@ -189,7 +189,7 @@ def test_predictions_stand_beside_what_was_measured(tmp_path):
     pieces=st.lists(st.sampled_from(["C", ",", "\n", "\r", '"', '""', " ", "\0", "é", "\n\n"]), max_size=60)
 )
 def test_as_many_rows_come_out_as_go_in(model, tmp_path, monkeypatch, pieces):
-    """Whatever a table holds: its rows and cells come out again, or one line says why not."""
+    """For any table, rows and cells are kept, or there is a one-line error."""
 
     def no_model(store):
         return Predictions(np.zeros((len(store), 1)), [store.errors.get(row) for row in range(len(store))])
@@ -308,7 +308,7 @@ def test_a_full_disk_leaves_what_was_there(model, tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("name", ["out.csv", pytest.param("out.csv.gz", marks=pytest.mark.slow)])
 def test_a_limit_of_the_system_is_one_line(tmp_path, name):
-    """A real refusal to write: the process may not make a file of more than 20,000 bytes."""
+    """Uses a limit of the operating system: the process cannot write files above 20,000 bytes."""
     folder = checkpoint_folder(tmp_path / "model")
     notes = np.random.default_rng(0).bytes(40_000).hex()
     rows = "".join(f"CCO,{notes[i * 200 : i * 200 + 200]}\n" for i in range(400))

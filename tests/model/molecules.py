@@ -1,4 +1,4 @@
-"""Random molecule-like graphs for the tests of the model: no chemistry needed."""
+"""Random molecule-like graphs for the tests of the model."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from molslice.types import MoleculeBatch
 
 
 def random_batch(sizes, seed=0, pad_to=None, garbage=False, permutations=None, fragments=False):
-    """Connected graphs (or graphs of two fragments) with random features, the first size atoms real."""
+    """Return graphs of one or two fragments with random features; the first `size` atoms are real."""
     rng = np.random.default_rng(seed)
     width = pad_to or max(sizes)
     atoms = np.zeros((len(sizes), width, 9), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""The rows that features and degrees are looked up in."""
+"""Tests of the embedding rows of features and degrees."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
 
 
 def count_rows(weight):
-    """Make the embedding of a row its number."""
+    """Set the embedding of each row to its index."""
     with torch.no_grad():
         weight.copy_(torch.arange(len(weight))[:, None].expand_as(weight))
 

@@ -7,7 +7,7 @@ from tests.model.molecules import random_batch
 
 
 def slow_bias(module, batch, molecule, size):
-    """The formulas of the class, one pair after the other, walking each path back from its end."""
+    """Compute the formulas of the class pair by pair, following each path back from its end."""
     paths = shortest_paths(list_neighbors(batch.bond_index, *batch.atom_mask.shape))
     bias = torch.zeros(module.num_heads, size + 1, size + 1, dtype=torch.float64)
     bias[:, 0, :] = module.graph_token_distance[:, None]
@@ -56,7 +56,7 @@ def test_bias_equals_the_walk_along_every_path(legacy, fragments):
 
 
 def chain_of(size, apart):
-    """Paths of a chain of `size` atoms, and of as many as `apart` atoms without a bond."""
+    """Return the paths of a chain of `size` atoms and of `apart` atoms without bonds."""
     place = torch.arange(size + apart)
     distance = (place[None] - place[:, None]).abs()
     toward = place + (place[:, None] - place).sign()  # the atom before j on the path from i

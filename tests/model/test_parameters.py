@@ -1,4 +1,4 @@
-"""Parameter counts against the published ones."""
+"""Parameter counts equal the published ones."""
 
 import pytest
 

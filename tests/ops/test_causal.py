@@ -1,4 +1,4 @@
-"""The chunked causal product."""
+"""Tests of the chunked causal product."""
 
 import pytest
 import torch

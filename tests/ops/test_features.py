@@ -1,4 +1,4 @@
-"""Feature maps: what they estimate, how well, and the averages by them."""
+"""Tests of feature maps: expectation, error, and weighted averages."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ DRAWS = 2000
 
 
 def exponential_errors(features, orthogonal=True):
-    """Estimates minus exp(x y), relative, for one pair of vectors and many projections."""
+    """Return relative errors of exp(x y) for one pair of vectors and many projections."""
     x, y = 0.5 * torch.randn(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     generator, estimates = layer_generator(5, 0), []
     for _ in range(DRAWS):

@@ -1,4 +1,4 @@
-"""Hash codes, their collisions in tables against all pairs, and the gradients of the kernels."""
+"""Tests of hash codes, of table lookups against all pairs, and of kernel gradients."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def unit_vectors(*shape: int) -> torch.Tensor:
 
 
 def collisions(at: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
-    """The share of rounds in which two codes are equal, [B, H, N, M]."""
+    """Return the fraction of rounds with equal codes, [B, H, N, M]."""
     return (at[..., :, None] == of[..., None, :]).double().mean(2)
 
 

@@ -1,4 +1,4 @@
-"""Iterated pseudo-inverses against those by singular values."""
+"""Iterative pseudoinverses equal those by singular value decomposition."""
 
 import pytest
 import torch

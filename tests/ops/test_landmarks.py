@@ -1,4 +1,4 @@
-"""Segment means against a loop over the real tokens."""
+"""Segment means equal those of a loop over the real tokens."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Reductions over tokens: the plain ones on the real entries, whatever stands at padding."""
+"""Masked reductions equal those of the real tokens, for any padding."""
 
 import pytest
 import torch

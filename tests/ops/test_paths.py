@@ -7,7 +7,7 @@ from molslice.ops.paths import list_neighbors, shortest_paths
 
 
 def slow_paths(size, bonds):
-    """Distance and predecessor by one breadth-first search an atom, lowest predecessor first."""
+    """Return distances and predecessors by breadth-first search from each atom, lowest predecessor first."""
     neighbors = [
         sorted([j for i, j in bonds if i == a] + [i for i, j in bonds if j == a]) for a in range(size)
     ]

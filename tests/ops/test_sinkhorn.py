@@ -1,4 +1,4 @@
-"""Sinkhorn's iterations against plain division by sums."""
+"""Sinkhorn iterations equal repeated divisions by sums."""
 
 import pytest
 import torch

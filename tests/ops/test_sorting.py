@@ -1,4 +1,4 @@
-"""Sorting along tokens against Python's own sort."""
+"""Sorting along tokens equals Python's sort."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from molslice.ops.sorting import (
 
 
 def some_columns(length, dtype=torch.float32, batch=3, columns=4):
-    """Columns with many equal values and with both zeros, and masks with padding anywhere."""
+    """Return columns with many ties and with 0.0 and -0.0, and masks with padding anywhere."""
     keys = torch.randn(batch, columns, length, dtype=torch.float64).mul(3).round().div(3).to(dtype)
     mask = torch.rand(batch, length) > 0.3
     mask[0] = True

@@ -13,14 +13,14 @@ from tests.inference.models import checkpoint_folder, embedded_smiles
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
-    """Forty of the embedded molecules as a data set of their own."""
+    """Write a data set of 40 embedded molecules."""
     splits = {"train": list(range(24)), "valid": list(range(24, 30)), "test": list(range(30, 40))}
     return str(gap_folder(tmp_path_factory.mktemp("data") / "gap", embedded_smiles(40), splits=splits))
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """Untrained models in checkpoint folders, by attention."""
+    """Write untrained models, one per attention."""
     folder = tmp_path_factory.mktemp("runs")
     names = ("softmax", "slice_sort", "flow", "singular", "mean")
     return {name: checkpoint_folder(folder / name, attention={"name": name}) for name in names}
@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def measure(tmp_path):
-    """What a study finds, not drawn: the rows as they stand in its CSV, and its notes."""
+    """Run a study without its figure, and return the rows of its CSV and its notes."""
 
     def find(name, seed=0, runs=(), tell=lambda line: None, **options):
         request = Request(tmp_path, seed, tuple(runs), True, tell)
@@ -40,7 +40,7 @@ def measure(tmp_path):
 
 @pytest.fixture
 def study(tmp_path):
-    """Carry out a study: its result, the rows of its CSV, what its JSON says."""
+    """Run a study, and return its result, the rows of its CSV and its JSON."""
 
     def carry_out(name, out=tmp_path, **arguments):
         result = run_study(name, out, quiet=True, **arguments)

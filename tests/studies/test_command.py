@@ -9,7 +9,7 @@ from molslice.studies import STUDIES
 
 @pytest.fixture
 def molslice(capsys):
-    """Run a command: exit code, standard output, standard error."""
+    """Run a command and return exit code, standard output and standard error."""
 
     def run(line):
         capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What every study keeps."""
+"""Tests of the properties of every study."""
 
 import inspect
 from pathlib import Path

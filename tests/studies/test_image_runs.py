@@ -1,4 +1,4 @@
-"""Studies of models that were trained on images."""
+"""Tests of studies of image models."""
 
 import csv
 
@@ -14,7 +14,7 @@ from tests.data.images.pictures import pixels, write_idx
 
 @pytest.fixture(scope="module")
 def train_run(tmp_path_factory):
-    """Trains for two steps on random digits of 8 x 8 pixels."""
+    """Train for two steps on random images of 8 x 8 pixels."""
     root = tmp_path_factory.mktemp("digits")
     for part, count in (("train", 40), ("t10k", 10)):
         write_idx(root / f"{part}-images-idx3-ubyte", pixels(count, 8, 8, 1)[..., 0])

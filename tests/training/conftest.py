@@ -17,7 +17,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def molecules(tmp_path_factory):
-    """A CSV file of 150 real molecules: gap, a second target with every third value missing, a class."""
+    """Write a CSV file of 150 real molecules: gap, a target with every third value missing, a class."""
     path = tmp_path_factory.mktemp("data") / "molecules.csv"
     with gzip.open(EMBEDDED, "rt") as source, path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -31,7 +31,7 @@ def molecules(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def build_config(molecules):
-    """A small run of real molecules; sections are merged into it."""
+    """Return the configuration of a small run; `sections` override it."""
 
     def build(**sections):
         mapping = {

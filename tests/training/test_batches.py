@@ -1,4 +1,4 @@
-"""How the rows of a batch are divided among processes and micro-batches."""
+"""Tests of the division of a batch among processes and micro-batches."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def build_stream(build_config, dataset):
 
 @pytest.mark.parametrize(("world", "accumulate"), [(1, 3), (2, 1), (2, 3), (3, 2)])
 def test_processes_and_micro_batches_divide_each_batch(build_stream, dataset, world, accumulate):
-    """No row is lost and none comes twice; a row that two processes take has twice its weight."""
+    """No row is lost or repeated; a row of two processes would have twice its weight."""
     streams = [build_stream(rank=rank, world=world, accumulate=accumulate) for rank in range(world)]
     steps = streams[0].steps_per_epoch
     whole = streams[0].order.epoch(0)
@@ -44,7 +44,7 @@ def test_processes_and_micro_batches_divide_each_batch(build_stream, dataset, wo
 
 
 def test_draws_differ_between_epochs_and_seeds(build_stream, dataset, monkeypatch):
-    """A crop or a mask that is the same in every epoch is no augmentation."""
+    """A crop or a mask must not be the same in every epoch."""
     collate, draws = dataset.collate, []
 
     def recorded(rows, draw=None):

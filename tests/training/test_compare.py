@@ -22,7 +22,7 @@ FILES = {"table.csv", "table.md", "comparison.json", "compare.png", "compare.svg
 
 
 def summary_of(mae, seed=0, parameters=100, units=None, test=True):
-    """What a run's summary.json holds, as far as a comparison reads it."""
+    """Return the part of a summary.json that a comparison reads."""
     units = units or {"gap": "eV"}
     errors = {name: mae + place for place, name in enumerate(units)}
     return {

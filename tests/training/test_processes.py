@@ -1,4 +1,4 @@
-"""Two processes on the CPU do what one does."""
+"""Training with two CPU processes equals training with one."""
 
 import csv
 import os

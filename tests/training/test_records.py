@@ -1,4 +1,4 @@
-"""What a run records: metrics.csv and the events of TensorBoard."""
+"""Tests of the records of a run: metrics.csv and TensorBoard events."""
 
 import errno
 import os

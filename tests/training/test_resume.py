@@ -1,4 +1,4 @@
-"""A run that was killed and resumed ends as one that was not: every weight, every row of metrics."""
+"""A run that was killed and resumed has the same weights and metrics as an uninterrupted one."""
 
 import csv
 import json
@@ -143,7 +143,7 @@ def test_a_killed_run_ends_as_one_that_was_not(config, whole, killed, moment):
 
 
 def test_another_seed_ends_elsewhere(build_config, whole, tmp_path):
-    """The comparison can fail: it does for a run of another seed."""
+    """The comparison can fail: a run with another seed differs."""
     other = build_config(data={"target_columns": ["gap", "half"]}, seed=6)
     train(other, tmp_path / "other", quiet=True)
     with pytest.raises(AssertionError):
@@ -198,7 +198,7 @@ def test_another_configuration_is_not_a_resumption(build_config, whole):
 
 
 def test_a_run_that_was_killed_at_its_first_files_goes_on(build_config, tmp_path):
-    """The data's checksum is written, the configuration is not: without --resume the folder is not empty."""
+    """Only the checksum of the data is written, so without --resume the folder is not empty."""
     config, run = build_config(training={"max_steps": 1}), tmp_path / "run"
     train(config, run, quiet=True)
     dead = Owner.current()._replace(start=1)
@@ -213,7 +213,7 @@ def test_a_run_that_was_killed_at_its_first_files_goes_on(build_config, tmp_path
 
 @pytest.fixture
 def begun(killed, tmp_path):
-    """A run that stopped at step 11."""
+    """Return a run that stopped at step 11."""
     folder = tmp_path / "run"
     shutil.copytree(killed / "_step-11", folder)
     for name in (SUMMARY, LOCK):  # another test may have resumed it; if not, its lock was copied while it ran

@@ -1,4 +1,4 @@
-"""Sequences through the whole way: configuration, training, resuming, evaluation, comparison."""
+"""Tests of runs on sequences: configuration, training, resuming, evaluation, comparison."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from molslice.types import DataSpec, MolsliceError
 
 
 class Majority(SequenceDataset):
-    """Zeros and ones of several lengths; the class is which of them is more frequent."""
+    """Sequences of zeros and ones of several lengths; the class is the more frequent one."""
 
     source, kind, row_name = "majority", "multiclass", "strings"
     target_names, target_units = ("which",), ("",)

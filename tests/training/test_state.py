@@ -1,4 +1,4 @@
-"""The checkpoint file."""
+"""Tests of the checkpoint file."""
 
 import pytest
 import torch

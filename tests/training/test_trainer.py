@@ -1,4 +1,4 @@
-"""Single steps, what validations record, and signals."""
+"""Tests of single steps, validation records and signals."""
 
 import csv
 import os
@@ -38,7 +38,7 @@ def build_stepper(build_config):
 
 
 def updated_norm(stepper):
-    """The norm of the gradients that the optimizer gets."""
+    """Return the norm of the gradients passed to the optimizer."""
     norms = []
 
     def record(optimizer, *_):
@@ -84,6 +84,6 @@ def test_of_equal_scores_the_first_is_the_best(build_config, tmp_path, monkeypat
 
 
 def test_one_signal_interrupts_several_processes():
-    """They could not agree on a step to stop at."""
+    """Several processes could not agree on a step to stop at."""
     with interruptible(2), pytest.raises(KeyboardInterrupt, match="--resume"):
         os.kill(os.getpid(), signal.SIGINT)

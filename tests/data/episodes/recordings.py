@@ -1,4 +1,4 @@
-"""Files of recorded episodes as D4RL writes them."""
+"""Files of recorded episodes in the format of D4RL."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def write_d4rl(path, episodes, *, timeouts=True, tail=None, column=False):
 
 
 def random_episodes(lengths, state=3, action=2, seed=0):
-    """Episodes of those lengths; every second one came to its end."""
+    """Return random episodes of these lengths; every second one is terminal."""
     draw = np.random.default_rng(seed)
     return [
         {

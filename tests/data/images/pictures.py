@@ -1,4 +1,4 @@
-"""Small images, and their common file formats."""
+"""Small images and their file formats."""
 
 import gzip
 import io
@@ -8,12 +8,12 @@ import numpy as np
 
 
 def pixels(count, height=32, width=32, colors=3, seed=0):
-    """Random images uint8 [count, height, width, colors]."""
+    """Return random images, uint8 [count, height, width, colors]."""
     return np.random.default_rng(seed).integers(0, 256, (count, height, width, colors)).astype(np.uint8)
 
 
 def encoded(image, kind="PNG", **options):
-    """The bytes of a file."""
+    """Return an encoded image."""
     from PIL import Image
 
     content = io.BytesIO()
@@ -23,7 +23,7 @@ def encoded(image, kind="PNG", **options):
 
 
 def write_idx(path, values, compressed=False):
-    """An idx file of bytes."""
+    """Write an array of bytes as an idx file."""
     header = bytes([0, 0, 8, values.ndim]) + b"".join(size.to_bytes(4, "big") for size in values.shape)
     data = header + values.tobytes()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,13 +32,13 @@ def write_idx(path, values, compressed=False):
 
 
 def records(images, *labels):
-    """Records of the binary version of CIFAR: classes, then planes of red, green and blue."""
+    """Return records of CIFAR's binary version: classes, then planes of red, green and blue."""
     planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
     return np.column_stack([*(np.asarray(each, np.uint8) for each in labels), planes]).tobytes()
 
 
 def write_archive(path, members):
-    """A tar.gz of members, name to bytes."""
+    """Write a tar.gz archive from a mapping of names to bytes."""
     with tarfile.open(path, "w:gz") as archive:
         for name, data in members.items():
             entry = tarfile.TarInfo(name)
@@ -48,7 +48,7 @@ def write_archive(path, members):
 
 
 def write_table(path, images, labels, names=(), image_column="image", label_column="label"):
-    """A Parquet file as the `datasets` library writes it: structs of bytes and path, names in the schema."""
+    """Write a Parquet file like the `datasets` library: structs of bytes and path, names in the schema."""
     import json
 
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The operations of RandAugment against the same in numpy, and the windows of resized crops."""
+"""Tests of RandAugment against numpy, and of the windows of resized crops."""
 
 import sys
 
@@ -91,7 +91,7 @@ def test_every_operation_is_drawn(monkeypatch):
 
 
 def test_windows_are_of_the_sizes_that_they_should_be():
-    """A ramp says how wide the window was."""
+    """The values of a ramp show the width of the window."""
     ramp = np.arange(200, dtype=np.uint8)
     across = np.broadcast_to(ramp[None, :, None], (200, 200, 1))
     widths, heights = [], []

@@ -1,4 +1,4 @@
-"""Small stores and folders for the tests of data."""
+"""Small stores and folders for the tests."""
 
 import gzip
 
@@ -23,7 +23,7 @@ SMILES = [
 
 
 def molecules(smiles=SMILES, **options):
-    """The arrays of each SMILES, or the reason why there are none."""
+    """Return the arrays of each SMILES, or the reason of its failure."""
     found = []
     for text in smiles:
         try:
@@ -34,13 +34,13 @@ def molecules(smiles=SMILES, **options):
 
 
 def memory_store(smiles=SMILES):
-    """A store in memory with one target, the row's number."""
+    """Return a store in memory; the target is the number of the row."""
     targets = np.arange(len(smiles), dtype=np.float32)[:, None]
     return MoleculeStore.in_memory(molecules(smiles), targets, target_names=["row"], target_units=["eV"])
 
 
 def gap_folder(folder, smiles=SMILES, gaps=None, splits=None):
-    """A folder in OGB's layout."""
+    """Write a folder in OGB's layout."""
     gaps = [1.5 + row for row in range(len(smiles))] if gaps is None else gaps
     (folder / "raw").mkdir(parents=True)
     rows = "".join(f"{row},{text},{gap}\n" for row, (text, gap) in enumerate(zip(smiles, gaps, strict=True)))

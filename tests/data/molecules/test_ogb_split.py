@@ -1,4 +1,4 @@
-"""`split_dict.pt` is read and nothing in it is executed."""
+"""`split_dict.pt` is read without executing code from it."""
 
 import io
 import os
@@ -73,7 +73,7 @@ def test_tensors_that_share_a_storage(tmp_path):
 
 
 class Malicious:
-    """Runs a command when a careless reader unpickles it."""
+    """Runs a command when it is unpickled."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments
@@ -207,7 +207,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_few_bytes_do_not_take_all_time_and_memory(tmp_path, name):
-    """Without the checks these hang, end the process, or take tens of gigabytes."""
+    """Without the checks, these files hang, end the process, or need tens of gigabytes."""
     write_program(tmp_path / "bad.pt", BOMBS[name])
     with pytest.raises(MolsliceError, match=r"bad\.pt") as caught:
         read_split_file(tmp_path / "bad.pt")
@@ -215,14 +215,14 @@ def test_a_few_bytes_do_not_take_all_time_and_memory(tmp_path, name):
 
 
 def test_a_memo_of_high_numbers_is_refused_before_it_takes_memory(tmp_path):
-    """Without the check the memo takes gigabytes, or ends in an error of memory."""
+    """Without the check, the memo needs gigabytes or raises a MemoryError."""
     write_program(tmp_path / "bad.pt", b"\x80\x02}r\xff\xff\xff\xff.")
     with pytest.raises(MolsliceError, match="memo index 4294967295 after 2 opcodes"):
         read_split_file(tmp_path / "bad.pt")
 
 
 def storage_id(key, kind="storage"):
-    """The persistent id of a storage of int64, as torch writes it."""
+    """Return the persistent id of an int64 storage, as torch writes it."""
     parts = unicode(kind), b"ctorch\nLongStorage\n", unicode(key), unicode("cpu"), b"K\x03"
     return b"(" + b"".join(parts) + b"tQ"
 

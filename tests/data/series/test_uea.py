@@ -1,4 +1,4 @@
-"""Time series as a data set: classes, splits, standardization, missing values, sizes, and the download."""
+"""Tests of time series data sets: classes, splits, standardization, missing values, sizes, download."""
 
 import gzip
 import sys
@@ -234,7 +234,7 @@ def test_sizes_are_known_without_the_files():
 
 
 class FakeAeon:
-    """Stands in for aeon: writes what its loaders would fetch, and remembers what it was asked for."""
+    """Replacement of aeon that writes files like its loaders and records the requests."""
 
     def __init__(self, monkeypatch):
         self.asked = []

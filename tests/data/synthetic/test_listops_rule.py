@@ -1,4 +1,4 @@
-"""ListOps by rule: what expressions come to, and which are made."""
+"""Tests of ListOps expressions: values and generation."""
 
 import itertools
 import statistics
@@ -22,7 +22,7 @@ def numbers(text):
 
 
 def tree_of(symbols):
-    """A digit, or an operator and its arguments: written recursively, apart from the evaluator."""
+    """Return a digit, or an operator with its arguments, without the code of the evaluator."""
     symbol = symbols.pop(0)
     if symbol.isdigit():
         return int(symbol)
@@ -146,7 +146,7 @@ def test_expressions_keep_to_the_limits():
 
 
 def test_the_shares_are_those_of_the_rule():
-    """With limits that throw nothing away: shares of lists, operators, digits, numbers of arguments."""
+    """Without rejected expressions: fractions of lists, operators, digits and numbers of arguments."""
     rule = ListOpsRule(min_length=0, max_length=10_000, max_depth=3, max_args=10)
     found = [[SYMBOLS[number - 1] for number in expression] for expression in take(8000, rule, seed=3)]
     trees = [tree_of(symbols) for symbols in found]
@@ -165,7 +165,7 @@ def test_the_shares_are_those_of_the_rule():
 
 
 def test_a_straightforward_generator_makes_the_same_lengths():
-    """The arena's recursion, one node after the other, against the levels of many trees at once."""
+    """Compares the arena's recursion over single nodes with the generation of many trees by level."""
     rule = ListOpsRule(min_length=30, max_length=300, max_depth=7, max_args=6)
     generator = np.random.default_rng(1)
 

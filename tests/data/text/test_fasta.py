@@ -1,4 +1,4 @@
-"""Protein domains with SCOPe classes."""
+"""Tests of protein domains with SCOPe classes."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""Downloads of texts, with the libraries that fetch them replaced: what is asked for, and what is written."""
+"""Tests of text downloads with replaced libraries: requests and written files."""
 
 import sys
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 class Table(list):
-    """What the library returns, as far as it is used."""
+    """The used part of the library's return value."""
 
     def to_parquet(self, path):
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(self)), path)
@@ -27,7 +27,7 @@ class Table(list):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A library `datasets` that has reviews and news."""
+    """Replace the `datasets` library by one with reviews and news."""
     asked = []
     rows = {
         "stanfordnlp/imdb": [{"text": f"film {n}", "label": n % 2} for n in range(20)],

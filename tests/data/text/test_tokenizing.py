@@ -1,4 +1,4 @@
-"""Bytes, words and subwords: the token ids, and a vocabulary learned from the training rows only."""
+"""Tests of bytes, words and subwords: token ids, and a vocabulary from the training rows only."""
 
 import json
 import sys
