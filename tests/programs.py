@@ -1,4 +1,4 @@
-"""Programs of the repository that tests import although they are not part of the package."""
+"""Import of programs that are not part of the package."""
 
 import importlib.util
 import sys
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def load_program(name):
-    """The module of `benchmarks/NAME.py`, with its folder importable, as for a program that is run."""
+    """Import `benchmarks/NAME.py` with its folder on the import path."""
     with _importable(ROOT / "benchmarks"):
         spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
         module = importlib.util.module_from_spec(spec)

@@ -29,7 +29,7 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a CSV of 60 molecules and a configuration for it."""
+    """Write a CSV file of 60 molecules and a configuration."""
     folder = tmp_path_factory.mktemp("cli")
     rows = "".join(f"{text},{len(text) / 10}\n" for text in embedded_smiles(60))
     (folder / "molecules.csv").write_text("smiles,gap\n" + rows)
@@ -61,7 +61,7 @@ def run_folder(folder):
 
 @pytest.fixture
 def molslice(capsys):
-    """Run a command: exit code, standard output, standard error."""
+    """Run a command and return exit code, standard output and standard error."""
 
     def run(*words):
         capsys.readouterr()
@@ -194,7 +194,7 @@ def test_prepare_the_embedded_data_by_name(molslice, tmp_path):
 
 
 class Fetched(Dataset):
-    """A data set that fetches a file, and reads it."""
+    """Data set that downloads a file and reads it."""
 
     kind, target_names, target_units = "multiclass", ("label",), ("",)
     class_names = ("a", "b")

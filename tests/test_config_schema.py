@@ -1,4 +1,4 @@
-"""The JSON schema that editors use agrees with the code and with the configurations of the repository."""
+"""The JSON schema agrees with the code and with the configurations in the repository."""
 
 import importlib.util
 from pathlib import Path
@@ -24,7 +24,7 @@ def schema(program):
 
 
 def unknown_keys(schema, value, path=""):
-    """The keys of `value` outside of the schema, by the words that the generator uses."""
+    """Return the keys of `value` that the schema does not allow; supports the keywords of the generator."""
     if "anyOf" in schema:
         return min((unknown_keys(one, value, path) for one in schema["anyOf"]), key=len)
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Labels beside crowded marks, and the files of figures."""
+"""Tests of labels next to crowded marks, and of figure files."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The configurations of the language models: their sizes, and that they run."""
+"""Tests of the language model configurations: sizes, and a short run."""
 
 from pathlib import Path
 

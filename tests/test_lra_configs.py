@@ -1,4 +1,4 @@
-"""The configurations of Long Range Arena: they load, and are what they claim; and its rule of 10 %."""
+"""Tests of the Long Range Arena configurations: loading, headers, and the 10% rule."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The configurations of offline reinforcement learning: the published settings, and that they build."""
+"""Tests of the offline reinforcement learning configurations: published settings, building the model."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The configurations of text: what they build, how large it is, and that they train."""
+"""Tests of the text configurations: models, parameter counts, short training runs."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def count(config, attention):
-    """Parameters as `molslice params` counts them: without the data."""
+    """Count parameters without data, as `molslice params` does."""
     return parameters_by_part(build_model(config.model, AttentionChoice(attention), describe_data(config)))[
         "total"
     ]
@@ -79,7 +79,7 @@ def sentences(count):
 
 
 def small_files(folder):
-    """The data that the configurations of one's own and R8's name, small."""
+    """Write small data for the text_folder, text_table, fasta and R8 configurations."""
     for split, size in (("train", 80), ("test", 20)):
         lines = [f"{('grain', 'earn')[label]}\t{text}\n" for label, text in sentences(size)]
         (folder / f"{split}.tsv").write_text("".join(lines))

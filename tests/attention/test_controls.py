@@ -1,4 +1,4 @@
-"""What is particular to the two controls: all that they do can be said in one line."""
+"""Tests of the two controls, `identity` and `mean`, against their one-line formulas."""
 
 from dataclasses import replace
 

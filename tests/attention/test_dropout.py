@@ -1,4 +1,4 @@
-"""Dropout of training: in every attention, and at each place that the formulas of some name."""
+"""Tests of dropout in every attention, at each place that the formulas name."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ ONE_EACH = {subject.label.split("-")[0]: subject for subject in reversed(all_sub
 
 
 class Cut(nn.Module):
-    """A dropout that drops all of what has the shape `shape`, and nothing else."""
+    """Dropout that drops every tensor of shape `shape`, and no other."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The attention that the guide shows as an example keeps the contract like any other."""
+"""The example attention of the guide passes the contract tests."""
 
 import importlib.util
 import re
@@ -15,7 +15,7 @@ GUIDE = Path(__file__).parents[2] / "docs/guides/adding-an-attention.md"
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
-    """The class and its reference."""
+    """Return the class and its reference."""
     section = GUIDE.read_text(encoding="utf-8")
     files = re.findall(r"`molslice/attention/([\w/]+)\.py`:\n\n```python\n(.*?)```", section, re.S)
     folder = tmp_path_factory.mktemp("example")

@@ -1,4 +1,4 @@
-"""What is particular to the gated attentions, quadratic and in chunks."""
+"""Tests specific to `flash_quad` and `flash_linear`."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def everything(tokens):
 
 
 def without_linear_part(attention, quad):
-    """The chunked attention with the parameters of the quadratic one, its linear part off."""
+    """Return `flash_linear` with the parameters of `flash_quad` and without its linear part."""
     attention.load_state_dict(
         {name: value for name, value in quad.state_dict().items() if name not in ("scale", "shift")},
         strict=False,
@@ -55,7 +55,7 @@ def test_without_its_linear_part_chunks_do_not_see_each_other():
 
 
 def test_across_chunks_attention_is_linear_in_the_values_and_sees_every_token():
-    """With the squared part off, the output is U * Q (K^T V) / n."""
+    """Without the quadratic part, the output is U * Q (K^T V) / n."""
     attention = build("flash_linear", key_dim=6, chunk_size=4)
     with torch.no_grad():
         attention.scale[:2] = 0
@@ -88,7 +88,7 @@ def test_a_causal_result_does_not_depend_on_the_length_to_come(name):
 
 
 def test_a_pair_bias_enters_under_the_square():
-    """A bias far below all scores shuts a pair off."""
+    """A bias far below all scores removes a pair."""
     attention = build("flash_quad", replace(SPEC, pair_bias_mode="logits"), key_dim=6)
     tokens = torch.randn(1, 5, 8, dtype=torch.float64)
     bias = torch.full((1, 2, 5, 5), -1e6, dtype=torch.float64)
@@ -114,7 +114,7 @@ def test_parameters_are_those_of_the_gated_attention_unit():
 
 @pytest.mark.parametrize("name", ["flash_quad", "flash_linear"])
 def test_a_new_unit_attends(name):
-    """With scales that start near zero, both would be a millionth of this."""
+    """With scales initialized near zero, both values would be a million times smaller."""
     attention = build(name, AttentionSpec(64, 8))
     tokens = torch.randn(2, 20, 64, dtype=torch.float64, requires_grad=True)
     output = attention(tokens, everything(tokens)).tokens - attention.output.bias

@@ -1,4 +1,4 @@
-"""What is particular to flow and singular attention."""
+"""Tests specific to `flow` and `singular`."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def test_causal_flow_in_linear_memory_equals_the_triangle_of_capacities(length):
     ids=["full", "causal", "capacities"],
 )
 def test_sums_of_flow_beyond_the_range_of_half_precision(changes, bias):
-    """200 tokens of 1024 channels near one: their sums are three times the largest float16."""
+    """The sums over 200 tokens with 1024 channels near one are three times the largest float16."""
     spec, shape = AttentionSpec(1024, 1, **changes), (1, 1, 200, 200)
     attention = build("flow", spec)
     with torch.no_grad():

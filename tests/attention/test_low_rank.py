@@ -1,4 +1,4 @@
-"""What is particular to linformer and nystrom."""
+"""Tests specific to `linformer` and `nystrom`."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Each check must catch an attention that breaks its clause: tests of the tests."""
+"""Tests of the contract tests: each check fails for an attention that violates it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from molslice.types import AttentionOutput
 
 
 class _Mean(Attention):
-    """A small honest attention to break: every token gets the mean of all, in float64 as in its reference."""
+    """Correct attention to derive faulty ones from: every token gets the mean of all tokens."""
 
     traits = replace(Softmax.traits, cost="linear", pair_bias=("none",), causal=False, cross=False)
 
@@ -41,7 +41,7 @@ def _mean_of_sequence(attention, tokens, memory, pair_bias, carry):
 
 
 def _reference_of(mutant):
-    """That of the attention which the mutant was made from."""
+    """Return the reference of the attention that the faulty one is derived from."""
     name = mutant.__mro__[-5].__module__.rpartition(".")[2]  # before Attention, Module and ABC, object
     return find_reference(name) if name in ATTENTIONS.names() else _mean_of_sequence
 
@@ -52,7 +52,7 @@ class _SumsPadding(_Mean):
 
 
 class _MultipliesByMask(Softmax):
-    """NaN times zero is NaN."""
+    """Masks by multiplication, although NaN times zero is NaN."""
 
     def mix_pairs(self, value, context):
         pairs = context.token_mask[:, None, :, None] & context.token_mask[:, None, None, :]
@@ -255,7 +255,7 @@ class _DrawsInEvaluation(_Mean):
 
 
 class _ForgetsTheMemory(Softmax):
-    """Takes a memory and attends to its own tokens."""
+    """Ignores the memory and attends to its own tokens."""
 
     def mix(self, tokens, context):
         return super().mix(tokens, replace(context, memory=None, memory_mask=None))
@@ -272,7 +272,7 @@ class _LeaksPaddingOfTheMemory(Softmax):
 
 
 class _CountsTheFurtherAxis(_Mean):
-    """Without the promise it would have to refuse."""
+    """Must raise an error, because its traits do not declare the setting."""
 
     traits = replace(_Mean.traits, vmap=False)
 
@@ -295,7 +295,7 @@ class _CountsItsCalls(_Mean):
 
 
 class _HidesItsOperations(_Mean):
-    """Quadratic work in small tensors."""
+    """Does quadratic work in small tensors."""
 
     def mix(self, tokens, context):
         extra = sum((row @ tokens[0].T).sum() for row in tokens[0].split(1))

@@ -1,4 +1,4 @@
-"""What is particular to `reformer`: the union of its rounds, its number of buckets, its exact causal form."""
+"""Tests specific to `reformer`: union of the rounds, number of buckets, exact causal form."""
 
 from dataclasses import replace
 

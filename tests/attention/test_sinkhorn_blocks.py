@@ -1,4 +1,4 @@
-"""What is particular to `sinkhorn_blocks`: hard permutations, a single block, its exact causal form."""
+"""Tests specific to `sinkhorn_blocks`: hard permutations, a single block, exact causal form."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is particular to slicing and sorting: its formula on small numbers, its parameters, its refusals."""
+"""Tests specific to `slice_sort`: formula on small inputs, parameters, errors."""
 
 import mpmath
 import pytest
@@ -10,7 +10,7 @@ from molslice.types import AttentionSpec, MolsliceError, TokenContext
 
 
 def arranged(columns, pair_bias=None, mask=None, layer=0, num_layers=1, num_heads=1, **options):
-    """What stands before W_O, for columns [n, D] that go in as they are."""
+    """Return the input of W_O for columns [n, D] that the value projection leaves unchanged."""
     columns = torch.tensor(columns, dtype=torch.float64)
     n, dim = columns.shape
     mode = "none" if pair_bias is None else "mix"

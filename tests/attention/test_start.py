@@ -1,4 +1,4 @@
-"""How attentions start their weights, alone and in a model."""
+"""Tests of the initialization of attentions, alone and in a model."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is particular to residual attention, the synthesizer and the Sinkformer."""
+"""Tests specific to `realformer`, `synthesizer` and `sinkhorn`."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_the_first_residual_layer_is_softmax_attention(mode, causal):
 
 
 def test_scores_pile_up_and_the_pair_bias_does_not():
-    """The third layer of three equal ones has three times the scores, and S + E once."""
+    """In the third of three equal layers, the scores are three times as large, and S + E is added once."""
     spec = replace(SPEC, pair_bias_mode="logits")
     residual, softmax = build("realformer", spec), build("softmax", spec)
     tokens, context = draw(2, 6, 8), None

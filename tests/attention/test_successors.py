@@ -1,4 +1,4 @@
-"""What is particular to the successors of slicing and sorting: shifts among neighbors, and soft sorts."""
+"""Tests specific to `sample_permutation` and `soft_sort`."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from molslice.types import AttentionSpec, MolsliceError, TokenContext
 
 
 def arranged(name, columns, mask=None, layer=0, num_layers=1, **options):
-    """What stands before W_O, for columns [n, D] that go in as they are."""
+    """Return the input of W_O for columns [n, D] that the value projection leaves unchanged."""
     columns = torch.as_tensor(columns, dtype=torch.float64)
     n, dim = columns.shape
     attention = build_attention(name, AttentionSpec(dim, 1, layer, num_layers), options).double()
@@ -21,7 +21,7 @@ def arranged(name, columns, mask=None, layer=0, num_layers=1, **options):
 
 
 def same(columns, count):
-    """`count` columns alike."""
+    """Return `count` equal columns."""
     return torch.tensor(columns, dtype=torch.float64)[:, None].expand(-1, count)
 
 
@@ -41,7 +41,7 @@ def test_shifts_go_around_the_real_tokens_and_the_last_group_is_what_is_left():
 
 
 def test_powers_shift_from_the_next_neighbor_to_all_around():
-    """9^(0/4), 9^(1/4), 9^(2/4), 9^(3/4) over two layers of two columns: 1, 2, 3 and 6 exactly."""
+    """The powers 9^(0/4), 9^(1/4), 9^(2/4), 9^(3/4) over two layers of two columns give 1, 2, 3 and 6."""
     column = [float(i) for i in range(9)]
     for layer, steps in ((0, (1, 2)), (1, (3, 6))):
         found = arranged(
@@ -96,7 +96,7 @@ def test_the_running_sums_of_a_soft_sort_are_the_full_matrix_also_far_from_zero(
 
 
 def test_a_soft_sort_has_a_gradient_by_every_token():
-    """A hard sort gives every value one place to push; the soft one lets neighbors share it."""
+    """In a hard sort the gradient of a value has one source; in a soft sort it has several."""
     columns = torch.randn(6, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     attention = build_attention("soft_sort", AttentionSpec(1, 1)).double()
     context = TokenContext(torch.ones(1, 6, dtype=torch.bool))

@@ -1,4 +1,4 @@
-"""What is particular to the attentions over windows and blocks: local, longformer, sparse, bigbird."""
+"""Tests specific to attentions over windows and blocks: `local`, `longformer`, `sparse`, `bigbird`."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def everything(tokens):
 
 
 def dependence(attention, length):
-    """[n, n]: whether output i depends on token j."""
+    """Return a mask [n, n]: whether output i depends on token j."""
     tokens = torch.randn(1, length, 8, dtype=torch.float64)
     direction = torch.randn(8, dtype=torch.float64)
     context = everything(tokens)

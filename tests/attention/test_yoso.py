@@ -1,4 +1,4 @@
-"""What is particular to `yoso`: the sample tends to the expectation, a pair bias in the expected form."""
+"""Tests specific to `yoso`: the sample converges to the expectation; pair bias in the expectation."""
 
 from dataclasses import replace
 

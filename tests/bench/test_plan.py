@@ -1,4 +1,4 @@
-"""What may be asked, and what is refused before anything is measured."""
+"""Tests of plans: valid requests, and requests that are rejected before measuring."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Medians, outcomes, crossing points, tables, the plot and its scores."""
+"""Tests of medians, outcomes, crossings, tables, the plot and its scores."""
 
 import json
 
@@ -16,7 +16,7 @@ NAMES = ("softmax", "slice_sort")
 
 
 def result(seconds, lengths=(8, 16, 32, 64), setting=None, **changes):
-    """Softmax takes 1 s a step at every length; `seconds` are those of slice_sort, or an outcome."""
+    """Return a result: softmax takes 1 s per step at every length, slice_sort `seconds`, or has an outcome."""
     asked = plan(lengths=lengths, **changes)
     measurements = []
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""What is measured inside the process of a job."""
+"""Tests of the measurements inside the process of a job."""
 
 import json
 import multiprocessing
@@ -22,8 +22,8 @@ def run(**changes):
 
 @pytest.fixture(scope="module")
 def alone():
-    """Calls functions in a young process, as jobs have one: what other tests have freed, and their process
-    kept, would serve allocations that neither limits nor peaks see."""
+    """Call functions in a new process, as for jobs. In the test process, memory freed by other tests would be
+    reused, and neither limits nor peaks would include it."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         yield lambda function, **changes: pool.submit(function, **changes).result()
 

@@ -1,4 +1,4 @@
-"""SMILES to arrays: OGB's own arrays, one molecule one result, and what is refused."""
+"""SMILES to arrays: equal to OGB's, independent of the spelling, with errors for invalid input."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def canonical_smiles(smiles):
 
 
 def check_rows(rows):
-    """Both orders equal OGB's graph, row by row; refused are only those that RDKit refuses."""
+    """Check that both orders equal OGB's graph, and that only SMILES invalid for RDKit are rejected."""
     accepted = 0
     with rdBase.BlockLogs():
         for smiles in rows:

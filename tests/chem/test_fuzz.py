@@ -1,4 +1,4 @@
-"""Any text becomes valid arrays or a reason, and nothing else."""
+"""Any text gives valid arrays or a reason."""
 
 import faulthandler
 
@@ -56,7 +56,7 @@ MOLECULES = (
 
 @st.composite
 def texts(draw):
-    """A molecule with pieces put in and cut out, or a few pieces many times over."""
+    """Draw a SMILES with random insertions and deletions, or a few fragments repeated many times."""
     pieces = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
     if draw(st.booleans()):
         return draw(pieces) + draw(pieces) * draw(st.sampled_from((1, 2, 10, 60, 300, 4000))) + draw(pieces)

@@ -1,4 +1,4 @@
-"""Batches: the same as one by one, every row once, within the budget, the same for the same seed."""
+"""Tests of batches: equal to single rows, every row once, within the budget, reproducible by seed."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ GOOD = [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
 def check_batch(store, batch, rows):
-    """Compare a batch with its molecules, one by one."""
+    """Compare a batch with its molecules one by one."""
     assert batch.atoms.dtype == batch.bond_features.dtype == torch.uint8
     assert batch.bond_index.dtype == batch.rows.dtype == torch.int64
     assert batch.rows.tolist() == list(rows)
@@ -85,7 +85,7 @@ def test_rows_are_checked(rows, options, message):
 
 
 def graph(atoms, bonds):
-    """What a molecule is up to the numbering of its atoms: its bonds between described atoms."""
+    """Return a molecule without the numbering of its atoms: bonds between atoms given by their features."""
     told = [bytes(atom.tolist()) for atom in atoms]
     return sorted(told), sorted(
         (min(told[i], told[j]), max(told[i], told[j]), *rest) for i, j, *rest in bonds.tolist()
@@ -188,14 +188,14 @@ def test_shuffling_mixes_sizes_over_the_epoch(num_tokens):
 
 
 def test_the_batches_of_one_pool_are_shuffled(num_tokens):
-    """Rows are sorted by length within a pool, so that its batches would come from short to long."""
+    """Rows of a pool are sorted by length, so without shuffling the batches would go from short to long."""
     means = [num_tokens[batch].mean() for batch in batches_of(num_tokens[:440]).epoch(0)]
     assert len(means) > 30
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.4
 
 
 def test_a_pool_holds_rows_from_the_whole_data_set():
-    """Neighbors in the data are often alike; of equal lengths, their order alone would decide."""
+    """Consecutive rows are often similar, and rows of equal length would stay together."""
     batches = batches_of(np.full(5000, 10)).epoch(0)
     assert np.mean([np.ptp(batch) for batch in batches]) > 2500
 

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there: failures, kills, and what a dead process left."""
+"""Tests of atomic files and folders: failures, killed processes, partial files of dead processes."""
 
 import errno
 import os
@@ -150,7 +150,7 @@ def test_a_long_name(tmp_path):
 
 @both
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, write):
-    """The partial file of a running process stays; the same name after its death is removed."""
+    """The partial file of a running process is kept; after its end it is removed."""
     program = (
         "import sys, time\n"
         "from molslice.files.atomic import atomic_file, atomic_folder\n"

@@ -1,4 +1,4 @@
-"""A folder belongs to one process at a time, and a dead one does not block it."""
+"""A folder is locked by one process at a time, and a dead process does not block it."""
 
 import os
 import re

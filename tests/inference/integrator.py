@@ -1,4 +1,4 @@
-"""A Gymnasium environment that is understood at a glance, and episodes of it."""
+"""A simple Gymnasium environment and recorded episodes."""
 
 import gymnasium
 import numpy as np
@@ -7,7 +7,7 @@ STEPS = 8
 
 
 class Integrator(gymnasium.Env):
-    """x grows by a tenth of the action and is the reward; an episode ends early beyond `bound`."""
+    """Adds a tenth of the action to x, which is the reward; an episode ends early if x exceeds `bound`."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -36,7 +36,7 @@ gymnasium.register("Integrator-v0", entry_point=Integrator, max_episode_steps=ST
 
 
 def record(seed, push, steps=STEPS):
-    """One episode of about the same action throughout."""
+    """Record one episode with an almost constant action."""
     env, draw = gymnasium.make("Integrator-v0"), np.random.default_rng(seed)
     state, _ = env.reset(seed=seed)
     episode = {"observations": [], "actions": [], "rewards": [], "ended": False}

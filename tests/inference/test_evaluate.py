@@ -13,7 +13,7 @@ GAPS = {"names": ("homolumogap",), "units": ("eV",)}
 
 
 def table_of(tmp_path, columns, **options):
-    """A CSV data set of 40 molecules, all of them in the test split but for two."""
+    """Return a CSV data set of 40 molecules, of which 38 are in the test split."""
     smiles = embedded_smiles(40)
     names = list(columns)
     lines = [",".join(["smiles", "split", *names])]

@@ -1,4 +1,4 @@
-"""Predictions depend on the model and the row alone, not on what the caller has set in torch."""
+"""Predictions depend only on the model and the row, not on global settings of torch."""
 
 from contextlib import contextmanager
 

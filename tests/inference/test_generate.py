@@ -1,4 +1,4 @@
-"""Text from a trained language model: drawing, the window, the two ways, the command."""
+"""Tests of text generation: sampling, window, recurrent and windowed decoding, the command."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ ROUND = "one two three four five"
 
 
 def model_folder(folder, attention="flow", kind="words", spare=0, **sizes):
-    """A folder with an untrained model, whose weights are large enough to matter."""
+    """Write an untrained model with weights large enough to affect predictions."""
     lexicon = Lexicon.of_text(kind, LINES)
     data = DataSpec(len(lexicon) + spare, "ids", len(lexicon) + spare, max_tokens=12, vocabulary=lexicon.name)
     model = {"name": "language", "num_layers": 2, "dim": 8, "ffn_dim": 16, "num_heads": 2, **sizes}
@@ -178,7 +178,7 @@ def test_another_model_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run on a text that goes round and round, whose data are deleted afterwards."""
+    """Train on a periodic text, then delete the data."""
     folder = tmp_path_factory.mktemp("language")
     data = folder / "data"
     data.mkdir()

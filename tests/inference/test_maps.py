@@ -27,7 +27,7 @@ ONE_EACH = {subject.label.split("-")[0]: subject for subject in reversed(SUBJECT
 
 
 def call_of(subject, garbage=float("nan")):
-    """The attention at work on padded sequences, and what went into its output projection."""
+    """Return an attention applied to padded sequences, and the input of its output projection."""
     attention = subject.attention()
     tokens, context, _ = Inputs.draw(*LENGTHS, spec=subject.spec).batch(
         subject.spec, length=7, garbage=garbage, scattered=True

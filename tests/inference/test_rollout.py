@@ -1,4 +1,4 @@
-"""Playing a policy: it is fed what training fed, and what it is asked for decides what it reaches."""
+"""Tests of rollouts: inputs equal those of training, and the target return determines the achieved return."""
 
 import json
 import re
@@ -76,7 +76,7 @@ def policy(run_folder):
 
 
 class Replay(nn.Module):
-    """Gives back recorded actions [episodes, steps, A], and keeps what it saw."""
+    """Returns recorded actions [episodes, steps, A] and records its inputs."""
 
     def __init__(self, actions, data):
         super().__init__()
@@ -91,7 +91,7 @@ class Replay(nn.Module):
 
 
 def test_a_policy_is_fed_what_training_fed(path):
-    """The recorded actions, played again: what the model sees is what the data set's windows hold."""
+    """Replays recorded actions: the inputs of the model equal the windows of the data set."""
     data = build_dataset("d4rl", _options(path))
     numbers = [4, 17, 50]
     for number in numbers:
@@ -122,7 +122,7 @@ def _options(path):
 
 
 def test_what_is_asked_for_is_reached(policy):
-    """Data of all returns between -3.6 and 3.6; a policy that ignored the target would reach one of them."""
+    """The data have returns from -3.6 to 3.6; a policy that ignores the target would reach only one of them."""
     result = rollout(policy, [-2.5, 0.0, 2.5], episodes=6, seed=1000, progress=False)
     reached = [target["return"] for target in result["targets"]]
     assert reached == sorted(reached)

@@ -1,4 +1,4 @@
-"""The policy: what it sees, its units, padding, and every attention that has a causal form in it."""
+"""Tests of the policy: inputs, units, padding, and every causal attention."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def episodes(count=3, steps=6, first=0):
 
 
 def padded(batch, places, length, garbage):
-    """The steps of each row at `places`, what stands elsewhere is `garbage`."""
+    """Return the steps of each row at `places`, with `garbage` elsewhere."""
     mask = torch.zeros(len(batch), length, dtype=torch.bool)
     parts = {}
     for name in ("states", "actions", "returns_to_go", "timesteps"):

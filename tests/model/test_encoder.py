@@ -1,4 +1,4 @@
-"""Dropout, stochastic depth, penalties, carry and recomputation, which stand between the attentions."""
+"""Tests of dropout, stochastic depth, penalties, carry and activation checkpointing."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def random_tokens(rows=2):
 
 
 def observed(encoder, tokens, **options):
-    """The encoder's output, the carry that each layer was given, and the output of each layer."""
+    """Return the output of the encoder, the carry of each layer, and the output of each layer."""
     given, returned = [], []
     for layer in encoder.layers:
         layer.register_forward_pre_hook(lambda _, args: given.append(args[1].carry))
@@ -155,7 +155,7 @@ def context_of(tokens):
 
 
 def silence(layer: EncoderLayer, but: str):
-    """Make one part of a layer add zero."""
+    """Set the weights of one sublayer so that it adds zero."""
     silent = layer.ffn.outer if but == "attention" else layer.attention.output
     nn.init.zeros_(silent.weight)
     nn.init.zeros_(silent.bias)

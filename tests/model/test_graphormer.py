@@ -1,4 +1,4 @@
-"""Promises of the whole molecular model, for every attention of the zoo."""
+"""Tests of the molecular model with every attention."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ SPEC = GraphormerSpec(**SIZE, dropout=0.0, attention_dropout=0.0)
 
 
 def lively(model):
-    """Larger weights than at the start, so that every part of the model moves the prediction."""
+    """Enlarge the weights so that every part of the model affects the prediction."""
     torch.manual_seed(5)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -28,7 +28,7 @@ def lively(model):
 
 
 def options_of(name):
-    """Windows and blocks that are smaller than a molecule."""
+    """Return options for windows and blocks smaller than a molecule."""
     return OPTIONS.get(name, [{}])[0]
 
 
@@ -67,7 +67,7 @@ def test_gin_does_not_see_padding_or_batch_mates():
 
 
 def trees(permutations=None):
-    """Graphs with one path a pair, so that no tie between paths depends on the order of the atoms."""
+    """Return trees, which have one path per pair, so that no tie depends on the order of the atoms."""
     batch = random_batch(SIZES, seed=3, permutations=permutations)
     rng = np.random.default_rng(0)
     index, features = [], []

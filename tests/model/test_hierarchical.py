@@ -1,4 +1,4 @@
-"""The model of images in stages."""
+"""Tests of the hierarchical image model."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def batch_of(rows=3, data=DATA):
 
 
 def test_it_is_convolutions_and_layers_written_out():
-    """Kernels of 2 x 2 at stride 2 between stages, as in the released code."""
+    """Convolutions of 2 x 2 with stride 2 between stages, as in the released code."""
     model, batch = build(ffn_scale=0.3), batch_of()
     tokens = model.embedding.linear(batch.tokens) + model.embedding.positions
     for stage, (rows, columns) in enumerate([(4, 8), (2, 4)]):

@@ -1,4 +1,4 @@
-"""The language model: what a token may see, its sizes, and token by token."""
+"""Tests of the language model: causality, sizes, recurrent decoding."""
 
 import math
 

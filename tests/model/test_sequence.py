@@ -1,4 +1,4 @@
-"""The classifier of sequences: padding, positions, readouts, and every attention in it."""
+"""Tests of the sequence classifier: padding, positions, readouts, and every attention."""
 
 import math
 from dataclasses import replace

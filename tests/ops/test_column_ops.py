@@ -1,4 +1,4 @@
-"""The operators on columns: kernels against the torch forms, gradients, transforms, threads."""
+"""Tests of the operators on columns: kernels against PyTorch operations, gradients, transforms, threads."""
 
 import multiprocessing
 
@@ -22,7 +22,7 @@ def two_threads():
 
 
 def some_groups(batch, groups, columns, length, dtype, layout="BGCN"):
-    """Columns [B, G, C, N] in a layout, with equal values, both zeros and infinities, and their masks."""
+    """Return columns [B, G, C, N] in a layout, with ties, 0.0, -0.0 and infinities, and their masks."""
     keys, mask = some_columns(length, dtype, batch, groups * columns)
     keys = keys.unflatten(1, (groups, columns))
     keys[:, :, :, :1] = torch.inf
@@ -115,7 +115,7 @@ def test_gradients_return_to_their_tokens(dtype, layout):
 
 
 class _Hidden:
-    """`sorted_columns` as it runs when it believes that no gradient is needed."""
+    """`sorted_columns` without a gradient."""
 
     @staticmethod
     def apply(values, mask, descending):

@@ -1,4 +1,4 @@
-"""Mixing by sorted running sums equals the full matrix."""
+"""Mixing by cumulative sums of sorted tokens equals the full matrix."""
 
 import pytest
 import torch

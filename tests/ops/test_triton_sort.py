@@ -1,6 +1,6 @@
-"""Triton's kernels against the torch forms: interpreted on the CPU, compiled where there is a GPU.
+"""Triton kernels equal the PyTorch operations: interpreted on a CPU, compiled on a GPU.
 
-Skipped where Triton is not installed. To interpret: `pip install triton` beside any torch, and run this file.
+Skipped if Triton is not installed. For the interpreter, run `pip install triton`, then this file.
 """
 
 import os
@@ -25,7 +25,7 @@ each_device = pytest.mark.parametrize("device", [INTERPRETED, COMPILED])
 
 
 def some_columns(shape, dtype, layout, device):
-    """Columns with ties, both zeros and infinities; masks without padding, with it behind, and between."""
+    """Return columns with ties, 0.0, -0.0 and infinities, and masks with padding nowhere, at the end and between tokens."""
     batch, length = shape[0], shape[3]
     drawn = torch.randn(shape).mul(3).round().div(3).to(dtype)
     drawn[..., :1] = torch.inf
@@ -119,7 +119,7 @@ def test_what_the_kernels_serve():
 
 @pytest.fixture
 def everywhere(monkeypatch):
-    """The kernels in the place of all others, also for columns on the CPU."""
+    """Use the Triton kernels for all columns, also on the CPU."""
     monkeypatch.setattr(column_ops, "_triton_for", lambda columns: triton_sort)
     monkeypatch.setattr(column_ops, "_NUMPY_SORTS", ())
     monkeypatch.setattr("molslice.ops.mixed_sort._fused_for", lambda values, pairs: triton_mix)

@@ -1,4 +1,4 @@
-"""Blocks of packed sequences, and what is gathered for them."""
+"""Tests of blocks of packed sequences and of their gathered neighbors."""
 
 import pytest
 import torch

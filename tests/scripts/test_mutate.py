@@ -1,4 +1,4 @@
-"""The program that measures how many mutants the tests catch."""
+"""Tests of the program that measures how many mutants the tests catch."""
 
 import importlib.util
 import json
@@ -74,7 +74,7 @@ def test_the_tests_of_a_file(script):
 
 @pytest.fixture
 def project(tmp_path):
-    """A package of one file, in a git repository without a commit."""
+    """Write a package of one file in a git repository without commits."""
     import subprocess
 
     (tmp_path / "molslice" / "ops").mkdir(parents=True)
@@ -90,7 +90,7 @@ def project(tmp_path):
 
 
 def test_mutants_that_no_test_notices_survive(script, project):
-    """`size < 3` is told from `size <= 3` and from `size < 4`, not from `size < 2`."""
+    """The tests distinguish `size < 3` from `size <= 3` and `size < 4`, but not from `size < 2`."""
     content = (project / "molslice" / "ops" / "sizes.py").read_bytes()
     mutants = script.find_mutants(content, "molslice/ops/sizes.py")
     found = script.measure(project, mutants, 60.0)

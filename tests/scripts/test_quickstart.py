@@ -1,4 +1,4 @@
-"""The quickstart: its budget, and what a second run keeps; the programs that it starts are stubs."""
+"""Tests of the quickstart with replaced programs: time budget, and files that a second run keeps."""
 
 import json
 import os

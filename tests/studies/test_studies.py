@@ -1,4 +1,4 @@
-"""What the studies find."""
+"""Tests of the results of studies."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tests.data.molecules.builders import memory_store
 
 
 def pick(rows, column="mean", **wanted):
-    """The numbers of a column in the rows with these values."""
+    """Return the numbers of a column in the rows with these values."""
     found = [row for row in rows if all(row[name] == str(value) for name, value in wanted.items())]
     return np.array([float(row[column] or "nan") for row in found])
 

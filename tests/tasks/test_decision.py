@@ -1,4 +1,4 @@
-"""The loss of recorded actions and its metric."""
+"""Tests of the loss and the metric of recorded actions."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ MASK = torch.tensor([[True, True, True], [True, False, False]])
 
 
 class Constant(nn.Module):
-    """Predicts its one number everywhere."""
+    """Model that predicts a constant."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Learning from a teacher."""
+"""Tests of distillation."""
 
 import pytest
 import torch

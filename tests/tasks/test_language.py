@@ -1,4 +1,4 @@
-"""The task of the next token: loss, results, perplexity."""
+"""Tests of next-token prediction: loss, results, perplexity."""
 
 import math
 
@@ -31,7 +31,7 @@ def batch_of(mask=MASK):
 
 
 def likelihoods(logits, batch):
-    """Of each real token, one after the other."""
+    """Return the likelihood of each real token."""
     rows, places = torch.where(MASK if batch.token_mask is not None else torch.ones_like(MASK))
     shares = logits.double().softmax(-1)
     return [

@@ -12,7 +12,7 @@ NAN = float("nan")
 
 
 class Given(nn.Module):
-    """A model that returns what it is given, so that the loss can be computed by hand."""
+    """Model that returns its input, so that the loss can be computed by hand."""
 
     def __init__(self, prediction, penalty=None):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Cross-validation: a comparison in which each entry is tested on each fold."""
+"""Tests of cross-validation: a comparison tests each entry on each fold."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ WORDS = {"good": "fine great lovely warm", "bad": "dull poor slow cold"}
 
 @pytest.fixture
 def texts(tmp_path, monkeypatch):
-    """48 texts of two classes that their words tell, and a configuration for them."""
+    """Write 48 texts of two classes with different words, and a configuration."""
     monkeypatch.setenv("MOLSLICE_CACHE", str(tmp_path / "cache"))
     draw = np.random.default_rng(0)
     for name, words in WORDS.items():

@@ -1,4 +1,4 @@
-"""A model of one's own is trained from a configuration; no list of the package names it."""
+"""A user's model can be trained from a configuration without changes to the package."""
 
 import csv
 import importlib
@@ -56,7 +56,7 @@ class AtomBag(nn.Module):
 
 @pytest.fixture(params=["file", "add"])
 def atom_bag(request, tmp_path, monkeypatch):
-    """The model as one more file of the package, or registered by a program."""
+    """Provide the model as a file of the package, or registered by a program."""
     (tmp_path / "atom_bag.py").write_text(SOURCE)
     MODELS.names()  # the names are kept once read: put them back afterwards
     if request.param == "file":

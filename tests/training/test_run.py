@@ -58,7 +58,7 @@ def test_training_makes_the_loss_smaller(finished):
 
 
 def test_the_summary_is_the_error_of_the_stored_weights(finished):
-    """Predict row by row with the model that was written, by hand, without the loop's evaluation."""
+    """Predicts row by row with the stored model, without the evaluation of the training loop."""
     folder, config, summary = finished
     run = read_run(folder)
     dataset = build_dataset(config.data.name, dict(config.data.options))
@@ -95,7 +95,7 @@ def test_minutes_become_steps_that_repeat_the_run(build_config, tmp_path):
 
 
 def test_the_number_of_steps_fits_the_minutes(monkeypatch):
-    """Steps of 50 tokens at 1 ms a token, a validation of 2 s every 10 of them, 2 + 4 s at the end."""
+    """Steps of 50 tokens with 1 ms per token, a validation of 2 s every 10 steps, and 2 + 4 s at the end."""
     monkeypatch.setattr(budget, "_seconds_per_token", lambda stepper, seconds: 0.001)
     monkeypatch.setattr(budget, "_validation_seconds", lambda stepper, valid: 2.0)
     batches = SimpleNamespace(padded_tokens=lambda epoch: np.array([40, 60]), steps_per_epoch=10)
@@ -242,7 +242,7 @@ def test_a_read_ahead_that_failed_on_a_full_queue_closes(stream, monkeypatch):
 
 @pytest.mark.slow
 def test_compiled_equals_eager(build_config, write_config, tmp_path):
-    """In a process of its own: the checks of shapes in the tests cannot be compiled."""
+    """Runs in a separate process, because the shape checks of the tests cannot be compiled."""
     sections = {"model": {"dropout": 0.0, "attention_dropout": 0.0}}
     train(build_config(**sections, training={"max_steps": 6}), tmp_path / "eager", quiet=True)
     config = build_config(**sections, training={"max_steps": 6, "compile": True})

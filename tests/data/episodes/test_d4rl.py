@@ -1,4 +1,4 @@
-"""Recorded episodes: where they end, what a window holds, what is wrong with a file."""
+"""Tests of recorded episodes: ends, windows, damaged files."""
 
 import sys
 
@@ -31,7 +31,7 @@ def build(path, **options):
 
 
 def episode_of(row):
-    """The number of the episode and the step in it that a row of the file stands for."""
+    """Return the episode and the step of a row of the file."""
     begins = np.cumsum([0, *LENGTHS])
     number = int(np.searchsorted(begins, row, side="right")) - 1
     return number, row - begins[number]

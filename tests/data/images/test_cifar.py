@@ -1,4 +1,4 @@
-"""CIFAR in the binary version, as images in folders and archives, and in Parquet files."""
+"""Tests of CIFAR in its binary version, as images in folders and archives, and in Parquet files."""
 
 import gzip
 import pickle
@@ -28,7 +28,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def binary10():
-    """The files of CIFAR-10's binary version, four images in each batch."""
+    """Return the files of CIFAR-10's binary version, with four images in each batch."""
     parts = {f"data_batch_{i + 1}.bin": records(TRAIN[i::5], LABELS[:20][i::5]) for i in range(5)}
     return {**parts, "test_batch.bin": records(TEST, LABELS[20:]), "batches.meta.txt": b"airplane\n"}
 
@@ -55,7 +55,7 @@ def put(folder, files):
 
 
 def shuffled():
-    """The order of the rows in the binary version: batch by batch."""
+    """Return the order of the rows in the binary version, batch by batch."""
     return np.concatenate([np.arange(20)[i::5] for i in range(5)])
 
 
@@ -267,7 +267,7 @@ def test_the_real_jpeg_copy():
 
 
 def damaged(data):
-    """Truncated at several places, another format, empty, and one byte of the content changed."""
+    """Return damaged contents: truncated, of another format, empty, and with one changed byte."""
     changed = bytearray(data)
     changed[len(data) // 2] ^= 1
     return [data[: len(data) // 3], data[:-20], data[:600], b"", b"hello", pickle.dumps([]), bytes(changed)]

@@ -1,4 +1,4 @@
-"""A user's own images in folders of classes."""
+"""Tests of images in one folder per class."""
 
 import os
 
@@ -19,7 +19,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def fill(root, layout, side=8):
-    """Write random images, `{folder: how many}`, and give them back by name."""
+    """Write random images, `{folder: number}`, and return them by name."""
     found = {}
     for number, (folder, count) in enumerate(layout.items()):
         (root / folder).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Images in Parquet files, and fetching them from the Hub."""
+"""Tests of images in Parquet files, and of their download from the Hub."""
 
 import sys
 
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_named(tmp_path):
 
 
 def test_fetching_from_the_hub(tmp_path, monkeypatch):
-    """The real library, with what it would have fetched: images in the table, and paths of images."""
+    """Uses the real library with prepared files: images in the table, and paths of images."""
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub")
     paths = []

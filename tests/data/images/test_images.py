@@ -1,4 +1,4 @@
-"""Images cut into tokens, augmented, and decoded from files."""
+"""Tests of images: tokens, augmentation, decoding."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ Image = pytest.importorskip("PIL.Image")
 
 
 class Drawn(ImageDataset):
-    """Images in memory."""
+    """Data set of images in memory."""
 
     source, class_names = "drawn", ("a", "b", "c")
 

@@ -1,4 +1,4 @@
-"""MNIST's idx files."""
+"""Tests of MNIST's idx files."""
 
 import sys
 from types import SimpleNamespace
@@ -94,7 +94,7 @@ def test_damaged_idx_files(tmp_path):
 
 
 def hub_tables(images=(TRAIN, TEST), labels=(LABELS[:20], LABELS[20:])):
-    """What the library `datasets` gives: rows with a PIL image, and columns."""
+    """Return tables as the `datasets` library does: rows with a PIL image, and columns."""
     Image = pytest.importorskip("PIL.Image")
 
     class Table:

@@ -1,4 +1,4 @@
-"""One's own CSV: what is read, how it is divided, and what every mistake says."""
+"""Tests of CSV files: reading, splits, messages."""
 
 import gzip
 from pathlib import Path
@@ -20,7 +20,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def write(path, columns, rows=None, compress=False):
-    """A CSV file from columns (name -> texts)."""
+    """Write a CSV file from columns (name -> cells)."""
     lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
     text = "\n".join(lines) + "\n"
     path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
@@ -255,7 +255,7 @@ def test_a_directory_is_no_file(tmp_path):
     ["random", {"kind": "scaffold", "fractions": {"train": 1.0}}, {"kind": "column", "column": "set"}],
 )
 def test_rows_that_cannot_be_read_keep_their_place_and_have_no_target(tmp_path, split):
-    """As in a prediction: a ragged row is refused with its reason, a long cell is no fault of its own."""
+    """As in prediction, a ragged row gets a reason; a long cell is valid."""
     path, long = tmp_path / "t.csv", "x" * 140_000
     kept = "C,4,train,\n" * 15 + "CC,5,valid,\n" + "CCC,6,test,\n"
     path.write_text(f"smiles,a,set,note\nC,1,train,{long}\nC,2\nC,3,train,n,\n,7,train,\n{kept}")

@@ -1,4 +1,4 @@
-"""The embedded data set: its files agree with one another, with OGB's layout and with the card."""
+"""The files of the embedded data set agree with each other, with OGB's layout and with the card."""
 
 import csv
 import gzip
@@ -41,7 +41,7 @@ def test_rows_are_as_pcqm4m_has_them(table):
 
 
 def test_ogb_reads_the_folder(table, split, tmp_path, monkeypatch):
-    """OGB's own v1 class, given our files under its folder name."""
+    """Reads the files with OGB's class for v1, under its folder name."""
     from ogb.lsc import PCQM4MDataset
 
     root = tmp_path / "pcqm4m_kddcup2021"
@@ -80,7 +80,7 @@ def test_molecules_are_unique_whole_and_of_2_to_30_heavy_atoms(table):
 
 
 def test_no_form_of_a_molecule_straddles_the_split(table, split):
-    """By the key of the program, and by a name made without it: InChI's connectivity block."""
+    """Uses the key of the program, and the connectivity block of InChI as an independent one."""
     part_of = np.empty(len(table), dtype=object)
     for part, rows in split.items():
         part_of[rows] = part

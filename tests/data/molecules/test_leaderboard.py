@@ -1,4 +1,4 @@
-"""The leaderboard's file and score are OGB's own."""
+"""The leaderboard file and the score equal those of OGB."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""Downloading: checked, whole or not at all, and never by itself."""
+"""Downloads are verified and atomic, and happen only on request."""
 
 import hashlib
 import http.server
@@ -27,7 +27,7 @@ def zipped(members):
 
 @pytest.fixture
 def good(tmp_path_factory):
-    """The zip of a folder in OGB's layout."""
+    """Return a zip archive of a folder in OGB's layout."""
     folder = gap_folder(tmp_path_factory.mktemp("made") / "pcqm4m-v2")
     files = [path for path in folder.rglob("*") if path.is_file()]
     return zipped({f"pcqm4m-v2/{path.relative_to(folder)}": path.read_bytes() for path in files})
@@ -35,7 +35,7 @@ def good(tmp_path_factory):
 
 @pytest.fixture
 def offer(tmp_path, monkeypatch):
-    """Put a zip where OGB's would be, under its own or another checksum."""
+    """Serve a zip archive instead of OGB's, with a correct or a wrong checksum."""
 
     def put(content, md5=None, url=None):
         served = tmp_path / "served.zip"
@@ -49,7 +49,7 @@ def offer(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server(monkeypatch):
-    """A web server: its contents, the requests it got, whether it knows ranges and when it breaks off."""
+    """Web server with contents, recorded requests, optional range support, and optional interruption."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         content, ranges, break_after, requests = b"", True, None, []

@@ -1,4 +1,4 @@
-"""OGB's folder layout: versions 1 and 2, the embedded data, and folders that are wrong."""
+"""Tests of OGB's folder layout: versions 1 and 2, the embedded data, invalid folders."""
 
 import gzip
 import shutil

@@ -1,4 +1,4 @@
-"""Preparing a store: a full disk, an interruption, and where it is kept."""
+"""Tests of preparing a store: full disk, interruption, location."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The store: what is written is read, damage shows, nothing half-written stands under the final name."""
+"""Tests of the store: round trip, damaged files, atomic writing."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ TARGETS = np.array([[row, np.nan if row % 2 else -row] for row in range(len(SMIL
 
 
 def parts():
-    """The molecules in two parts, the second with the row that failed."""
+    """Return the molecules in two parts; the second has the failed row."""
     found = molecules()
     return [
         PackedMolecules.pack(found[:3], TARGETS[:3], 2),

@@ -1,4 +1,4 @@
-"""Files of time series: what they hold, and every way in which one can be wrong."""
+"""Tests of time series files: content, and every kind of invalid file."""
 
 import gzip
 import importlib.util

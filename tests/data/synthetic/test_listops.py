@@ -1,4 +1,4 @@
-"""ListOps as a data set: made, or read from the files of the arena and of Nangia and Bowman."""
+"""Tests of ListOps: generated, or read from the files of the arena and of Nangia and Bowman."""
 
 import gzip
 
@@ -24,7 +24,7 @@ def text_of(dataset, row):
 
 
 def write_arena(folder, compress=False):
-    """Parentheses around every argument, as the arena's files have them."""
+    """Write a file in the format of the arena, with parentheses around every argument."""
     rows = ["( ( ( [MAX 3 ) 1 ) ] )\t3", "( ( ( [SM 9 ) ( ( ( [MED 1 ) 4 ) ] ) ) ] )\t1"]
     for name in FILES.values():
         text = "\r\n".join(["Source\tTarget", *rows, "5\t5", ""])

@@ -1,4 +1,4 @@
-"""Pathfinder: what is made, that its labels are what the dashes say, and the arena's folders."""
+"""Tests of Pathfinder: generated images, labels, and the arena's folders."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def are_marks_on_one_blot(picture, scale):
-    """Widen all that is drawn until gaps close, and look whether both marks lie on one blot of pixels."""
+    """Dilate the image until gaps close, and return whether both marks are in one connected component."""
     widen = (picture.reach - picture.rule.dash_width) / 2
     blots, _ = ndimage.label(draw_pictures([picture], scale=scale, widen=widen)[0] > 127)
     first, second = (blots[int(mark.imag * scale), int(mark.real * scale)] for mark in picture.marks)
@@ -221,7 +221,7 @@ def test_wrong_options_are_named(options, message):
 
 
 def write_folder(root, count=20, size=32, files=2):
-    """As the arena has it; gives back the pixels and the labels."""
+    """Write a folder in the format of the arena, and return pixels and labels."""
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 256, (count, size, size), dtype=np.uint8)
     labels = generator.integers(0, 2, count)

@@ -1,4 +1,4 @@
-"""Pairs of papers as bytes."""
+"""Tests of pairs of papers as bytes."""
 
 import gzip
 

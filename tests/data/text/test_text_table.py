@@ -1,4 +1,4 @@
-"""Tables of a user's own texts: one class, several labels in a cell, several columns of labels."""
+"""Tests of tables of texts: one class, several labels in a cell, several label columns."""
 
 import json
 
@@ -43,7 +43,7 @@ def test_one_class_of_several(tmp_path):
 
 
 def test_several_labels_in_a_cell(tmp_path):
-    """As MIMIC-III comes: TEXT, ICD9_CODE with semicolons."""
+    """The format of MIMIC-III: TEXT, ICD9_CODE with semicolons."""
     path = csv_file(tmp_path / "a.csv", HADM_ID=range(20), TEXT=NOTES, ICD9_CODE=CODES)
     options = {"text_column": "TEXT", "label_columns": "ICD9_CODE", "separator": ";"}
     data = TextTable(path=path, **options)

@@ -1,4 +1,4 @@
-"""Data sets of texts: each format, what they share, and what their mistakes say."""
+"""Tests of text data sets: formats, common options, messages."""
 
 import gzip
 import inspect
@@ -49,7 +49,7 @@ def json_lines(path, rows):
 
 @pytest.fixture
 def imdb(tmp_path):
-    """The same reviews in each of the formats; `unsup` is what the original has besides."""
+    """Write the same reviews in each format; `unsup` is an additional folder of the original."""
     for split, rows in REVIEWS.items():
         class_folders(tmp_path / "original" / split, rows)
         numbered = [(int(label == "pos"), text) for label, text in rows]
@@ -272,7 +272,7 @@ def test_what_is_told_is_what_there_is(imdb):
 
 
 def test_all_data_sets_of_texts_have_the_same_options():
-    """Those that write them out again must not drift from the others."""
+    """Data sets that repeat the options in their signature must have the same options as the others."""
     shared_options = inspect.signature(TextDataset.__init__).parameters
     members = [name for name in DATASETS.names() if issubclass(DATASETS.find(name), TextDataset)]
     assert {"imdb", "r8", "newsgroups20", "text_folder", "text_table", "fasta"} <= set(members)

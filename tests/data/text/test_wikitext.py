@@ -1,4 +1,4 @@
-"""Texts for language models: tokens, windows, the formats of the files, and the download."""
+"""Tests of texts for language models: tokens, windows, file formats, download."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def make(tmp_path):
 
 
 def spoken(dataset, split):
-    """A split as the tokens that its windows read and predict."""
+    """Return the tokens that the windows of a split read and predict."""
     said = []
     for row in dataset.rows(split):
         batch = dataset.collate([row])
@@ -137,7 +137,7 @@ def test_two_vocabularies_have_two_names(make, tmp_path):
 
 
 def hub_rows(text):
-    """The lines of a text as Hugging Face keeps them: with their ends, and nothing for an empty one."""
+    """Return the lines of a text as on the Hugging Face Hub: with line ends, and empty strings for empty lines."""
     return [line if line.strip() else "" for line in text.splitlines(True)]
 
 
@@ -262,7 +262,7 @@ def test_missing_and_damaged_files_are_named(make, tmp_path):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A `datasets` library that knows one text, and what was asked of it."""
+    """Replace the `datasets` library by one with a single text that records the requests."""
     asked = []
 
     def load_dataset(path, name, split):
