@@ -89,7 +89,7 @@ def test_performer_in_single_precision_is_near_double(scale):
 
 @pytest.mark.parametrize("key", ["far from all features", "equal to one of them"])
 def test_causal_performer_has_head_room_for_its_keys(key):
-    """Equal keys have equal weights: small features must not underflow, and the sum of 2,000 large ones must not overflow."""
+    """Equal keys have equal weights. Small features must not underflow, nor the sum of 2,000 overflow."""
     attention = build("performer", replace(SPEC, causal=True, max_tokens=2000)).float()
     far = torch.tensor([14.0, 0.0, 0.0, 0.0])  # a float32 without head room ends at about e^-88
     features = (far if key.startswith("far") else attention.projection[0]).repeat(2) * 4**0.25

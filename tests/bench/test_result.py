@@ -16,7 +16,7 @@ NAMES = ("softmax", "slice_sort")
 
 
 def result(seconds, lengths=(8, 16, 32, 64), setting=None, **changes):
-    """Return a result: softmax takes 1 s per step at every length, slice_sort `seconds`, or has an outcome."""
+    """Return a result: softmax takes 1 s per step, slice_sort `seconds`, or has an outcome."""
     asked = plan(lengths=lengths, **changes)
     measurements = []
     for name in NAMES:

@@ -122,7 +122,7 @@ def _options(path):
 
 
 def test_what_is_asked_for_is_reached(policy):
-    """The data have returns from -3.6 to 3.6; a policy that ignores the target would reach only one of them."""
+    """Returns are from -3.6 to 3.6; a policy that ignores the target would reach only one of them."""
     result = rollout(policy, [-2.5, 0.0, 2.5], episodes=6, seed=1000, progress=False)
     reached = [target["return"] for target in result["targets"]]
     assert reached == sorted(reached)

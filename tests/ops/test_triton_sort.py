@@ -25,7 +25,7 @@ each_device = pytest.mark.parametrize("device", [INTERPRETED, COMPILED])
 
 
 def some_columns(shape, dtype, layout, device):
-    """Return columns with ties, 0.0, -0.0 and infinities, and masks with padding nowhere, at the end and between tokens."""
+    """Return columns with ties, zeros and infinities, and masks with padding nowhere, at the end, between."""
     batch, length = shape[0], shape[3]
     drawn = torch.randn(shape).mul(3).round().div(3).to(dtype)
     drawn[..., :1] = torch.inf

@@ -137,7 +137,7 @@ def test_two_vocabularies_have_two_names(make, tmp_path):
 
 
 def hub_rows(text):
-    """Return the lines of a text as on the Hugging Face Hub: with line ends, and empty strings for empty lines."""
+    """Return the lines of a text as on the Hugging Face Hub: with line ends, except of empty lines."""
     return [line if line.strip() else "" for line in text.splitlines(True)]
 
 
