@@ -42,8 +42,9 @@ class Labeled:
         rows: the molecules, each with its record of the log: its labels or the reason why it has none.
         left_out: rows of the source that were left out before any computing.
         settings: what the labels depend on besides the SMILES.
-        wide: whether to write all labels, or the gap alone as in PCQM4M. With all labels, the rows that were
-            left out before any computing are counted in the card and not listed.
+        wide: whether to write all labels, or the gap alone as in PCQM4M. With all labels, the files are kept
+            small: the rows that were left out before any computing are counted in the card and not listed,
+            and the keys of the skeletons are not written.
         card: what else the card tells.
     """
 
@@ -81,7 +82,11 @@ def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
         [i, c.smiles, *values]
         for i, ((c, _), *values) in enumerate(zip(kept, *columns.values(), strict=True))
     ]
-    origin = [[i, c.source, c.source_id, key] for i, ((c, _), key) in enumerate(zip(kept, keys, strict=True))]
+    origin = [[i, c.source, c.source_id] for i, (c, _) in enumerate(kept)]
+    origin_header = ["idx", "source", "source_id"]
+    if not labeled.wide:
+        origin = [[*row, key] for row, key in zip(origin, keys, strict=True)]
+        origin_header.append("connectivity")
     listed = [*(() if labeled.wide else labeled.left_out), *lost]
     excluded = Counter((choice.row.source, choice.reason) for choice in [*labeled.left_out, *lost])
     card = {
@@ -93,8 +98,7 @@ def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
     (out / "raw").mkdir(parents=True, exist_ok=True)
     write_atomically(out / "raw" / "data.csv.gz", csv_gz(["idx", "smiles", *columns], rows))
     write_atomically(out / "split_dict.pt", packed_split.getvalue())
-    header = ["idx", "source", "source_id", "connectivity"]
-    write_atomically(out / "origin.csv.gz", csv_gz(header, origin))
+    write_atomically(out / "origin.csv.gz", csv_gz(origin_header, origin))
     header = ["source", "source_id", "smiles", "reason"]
     lines = [[c.source, c.source_id, c.smiles, reason] for c, reason in listed]
     write_atomically(out / "left_out.csv.gz", csv_gz(header, lines))
