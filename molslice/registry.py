@@ -25,7 +25,7 @@ Member = TypeVar("Member")
 
 
 def near_names(name: str, choices: Iterable[str]) -> str:
-    """Return a hint for a misspelled name: the nearest choices, if any, then all of them."""
+    """Return a hint for a misspelled name: the nearest choices, if any, then all choices."""
     listed = sorted(choices)
     near = difflib.get_close_matches(name, listed, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
@@ -58,7 +58,14 @@ class Registry(Generic[Member]):
         return sorted(self._modules.keys() | self._added.keys())
 
     def add(self, name: str, member: type[Member]) -> type[Member]:
-        """Register a class from outside of the package under `name`, and return it.
+        """Register a class from outside of the package, for the current process.
+
+        Args:
+            name: its configuration name.
+            member: the class.
+
+        Returns:
+            The class.
 
         Raises:
             MolsliceError: the class is not a subclass of the base class, or the name belongs to another

@@ -64,7 +64,15 @@ class Sinkhorn(Attention):
         return AttentionOutput(self.output(self.merge_heads(heads)))
 
     def weights(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B H N M"]:
-        """Return A [B, H, N, M] in at least float32, zero in the rows and columns of padding."""
+        """Return the doubly stochastic weights A.
+
+        Args:
+            tokens: tokens [B, N, D], zero at padding.
+            context: the context of `tokens`.
+
+        Returns:
+            A [B, H, N, M] in at least float32, zero in the rows and columns of padding.
+        """
         memory, memory_mask = self.memory_of(tokens, context)
         query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
         scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5

@@ -139,6 +139,11 @@ class Cell:
         """Summarize the rounds of an entry at a size.
 
         A round that failed or was out of memory determines the outcome.
+
+        Args:
+            attention: the entry.
+            size: the size.
+            found: the measurements of its rounds; without any, the outcome is `missing`.
         """
         if not found:
             return cls(attention, size, "missing")
@@ -223,10 +228,14 @@ class BenchResult:
 
     @classmethod
     def of_mapping(cls, mapping: dict[str, Any], source: str) -> "BenchResult":
-        """Return the inverse of `to_mapping`.
+        """Construct the result from the content of `bench.json`; the inverse of `to_mapping`.
+
+        Args:
+            mapping: the content of the file.
+            source: name of the file, for messages.
 
         Raises:
-            MolsliceError: The mapping is not a result; the message begins with `source`.
+            MolsliceError: the mapping is not a result.
         """
         try:
             cells = mapping["cells"]

@@ -291,7 +291,11 @@ def build_encoder(
 
 
 def drop_path_rates(last: float, num_layers: int) -> list[float]:
-    """Return the rate of each layer, growing evenly from 0 in the first to `last` in the last.
+    """Return the rate of stochastic depth of each layer, growing evenly from 0 in the first.
+
+    Args:
+        last: rate of the last layer.
+        num_layers: number of layers.
 
     Source: Huang et al. 2016, arXiv 1603.09382, the linear rule, as in DeiT and Flowformer.
     """

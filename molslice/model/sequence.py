@@ -316,7 +316,14 @@ class TokenEmbedding(nn.Module):
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
-    """Return sin(p / 10000^(2i / D)) in channel 2i and the cosine in channel 2i + 1 of row p [N, D].
+    """Return sin(p / 10000^(2i / D)) in channel 2i and the cosine in channel 2i + 1 of row p.
+
+    Args:
+        length: number of positions N.
+        dim: width D.
+
+    Returns:
+        The table of positions [N, D], float32.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
@@ -326,7 +333,16 @@ def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
 
 
 def build_sequence_encoder(spec: SequenceSpec, attention: AttentionChoice, max_tokens: int) -> Encoder:
-    """Build the encoder of a spec for sequences of at most `max_tokens`, learned tokens included."""
+    """Build the encoder of a spec.
+
+    Args:
+        spec: the options of the model.
+        attention: the choice of the attention.
+        max_tokens: upper limit of the number of tokens, learned tokens such as `cls` included.
+
+    Raises:
+        MolsliceError: the attention or an option is unknown, or the attention does not support the spec.
+    """
     rates = drop_path_rates(spec.drop_path, spec.num_layers)
     return build_encoder(
         spec,

@@ -90,7 +90,7 @@ def sort_columns(
 
 @torch.library.custom_op("molslice::sorted_columns", mutates_args=())
 def sorted_columns(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> Tensor:
-    """Return only the sorted values of `sort_columns`."""
+    """Return only the sorted values of `sort_columns` [B, G, C, N]."""
     ranked = empty_columns(values, BY_TOKEN, values.dtype)
     _sort_into(values, token_mask, descending, to_front, ranked, None)
     return ranked
@@ -98,7 +98,7 @@ def sorted_columns(values: Tensor, token_mask: Tensor, descending: Tensor | None
 
 @torch.library.custom_op("molslice::order_columns", mutates_args=())
 def order_columns(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
-    """Return only the order of `sort_columns`, ascending."""
+    """Return only the order of `sort_columns` [B, G, C, N], all columns ascending."""
     order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
     _sort_into(values, token_mask, None, to_front, None, order)
     return order
@@ -127,7 +127,17 @@ def _sort_into(
 def sort_by_torch(
     values: Tensor, token_mask: Tensor, descending: Tensor | None = None, to_front: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Compute `sort_columns` by torch's own sort, the reference of the kernels."""
+    """Compute `sort_columns` by torch's own sort, the reference of the kernels.
+
+    Args:
+        values: columns [B, G, C, N].
+        token_mask: True at real tokens [B, N].
+        descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
+        to_front: put the real tokens first, then padding.
+
+    Returns:
+        The sorted values and the token of each rank, both [B, G, C, N].
+    """
     keys = values if descending is None else torch.where(descending[..., None], -values, values)
     # NaN sorts after infinity, so padding is after all numbers.
     filled = keys.masked_fill(~token_mask[:, None, None], torch.nan)

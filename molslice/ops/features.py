@@ -27,12 +27,17 @@ def full_precision(x: Tensor) -> torch.autocast:
 
 
 def layer_generator(seed: int, layer: int) -> torch.Generator:
-    """Return the CPU generator for the fixed random numbers of a layer."""
+    """Return the CPU generator for the fixed random numbers of a layer.
+
+    Args:
+        seed: seed of the attention.
+        layer: index of the layer, from 0. Different layers have different generators.
+    """
     return torch.Generator().manual_seed((seed << 20) + layer)
 
 
 def gaussian_projection(shape: tuple[int, ...], generator: torch.Generator) -> Float[Tensor, "*shape"]:
-    """Draw independent standard normal entries."""
+    """Draw independent standard normal entries in a tensor of this shape, float32."""
     return torch.randn(shape, generator=generator)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 def zero_padding(
     tokens: Float[Tensor, "B N *rest"], token_mask: Bool[Tensor, "B N"]
 ) -> Float[Tensor, "B N *rest"]:
-    """Return the tokens with zeros at padding."""
+    """Return tokens [B, N, ...] with zeros at padding."""
     mask = token_mask.reshape(token_mask.shape + (1,) * (tokens.ndim - 2))
     return tokens.masked_fill(~mask, 0.0)
 
@@ -21,14 +21,14 @@ def zero_padding(
 def masked_sum(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*sum"]:
-    """Sum along `dim` where `mask` is true."""
+    """Sum values along `dim` where `mask` is true, without that axis."""
     return values.masked_fill(~mask, 0.0).sum(dim)
 
 
 def masked_mean(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*mean"]:
-    """Average along `dim` where `mask` is true; zero without entries."""
+    """Average values along `dim` where `mask` is true, without that axis; zero without entries."""
     count = mask.expand(values.shape).sum(dim).clamp(min=1)
     return masked_sum(values, mask, dim) / count
 
@@ -36,7 +36,7 @@ def masked_mean(
 def masked_max(
     values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int
 ) -> Float[Tensor, "*max"]:
-    """Return the maximum along `dim` where `mask` is true; zero without entries."""
+    """Return the maximum along `dim` where `mask` is true, without that axis; zero without entries."""
     mask = mask.expand(values.shape)
     highest = values.masked_fill(~mask, torch.finfo(values.dtype).min).amax(dim)
     return highest.masked_fill(~mask.any(dim), 0.0)
@@ -45,7 +45,7 @@ def masked_max(
 def masked_softmax(
     scores: Float[Tensor, "*shape"], mask: Bool[Tensor, "*mask"], dim: int = -1
 ) -> Float[Tensor, "*shape"]:
-    """Compute softmax along `dim` where `mask` is true, and return zero elsewhere."""
+    """Compute softmax of scores along `dim` where `mask` is true, and return zero elsewhere."""
     # A finite lower bound: with -inf, a fully masked row would give NaN in value and gradient.
     filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return filled.softmax(dim).masked_fill(~mask, 0.0)

@@ -63,12 +63,30 @@ def sorted_columns(
 
 
 def rank_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """Return the order [B, K, N] that sorts each column of `keys` ascending and stably, padding last."""
+    """Return the order that sorts each column ascending and stably, padding last.
+
+    Args:
+        keys: columns [B, K, N].
+        token_mask: True at real tokens [B, N].
+
+    Returns:
+        The token of each rank [B, K, N], in the smallest integer type that can index N tokens.
+    """
     return column_ops.order_columns(keys.detach()[:, None], token_mask, True)[:, 0]
 
 
 def place_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """Return the order of `rank_order` with rank r at the r-th real token and padding in its position."""
+    """Return the order that sorts the real tokens of each column in their positions.
+
+    Rank r is at the r-th real token, and padding keeps its position.
+
+    Args:
+        keys: columns [B, K, N].
+        token_mask: True at real tokens [B, N].
+
+    Returns:
+        The token of each position [B, K, N], in the smallest integer type that can index N tokens.
+    """
     return column_ops.order_columns(keys.detach()[:, None], token_mask, False)[:, 0]
 
 
@@ -221,9 +239,16 @@ def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) ->
 
 
 def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Integer[Tensor, "B 1 N"]:
-    """Return a fixed pseudo-random order of the real tokens [B, 1, N]; padding keeps its position.
+    """Return a fixed pseudo-random order of the real tokens; padding keeps its position.
 
     It depends only on the seed and on the number of real tokens, not on a global generator.
+
+    Args:
+        token_mask: True at real tokens [B, N].
+        seed: seed of the order.
+
+    Returns:
+        The token of each position [B, 1, N], the same for all columns.
     """
     length = token_mask.shape[-1]
     word = 0xFFFFFFFF

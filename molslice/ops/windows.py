@@ -15,14 +15,17 @@ _WORD = 0xFFFFFFFF
 
 
 def split_blocks(values: Shaped[Tensor, "B N *rest"], size: int) -> Shaped[Tensor, "B G S *rest"]:
-    """Cut the sequences into blocks of `size` positions; the last block is filled up with zeros."""
+    """Cut sequences [B, N, ...] into blocks of `size` positions [B, G, S, ...].
+
+    The last block is filled with zeros.
+    """
     missing = -values.shape[1] % size
     padded = functional.pad(values, (0, 0) * (values.ndim - 2) + (0, missing))
     return padded.unflatten(1, (-1, size))
 
 
 def merge_blocks(blocks: Shaped[Tensor, "B G S *rest"], length: int) -> Shaped[Tensor, "B N *rest"]:
-    """Invert `split_blocks` for a sequence of `length` positions."""
+    """Invert `split_blocks` for sequences of `length` positions: [B, G, S, ...] to [B, N, ...]."""
     return blocks.flatten(1, 2)[:, :length]
 
 
@@ -169,9 +172,15 @@ def attend_blocks(
 
 
 def hash_words(*words: int | Tensor) -> Tensor:
-    """Return a fixed pseudo-random integer below 2^32 for each combination of `words`, broadcast integers.
+    """Return a fixed pseudo-random integer below 2^32 for each combination of integers.
 
     It depends only on the words: not on a generator, device or batch.
+
+    Args:
+        words: integers or integer tensors, broadcast to a common shape.
+
+    Returns:
+        Integers in the common shape, int64.
     """
     state = torch.zeros((), dtype=torch.long)
     for word in words:

@@ -150,4 +150,9 @@ class Study(ABC):
 
     @abstractmethod
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """Draw the findings on an empty figure."""
+        """Draw the findings.
+
+        Args:
+            findings: the result of `measure`.
+            figure: an empty figure.
+        """

@@ -74,7 +74,12 @@ class Maps(Study):
         self.steps, self.image, self.data = steps, image, data
 
     def measure(self, request: Request) -> Findings:
-        """Measure one row for each entry of a matrix and for each token of a part."""
+        """Measure one row for each entry of a matrix and for each token of a part.
+
+        Raises:
+            MolsliceError: data or a model cannot be loaded, a model is not one of molecules, or it has no
+                such layer.
+        """
         dataset = load_data(request, self.data) if request.runs else None
         if dataset is not None and not isinstance(dataset, MoleculeDataset):
             return self._measure_row(dataset, request)

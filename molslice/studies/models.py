@@ -94,6 +94,9 @@ def load_data(request: Request, molecules: str) -> Dataset:
 def rows_of(dataset: Dataset) -> np.ndarray:
     """Return the labeled rows of the test split, or of valid or train if the data have no test split.
 
+    Returns:
+        Indices of rows, ascending, int64 [rows].
+
     Raises:
         MolsliceError: no row has a label.
     """

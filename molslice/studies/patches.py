@@ -55,7 +55,14 @@ def open_image(path: Path) -> np.ndarray:
 
 
 def whole_image(image: np.ndarray, size: int) -> np.ndarray:
-    """Crop the largest central square and average it down to [size, size, 3], float64.
+    """Crop the largest central square and average it down.
+
+    Args:
+        image: the image [height, width, 3].
+        size: side of the result in pixels.
+
+    Returns:
+        The image [size, size, 3], float64.
 
     Raises:
         MolsliceError: the image is smaller than `size`.

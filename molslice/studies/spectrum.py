@@ -63,6 +63,10 @@ class Spectrum(Study):
         """Measure a row for each model, layer, side of the attention, and singular value.
 
         Another row for each model, layer and side holds the effective rank.
+
+        Raises:
+            MolsliceError: data or a model cannot be loaded, or no row has the requested number of atoms or
+                tokens.
         """
         dataset = load_data(request, self.data)
         models, left_out = find_models(self.models, request, data=self.data, steps=self.steps)

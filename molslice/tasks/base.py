@@ -68,7 +68,7 @@ class Task(nn.Module, ABC):
         """
 
     def output_loss_sum(self, output: ModelOutput, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Return `loss_sum` of the prediction. Override it to use other outputs of the model.
+        """Return `loss_sum` of the prediction, a scalar. Override it to use other outputs of the model.
 
         Args:
             output: the output of the model for `batch`.

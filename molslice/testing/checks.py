@@ -48,7 +48,11 @@ class Run(NamedTuple):
 
 @contextmanager
 def refusal(word: str) -> Iterator[None]:
-    """Expect a MolsliceError whose message contains `word`."""
+    """Expect a MolsliceError whose message contains `word`.
+
+    Raises:
+        AssertionError: no MolsliceError was raised, or its message lacks `word`.
+    """
     try:
         yield
     except MolsliceError as error:
