@@ -1,0 +1,253 @@
+"""Read lines of SMILES, recognize molecules by keys, and decide which rows a corpus has.
+
+A key is the first eight bytes of SHA-256, as a number. The probability that any two of ten million molecules
+share a key is 3e-6.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from molslice.chem.canonical import canonical_molecule
+from molslice.chem.connectivity import main_connectivity
+from molslice.chem.smiles import ChemError, parse_smiles
+from molslice.files.atomic import atomic_file
+from molslice.files.lines import read_byte_lines
+from molslice.files.tables import open_table
+from molslice.types import MolsliceError
+
+MAX_HEAVY = 64
+SHARD_LINES = 10_000
+USUAL_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "structure", "drug")
+# what may keep a line from being a row; a line that is a row has the number 0
+REASONS = (
+    "",
+    "blank line",
+    "cannot be parsed",
+    f"more than {MAX_HEAVY} heavy atoms",
+    "no heavy atom",
+    "canonical SMILES cannot be parsed",
+)
+
+
+def key_of(text: str) -> int:
+    """The key of a canonical SMILES or of a skeleton."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Consecutive lines of one file.
+
+    Attributes:
+        reasons: Place in `REASONS` of each line, uint8 [n].
+        smiles: Canonical SMILES of each line, empty if it is no row.
+        keys: Key of the canonical SMILES, uint64 [n].
+        skeletons: Key of the skeleton of the main fragment, uint64 [n].
+    """
+
+    reasons: np.ndarray
+    smiles: list[str]
+    keys: np.ndarray
+    skeletons: np.ndarray
+
+    @classmethod
+    def of_lines(cls, lines: Sequence[bytes]) -> "Shard":
+        """Parse lines that hold a SMILES and, after a blank, anything else."""
+        rows = [_read_line(line) for line in lines]
+        reasons, smiles, keys, skeletons = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return cls(
+            np.array(reasons, np.uint8),
+            list(smiles),
+            np.array(keys, np.uint64),
+            np.array(skeletons, np.uint64),
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the shard atomically."""
+        text = np.frombuffer("\n".join(self.smiles).encode(), np.uint8)
+        with atomic_file(path) as file:
+            np.savez_compressed(
+                file, reasons=self.reasons, keys=self.keys, skeletons=self.skeletons, smiles=text
+            )
+
+    @classmethod
+    def read(cls, path: Path) -> "Shard":
+        """Read the result of `write`."""
+        with np.load(path) as arrays:
+            smiles = arrays["smiles"].tobytes().decode().split("\n")
+            return cls(arrays["reasons"], smiles, arrays["keys"], arrays["skeletons"])
+
+
+def _read_line(line: bytes) -> tuple[int, str, int, int]:
+    words = line.split(maxsplit=1)
+    if not words:
+        return 1, "", 0, 0
+    try:
+        mol, smiles = canonical_molecule(words[0].decode("utf-8", "replace"))
+    except ChemError:
+        return 2, "", 0, 0
+    heavy = mol.GetNumHeavyAtoms()
+    reason = 3 if heavy > MAX_HEAVY else 4 if heavy == 0 else 5 if smiles is None else 0
+    if reason or smiles is None:
+        return reason, "", 0, 0
+    return 0, smiles, key_of(smiles), key_of(main_connectivity(mol))
+
+
+def write_shard(lines: Sequence[bytes], path: Path) -> int:
+    """Parse the lines of a shard into a file, in a worker process; returns the number of lines."""
+    Shard.of_lines(lines).write(path)
+    return len(lines)
+
+
+def shards_of_file(path: Path) -> Iterator[list[bytes]]:
+    """The lines of a file in shards, only one of them in memory."""
+    lines: list[bytes] = []
+    for line in read_byte_lines(path):
+        lines.append(line)
+        if len(lines) == SHARD_LINES:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """The skeletons of a table whose molecules are to be left out.
+
+    Attributes:
+        file: Name of the table.
+        rows: Number of its rows.
+        unreadable: Number of rows without a molecule.
+        skeletons: Keys of the skeletons of the main fragments, uint64, sorted, each once.
+    """
+
+    file: str
+    rows: int
+    unreadable: int
+    skeletons: np.ndarray
+
+
+def read_excluded(path: Path, column: str | None) -> Excluded:
+    """Read the molecules of a table.
+
+    Args:
+        path: CSV, compressed with gzip or not.
+        column: Name of the column of SMILES; None to look for one of `USUAL_NAMES`.
+
+    Raises:
+        MolsliceError: The table cannot be read or has no such column.
+    """
+    keys: set[int] = set()
+    rows = unreadable = 0
+    with open_table(path) as table:
+        name = column or _find_column(path, table.names)
+        for chunk in table.chunks(10_000, [name]):
+            for text in chunk[name]:
+                rows += 1
+                try:
+                    keys.add(key_of(main_connectivity(parse_smiles(text))))
+                except ChemError:
+                    unreadable += 1
+    return Excluded(path.name, rows, unreadable, np.array(sorted(keys), np.uint64))
+
+
+def _find_column(path: Path, names: Sequence[str]) -> str:
+    for usual in USUAL_NAMES:
+        for name in names:
+            if name.strip().lower() == usual:
+                return name
+    raise MolsliceError(
+        f"{path} has no column with a usual name of SMILES ({', '.join(USUAL_NAMES)}); its columns are "
+        f"{', '.join(names)}. Give the name with --smiles-column"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows of a corpus and why other lines are none.
+
+    Attributes:
+        lines: Numbers of the chosen lines of each shard, from 0.
+        counts: Number of lines by reason, for each input file.
+        excluded: Number of molecules left out because a table has their skeleton, by table.
+        candidates: Number of different molecules that may be chosen.
+    """
+
+    lines: list[np.ndarray]
+    counts: dict[str, dict[str, int]]
+    excluded: dict[str, int]
+    candidates: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(map(len, self.lines))
+
+
+def select(
+    shards: Iterable[tuple[str, Path]],
+    excluded: Sequence[Excluded],
+    wanted: int | None,
+    labeled: np.ndarray,
+) -> Selection:
+    """Decide which lines are rows: the first of each molecule, if no table has its skeleton.
+
+    Memory is about 40 bytes for each line.
+
+    Args:
+        shards: Name of the input file and path of each shard, in order.
+        excluded: The tables; a molecule counts for the first that has it.
+        wanted: Number of rows; None for all. The rows with the smallest keys are taken, so that a larger
+            corpus contains a smaller one.
+        labeled: Keys of molecules that are taken in any case, uint64.
+    """
+    names: list[str] = []
+    parts: dict[str, list[np.ndarray]] = {"reasons": [], "keys": [], "skeletons": []}
+    for name, path in shards:
+        shard = Shard.read(path)
+        names.append(name)
+        for field, values in parts.items():
+            values.append(getattr(shard, field))
+    if not names:
+        return Selection([], {}, {table.file: 0 for table in excluded}, 0)
+    sizes = [len(part) for part in parts["reasons"]]
+    reason, key, skeleton = (np.concatenate(values) for values in parts.values())
+    readable = np.flatnonzero(reason == 0)
+    left = np.zeros(len(key), bool)
+    left[readable[np.unique(key[readable], return_index=True)[1]]] = True
+    counts = _count(names, sizes, reason, (reason == 0) & ~left)
+    by_table = {}
+    for table in excluded:
+        found = left & np.isin(skeleton, table.skeletons)
+        by_table[table.file] = int(found.sum())
+        left &= ~found
+    chosen = np.flatnonzero(left)
+    if wanted is not None and wanted < len(chosen):
+        is_wanted = np.isin(key[chosen], labeled)
+        is_wanted[np.argsort(key[chosen])[:wanted]] = True
+        chosen = chosen[is_wanted]
+    bounds = np.cumsum([0, *sizes])
+    lines = np.split(chosen, np.searchsorted(chosen, bounds[1:-1]))
+    lines = [part - start for part, start in zip(lines, bounds[:-1], strict=True)]
+    return Selection(lines, counts, by_table, int(left.sum()))
+
+
+def _count(
+    names: Sequence[str], sizes: Sequence[int], reason: np.ndarray, repeated: np.ndarray
+) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    start = 0
+    for name, size in zip(names, sizes, strict=True):
+        part, again = reason[start : start + size], int(repeated[start : start + size].sum())
+        start += size
+        found = counts.setdefault(name, {"lines": 0, **dict.fromkeys(REASONS[1:], 0), "duplicate": 0})
+        found["lines"] += size
+        found["duplicate"] += again
+        for number, why in enumerate(REASONS[1:], start=1):
+            found[why] += int((part == number).sum())
+    return counts

@@ -1,0 +1,203 @@
+"""Read a log of quantum labels and bring the charges into the order of the atoms in a store.
+
+The log is that of make_gap_data.py: a first line about its making, then one JSON object a line with `smiles`
+and either labels or a reason. Labels of molecules in the valid and test splits of data/gap_xtb and of its
+large form are left out, so that a model that learns from the corpus can be tested there.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from corpus_keys import key_of
+
+from molslice.chem.canonical import canonical_molecule, canonical_order
+from molslice.chem.connectivity import connectivity
+from molslice.chem.featurize import molecule_arrays
+from molslice.chem.smiles import ChemError
+from molslice.files.atomic import atomic_file
+from molslice.types import MoleculeArrays, MolsliceError
+
+CHUNK_LINES = 2_000
+TRAIN_TENTHS = 8  # of ten, by the key of the skeleton: the rule of data/gap_xtb
+# name of the target, its unit, and its name in the log
+QUANTUM = (
+    ("gap", "eV", "gap_ev"),
+    ("homo", "eV", "homo_ev"),
+    ("lumo", "eV", "lumo_ev"),
+    ("dipole", "D", "dipole_debye"),
+    ("energy_per_atom", "eV", "energy_ev"),
+)
+OUTCOMES = ("labeled", "without label", "held out by gap_xtb", "cannot be parsed")
+
+
+class Record(NamedTuple):
+    """The labels of one molecule.
+
+    Attributes:
+        key: Key of its canonical SMILES.
+        values: Quantum labels in the order of `QUANTUM`, NaN if missing.
+        charges: Partial charge of each atom in the order of the arrays, in elementary charges.
+        identity: Checksum of the arrays that the charges belong to.
+    """
+
+    key: int
+    values: list[float]
+    charges: np.ndarray
+    identity: int
+
+
+def arrays_identity(molecule: MoleculeArrays) -> int:
+    """A checksum of the arrays of a molecule."""
+    content = hashlib.sha256(molecule.atoms.tobytes() + molecule.bonds.tobytes())
+    return int.from_bytes(content.digest()[:8], "big")
+
+
+def read_record(record: dict[str, Any]) -> Record | str:
+    """Convert one object of the log, or say which of `OUTCOMES` it has."""
+    if "reason" in record or "gap_ev" not in record:
+        return "without label"
+    try:
+        mol, smiles = canonical_molecule(record["smiles"])
+        order = canonical_order(record["smiles"])
+        molecule = molecule_arrays(smiles or "")
+    except ChemError:
+        return "cannot be parsed"
+    if key_of(connectivity(mol)) % 10 >= TRAIN_TENTHS:
+        return "held out by gap_xtb"
+    charges = np.array(record.get("charges", []), np.float64)
+    values = [float(record.get(name, math.nan)) for *_, name in QUANTUM]
+    values[-1] = values[-1] / len(charges) if len(charges) else math.nan
+    # the first charges are those of the atoms of the SMILES, the others those of its hydrogens
+    heavy = charges[order] if len(charges) >= len(order) else np.full(len(order), math.nan)
+    return Record(key_of(smiles or ""), values, heavy.astype(np.float32), arrays_identity(molecule))
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The labels of many molecules, sorted by key.
+
+    Attributes:
+        keys: Keys of canonical SMILES, uint64 [n], each once.
+        values: Quantum labels, float32 [n, 5], NaN if missing.
+        charges: Charges of all atoms, float32 [sum of atoms].
+        offsets: Start of the charges of each molecule and end of the last, int64 [n + 1].
+        identities: Checksum of the arrays that the charges belong to, uint64 [n].
+        counts: Number of records by outcome.
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    charges: np.ndarray
+    offsets: np.ndarray
+    identities: np.ndarray
+    counts: dict[str, int]
+
+    def places(self, keys: np.ndarray) -> np.ndarray:
+        """The place of each key, int64; -1 for a molecule without labels."""
+        if not len(self.keys):
+            return np.full(len(keys), -1)
+        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[found] == keys, found, -1)
+
+    def charges_of(self, place: int, molecule: MoleculeArrays) -> np.ndarray | None:
+        """Charges of the atoms of a molecule; None if its arrays are not those that the charges belong to."""
+        if arrays_identity(molecule) != int(self.identities[place]):
+            return None
+        return self.charges[self.offsets[place] : self.offsets[place + 1]]
+
+
+def no_labels() -> Labels:
+    """The labels of no molecule."""
+    return _assemble([])
+
+
+def chunks_of_log(log: Path) -> Iterator[list[bytes]]:
+    """The lines of a log after the first, with their ends; a last line without an end is still being written.
+
+    Raises:
+        MolsliceError: The log cannot be read.
+    """
+    try:
+        with log.open("rb") as file:
+            next(file, None)
+            lines = (line for line in file if line.endswith(b"\n"))
+            while chunk := list(islice(lines, CHUNK_LINES)):
+                yield chunk
+    except OSError as error:
+        raise MolsliceError(f"cannot read {log}: {error.strerror}") from error
+
+
+def chunk_path(folder: Path, lines: Sequence[bytes]) -> Path:
+    """The file of a chunk: its name is the checksum of the lines, so that a log may grow."""
+    return folder / f"{hashlib.sha256(b''.join(lines)).hexdigest()[:24]}.npz"
+
+
+def write_chunk(lines: Sequence[bytes], first: int, log: str, path: Path) -> int:
+    """Convert the lines of a log into a file, in a worker process; returns their number.
+
+    Raises:
+        MolsliceError: A line is not a JSON object with a SMILES.
+    """
+    records: list[Record] = []
+    outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+    for number, line in enumerate(lines, start=first):
+        try:
+            content = json.loads(line)
+            if not isinstance(content["smiles"], str):
+                raise TypeError("smiles is not a text")
+        except (ValueError, TypeError, KeyError) as error:
+            raise MolsliceError(f"{log}, line {number} is not a record with a SMILES: {error}") from error
+        record = read_record(content)
+        outcomes[record if isinstance(record, str) else "labeled"] += 1
+        if isinstance(record, Record):
+            records.append(record)
+    with atomic_file(path) as file:
+        np.savez_compressed(
+            file,
+            keys=np.array([record.key for record in records], np.uint64),
+            values=np.array([record.values for record in records], np.float32).reshape(-1, len(QUANTUM)),
+            charges=np.concatenate([np.empty(0, np.float32), *(record.charges for record in records)]),
+            sizes=np.array([len(record.charges) for record in records], np.int64),
+            identities=np.array([record.identity for record in records], np.uint64),
+            counts=np.array(list(outcomes.values()), np.int64),
+        )
+    return len(lines)
+
+
+def read_labels(paths: Sequence[Path]) -> Labels:
+    """Join the files of all chunks. Of a molecule that is labeled twice, the first labels are taken."""
+    parts = []
+    for path in paths:
+        with np.load(path) as arrays:
+            parts.append(dict(arrays))
+    return _assemble(parts)
+
+
+def _assemble(parts: Sequence[dict[str, np.ndarray]]) -> Labels:
+    empty = {"keys": np.uint64, "charges": np.float32, "sizes": np.int64, "identities": np.uint64}
+    joined = {
+        name: np.concatenate([np.empty(0, kind), *(part[name] for part in parts)])
+        for name, kind in empty.items()
+    }
+    values = np.concatenate([np.empty((0, len(QUANTUM)), np.float32), *(part["values"] for part in parts)])
+    keys, first = np.unique(joined["keys"], return_index=True)
+    starts = np.cumsum(joined["sizes"]) - joined["sizes"]
+    pieces = [joined["charges"][starts[i] : starts[i] + joined["sizes"][i]] for i in first]
+    counts = (
+        np.sum([part["counts"] for part in parts], axis=0, initial=0) if parts else np.zeros(len(OUTCOMES))
+    )
+    return Labels(
+        keys=keys,
+        values=values[first],
+        charges=np.concatenate([np.empty(0, np.float32), *pieces]),
+        offsets=np.concatenate([[0], np.cumsum(joined["sizes"][first])]).astype(np.int64),
+        identities=joined["identities"][first],
+        counts={**dict(zip(OUTCOMES, map(int, counts), strict=True)), "molecules": len(keys)},
+    )

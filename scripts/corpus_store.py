@@ -1,0 +1,261 @@
+"""Scale the targets of a corpus and write its store."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from corpus_keys import Shard
+from corpus_labels import QUANTUM, Labels
+from corpus_parts import Part
+
+from molslice.chem import FEATURIZER_VERSION
+from molslice.chem.descriptors import DESCRIPTORS_VERSION, descriptor_names
+from molslice.data.molecules.packed import PackedMolecules
+from molslice.data.molecules.store import MoleculeStore
+from molslice.types import MoleculeArrays
+from molslice.version import __version__
+
+QUANTILES = (0.0005, 0.9995)
+SIGMAS = 6.0
+SAMPLE_ROWS = 200_000
+CHARGE = "charge"
+FIELDS = ("low", "high", "mean", "std")
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Limits, mean and standard deviation of columns, float64 [T] each.
+
+    Attributes:
+        low: Smallest value that is kept; smaller ones become this value.
+        high: Largest value that is kept.
+        mean: Mean within the quantiles.
+        std: Standard deviation within the quantiles; 0 of a column that does not vary.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+
+    @classmethod
+    def measure(cls, values: np.ndarray) -> "Scaling":
+        """Measure the columns of `values`, float [n, T], NaN if missing.
+
+        Values outside of `QUANTILES` are moved to them before mean and deviation are computed. The limits are
+        these quantiles, or `SIGMAS` deviations from the mean where that is nearer: a rare group would
+        otherwise be a target of 30 deviations.
+
+        Source: The limit of six deviations is that of CheMeleon, Burns et al. 2025, arXiv 2506.15792.
+        """
+        rows = [cls._measure_column(column[~np.isnan(column)].astype(np.float64)) for column in values.T]
+        return cls(*(np.array(part) for part in zip(*rows, strict=True)))
+
+    @staticmethod
+    def _measure_column(column: np.ndarray) -> tuple[float, float, float, float]:
+        if not len(column):
+            return 0.0, 0.0, 0.0, 0.0
+        low, high = np.quantile(column, QUANTILES)
+        column = column.clip(low, high)
+        mean, std = float(column.mean()), float(column.std())
+        if std <= 1e-9 * max(abs(low), abs(high)):
+            return float(low), float(high), mean, 0.0
+        return max(float(low), mean - SIGMAS * std), min(float(high), mean + SIGMAS * std), mean, std
+
+    def at(self, columns: np.ndarray) -> "Scaling":
+        """Some of the columns."""
+        return Scaling(self.low[columns], self.high[columns], self.mean[columns], self.std[columns])
+
+    def limit(self, values: np.ndarray) -> np.ndarray:
+        """Move values to the limits; float32, NaN stays."""
+        return values.clip(self.low, self.high).astype(np.float32)
+
+    def to_mapping(self) -> dict[str, list[float]]:
+        """Return JSON types."""
+        return {name: getattr(self, name).tolist() for name in FIELDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The chosen rows of all shards and their labels.
+
+    Attributes:
+        shards: The file of each shard.
+        parts: The file of each part.
+        lines: The chosen lines of each shard.
+        labels: Quantum labels.
+    """
+
+    shards: Sequence[Path]
+    parts: Sequence[Path]
+    lines: Sequence[np.ndarray]
+    labels: Labels
+
+    def blocks(self) -> Iterator["Block"]:
+        """The rows of one shard after the other, without rows that have no arrays."""
+        for shard, path, lines in zip(self.shards, self.parts, self.lines, strict=True):
+            if not len(lines):
+                continue
+            part, found = Part.read(path).at(lines), Shard.read(shard)
+            has_arrays = np.array([not isinstance(molecule, str) for molecule in part.molecules])
+            molecules = [molecule for molecule in part.molecules if not isinstance(molecule, str)]
+            lines, values = lines[has_arrays], part.descriptors[has_arrays]
+            places = self.labels.places(found.keys[lines])
+            charges = [
+                None if place < 0 else self.labels.charges_of(place, molecule)
+                for place, molecule in zip(places.tolist(), molecules, strict=True)
+            ]
+            failed = len(has_arrays) - len(lines)
+            yield Block(molecules, values, places, charges, found.skeletons[lines], failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of one shard.
+
+    Attributes:
+        molecules: Arrays of each row.
+        descriptors: float32 [n, D].
+        places: Place of each row in the labels, int64 [n]; -1 without labels.
+        charges: Charges of the atoms of each row, or None.
+        groups: Key of the skeleton of each row, uint64 [n].
+        failed: Number of rows without arrays, which are left out.
+    """
+
+    molecules: list[MoleculeArrays]
+    descriptors: np.ndarray
+    places: np.ndarray
+    charges: list[np.ndarray | None]
+    groups: np.ndarray
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalings:
+    """How the targets of a corpus are scaled, and what was counted on the way.
+
+    Attributes:
+        varying: The descriptors that vary, by number.
+        descriptors: Their scaling.
+        quantum: Scaling of the quantum labels; None if no row has any.
+        charges: Scaling of the charges; None if no row has any.
+        counts: Number of rows, atoms, rows with labels, and of rows that are left out.
+    """
+
+    varying: np.ndarray
+    descriptors: Scaling
+    quantum: Scaling | None
+    charges: Scaling | None
+    counts: dict[str, int]
+
+    @classmethod
+    def measure(cls, corpus: Corpus) -> "Scalings":
+        """Measure the descriptors of evenly spaced rows, at most `SAMPLE_ROWS`, and all labels."""
+        total = sum(map(len, corpus.lines))
+        step, first = max(1, -(-total // SAMPLE_ROWS)), 0
+        sample, places = [np.empty((0, len(descriptor_names())), np.float32)], [np.empty(0, np.int64)]
+        charges = [np.empty(0, np.float32)]
+        counts: dict[str, int] = dict.fromkeys(
+            ("rows", "atoms", "with quantum labels", "with charges", "without arrays"), 0
+        )
+        for block in corpus.blocks():
+            rows = len(block.molecules)
+            sample.append(block.descriptors[-first % step :: step])
+            first += rows
+            places.append(block.places[block.places >= 0])
+            found = [values for values in block.charges if values is not None]
+            charges += found
+            counts["rows"] += rows
+            counts["atoms"] += sum(len(molecule.atoms) for molecule in block.molecules)
+            counts["with charges"] += len(found)
+            counts["without arrays"] += block.failed
+        labeled = np.concatenate(places)
+        counts["with quantum labels"] = len(labeled)
+        descriptors = Scaling.measure(np.concatenate(sample))
+        varying = np.flatnonzero(descriptors.std > 0)
+        quantum = Scaling.measure(corpus.labels.values[labeled]) if len(labeled) else None
+        charge = Scaling.measure(np.concatenate(charges)[:, None]) if counts["with charges"] else None
+        return cls(varying, descriptors.at(varying), quantum, charge, counts)
+
+    @property
+    def target_names(self) -> list[str]:
+        """Names of the targets: descriptors, then quantum labels."""
+        names = [descriptor_names()[place] for place in self.varying]
+        return [*names, *(name for name, *_ in QUANTUM)] if self.quantum else names
+
+    @property
+    def target_units(self) -> list[str]:
+        """Unit of each target."""
+        return [*[""] * len(self.varying), *(unit for _, unit, _ in QUANTUM)][: len(self.target_names)]
+
+    def about(self) -> dict[str, Any]:
+        """What the header of the store says about the targets."""
+        parts = [self.descriptors, *([self.quantum] if self.quantum else [])]
+        scaling = Scaling(*(np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS))
+        return {
+            "families": {
+                "descriptors": self.target_names[: len(self.varying)],
+                "quantum": self.target_names[len(self.varying) :],
+                "charges": [CHARGE] if self.charges else [],
+            },
+            "scaling": scaling.to_mapping(),
+            "charge_scaling": self.charges.to_mapping() if self.charges else None,
+            "quantiles": list(QUANTILES),
+            "sigmas": SIGMAS,
+            "descriptors_version": DESCRIPTORS_VERSION,
+            "featurizer_version": FEATURIZER_VERSION,
+        }
+
+
+def write_corpus(
+    path: Path,
+    corpus: Corpus,
+    scalings: Scalings,
+    source: str,
+    about: dict[str, Any],
+    tick: Callable[[int], Any],
+) -> None:
+    """Write the store of a corpus, the rows of one shard in memory at a time.
+
+    Args:
+        path: The new folder.
+        corpus: The rows.
+        scalings: The scaling of the targets.
+        source: Where the molecules come from, for messages.
+        about: Other values for the header.
+        tick: Called with the number of rows of each block.
+    """
+    MoleculeStore.write(
+        path,
+        (_pack(block, corpus.labels, scalings, tick) for block in corpus.blocks()),
+        target_names=scalings.target_names,
+        target_units=scalings.target_units,
+        source=source,
+        versions={name: version(name) for name in ("numpy", "rdkit")} | {"molslice": __version__},
+        atom_target_names=[CHARGE] if scalings.charges else [],
+        grouped=True,
+        about={**scalings.about(), **about},
+    )
+
+
+def _pack(block: Block, labels: Labels, scalings: Scalings, tick: Callable[[int], Any]) -> PackedMolecules:
+    targets = [scalings.descriptors.limit(block.descriptors[:, scalings.varying])]
+    if scalings.quantum:
+        values = np.full((len(block.places), len(QUANTUM)), np.nan, np.float32)
+        known = block.places >= 0
+        values[known] = labels.values[block.places[known]]
+        targets.append(scalings.quantum.limit(values))
+    atom_targets = None
+    if scalings.charges:
+        parts = [
+            np.full(len(molecule.atoms), np.nan, np.float32) if found is None else found
+            for molecule, found in zip(block.molecules, block.charges, strict=True)
+        ]
+        atom_targets = scalings.charges.limit(np.concatenate(parts)[:, None])
+    tick(len(block.molecules))
+    joined = np.concatenate(targets, axis=1)
+    packed = PackedMolecules.pack(block.molecules, joined, joined.shape[1])
+    return replace(packed, atom_targets=atom_targets, groups=block.groups)
