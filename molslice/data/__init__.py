@@ -3,7 +3,7 @@
 Modules:
     base: The contract of a data set.
     batching: Which rows share a batch.
-    splits, folds: Division of rows into train, valid and test.
+    splits: Division of rows into train, valid and test.
     sequences: Rows of any length in flat arrays, and their cache.
     identity: Checksums of a data set.
 

@@ -1,4 +1,4 @@
-"""Ways to divide the rows of a data set: at random, by scaffold, or by a column."""
+"""Division of rows into train, valid and test: at random, by class, by group, in folds, or by a column."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,24 +14,177 @@ from molslice.types import MolsliceError
 Splits = dict[str, np.ndarray]
 NAMES = ("train", "valid", "test")
 ALIASES = {"training": "train", "val": "valid", "validation": "valid", "testing": "test"}
-DEFAULT_FRACTIONS = {"train": 0.8, "valid": 0.1, "test": 0.1}
+DEFAULT_FRACTIONS = {"valid": 0.1, "test": 0.1}
 OPTIONS = {"random": ("fractions", "seed"), "scaffold": ("fractions",), "column": ("column",)}
+FOLD_OVER = ("all", "train")
+OFFICIAL_TEST = "official_test"  # the source's own test rows when folds are made of the other rows
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How to divide rows into train, valid and test.
+
+    The splits of the source are kept, and missing ones are drawn from its training rows. With folds, one fold
+    is the test split and the other folds are the training rows.
+
+    Attributes:
+        fractions: Fraction of the training rows for each split to draw, if the source lacks it. Train keeps
+            the other rows. If its fraction is given too, the sum must be 1.
+        seed: Seed of the draws.
+        folds: Number of folds K; by default no folds.
+        fold: Number of the test fold, 0 to K - 1.
+        fold_over: `all` makes folds of all rows. `train` makes folds of the rows outside the source's test
+            split, which becomes the split `official_test`.
+
+    Raises:
+        MolsliceError: A fraction, the seed, a fold or a choice is invalid.
+    """
+
+    fractions: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    folds: int | None = None
+    fold: int | None = None
+    fold_over: str = "all"
+
+    def __post_init__(self) -> None:
+        for name, fraction in self.fractions.items():
+            if name != "train":
+                _check_fraction(f"{name}_fraction", fraction)
+        checked_seed(self.seed, "split seed")
+        if self.fold_over not in FOLD_OVER:
+            raise MolsliceError(
+                f"invalid fold_over {self.fold_over!r}; {near_names(str(self.fold_over), FOLD_OVER)}"
+            )
+        if (self.folds is None) != (self.fold is None):
+            raise MolsliceError(
+                f"folds and fold must be given together, got folds={self.folds}, fold={self.fold}"
+            )
+        if self.folds is None or self.fold is None:
+            return
+        if type(self.folds) is not int or self.folds < 2:
+            raise MolsliceError(f"folds must be at least 2, got {self.folds!r}")
+        if type(self.fold) is not int or not 0 <= self.fold < self.folds:
+            raise MolsliceError(f"fold must be between 0 and {self.folds - 1}, got {self.fold!r}")
+
+    def divide(
+        self,
+        parts: Mapping[str, np.ndarray],
+        source: str,
+        *,
+        strata: np.ndarray | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> Splits:
+        """Divide rows into splits.
+
+        Without strata, the fractions are those of the training rows of the source. With strata, each split
+        has its fraction of every class, and test is drawn first: the fraction of valid is that of the rest.
+        scikit-learn's `StratifiedKFold` would assign other rows to the folds and refuse rows without a class.
+
+        Args:
+            parts: Row numbers of the source's own splits: train, and optionally others.
+            source: File or folder of the rows, for messages.
+            strata: Class of each row of the data set, NaN where missing.
+            groups: Group of each row of the data set, such as its scaffold. All rows of a group are drawn
+                for one split.
+
+        Returns:
+            Row numbers, int64, of train, valid and test, then of other splits. A split that is drawn is
+            sorted and not empty.
+
+        Raises:
+            MolsliceError: There is no training split, the fractions are invalid, or there are too few rows.
+        """
+        if groups is not None and (strata is not None or self.fold is not None):
+            raise MolsliceError("groups of rows cannot be combined with strata or folds")
+        if "train" not in parts:
+            raise MolsliceError(f"{source} has no split 'train', only {', '.join(parts) or 'empty ones'}")
+        splits = dict(parts) if self.fold is None else self._hold_out_fold(parts, source, strata)
+        missing = {name: f for name in NAMES[1:] if (f := self.fractions.get(name)) and name not in splits}
+        if strata is not None:
+            for name, fraction in reversed(missing.items()):
+                drawn = self._hold_out(splits["train"], name, fraction, strata)
+                splits |= _filled(drawn, {"train": 1 - fraction, name: fraction}, source)
+        elif missing:
+            shares = {"train": self.fractions.get("train", 1 - sum(missing.values())), **missing}
+            _check_fractions(shares)
+            rows = np.asarray(splits["train"], dtype=np.int64)
+            drawn = self._at_random(rows, shares) if groups is None else _by_group(rows, shares, groups)
+            splits |= _filled(drawn, shares, source)
+        return {name: splits[name] for name in (*NAMES, *splits) if name in splits}
+
+    def _hold_out_fold(
+        self, parts: Mapping[str, np.ndarray], source: str, strata: np.ndarray | None
+    ) -> Splits:
+        assert self.folds is not None
+        pooled = dict(parts)
+        official = pooled.pop("test", None) if self.fold_over == "train" else None
+        pool = np.sort(np.concatenate(list(pooled.values())))
+        if len(pool) < self.folds:
+            raise MolsliceError(f"{len(pool)} rows of {source} cannot be divided into {self.folds} folds")
+        is_held = np.arange(len(pool)) % self.folds == self.fold
+        ordered = self._shuffled(pool, strata)
+        splits = {"train": np.sort(ordered[~is_held]), "test": np.sort(ordered[is_held])}
+        return splits if official is None else splits | {OFFICIAL_TEST: official}
+
+    def _hold_out(self, rows: np.ndarray, name: str, fraction: float, strata: np.ndarray) -> Splits:
+        count = round(fraction * len(rows))
+        ordered = self._shuffled(rows, strata)
+        is_held = np.zeros(len(rows), dtype=bool)
+        # rows are ordered by class, so evenly spaced places are stratified
+        is_held[((np.arange(count) + 0.5) * len(rows) / count).astype(np.int64)] = True
+        return {"train": np.sort(ordered[~is_held]), name: np.sort(ordered[is_held])}
+
+    def _shuffled(self, rows: np.ndarray, strata: np.ndarray | None) -> np.ndarray:
+        """Shuffle rows; with strata, sort them by class and keep the random order within a class."""
+        shuffled = np.random.default_rng(self.seed).permutation(rows)
+        return shuffled if strata is None else shuffled[np.argsort(strata[shuffled], kind="stable")]
+
+    def _at_random(self, rows: np.ndarray, shares: Mapping[str, float]) -> Splits:
+        bounds = np.rint(np.cumsum(list(shares.values())) * len(rows)).astype(int)
+        parts = np.split(self._shuffled(rows, None), bounds[:-1])
+        return {name: np.sort(part) for name, part in zip(shares, parts, strict=True)}
+
+
+def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[str]) -> Splits:
+    """Divide rows so that all rows of a group are in one split.
+
+    Groups are assigned in order of decreasing size (ties in the order of their first row) to the first split
+    whose fraction they do not exceed. A group that fits nowhere goes to the first split.
+
+    Source: MoleculeNet, Wu et al., Chem. Sci. 9 (2018) 513, for scaffolds.
+    """
+    members: dict[str, list[int]] = {}
+    for row in map(int, rows):
+        members.setdefault(groups[row], []).append(row)
+    parts: dict[str, list[int]] = {name: [] for name in shares}
+    for group in sorted(members.values(), key=len, reverse=True):
+        room = (name for name in parts if len(parts[name]) + len(group) <= shares[name] * len(rows) + 1e-6)
+        parts[next(room, next(iter(parts)))] += group
+    return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
+
+
+def _filled(splits: Splits, shares: Mapping[str, float], source: str) -> Splits:
+    rows = sum(map(len, splits.values()))
+    for name, part in splits.items():
+        if not len(part):
+            raise MolsliceError(
+                f"{source}: a fraction {shares[name]:g} of {rows} rows leaves the split {name!r} empty"
+            )
+    return splits
 
 
 @dataclass(frozen=True, slots=True)
 class SplitChoice:
-    """How to divide rows.
+    """The option `split` of a configuration.
 
     Attributes:
         kind: `random`, `scaffold`, `column`, or `files` (each file is a split).
-        fractions: fraction of the rows of each split, for `random` and `scaffold`.
-        seed: seed of a random split.
-        column: name of the column that holds the split of each row, for `column`.
+        division: Fractions and seed, for `random` and `scaffold`.
+        column: Name of the column that holds the split of each row, for `column`.
     """
 
     kind: str
-    fractions: dict[str, float] = field(default_factory=dict)
-    seed: int = 0
+    division: Division = field(default_factory=Division)
     column: str | None = None
 
 
@@ -39,17 +192,17 @@ def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]
     """Check the option `split` of a configuration.
 
     Args:
-        split: name of the kind, or a mapping with `kind` and its options.
-        files: names of the splits that have their own file.
+        split: Name of the kind, or a mapping with `kind` and its options.
+        files: Names of the splits that have their own file.
 
     Raises:
-        MolsliceError: unknown kind or option, or one that cannot be combined with the files.
+        MolsliceError: The kind or an option is unknown, invalid, or cannot be combined with the files.
     """
     if "valid" in files:
         if split is not None:
             raise MolsliceError("split cannot be used with valid_path, which already divides the rows")
         return SplitChoice("files")
-    choice = dict(split) if isinstance(split, Mapping) else {"kind": split or "random"}
+    choice: dict[str, Any] = dict(split) if isinstance(split, Mapping) else {"kind": split or "random"}
     kind = choice.pop("kind", "random")
     if kind not in OPTIONS:
         raise MolsliceError(f"unknown split {kind!r}; {near_names(str(kind), OPTIONS)}")
@@ -60,9 +213,8 @@ def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]
             )
     if kind == "column":
         return _by_column(choice.get("column"), files)
-    seed = checked_seed(choice.get("seed", 0), "split seed")
     names = [name for name in NAMES if name not in files or name == "train"]
-    return SplitChoice(kind, _fractions(choice.get("fractions"), names), seed)
+    return SplitChoice(kind, Division(_fractions(choice.get("fractions"), names), choice.get("seed", 0)))
 
 
 def _by_column(column: object, files: Collection[str]) -> SplitChoice:
@@ -75,57 +227,16 @@ def _by_column(column: object, files: Collection[str]) -> SplitChoice:
 
 def _fractions(given: object, names: Sequence[str]) -> dict[str, float]:
     if given is None:
-        total = sum(DEFAULT_FRACTIONS[name] for name in names)
-        return {name: DEFAULT_FRACTIONS[name] / total for name in names}
+        total = 1 - sum(DEFAULT_FRACTIONS[name] for name in NAMES[1:] if name not in names)
+        return {name: DEFAULT_FRACTIONS[name] / total for name in names if name != "train"}
     if isinstance(given, Mapping) and set(given) <= set(names):
-        return checked_fractions({name: given.get(name, 0.0) for name in names})
-    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(names):
-        return checked_fractions(dict(zip(names, given, strict=True)))
-    raise MolsliceError(f"split fractions must be given for {', '.join(names)}, got {given!r}")
-
-
-def random_split(rows: np.ndarray, fractions: Mapping[str, float], seed: int) -> Splits:
-    """Divide rows at random, the same way for the same seed; each split is sorted.
-
-    Raises:
-        MolsliceError: invalid fractions, or a split that would be empty.
-    """
-    fractions = checked_fractions(fractions)
-    shuffled = np.random.default_rng(seed).permutation(np.asarray(rows, dtype=np.int64))
-    bounds = np.rint(np.cumsum(list(fractions.values())) * len(shuffled)).astype(int)
-    parts = np.split(shuffled, bounds[:-1])
-    return _without_empty(
-        {name: np.sort(part) for name, part in zip(fractions, parts, strict=True)}, fractions
-    )
-
-
-def scaffold_split(rows: np.ndarray, scaffolds: Sequence[str], fractions: Mapping[str, float]) -> Splits:
-    """Divide rows so that all molecules with the same scaffold are in one split.
-
-    Scaffolds are assigned in order of decreasing frequency (ties in the order of their first row) to the
-    first split whose fraction they do not exceed. A scaffold that fits nowhere goes to the first split.
-
-    Args:
-        rows: row numbers to divide.
-        scaffolds: scaffold of each of `rows`.
-        fractions: fraction of the rows of each split.
-
-    Raises:
-        MolsliceError: invalid fractions, or a split that would be empty.
-
-    Source: MoleculeNet, Wu et al., Chem. Sci. 9 (2018) 513.
-    """
-    fractions = checked_fractions(fractions)
-    groups: dict[str, list[int]] = {}
-    for row, scaffold in zip(np.asarray(rows).tolist(), scaffolds, strict=True):
-        groups.setdefault(scaffold, []).append(row)
-    names = list(fractions)
-    parts: dict[str, list[int]] = {name: [] for name in names}
-    for group in sorted(groups.values(), key=len, reverse=True):
-        room = (name for name in names if len(parts[name]) + len(group) <= fractions[name] * len(rows) + 1e-6)
-        parts[next(room, names[0])] += group
-    arrays = {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
-    return _without_empty(arrays, fractions)
+        fractions = {name: given.get(name, 0.0) for name in names}
+    elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(names):
+        fractions = dict(zip(names, given, strict=True))
+    else:
+        raise MolsliceError(f"split fractions must be given for {', '.join(names)}, got {given!r}")
+    _check_fractions(fractions)
+    return {name: fraction for name, fraction in fractions.items() if fraction}
 
 
 def column_split(values: Sequence[str], column: str, where: Callable[[int], str]) -> Splits:
@@ -134,12 +245,12 @@ def column_split(values: Sequence[str], column: str, where: Callable[[int], str]
     A row that cannot be read counts as train. It has no target, so it is never used.
 
     Args:
-        values: cells of the column.
-        column: name of the column.
-        where: function that returns the location of a row, for messages.
+        values: Cells of the column.
+        column: Name of the column.
+        where: Function that returns the location of a row, for messages.
 
     Raises:
-        MolsliceError: any other word, or no training rows.
+        MolsliceError: A cell holds any other word, or there are no training rows.
     """
     words = ["train" if isinstance(value, Unreadable) else value.strip().lower() for value in values]
     words = [ALIASES.get(word, word) for word in words]
@@ -155,36 +266,26 @@ def column_split(values: Sequence[str], column: str, where: Callable[[int], str]
     return {name: rows for name, rows in splits.items() if len(rows)}
 
 
-def checked_fractions(fractions: Mapping[str, float]) -> dict[str, float]:
-    """Check fractions by split name: between 0 and 1, with sum 1, and positive for train.
-
-    Raises:
-        MolsliceError: invalid fractions.
-    """
+def _check_fractions(fractions: Mapping[str, float]) -> None:
+    """Check fractions by split name: between 0 and 1, with sum 1, and positive for train."""
     values = list(fractions.values())
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    if numbers and fractions["train"] <= 0:
+        raise MolsliceError(f"split fractions leave no training rows: {dict(fractions)}")
     if not numbers or any(not 0 <= value <= 1 for value in values) or abs(sum(values) - 1) > 1e-6:
         raise MolsliceError(f"split fractions must be in [0, 1] and sum to 1, got {dict(fractions)}")
-    if not fractions.get("train"):
-        raise MolsliceError(f"split fractions leave no training rows: {dict(fractions)}")
-    return dict(fractions)
 
 
-def _without_empty(splits: Splits, fractions: Mapping[str, float]) -> Splits:
-    rows = sum(map(len, splits.values()))
-    for name, part in splits.items():
-        if fractions[name] and not len(part):
-            raise MolsliceError(
-                f"a fraction {fractions[name]:g} of {rows} rows leaves the split {name!r} empty"
-            )
-    return {name: part for name, part in splits.items() if len(part)}
+def _check_fraction(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
+        raise MolsliceError(f"{name} must be between 0 and 1, got {value!r}")
 
 
 def checked_seed(seed: object, name: str = "seed") -> int:
     """Check a seed and return it.
 
     Raises:
-        MolsliceError: not a non-negative integer.
+        MolsliceError: The seed is not a non-negative integer.
     """
     if type(seed) is not int or seed < 0:
         raise MolsliceError(f"{name} must be a non-negative integer, got {seed!r}")
@@ -195,17 +296,33 @@ def check_counts(counts: Sequence[object]) -> None:
     """Check the numbers of rows to generate for train, valid and test.
 
     Raises:
-        MolsliceError: not three positive integers.
+        MolsliceError: The counts are not three positive integers.
     """
     if len(counts) != len(NAMES) or not all(type(count) is int and count > 0 for count in counts):
         raise MolsliceError(f"counts must be the number of rows of {', '.join(NAMES)}, got {counts!r}")
+
+
+def consecutive_rows(sizes: Mapping[str, int]) -> Splits:
+    """Number rows consecutively, split by split.
+
+    Args:
+        sizes: Number of rows of each split.
+
+    Returns:
+        Row numbers of each split, int64.
+    """
+    bounds = np.cumsum([0, *sizes.values()])
+    return {
+        name: np.arange(start, stop, dtype=np.int64)
+        for name, start, stop in zip(sizes, bounds[:-1], bounds[1:], strict=True)
+    }
 
 
 def split_folders(root: Path) -> dict[str, Path]:
     """Find the folder of each split under any of its names; empty if there is no folder for train.
 
     Raises:
-        MolsliceError: two folders for one split, or `root` cannot be read.
+        MolsliceError: There are two folders for one split, or `root` cannot be read.
     """
     found: dict[str, list[Path]] = {}
     try:

@@ -1,46 +1,164 @@
-"""Tests of splits of rows."""
+"""Tests of splits: every row once, by fraction, class, group or fold, reproducible by seed."""
 
 import numpy as np
 import pytest
 
-from molslice.data.splits import checked_choice, column_split, random_split, scaffold_split
+from molslice.data.splits import OFFICIAL_TEST, Division, checked_choice, column_split
 from molslice.types import MolsliceError
 
-THIRDS = {"train": 0.8, "valid": 0.1, "test": 0.1}
+TENTHS = {"valid": 0.1, "test": 0.1}
+CLASSES = np.repeat([0.0, 1.0, 2.0], [70, 23, 7]).astype(np.float32)
+ALL = {"train": np.arange(100)}
+BOTH = {"train": np.arange(80), "test": np.arange(80, 100)}
+EACH = {"train": np.arange(50), "valid": np.arange(50, 60), "test": np.arange(60, 100)}
 
 
-def check_partition(splits, rows):
+def stratified(parts=ALL, strata: np.ndarray | None = CLASSES, fractions=TENTHS, **options):
+    return Division(fractions, **options).divide(parts, "rows.csv", strata=strata)
+
+
+def sizes(splits):
+    return {name: len(rows) for name, rows in splits.items()}
+
+
+def together(splits):
     assert all(part.dtype == np.int64 for part in splits.values())
-    assert sorted(np.concatenate([*splits.values()]).tolist()) == sorted(rows)
+    return np.sort(np.concatenate(list(splits.values())))
 
 
 def test_random_is_a_function_of_the_seed():
     rows = np.arange(100, 1100)
-    splits = random_split(rows, THIRDS, 3)
-    check_partition(splits, rows)
-    assert [len(part) for part in splits.values()] == [800, 100, 100]
-    again, other = random_split(rows, THIRDS, 3), random_split(rows, THIRDS, 4)
+    splits, again, other = (Division(TENTHS, n).divide({"train": rows}, "") for n in (3, 3, 4))
+    np.testing.assert_array_equal(together(splits), rows)
+    assert sizes(splits) == {"train": 800, "valid": 100, "test": 100}
     assert all(np.array_equal(splits[name], again[name]) for name in splits)
     assert not np.array_equal(splits["test"], other["test"])
 
 
-def test_a_share_of_nothing_is_left_out():
-    assert list(random_split(np.arange(10), {"train": 0.5, "valid": 0.5, "test": 0.0}, 0)) == [
-        "train",
-        "valid",
-    ]
+def test_without_a_fraction_nothing_is_drawn():
+    rows = np.array([5, 3, 4])
+    assert Division().divide({"train": rows}, "")["train"].tolist() == [5, 3, 4]
+    assert sizes(Division({"valid": 0.5}).divide({"train": np.arange(10)}, "")) == {"train": 5, "valid": 5}
 
 
-def test_scaffolds_stay_together():
-    scaffolds = ["a"] * 50 + ["b"] * 30 + ["c"] * 9 + ["d"] * 8 + ["e", "f", "g"]
+@pytest.mark.parametrize("strata", [None, CLASSES])
+def test_what_the_source_names_stays(strata):
+    splits = stratified(EACH, strata)
+    assert list(splits) == ["train", "valid", "test"]
+    for name, rows in EACH.items():
+        np.testing.assert_array_equal(splits[name], rows)
+    drawn = stratified(BOTH, strata, {"valid": 0.25, "test": 0.5})
+    np.testing.assert_array_equal(drawn["test"], BOTH["test"])
+    np.testing.assert_array_equal(together(drawn), np.arange(100))
+    assert len(drawn["valid"]) == 20
+    hidden = {"test": BOTH["test"], "hidden": np.arange(9), "train": BOTH["train"]}
+    assert list(stratified(hidden, strata)) == ["train", "valid", "test", "hidden"]
+
+
+def test_groups_stay_together():
+    groups = np.array([*"a" * 50, *"b" * 30, *"c" * 9, *"d" * 8, "e", "f", "g"])
     rows = np.random.default_rng(0).permutation(100)
-    splits = scaffold_split(rows, [scaffolds[row] for row in rows], THIRDS)
-    check_partition(splits, range(100))
-    assert {name: {scaffolds[row] for row in part} for name, part in splits.items()} == {
+    splits = Division(TENTHS).divide({"train": rows}, "", groups=groups.tolist())
+    np.testing.assert_array_equal(together(splits), np.arange(100))
+    order = rows[np.isin(groups[rows], [*"efg"])]  # groups of equal size in the order of their rows
+    last = [str(groups[row]) for row in order]
+    assert {name: set(groups[part].tolist()) for name, part in splits.items()} == {
         "train": {"a", "b"},
-        "valid": {"c", "e"},
-        "test": {"d", "f", "g"},
+        "valid": {"c", last[0]},
+        "test": {"d", *last[1:]},
     }
+
+
+@pytest.mark.parametrize("over", ["all", "train"])
+def test_every_row_is_tested_by_one_fold(over):
+    strata = np.random.default_rng(3).permutation(CLASSES)
+    tested = []
+    for fold in range(5):
+        splits = stratified(BOTH, strata, {"valid": 0.1}, folds=5, fold=fold, fold_over=over)
+        np.testing.assert_array_equal(together(splits), np.arange(100))
+        tested.append(splits["test"])
+        if over == "train":
+            np.testing.assert_array_equal(splits[OFFICIAL_TEST], BOTH["test"])
+        else:
+            assert set(splits) == {"train", "valid", "test"}
+    pool = np.arange(100 if over == "all" else 80)
+    np.testing.assert_array_equal(np.sort(np.concatenate(tested)), pool)
+    assert {len(part) for part in tested} == {len(pool) // 5}
+    for number in range(3):
+        counts = [int((strata[part] == number).sum()) for part in tested]
+        assert max(counts) - min(counts) <= 1
+
+
+def test_fractions_are_those_of_every_class():
+    splits = stratified(fractions={"valid": 0.2, "test": 0.3})
+    np.testing.assert_array_equal(together(splits), np.arange(100))
+    assert sizes(splits) == {"train": 56, "valid": 14, "test": 30}
+    for number, share in ((0, 21), (1, 6.9), (2, 2.1)):
+        assert abs((CLASSES[splits["test"]] == number).sum() - share) <= 1
+
+
+def test_valid_rows_of_the_source_take_part_in_folds():
+    splits = stratified(EACH, folds=2, fold=0, fold_over="train")
+    np.testing.assert_array_equal(splits[OFFICIAL_TEST], EACH["test"])
+    assert len(splits["test"]) == 30
+
+
+def test_folds_without_classes():
+    folds = [stratified(strata=None, folds=4, fold=fold) for fold in range(4)]
+    assert all(len(splits["test"]) == 25 for splits in folds)
+    np.testing.assert_array_equal(together({str(k): s["test"] for k, s in enumerate(folds)}), np.arange(100))
+
+
+def test_rows_without_a_class_are_divided_too():
+    strata = np.where(np.arange(100) % 2, np.nan, CLASSES)
+    splits = stratified(strata=strata, folds=4, fold=1)
+    np.testing.assert_array_equal(together(splits), np.arange(100))
+    assert abs(np.isnan(strata[splits["test"]]).sum() - 12.5) <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fractions": {"valid": 0}}, "valid_fraction must be between 0 and 1, got 0"),
+        ({"fractions": {"test": 1.0}}, "test_fraction must be between 0 and 1"),
+        ({"fractions": {"valid": "x"}}, "valid_fraction must be between 0 and 1, got 'x'"),
+        ({"fractions": {"valid": True}}, "valid_fraction must be between 0 and 1, got True"),
+        ({"seed": -1}, "split seed must be a non-negative integer, got -1"),
+        ({"folds": 5}, "must be given together, got folds=5, fold=None"),
+        ({"folds": 1, "fold": 0}, "folds must be at least 2"),
+        ({"folds": 5, "fold": 5}, "between 0 and 4, got 5"),
+        ({"fold_over": "test"}, "choices: all, train"),
+    ],
+)
+def test_divisions_are_checked(options, message):
+    with pytest.raises(MolsliceError, match=message):
+        Division(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "message"),
+    [
+        ({}, 3, "a.csv: a fraction 0.1 of 3 rows leaves the split 'test' empty"),
+        ({"strata": CLASSES}, 3, "a.csv: a fraction 0.1 of 3 rows leaves the split 'test' empty"),
+        ({"groups": ["a"] * 9}, 9, "a.csv: a fraction 0.1 of 9 rows leaves the split 'valid' empty"),
+        ({"fractions": {"valid": 0.9}}, 3, "a.csv: a fraction 0.1 of 3 rows leaves the split 'train' empty"),
+        ({"fractions": {"valid": 0.6, "test": 0.5}}, 9, "split fractions leave no training rows"),
+        ({"fractions": {"train": 0.8, "valid": 0.3}}, 9, "split fractions must be in .* sum to 1"),
+        ({"folds": 4, "fold": 0}, 3, "3 rows of a.csv cannot be divided into 4 folds"),
+        ({"groups": ["a"] * 9, "strata": CLASSES}, 9, "groups of rows cannot be combined with strata"),
+        ({"groups": ["a"] * 9, "folds": 3, "fold": 0}, 9, "cannot be combined with strata or folds"),
+    ],
+)
+def test_rows_that_cannot_be_divided(options, rows, message):
+    division = {"fractions": TENTHS} | options
+    how = {name: division.pop(name) for name in ("strata", "groups") if name in division}
+    with pytest.raises(MolsliceError, match=message):
+        Division(**division).divide({"train": np.arange(rows)}, "a.csv", **how)
+
+
+def test_without_training_rows():
+    with pytest.raises(MolsliceError, match=r"a.csv has no split 'train', only valid, test"):
+        Division().divide({"valid": np.arange(3), "test": np.arange(3)}, "a.csv")
 
 
 def test_columns_name_splits():
@@ -66,33 +184,17 @@ def test_other_words_are_refused(words, message):
         column_split(words, "set", "row {}".format)
 
 
-@pytest.mark.parametrize("fractions", [(0.8, 0.1, 0.2), (1.2, -0.1, -0.1), (0.0, 0.5, 0.5), ("a", 0.1, 0.1)])
-def test_fractions_are_checked(fractions):
-    with pytest.raises(MolsliceError, match="split fractions"):
-        random_split(np.arange(100), dict(zip(THIRDS, fractions, strict=True)), 0)
-
-
-def test_a_split_that_would_be_empty():
-    with pytest.raises(MolsliceError, match="0.1 of 3 rows leaves the split 'test' empty"):
-        random_split(np.arange(3), THIRDS, 0)
-    with pytest.raises(MolsliceError, match="leaves the split 'valid' empty"):
-        scaffold_split(np.arange(9), ["a"] * 9, THIRDS)
-
-
 def test_choices_and_their_defaults():
     choice = checked_choice(None, {"train"})
-    assert (choice.kind, choice.fractions, choice.seed) == ("random", THIRDS, 0)
+    assert (choice.kind, choice.division) == ("random", Division(TENTHS))
     assert checked_choice("scaffold", {"train"}).kind == "scaffold"
-    assert checked_choice({"fractions": [0.6, 0.2, 0.2], "seed": 7}, {"train"}).seed == 7
-    assert checked_choice({"fractions": {"train": 1}}, {"train"}).fractions == {
-        "train": 1,
-        "valid": 0,
-        "test": 0,
-    }
+    given = checked_choice({"fractions": [0.6, 0.2, 0.2], "seed": 7}, {"train"}).division
+    assert given == Division({"train": 0.6, "valid": 0.2, "test": 0.2}, 7)
+    assert checked_choice({"fractions": {"train": 1}}, {"train"}).division == Division({"train": 1})
     assert checked_choice({"kind": "column", "column": "set"}, {"train"}).column == "set"
     assert checked_choice(None, {"train", "valid", "test"}).kind == "files"
-    shares = checked_choice(None, {"train", "test"}).fractions
-    assert shares == pytest.approx({"train": 8 / 9, "valid": 1 / 9})
+    fractions = checked_choice(None, {"train", "test"}).division.fractions
+    assert fractions == pytest.approx({"valid": 1 / 9})
 
 
 @pytest.mark.parametrize(
@@ -107,6 +209,10 @@ def test_choices_and_their_defaults():
         ({"fractions": [0.5, 0.5]}, (), "given for train, valid, test"),
         ({"fractions": [0.8, 0.1, 0.1]}, ("test",), "given for train, valid, got"),
         ({"fractions": 0.5}, (), "given for train"),
+        *(
+            ({"fractions": fractions}, (), "split fractions")
+            for fractions in ([0.8, 0.1, 0.2], [1.2, -0.1, -0.1], [0.0, 0.5, 0.5], ["a", 0.1, 0.1])
+        ),
         ({"seed": -1}, (), "seed"),
         ({"seed": "a"}, (), "seed"),
     ],

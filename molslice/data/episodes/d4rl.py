@@ -81,7 +81,7 @@ class D4rl(Dataset):
         self.first, self.stop, failures = self._divide_into_episodes(arrays)
         self.returns_to_go = returns_to_go(arrays["rewards"], self.stop)
         self._failures = failures
-        self._make_windows(choice)
+        self._make_windows(choice.division)
         self._statistics = self._count_statistics()
 
     def _divide_into_episodes(
@@ -111,7 +111,7 @@ class D4rl(Dataset):
                 failures.setdefault(int(stops[place] - lengths[place]), reason)
         return np.repeat(stops - lengths, lengths), np.repeat(stops, lengths), failures
 
-    def _make_windows(self, choice: splits.SplitChoice) -> None:
+    def _make_windows(self, division: splits.Division) -> None:
         """Set the lengths of the windows, 0 in failed episodes, and the rows of the splits."""
         steps = np.arange(len(self.first))
         self.lengths = np.minimum(self.stop - steps, self.context)
@@ -122,7 +122,7 @@ class D4rl(Dataset):
             step = min(self._failures)
             raise MolsliceError(f"{self.source} has no complete episode; step {step}: {self._failures[step]}")
         self.splits = {}
-        for name, chosen in splits.random_split(begins, choice.fractions, choice.seed).items():
+        for name, chosen in division.divide({"train": begins}, self.source).items():
             rows = steps[np.isin(self.first, chosen)]
             if name != "train":
                 rows = rows[(rows - self.first[rows]) % self.context == 0]

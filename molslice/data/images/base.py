@@ -11,7 +11,7 @@ import torch
 from molslice.data.base import Dataset
 from molslice.data.images.rand_augment import rand_augment, resized_crop
 from molslice.data.sequences import checked_rows
-from molslice.data.splits import Splits, random_split
+from molslice.data.splits import Splits
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
@@ -323,26 +323,6 @@ def to_gray(images: np.ndarray) -> np.ndarray:
     return gray
 
 
-def with_valid_split(splits: Splits, valid_fraction: float, seed: int) -> Splits:
-    """Draw a validation split from the training split at random, unless there is one.
-
-    Args:
-        splits: Row numbers of each split.
-        valid_fraction: Fraction of the training rows for `valid`.
-        seed: Seed of the draw.
-
-    Raises:
-        MolsliceError: The fraction is outside of (0, 1), the seed is invalid, or a split would be empty.
-    """
-    checked_fraction("valid_fraction", valid_fraction)
-    checked_count("split_seed", seed, least=0)
-    if "valid" in splits:
-        return splits
-    shares = {"train": 1 - valid_fraction, "valid": valid_fraction}
-    others = {name: rows for name, rows in splits.items() if name != "train"}
-    return random_split(splits["train"], shares, seed) | others
-
-
 def checked_count(option: str, value: object, least: int = 1) -> int:
     """Check an integer option of images and return it.
 
@@ -352,17 +332,6 @@ def checked_count(option: str, value: object, least: int = 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise MolsliceError(f"{option} of images must be an integer of at least {least}, got {value!r}")
     return value
-
-
-def checked_fraction(option: str, value: object) -> float:
-    """Check an option that is a fraction and return it.
-
-    Raises:
-        MolsliceError: The value is not a number in (0, 1).
-    """
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
-        raise MolsliceError(f"{option} must be between 0 and 1, got {value!r}")
-    return float(value)
 
 
 def _listed(numbers: Sequence[float]) -> str:

@@ -13,9 +13,9 @@ from molslice.data.images.base import (
     ImageDataset,
     Pictures,
     Tokens,
-    with_valid_split,
 )
 from molslice.data.images.cifar_files import SIDE, Layout
+from molslice.data.splits import Division
 from molslice.types import DataSpec, MolsliceError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -67,10 +67,11 @@ class Cifar10(ImageDataset):
         split_seed: int = 0,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
+        division = Division({"valid": valid_fraction}, split_seed)
         cutting = Cutting(tokens, patch, gray, augment)
         self.source, self.class_names = str(root), CLASSES
         pictures = _read(Path(root), gray, cache_dir)
-        splits = with_valid_split(pictures.splits, valid_fraction, split_seed)
+        splits = division.divide(pictures.splits, self.source)
         self._take(replace(pictures, splits=splits), cutting)
 
     @classmethod

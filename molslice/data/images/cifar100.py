@@ -13,9 +13,9 @@ from molslice.data.images.base import (
     ImageDataset,
     Pictures,
     Tokens,
-    with_valid_split,
 )
 from molslice.data.images.cifar_files import SIDE, Layout
+from molslice.data.splits import Division
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError
 
@@ -70,13 +70,14 @@ class Cifar100(ImageDataset):
         split_seed: int = 0,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
+        division = Division({"valid": valid_fraction}, split_seed)
         cutting, count = Cutting(tokens, patch, gray, augment), _count(labels)
         self.source = str(root)
         pictures, names = _read(Path(root), labels, gray, cache_dir)
         if names and len(names) != count:
             raise MolsliceError(f"{root} has {len(names)} {labels} class names instead of {count}")
         self.class_names = names or tuple(map(str, range(count)))
-        splits = with_valid_split(pictures.splits, valid_fraction, split_seed)
+        splits = division.divide(pictures.splits, self.source)
         self._take(replace(pictures, splits=splits), cutting)
 
     @classmethod

@@ -2,76 +2,40 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from molslice.data.images.base import Cutting, checked_count, checked_fraction, with_valid_split
-from molslice.data.splits import Splits, random_split
+from molslice.data.images.base import Cutting
+from molslice.data.splits import Division, Splits
 from molslice.types import MolsliceError
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Dividing:
-    """How to derive train, valid and test from the splits of the files.
+def divide(splits: Splits, division: Division, source: str, *, valid_as_test: bool) -> Splits:
+    """Divide rows into train, valid and test.
 
-    Attributes:
-        valid_fraction: Fraction of the images for valid, if the files have no such split.
-        test_fraction: Fraction of the images for test, if the files have only train.
-        split_seed: Seed of these draws.
+    Existing splits are kept. If there is only train, valid and test are drawn from it at random. If only
+    valid is missing, it is drawn from train. With `valid_as_test`, the existing valid becomes test, the
+    existing test becomes `hidden`, and valid is drawn from train: the convention for data whose test
+    labels are not public.
+
+    Args:
+        splits: Row numbers of the splits of the files.
+        division: Fractions of valid and test, and the seed of their draws.
+        source: Name of the files, for messages.
         valid_as_test: Whether to use the files' valid as test.
 
     Raises:
-        MolsliceError: An option is invalid.
+        MolsliceError: There is no training split or no split to use as test, or a split would be empty.
     """
-
-    valid_fraction: float = 0.1
-    test_fraction: float = 0.1
-    split_seed: int = 0
-    valid_as_test: bool = False
-
-    def __post_init__(self) -> None:
-        checked_fraction("valid_fraction", self.valid_fraction)
-        checked_fraction("test_fraction", self.test_fraction)
-        checked_count("split_seed", self.split_seed, least=0)
-        if not isinstance(self.valid_as_test, bool):
-            raise MolsliceError(f"valid_as_test must be true or false, got {self.valid_as_test!r}")
-        if self.valid_fraction + self.test_fraction >= 1:
-            raise MolsliceError(
-                f"valid_fraction={self.valid_fraction} and test_fraction={self.test_fraction} leave no "
-                "training images"
-            )
-
-    def divide(self, splits: Splits, source: str) -> Splits:
-        """Divide rows into train, valid and test.
-
-        Existing splits are kept. If there is only train, valid and test are drawn from it at random. If only
-        valid is missing, it is drawn from train. With `valid_as_test`, the existing valid becomes test, the
-        existing test becomes `hidden`, and valid is drawn from train: the convention for data whose test
-        labels are not public.
-
-        Args:
-            splits: Row numbers of the splits of the files.
-            source: Name of the files, for messages.
-
-        Raises:
-            MolsliceError: There is no training split or no split to use as test, or a split would be empty.
-        """
-        splits = {name: rows for name, rows in splits.items() if len(rows)}
-        if "train" not in splits:
-            raise MolsliceError(f"{source} has no split 'train', only {', '.join(splits) or 'empty ones'}")
-        if self.valid_as_test:
-            if "valid" not in splits:
-                raise MolsliceError(f"valid_as_test cannot be used: {source} has no split 'valid'")
-            hidden = {"hidden": splits["test"]} if "test" in splits else {}
-            splits = {"train": splits["train"], "test": splits["valid"], **hidden}
-        if set(splits) == {"train"}:
-            shares = {"valid": self.valid_fraction, "test": self.test_fraction}
-            shares = {"train": 1 - sum(shares.values()), **shares}
-            return random_split(splits["train"], shares, self.split_seed)
-        return with_valid_split(splits, self.valid_fraction, self.split_seed)
+    if not isinstance(valid_as_test, bool):
+        raise MolsliceError(f"valid_as_test must be true or false, got {valid_as_test!r}")
+    splits = {name: rows for name, rows in splits.items() if len(rows)}
+    if valid_as_test:
+        if "valid" not in splits:
+            raise MolsliceError(f"valid_as_test cannot be used: {source} has no split 'valid'")
+        hidden = {"hidden": splits.pop("test")} if "test" in splits else {}
+        splits |= {"test": splits.pop("valid"), **hidden}
+    return (Division() if "valid" in splits else division).divide(splits, source)
 
 
 def checked_scale(
@@ -106,16 +70,3 @@ def checked_scale(
     if min(both[1]) <= 0:
         raise MolsliceError(f"std of images must be positive, got {list(both[1])}")
     return both[0], both[1]
-
-
-def rows_of(counts: dict[str, int]) -> Splits:
-    """Number rows consecutively, split by split.
-
-    Args:
-        counts: Number of rows of each split.
-    """
-    bounds = np.cumsum([0, *counts.values()])
-    return {
-        name: np.arange(start, stop, dtype=np.int64)
-        for name, start, stop in zip(counts, bounds[:-1], bounds[1:], strict=True)
-    }

@@ -9,8 +9,8 @@ import numpy as np
 
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens
 from molslice.data.images.decoding import Decoding, Fit, class_folders, decode_all, is_image
-from molslice.data.images.dividing import Dividing, checked_scale, rows_of
-from molslice.data.splits import NAMES, split_folders
+from molslice.data.images.dividing import checked_scale, divide
+from molslice.data.splits import NAMES, Division, consecutive_rows, split_folders
 from molslice.files.cache import files_identity
 from molslice.registry import near_names
 from molslice.types import MolsliceError
@@ -79,11 +79,12 @@ class ImageFolder(ImageDataset):
     ) -> None:
         cutting, how = Cutting(tokens, patch, gray, augment), Decoding(size, fit, gray)
         scale = checked_scale(mean, std, cutting)
-        dividing = Dividing(valid_fraction, test_fraction, split_seed, valid_as_test)
+        division = Division({"valid": valid_fraction, "test": test_fraction}, split_seed)
         self.source = str(root)
         files = _find_files(Path(root))
         self.class_names = files.classes
-        splits = dividing.divide(rows_of(files.counts), self.source)
+        parts = consecutive_rows(files.counts)
+        splits = divide(parts, division, self.source, valid_as_test=valid_as_test)
         identity = {"files": files_identity(files.paths, Path(root))}
         decoded = decode_all(lambda: iter(files.paths), len(files.paths), how, identity, cache_dir, workers)
         labels = np.array(files.labels, np.int64)

@@ -8,8 +8,9 @@ from typing import Any
 
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Tokens
 from molslice.data.images.decoding import Decoding, Fit
-from molslice.data.images.dividing import Dividing, checked_scale
+from molslice.data.images.dividing import checked_scale, divide
 from molslice.data.images.tables import find_tables, read_table
+from molslice.data.splits import Division
 from molslice.types import MolsliceError
 
 
@@ -72,7 +73,7 @@ class ImageParquet(ImageDataset):
     ) -> None:
         cutting, how = Cutting(tokens, patch, gray, augment), Decoding(size, fit, gray)
         scale = checked_scale(mean, std, cutting)
-        dividing = Dividing(valid_fraction, test_fraction, split_seed, valid_as_test)
+        division = Division({"valid": valid_fraction, "test": test_fraction}, split_seed)
         self.source, place = str(root), Path(root)
         files = find_tables(place) if place.exists() else []
         if not files:
@@ -80,7 +81,7 @@ class ImageParquet(ImageDataset):
             raise MolsliceError(f"no Parquet file in {place}{fetched}")
         table = read_table(files, image_column, label_column)
         self.class_names = table.class_names or tuple(map(str, range(int(table.labels.max()) + 1)))
-        splits = dividing.divide(table.splits, self.source)
+        splits = divide(table.splits, division, self.source, valid_as_test=valid_as_test)
         pictures = table.pictures(place, how, cache_dir, workers)
         self._take(replace(pictures, splits=splits), cutting, scale)
 

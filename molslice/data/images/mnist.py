@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens, with_valid_split
+from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens
 from molslice.data.images.idx import find_idx, read_idx
+from molslice.data.splits import Division, consecutive_rows
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError
 
@@ -72,6 +73,7 @@ class Mnist(ImageDataset):
         split_seed: int = 0,
     ) -> None:
         self.class_names = _class_names(variant)
+        division = Division({"valid": valid_fraction}, split_seed)
         cutting = Cutting(tokens, patch, True, augment)
         folder = _find_folder(Path(root), variant)
         if folder is None:
@@ -86,8 +88,8 @@ class Mnist(ImageDataset):
                 raise MolsliceError(f"{file} holds {len(images[-1])} images and {len(labels[-1])} labels")
         if images[0].shape[1:] != images[1].shape[1:]:
             raise MolsliceError(f"the training and test images of {folder} differ in size")
-        rows, count = np.arange(len(images[0]) + len(images[1]), dtype=np.int64), len(images[0])
-        splits = with_valid_split({"train": rows[:count], "test": rows[count:]}, valid_fraction, split_seed)
+        parts = consecutive_rows({"train": len(images[0]), "test": len(images[1])})
+        splits = division.divide(parts, self.source)
         pixels, classes = np.concatenate(images)[..., None], np.concatenate(labels).astype(np.int64)
         self._take(Pictures(pixels, classes, splits), cutting)
 

@@ -1,7 +1,7 @@
 """Molecules from a user's CSV file with a column of SMILES and columns of targets."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,11 @@ class Csv(MoleculeDataset):
             smiles, targets, prepare.Featurizing(max_atoms, atom_order, workers), cache_dir
         )
         self._refuse_if_all_failed()
-        self.splits = _divide(choice, sizes, smiles, words, self.where)
+        if choice.column is not None:
+            self.splits = splits.column_split(words, choice.column, self.where)
+        else:
+            groups = _scaffolds(smiles[: sizes["train"]]) if choice.kind == "scaffold" else None
+            self.splits = choice.division.divide(splits.consecutive_rows(sizes), self.source, groups=groups)
 
     def smiles(self) -> list[str]:
         """Read the SMILES of every row: those of `path`, then `valid_path`, then `test_path`."""
@@ -95,9 +99,7 @@ class Csv(MoleculeDataset):
             row -= len(lines)
         raise IndexError(row)
 
-    def _read(
-        self, split_column: str | None
-    ) -> tuple[list[str], np.ndarray, list[str] | None, dict[str, int]]:
+    def _read(self, split_column: str | None) -> tuple[list[str], np.ndarray, list[str], dict[str, int]]:
         """Read SMILES, targets [rows, T], the split column, and the number of rows of each file."""
         extra = [] if split_column is None else [split_column]
         smiles: list[str] = []
@@ -117,7 +119,7 @@ class Csv(MoleculeDataset):
             if not known.any():
                 raise MolsliceError(f"the column {column!r} of {self.source} has no value in any row")
         sizes = dict(zip(self.files, map(len, self._lines), strict=True))
-        return smiles, values, words if split_column is not None else None, sizes
+        return smiles, values, words, sizes
 
     def _numbers(self, chunk: tables.Chunk) -> np.ndarray:
         read = tables.labels if self.kind == "classification" else tables.numbers
@@ -168,25 +170,7 @@ def _checked_units(units: str | Sequence[str] | None, columns: tuple[str, ...]) 
     return tuple(units)
 
 
-def _divide(
-    choice: splits.SplitChoice,
-    sizes: dict[str, int],
-    smiles: list[str],
-    words: list[str] | None,
-    where: Callable[[int], str],
-) -> splits.Splits:
-    bounds = np.cumsum([0, *sizes.values()])
-    by_file = {
-        name: np.arange(start, stop, dtype=np.int64)
-        for name, start, stop in zip(sizes, bounds[:-1], bounds[1:], strict=True)
-    }
-    if choice.kind == "files":
-        return by_file
-    if words is not None:
-        return splits.column_split(words, str(choice.column), where)
-    rows = by_file.pop("train")
-    if choice.kind == "scaffold":
-        from molslice.chem.scaffold import scaffolds  # needs rdkit
+def _scaffolds(smiles: list[str]) -> list[str]:
+    from molslice.chem.scaffold import scaffolds  # needs rdkit
 
-        return splits.scaffold_split(rows, scaffolds(smiles[: len(rows)]), choice.fractions) | by_file
-    return splits.random_split(rows, choice.fractions, choice.seed) | by_file
+    return scaffolds(smiles)

@@ -9,6 +9,7 @@ import numpy as np
 
 from molslice.data.sequences import SequenceDataset, Sequences
 from molslice.data.series.ts_file import TsFile, read_ts_file
+from molslice.data.splits import Division, consecutive_rows
 from molslice.files.lines import find_any
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError
@@ -69,8 +70,7 @@ class Uea(SequenceDataset):
         missing: Filling = "interpolate",
         missing_indicator: bool = False,
     ) -> None:
-        if not 0 <= valid_fraction < 1:
-            raise MolsliceError(f"valid_fraction must be in [0, 1), got {valid_fraction}")
+        division = Division({"valid": valid_fraction} if valid_fraction != 0 else {}, split_seed)
         if missing not in ("interpolate", "zero"):
             raise MolsliceError(f"unknown missing {missing!r}; choices: interpolate, zero")
         self.problem, self.missing_indicator = problem, missing_indicator
@@ -83,7 +83,10 @@ class Uea(SequenceDataset):
             raise MolsliceError(
                 f"{self.source}: {self.channels} channels in training, {test.cases[0].shape[1]} in test cases"
             )
-        self._divide(len(train.cases), valid_fraction, split_seed)
+        parts = consecutive_rows({"train": len(train.cases), "test": len(test.cases)})
+        if valid_fraction == 0:
+            parts["valid"] = parts["test"]
+        self.splits = division.divide(parts, self.source, strata=self.labels[:, 0])
         mean, spread = _statistics([cases[row] for row in self.splits["train"]], self.channels)
         if not standardize:
             mean, spread = np.zeros_like(mean), np.ones_like(spread)
@@ -156,24 +159,6 @@ class Uea(SequenceDataset):
             raise MolsliceError(f"{self.source} has neither classes nor targets (@classLabel false)")
         self.target_units = ("",)
         self.labels = labels.astype(np.float32)[:, None]
-
-    def _divide(self, num_train: int, valid_fraction: float, seed: int) -> None:
-        """Take every n-th training case, ordered by target and at random within a target, for validation."""
-        test = np.arange(num_train, len(self.labels), dtype=np.int64)
-        if not valid_fraction:
-            self.splits = {"train": np.arange(num_train, dtype=np.int64), "valid": test, "test": test}
-            return
-        count = round(valid_fraction * num_train)
-        if not 0 < count < num_train:
-            raise MolsliceError(
-                f"valid_fraction={valid_fraction} of {num_train} training cases of {self.source} leaves none "
-                "to validate on, or none to train on"
-            )
-        shuffled = np.random.default_rng(seed).permutation(num_train)
-        order = shuffled[np.argsort(self.labels[shuffled, 0], kind="stable")]
-        held_out = np.zeros(num_train, dtype=bool)
-        held_out[order[((np.arange(count) + 0.5) * num_train / count).astype(np.int64)]] = True
-        self.splits = {"train": np.flatnonzero(~held_out), "valid": np.flatnonzero(held_out), "test": test}
 
 
 def _spec(outputs: int, channels: int, longest: int, problem: str, indicator: bool) -> DataSpec:

@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from molslice.data import splits
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
+from molslice.data.splits import (
+    DEFAULT_FRACTIONS,
+    NAMES,
+    Division,
+    check_counts,
+    checked_seed,
+    consecutive_rows,
+)
 from molslice.data.synthetic.listops_rule import NUMBERS, SYMBOLS, ListOpsRule, evaluate, generate
 from molslice.files import cache, lines
 from molslice.types import DataSpec, MolsliceError
@@ -72,7 +79,7 @@ class Listops(SequenceDataset):
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         files = _chosen_files(root, path, test_path)
-        splits.checked_seed(seed)
+        checked_seed(seed)
         if max_tokens is not None and max_tokens < 1:
             raise MolsliceError(f"max_tokens must be at least 1, got {max_tokens}")
         folders = cache.cache_folders(cache_dir)
@@ -82,7 +89,7 @@ class Listops(SequenceDataset):
             arrays = keep_arrays(folders, identity, lambda: _pack([_read(file) for file in files]))
         else:
             rule = ListOpsRule(min_length, max_length, max_depth, max_args)
-            splits.check_counts(counts)
+            check_counts(counts)
             self.source = f"ListOps of {min_length} to {max_length} symbols"
             identity = {"format": "listops-rule-1", "rule": rule, "counts": list(counts), "seed": seed}
             arrays = keep_arrays(folders, identity, lambda: _pack(_made(rule, counts, seed)))
@@ -92,7 +99,9 @@ class Listops(SequenceDataset):
         if len(self._errors) == len(whole):
             first = self._errors.get(0, "it is empty")
             raise MolsliceError(f"no row of {self.source} is ListOps: {first}")
-        self.splits = _divide(arrays["counts"], seed, by_file=path is None)
+        given = NAMES if path is None else ("train", "test")
+        parts = consecutive_rows(dict(zip(given, arrays["counts"].tolist(), strict=False)))
+        self.splits = Division(DEFAULT_FRACTIONS, seed).divide(parts, self.source)
         longest = max_length if not files else int(whole.lengths.max())
         self._spec = listops_spec(longest if max_tokens is None else max_tokens)
         self.sequences = whole.cut(self._spec.max_tokens or longest)
@@ -123,18 +132,6 @@ def _chosen_files(
     if root is not None:
         return [lines.find_file(Path(root), name) for name in FILES.values()]
     return [Path(file) for file in (path, test_path) if file is not None]
-
-
-def _divide(counts: np.ndarray, seed: int, *, by_file: bool) -> splits.Splits:
-    """Divide rows: the parts are the splits, or the rows of `path` and optionally `test_path`."""
-    bounds = np.cumsum([0, *counts.tolist()])
-    parts = [np.arange(start, stop) for start, stop in itertools.pairwise(bounds)]
-    if by_file:
-        return dict(zip(FILES, parts, strict=True))
-    if len(parts) == 2:
-        divided = splits.random_split(parts[0], {"train": 0.9, "valid": 0.1}, seed)
-        return divided | {"test": parts[1]}
-    return splits.random_split(parts[0], splits.DEFAULT_FRACTIONS, seed)
 
 
 def _pack(parts: Iterable[Iterable[Row]]) -> dict[str, np.ndarray]:

@@ -1,6 +1,5 @@
 """Pathfinder: whether the two marked ends in a picture belong to one contour."""
 
-import itertools
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,9 +96,7 @@ class Pathfinder(SequenceDataset):
             self.source = f"Pathfinder of {size} x {size} pixels"
             identity = {"format": "pathfinder-rule-1", "rule": rule, "counts": list(counts), "seed": seed}
             arrays = keep_arrays(folders, identity, lambda: _make(rule, sum(counts), seed, workers))
-            bounds = itertools.pairwise(np.cumsum([0, *counts]))
-            parts = [np.arange(start, stop) for start, stop in bounds]
-            self.splits = dict(zip(splits.NAMES, parts, strict=True))
+            self.splits = splits.consecutive_rows(dict(zip(splits.NAMES, counts, strict=True)))
         else:
             if changes:
                 raise MolsliceError(
@@ -107,9 +104,8 @@ class Pathfinder(SequenceDataset):
                 )
             self.source = str(root)
             arrays = _kept_folder(Path(root), size, folders)
-            self.splits = splits.random_split(
-                np.arange(len(arrays["labels"])), splits.DEFAULT_FRACTIONS, seed
-            )
+            division = splits.Division(splits.DEFAULT_FRACTIONS, seed)
+            self.splits = division.divide({"train": np.arange(len(arrays["labels"]))}, self.source)
         self._spec = pathfinder_spec(size)
         self._errors = unpack_reasons(arrays)
         self.labels = np.asarray(arrays["labels"])

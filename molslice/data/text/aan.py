@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
+from molslice.data.splits import consecutive_rows
 from molslice.files import cache, lines
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
@@ -69,8 +70,7 @@ class Aan(SequenceDataset):
         self.pairs = Sequences(arrays["second"], arrays["second_offsets"])
         self.labels = np.asarray(arrays["labels"])
         self._errors = unpack_reasons(arrays)
-        bounds = np.cumsum([0, *arrays["counts"].tolist()])
-        self.splits = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(FILES)}
+        self.splits = consecutive_rows(dict(zip(FILES, arrays["counts"].tolist(), strict=True)))
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:
         """Collate pairs into one padded batch; nothing in it is random."""

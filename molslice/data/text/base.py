@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from molslice.data.folds import Division
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays
+from molslice.data.splits import DEFAULT_FRACTIONS, Division
 from molslice.data.text.documents import Documents
 from molslice.data.text.tokenizing import (
     DEFAULT_MAX_TOKENS,
@@ -37,7 +37,7 @@ class TextDataset(SequenceDataset):
         vocabulary_size: Rows of the embedding table; by default 16,000 for words and subwords, 257 for bytes.
         max_tokens: Maximum number of tokens per text; longer texts are truncated.
         lower: Whether to convert to lower case; by default only for words.
-        valid_fraction: Fraction of the training rows for the split `valid`; see `Division`.
+        valid_fraction: Fraction of the training rows for the split `valid`, if the source has none.
         test_fraction: Fraction of all rows for the split `test`, if the source has no test rows.
         seed: Seed of these draws.
         folds: Number of folds K of a cross-validation.
@@ -74,8 +74,8 @@ class TextDataset(SequenceDataset):
     ) -> None:
         self.source = str(root)
         how = Tokenizing(tokens, vocabulary_size, max_tokens, lower)
-        division = Division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
-        texts = self._take(self.read(Path(root)), division)
+        division = text_division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
+        texts = self._take(self.read(Path(root)), division, test_fraction)
         self._tokenize(texts, how, cache_dir)
 
     @abstractmethod
@@ -105,16 +105,18 @@ class TextDataset(SequenceDataset):
         what = f"{root} has neither {looked_for}" if root.is_dir() else f"no such folder: {root}"
         return MolsliceError(f"{what}. {cls.advice()}")
 
-    def _take(self, documents: Documents, division: Division) -> list[str]:
+    def _take(self, documents: Documents, division: Division, test_fraction: float | None) -> list[str]:
         """Set labels, names and splits. Return the texts, empty for unreadable rows."""
         self.target_names = documents.target_names
         self.target_units = ("",) * len(self.target_names)
         self.class_names = documents.class_names
         self.kind = "multiclass" if self.class_names else "classification"
         self.labels = documents.labels
+        if test_fraction is not None and "test" in documents.parts:
+            raise MolsliceError(f"test_fraction cannot be used: {self.source} has its own test split")
         # rows with several labels cannot be stratified by class
         strata = self.labels[:, 0] if self.class_names else np.zeros(len(self.labels))
-        self.splits = division.divide(documents.parts, strata)
+        self.splits = division.divide(documents.parts, self.source, strata=strata)
         self._errors: dict[int, str] = {}
         texts = list(documents.texts)
         for row, text in enumerate(texts):
@@ -156,6 +158,25 @@ class TextDataset(SequenceDataset):
             raise MolsliceError(f"{what}; {self.where(row)}: {reason}")
         outputs = len(self.class_names) or len(self.target_names)
         self._spec = DataSpec(outputs, "ids", size, max_tokens=max_tokens, vocabulary=vocabulary)
+
+
+def text_division(
+    valid_fraction: float,
+    test_fraction: float | None,
+    seed: int,
+    folds: int | None,
+    fold: int | None,
+    fold_over: str,
+) -> Division:
+    """Create the division from the options of `TextDataset`, under the same names.
+
+    Raises:
+        MolsliceError: An option is invalid, or options cannot be combined.
+    """
+    if folds is not None and test_fraction is not None:
+        raise MolsliceError("test_fraction cannot be used with folds: a fold is the test split")
+    test = DEFAULT_FRACTIONS["test"] if test_fraction is None else test_fraction
+    return Division({"valid": valid_fraction, "test": test}, seed, folds, fold, fold_over)
 
 
 def describe_classes(outputs: int, options: Mapping[str, Any]) -> DataSpec:

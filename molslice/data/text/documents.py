@@ -7,11 +7,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from molslice.data.splits import consecutive_rows
 from molslice.files.tables import place_of
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Documents", "Labeled", "read_class_folders", "rows_of"]
+__all__ = ["Documents", "Labeled", "read_class_folders"]
 
 
 class Labeled(NamedTuple):
@@ -80,28 +81,14 @@ class Documents:
                     raise MolsliceError(f"{place}: unknown {target} {word!r}; {hint}")
         labels = np.array([number.get(word, np.nan) for word in words], np.float32)[:, None]
         texts = [text for part in parts.values() for text in part.texts]
-        return cls(texts, labels, (target,), names, rows_of({k: len(p.texts) for k, p in parts.items()}))
+        return cls(
+            texts, labels, (target,), names, consecutive_rows({k: len(p.texts) for k, p in parts.items()})
+        )
 
 
 def _found(words: Sequence[str], min_members: int) -> list[str]:
     names, counts = np.unique([word for word in words if word], return_counts=True)
     return [str(name) for name, count in zip(names, counts, strict=True) if count >= min_members]
-
-
-def rows_of(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Number rows consecutively, split by split.
-
-    Args:
-        sizes: Number of rows of each split.
-
-    Returns:
-        Row numbers of each split, int64.
-    """
-    bounds = np.cumsum([0, *sizes.values()])
-    return {
-        name: np.arange(start, stop, dtype=np.int64)
-        for name, start, stop in zip(sizes, bounds[:-1], bounds[1:], strict=True)
-    }
 
 
 def read_class_folders(

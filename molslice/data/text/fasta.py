@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from molslice.data.folds import Division
 from molslice.data.sequences import Sequences
-from molslice.data.text.base import TextDataset
+from molslice.data.text.base import TextDataset, text_division
 from molslice.data.text.documents import Documents, Labeled
 from molslice.data.text.tokenizing import DEFAULT_MAX_TOKENS
 from molslice.files.lines import read_lines
@@ -75,8 +74,8 @@ class Fasta(TextDataset):
         self.level, self.min_members = level, min_members
         given = {"train": path, "test": test_path}
         self.files = {split: Path(file) for split, file in given.items() if file is not None}
-        division = Division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
-        sequences = self._take(self.read(Path(path)), division)
+        division = text_division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
+        sequences = self._take(self.read(Path(path)), division, test_fraction)
         rows = [self._residues(row, text)[:max_tokens] for row, text in enumerate(sequences)]
         self._fill(Sequences.pack(rows, np.uint8), VOCABULARY, max_tokens, VOCABULARY_NAME, "residues")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from molslice.data.folds import Division
-from molslice.data.text.base import TextDataset, describe_classes
-from molslice.data.text.documents import Documents, Labeled, rows_of
+from molslice.data.splits import consecutive_rows
+from molslice.data.text.base import TextDataset, describe_classes, text_division
+from molslice.data.text.documents import Documents, Labeled
 from molslice.data.text.tokenizing import DEFAULT_MAX_TOKENS, DEFAULT_TOKENS, Tokenizing
 from molslice.files.records import Records, read_records
 from molslice.files.tables import labels
@@ -75,10 +75,11 @@ class TextTable(TextDataset):
         self.label_columns: tuple[str, ...] = _checked_columns(label_columns, text_column)
         self.separator, self.max_labels = _checked_separator(separator, max_labels, self.label_columns)
         how = Tokenizing(tokens, vocabulary_size, max_tokens, lower)
-        division = Division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
+        division = text_division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
         given = {"train": path, "valid": valid_path, "test": test_path}
         self.files = {split: Path(file) for split, file in given.items() if file is not None}
-        self._tokenize(self._take(self.read(Path(path)), division), how, cache_dir)
+        texts = self._take(self.read(Path(path)), division, test_fraction)
+        self._tokenize(texts, how, cache_dir)
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
@@ -117,7 +118,9 @@ class TextTable(TextDataset):
         self, texts: dict[str, list[str]], labels: np.ndarray, names: tuple[str, ...]
     ) -> Documents:
         together = [text for part in texts.values() for text in part]
-        return Documents(together, labels, names, (), rows_of({k: len(part) for k, part in texts.items()}))
+        return Documents(
+            together, labels, names, (), consecutive_rows({k: len(part) for k, part in texts.items()})
+        )
 
     def _yes_or_no(self, found: Records) -> np.ndarray:
         return np.stack([labels(found.texts(c), c, found.where) for c in self.label_columns], axis=1)

@@ -38,6 +38,7 @@ def test_three_folders(tmp_path):
     layout = {"train/dog": 3, "train/cat": 4, "val/cat": 2, "test/cat": 1, "test/dog": 2}
     images = fill(tmp_path / "data", layout)
     data = build_dataset("image_folder", {"root": str(tmp_path / "data"), "patch": 4})
+    assert isinstance(data, ImageFolder)
     assert data.class_names == ("cat", "dog")
     assert data.targets[:, 0].tolist() == [0] * 4 + [1] * 3 + [0] * 2 + [0, 1, 1]
     assert {name: rows.tolist() for name, rows in data.splits.items()} == {
@@ -126,11 +127,11 @@ def test_a_damaged_image_keeps_its_row(tmp_path):
 
 def test_given_mean_and_std_stand_in_the_spec(tmp_path):
     fill(tmp_path, {"a": 5, "b": 5})
-    scale = {"mean": [0.5, 0.4, 0.3], "std": [0.25, 0.25, 0.25]}
-    data = ImageFolder(root=tmp_path, patch=4, **scale)
+    mean, std = [0.5, 0.4, 0.3], [0.25, 0.25, 0.25]
+    data = ImageFolder(root=tmp_path, patch=4, mean=mean, std=std)
     assert data.spec.vocabulary == "rgb patches of 4, mean 0.5 0.4 0.3, std 0.25 0.25 0.25"
     tokens = data.collate([2]).tokens[0].reshape(2, 2, 4, 4, 3).permute(0, 2, 1, 3, 4).reshape(8, 8, 3)
-    expected = (data.images[2] / 255 - scale["mean"]) / 0.25
+    expected = (data.images[2] / 255 - mean) / 0.25
     np.testing.assert_allclose(tokens, expected, atol=1e-5)
 
 
@@ -140,7 +141,7 @@ def test_given_mean_and_std_stand_in_the_spec(tmp_path):
         ({"mean": [0.5, 0.5, 0.5]}, "mean and std must both be 3 numbers"),
         ({"mean": [0.5], "std": [0.5]}, "both be 3 numbers"),
         ({"mean": [0.5] * 3, "std": [0.5, 0.5, 0]}, "std of images must be positive"),
-        ({"valid_fraction": 0.6, "test_fraction": 0.5}, "leave no training images"),
+        ({"valid_fraction": 0.6, "test_fraction": 0.5}, "leave no training rows"),
         ({"test_fraction": 1}, "test_fraction must be between 0 and 1"),
         ({"valid_as_test": "yes"}, "valid_as_test must be true or false"),
         ({"patch": 3}, "patches of 3 x 3 do not tile images of 8 x 8; choices: 1, 2, 4, 8"),

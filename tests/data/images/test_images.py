@@ -1,11 +1,13 @@
 """Tests of images: tokens, augmentation, decoding."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from molslice.data.images import decoding as image_files
-from molslice.data.images.base import Cutting, ImageDataset, Pictures, to_gray, with_valid_split
+from molslice.data.images.base import Cutting, ImageDataset, Pictures, to_gray
 from molslice.data.images.decoding import Decoding, decode_all
 from molslice.types import DataSpec, MolsliceError
 from tests.data.images.pictures import encoded, pixels
@@ -37,6 +39,8 @@ def test_patches_are_squares_in_reading_order():
             top, left = token // 3 * 2, token % 3 * 2
             expected = values[row, top : top + 2, left : left + 2].ravel()
             np.testing.assert_allclose(batch.tokens[place, token], expected, atol=1e-5)
+    assert batch.targets is not None
+    assert batch.rows is not None
     assert batch.targets.tolist() == [[2.0], [0.0]]
     assert batch.rows.tolist() == [2, 0]
 
@@ -156,19 +160,6 @@ def test_gray_is_pillows_luma():
     assert np.abs(to_gray(images)[..., 0] - weighted).max() <= 0.5 + 1e-2
 
 
-def test_a_validation_split_is_carved_by_seed():
-    rows = {"train": np.arange(50), "test": np.arange(50, 60)}
-    one, two, other = (with_valid_split(rows, 0.2, seed) for seed in (0, 0, 1))
-    assert {name: len(part) for name, part in one.items()} == {"train": 40, "valid": 10, "test": 10}
-    assert sorted([*one["train"], *one["valid"]]) == list(range(50))
-    assert one["valid"].tolist() == two["valid"].tolist() != other["valid"].tolist()
-    for fraction in (0, 1, "x", True):
-        with pytest.raises(MolsliceError, match="valid_fraction must be between 0 and 1"):
-            with_valid_split(rows, fraction, 0)
-    with pytest.raises(MolsliceError, match="split_seed"):
-        with_valid_split(rows, 0.5, -1)
-
-
 def decoded(items, tmp_path, identity=0, **how):
     return decode_all(lambda: iter(items), len(items), Decoding(**how), {"of": identity}, tmp_path / "cache")
 
@@ -235,7 +226,8 @@ def test_crop_takes_the_middle_and_squash_all(tmp_path):
     assert (crop == 200).all()
     assert not squash[:, :8].any()
     assert (squash[:, 13:17] == 200).all()
-    for option in ({"size": 0}, {"fit": "stretch"}):
+    wrong: list[dict[str, Any]] = [{"size": 0}, {"fit": "stretch"}]
+    for option in wrong:
         with pytest.raises(MolsliceError, match="of images"):
             Decoding(**option)
 

@@ -176,8 +176,8 @@ def test_a_missing_problem_is_named_with_those_there(folder):
     [
         ({"valid_fraction": 1.0}, "valid_fraction"),
         ({"valid_fraction": -0.1}, "valid_fraction"),
-        ({"valid_fraction": 0.1}, "of 4 training cases"),
-        ({"valid_fraction": 0.9}, "of 4 training cases"),
+        ({"valid_fraction": 0.1}, "of 4 rows leaves the split"),
+        ({"valid_fraction": 0.9}, "of 4 rows leaves the split"),
         ({"missing": "drop"}, "choices: interpolate, zero"),
     ],
 )
