@@ -17,7 +17,7 @@ ALIASES = {"training": "train", "val": "valid", "validation": "valid", "testing"
 DEFAULT_FRACTIONS = {"valid": 0.1, "test": 0.1}
 OPTIONS = {"random": ("fractions", "seed"), "scaffold": ("fractions",), "column": ("column",)}
 FOLD_OVER = ("all", "train")
-OFFICIAL_TEST = "official_test"  # the source's own test rows when folds are made of the other rows
+OFFICIAL_TEST = "official_test"  # the source's own test rows, if folds are made of the other rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Division:
     is the test split and the other folds are the training rows.
 
     Attributes:
-        fractions: Fraction of the training rows for each split to draw, if the source lacks it. Train keeps
-            the other rows. If its fraction is given too, the sum must be 1.
+        fractions: Fraction of the training rows for each split that the source does not have. Train keeps the
+            other rows. If the fraction of train is given too, the sum must be 1.
         seed: Seed of the draws.
         folds: Number of folds K; by default no folds.
         fold: Number of the test fold, 0 to K - 1.
@@ -76,20 +76,20 @@ class Division:
     ) -> Splits:
         """Divide rows into splits.
 
-        Without strata, the fractions are those of the training rows of the source. With strata, each split
-        has its fraction of every class, and test is drawn first: the fraction of valid is that of the rest.
+        Without strata, all fractions are of the training rows of the source. With strata, each split has its
+        fraction of every class. Test is drawn first, and the fraction of valid is of the remaining rows.
         scikit-learn's `StratifiedKFold` would assign other rows to the folds and refuse rows without a class.
 
         Args:
             parts: Row numbers of the source's own splits: train, and optionally others.
             source: File or folder of the rows, for messages.
-            strata: Class of each row of the data set, NaN where missing.
+            strata: Class of each row of the data set, [rows]; NaN if missing.
             groups: Group of each row of the data set, such as its scaffold. All rows of a group are drawn
                 for one split.
 
         Returns:
-            Row numbers, int64, of train, valid and test, then of other splits. A split that is drawn is
-            sorted and not empty.
+            Row numbers, int64, of train, valid and test, then of other splits. Drawn splits are sorted and
+            not empty.
 
         Raises:
             MolsliceError: There is no training split, the fractions are invalid, or there are too few rows.
@@ -130,7 +130,7 @@ class Division:
         count = round(fraction * len(rows))
         ordered = self._shuffled(rows, strata)
         is_held = np.zeros(len(rows), dtype=bool)
-        # rows are ordered by class, so evenly spaced places are stratified
+        # rows are ordered by class, so evenly spaced rows are stratified
         is_held[((np.arange(count) + 0.5) * len(rows) / count).astype(np.int64)] = True
         return {"train": np.sort(ordered[~is_held]), name: np.sort(ordered[is_held])}
 
@@ -149,7 +149,7 @@ def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[st
     """Divide rows so that all rows of a group are in one split.
 
     Groups are assigned in order of decreasing size (ties in the order of their first row) to the first split
-    whose fraction they do not exceed. A group that fits nowhere goes to the first split.
+    whose fraction they do not exceed. A group that fits into no split is assigned to the first split.
 
     Source: MoleculeNet, Wu et al., Chem. Sci. 9 (2018) 513, for scaffolds.
     """
@@ -158,8 +158,8 @@ def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[st
         members.setdefault(groups[row], []).append(row)
     parts: dict[str, list[int]] = {name: [] for name in shares}
     for group in sorted(members.values(), key=len, reverse=True):
-        room = (name for name in parts if len(parts[name]) + len(group) <= shares[name] * len(rows) + 1e-6)
-        parts[next(room, next(iter(parts)))] += group
+        fits = (name for name in parts if len(parts[name]) + len(group) <= shares[name] * len(rows) + 1e-6)
+        parts[next(fits, next(iter(parts)))] += group
     return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
 
 
@@ -180,7 +180,7 @@ class SplitChoice:
     Attributes:
         kind: `random`, `scaffold`, `column`, or `files` (each file is a split).
         division: Fractions and seed, for `random` and `scaffold`.
-        column: Name of the column that holds the split of each row, for `column`.
+        column: Name of the column with the split of each row, for `column`.
     """
 
     kind: str
@@ -240,17 +240,20 @@ def _fractions(given: object, names: Sequence[str]) -> dict[str, float]:
 
 
 def column_split(values: Sequence[str], column: str, where: Callable[[int], str]) -> Splits:
-    """Divide rows by a column that holds train, valid or test (val and validation mean valid).
+    """Divide rows by a column with train, valid or test (val and validation mean valid).
 
-    A row that cannot be read counts as train. It has no target, so it is never used.
+    An unreadable row is assigned to train. It has no target, so it is never used.
 
     Args:
         values: Cells of the column.
         column: Name of the column.
-        where: Function that returns the location of a row, for messages.
+        where: Describes the location of a row, an index from 0, for messages.
+
+    Returns:
+        Row numbers of each split that has rows, int64.
 
     Raises:
-        MolsliceError: A cell holds any other word, or there are no training rows.
+        MolsliceError: A cell has any other word, or there are no training rows.
     """
     words = ["train" if isinstance(value, Unreadable) else value.strip().lower() for value in values]
     words = [ALIASES.get(word, word) for word in words]
