@@ -41,7 +41,7 @@ def test_conda_and_pip_ask_for_the_same():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     conda = {line for line in listed if isinstance(line, str)} - {"pip"}
     expected = {f"python{PROJECT['requires-python']}"}
-    for name, requirement in requirements("scatter").items():
+    for name, requirement in requirements("scatter", "logging").items():
         expected.add(f"{CONDA_NAMES.get(name, name)}{requirement.specifier}")
     assert conda == expected
     assert {"pip": ["-e ."]} in listed
@@ -61,8 +61,13 @@ def test_constraints_hold_every_requirement():
         normal(name): Version(version)
         for name, _, version in (line.partition("==") for line in constraints())
     }
-    for name, requirement in requirements("dev", "labels").items():
+    for name, requirement in requirements("dev", "labels", "logging").items():
         assert fixed[name] in requirement.specifier, name
+
+
+def test_tensorboard_is_an_extra_that_the_tests_install():
+    assert "tensorboard" not in requirements()
+    assert requirements("logging")["tensorboard"] == requirements("dev")["tensorboard"]
 
 
 def test_these_tests_run_on_the_versions_that_are_written():

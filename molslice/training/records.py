@@ -1,7 +1,9 @@
 """Reports of a training: `metrics.csv`, TensorBoard and the progress bar."""
 
 import csv
+import functools
 import io
+import logging
 import os
 import platform
 import time
@@ -16,6 +18,8 @@ from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
+logger = logging.getLogger(__name__)
+
 BEFORE = ("step", "epoch", "seconds", "learning_rate", "train_loss")
 
 
@@ -27,6 +31,8 @@ def metric_column(targets: TargetInfo, name: str) -> str:
 
 class Records:
     """`metrics.csv` and TensorBoard of one run, with a row for each validation.
+
+    Without the package tensorboard, only `metrics.csv` is written.
 
     A resumed run removes the rows after its checkpoint, because it repeats these steps.
 
@@ -44,7 +50,7 @@ class Records:
         metrics = [metric_column(targets, name) for name in targets.names]
         self.columns = [*BEFORE, *metrics, "rows_per_second"]
         write_atomically(self.path, self._text(self._rows_until(step)))
-        self._events = _Events(folder / TENSORBOARD, step + 1)
+        self._events = _Events(folder / TENSORBOARD, step + 1) if _has_tensorboard() else None
 
     def _rows_until(self, step: int) -> list[dict[str, str]]:
         if step == 0 or not self.path.is_file():
@@ -85,7 +91,23 @@ class Records:
                 file.write(self._text([short], header=False))
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror, str(self.path)) from error
-        self._events.add(int(row["step"]), {name: v for name, v in values.items() if name != "step"})
+        if self._events is not None:
+            self._events.add(int(row["step"]), {name: v for name, v in values.items() if name != "step"})
+
+
+@functools.cache  # one message for all runs of a comparison
+def _has_tensorboard() -> bool:
+    try:
+        import tensorboard.compat.proto
+        import tensorboard.summary.writer.record_writer  # noqa: F401
+    except ImportError as error:
+        logger.warning(
+            "TensorBoard is not available, so a run writes only %s (%s); pip install 'molslice[logging]'",
+            METRICS,
+            error,
+        )
+        return False
+    return True
 
 
 class _Events:

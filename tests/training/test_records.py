@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -9,7 +10,9 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from molslice.run_folder import METRICS, TENSORBOARD
 from molslice.tasks.targets import TargetInfo
+from molslice.training import records
 from molslice.training.records import Records
+from molslice.training.run import train
 from molslice.types import MolsliceError
 
 TARGETS = TargetInfo(("gap",), ("eV",), "regression", (0.0,), (1.0,))
@@ -35,7 +38,28 @@ def test_events_on_a_full_disk_are_one_line(tmp_path, monkeypatch):
     def full(self, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    records = Records(tmp_path, TARGETS, 0)
+    found = Records(tmp_path, TARGETS, 0)
     monkeypatch.setattr(RecordWriter, "write", full)
     with pytest.raises(MolsliceError, match=r"^cannot write .*tensorboard.*: No space left on device$"):
-        records.add(row(1, 1.0), {"gap": 0.25})
+        found.add(row(1, 1.0), {"gap": 0.25})
+
+
+@pytest.fixture
+def _without_tensorboard(monkeypatch):
+    for name in ("tensorboard", *sys.modules):
+        if name.partition(".")[0] == "tensorboard":
+            monkeypatch.setitem(sys.modules, name, None)
+    records._has_tensorboard.cache_clear()
+    yield
+    records._has_tensorboard.cache_clear()
+
+
+@pytest.mark.usefixtures("_without_tensorboard")
+def test_training_without_tensorboard_writes_metrics(build_config, tmp_path, caplog):
+    for name in ("first", "second"):
+        summary = train(build_config(training={"max_epochs": 2}), tmp_path / name, quiet=True)
+        lines = (tmp_path / name / METRICS).read_text().splitlines()
+        assert int(lines[-1].split(",")[0]) == summary["steps"]
+        assert not (tmp_path / name / TENSORBOARD).exists()
+    (message,) = [text for text in caplog.messages if "TensorBoard" in text]
+    assert "pip install 'molslice[logging]'" in message
