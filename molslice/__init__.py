@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from molslice.attention import ATTENTIONS, build_attention
     from molslice.config import load_config
     from molslice.data import build_dataset
+    from molslice.inference.base import Predictions
     from molslice.inference.evaluate import evaluate
-    from molslice.inference.load import Predictions, Predictor, load_model
+    from molslice.inference.load import Predictor, load_model
+    from molslice.training.fit import fit
     from molslice.training.run import train
     from molslice.types import MolsliceError
 
@@ -27,6 +29,7 @@ __all__ = [
     "build_attention",
     "build_dataset",
     "evaluate",
+    "fit",
     "load_config",
     "load_model",
     "train",
@@ -35,11 +38,12 @@ __all__ = [
 _MODULES = {
     "ATTENTIONS": "molslice.attention",
     "MolsliceError": "molslice.types",
-    "Predictions": "molslice.inference.load",
+    "Predictions": "molslice.inference.base",
     "Predictor": "molslice.inference.load",
     "build_attention": "molslice.attention",
     "build_dataset": "molslice.data",
     "evaluate": "molslice.inference.evaluate",
+    "fit": "molslice.training.fit",
     "load_config": "molslice.config",
     "load_model": "molslice.inference.load",
     "train": "molslice.training.run",

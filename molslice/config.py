@@ -240,22 +240,19 @@ def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> 
     return config_from_mapping(mapping, source=str(path))
 
 
-def override_config(
-    config: RunConfig, overrides: Sequence[tuple[str, str]], source: str = "settings"
-) -> RunConfig:
-    """Return a copy of a configuration with overrides applied.
+def override_data(data: DataConfig, overrides: Sequence[tuple[str, str]]) -> DataConfig:
+    """Return a copy of the settings of a data set with overrides applied.
 
     Args:
-        config: The configuration.
-        overrides: As in `load_config`.
-        source: Start of the error message.
+        data: The settings.
+        overrides: As in `load_config`; every key starts with `data.`.
 
     Raises:
-        MolsliceError: A key is unknown, or a value or its type is invalid.
+        MolsliceError: A value or its type is invalid.
     """
-    mapping = config_to_mapping(config)
+    mapping = {"data": _plain(data)}
     _override(mapping, overrides)
-    return config_from_mapping(mapping, source=source)
+    return _build(DataConfig, mapping["data"], "data")
 
 
 def config_from_mapping(mapping: Mapping[str, Any], source: str = "configuration") -> RunConfig:

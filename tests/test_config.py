@@ -10,7 +10,7 @@ from molslice.config import (
     config_from_mapping,
     config_to_yaml,
     load_config,
-    override_config,
+    override_data,
 )
 from molslice.types import MolsliceError
 
@@ -242,19 +242,15 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
         load_config(file)
 
 
-def test_settings_of_a_run_change_by_the_same_rules(small):
-    config = load_config(small)
-    changed = override_config(config, [("data.max-atoms", "30"), ("attention.name", "flow")])
-    assert changed.data.options == {"root": "data/gap_xtb", "max_atoms": 30}
-    assert (changed.attention.name, changed.attention.pair_bias, changed.attention.options) == (
-        "flow",
-        None,
-        {},
-    )
+def test_settings_of_a_data_set_change_by_the_same_rules(small):
+    data = load_config(small).data
+    changed = override_data(data, [("data.max-atoms", "30")])
+    assert (changed.name, changed.options) == (data.name, {"root": "data/gap_xtb", "max_atoms": 30})
+    assert data.options == {"root": "data/gap_xtb"}
     own = [("data.path", "x.csv"), ("data.name", "csv"), ("data.target-columns", "gap")]
-    assert override_config(config, own).data.options == {"path": "x.csv", "target_columns": "gap"}
-    with pytest.raises(MolsliceError, match="settings: .*data.rot"):
-        override_config(config, [("data.rot", "x")])
+    assert override_data(data, own).options == {"path": "x.csv", "target_columns": "gap"}
+    with pytest.raises(MolsliceError, match=r"data\.rot"):
+        override_data(data, [("data.rot", "x")])
 
 
 def test_two_lengths_given_at_once_are_refused(tmp_path):

@@ -19,3 +19,6 @@ To add a feature, give it a size in `molslice.ops.vocabulary`, a table in `vocab
 
 FEATURIZER_VERSION = 2
 """Increased when the arrays or the error of any row change, so that older prepared stores are not used."""
+
+DESCRIPTORS_VERSION = 1
+"""Increased when the list of descriptors or the meaning of a value changes."""

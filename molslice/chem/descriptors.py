@@ -21,7 +21,6 @@ from molslice.chem.canonical import canonical_molecule
 from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, quiet_rdkit
 
 __all__ = [
-    "DESCRIPTORS_VERSION",
     "MORGAN_BITS",
     "MoleculeFeatures",
     "descriptor_names",
@@ -30,7 +29,6 @@ __all__ = [
     "morgan_counts",
 ]
 
-DESCRIPTORS_VERSION = 1  # increased when the list or the meaning of a value changes
 MORGAN_RADIUS = 2
 MORGAN_BITS = 2048
 MOST = np.iinfo(np.uint8).max  # larger counts are stored as this number

@@ -48,11 +48,12 @@ def run(args: argparse.Namespace) -> int:
 
     from molslice.cli.datasets import find_dataset
     from molslice.inference.evaluate import evaluate
-    from molslice.inference.load import load_model
+    from molslice.inference.load import Predictor, load_model
 
     predictor = load_model(args.model, args.device)
-    dataset = find_dataset(predictor.config, args.root, args.overrides)
+    dataset = find_dataset(predictor.data_config, args.root, args.overrides)
     columns = [key for key, _ in args.overrides if key.replace("-", "_") == "data.target_columns"]
+    columns += [] if isinstance(predictor, Predictor) else ["data.target_columns"]
     if columns and len(dataset.target_names) == len(predictor.target_names):
         dataset.target_names = predictor.target_names  # columns may have any name
     if args.split == "all":
@@ -81,13 +82,12 @@ def result_text(result: dict[str, Any]) -> str:
         for target in result["targets"]
     ]
     failed = f" ({result['failed']} could not be read)" if result["failed"] else ""
-    return "\n".join(
-        [
-            text_table(("target", f"{result['split']} {label}", "unit", "labels"), rows),
-            "",
-            f"{result['noun']:<10}  {result['rows']:,}{failed}{atoms}",
-            f"parameters  {result['parameters']:,} "
-            f"({result['parameters_without_embeddings']:,} without embeddings)",
-            f"seconds     {result['seconds']:.1f}",
-        ]
-    )
+    lines = [
+        text_table(("target", f"{result['split']} {label}", "unit", "labels"), rows),
+        "",
+        f"{result['noun']:<10}  {result['rows']:,}{failed}{atoms}",
+    ]
+    if "parameters" in result:
+        without = f"({result['parameters_without_embeddings']:,} without embeddings)"
+        lines.append(f"parameters  {result['parameters']:,} {without}")
+    return "\n".join([*lines, f"seconds     {result['seconds']:.1f}"])

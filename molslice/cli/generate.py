@@ -54,10 +54,10 @@ def _temperature(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Generate and print the text."""
     from molslice.inference.generate import generate
-    from molslice.inference.load import load_model
+    from molslice.inference.load import load_network
 
     result = generate(
-        load_model(args.model, args.device),
+        load_network(args.model, args.device),
         args.prompt,
         args.tokens,
         temperature=args.temperature,

@@ -8,7 +8,8 @@ from molslice.cli.arguments import add_device, add_json, add_quiet, add_workers,
 from molslice.cli.console import say, text_table, write, write_json
 
 if TYPE_CHECKING:
-    from molslice.inference.load import Predictions, Predictor
+    from molslice.inference.base import Predictions, SmilesPredictor
+    from molslice.inference.load import Predictor
 
 SUMMARY = "predict from SMILES"
 EXAMPLE = """\
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict, and return 1 if no molecule could be read."""
-    from molslice.inference.load import load_model
+    from molslice.inference.load import Predictor, load_model
 
     if (args.input is None) != (args.output is None):
         args.usage_error("--input and --output need each other")
@@ -61,10 +62,13 @@ def run(args: argparse.Namespace) -> int:
         return _predict_listed(predictor, args)
     if args.input is not None:
         return _predict_table(predictor, args)
-    return _write_submission(predictor, args)
+    if isinstance(predictor, Predictor):
+        return _write_submission(predictor, args)
+    args.usage_error("--submission needs the run of a network")
+    raise AssertionError("a usage error ends the program")
 
 
-def _predict_listed(predictor: "Predictor", args: argparse.Namespace) -> int:
+def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
     predictions = predictor.predict_with_errors(args.smiles, workers=args.workers, progress=not args.quiet)
     if args.json:
         write_json(listed_json(predictor, args.smiles, predictions))
@@ -76,7 +80,7 @@ def _predict_listed(predictor: "Predictor", args: argparse.Namespace) -> int:
     return 0
 
 
-def listed_json(predictor: "Predictor", smiles: list[str], predictions: "Predictions") -> dict:
+def listed_json(predictor: "SmilesPredictor", smiles: list[str], predictions: "Predictions") -> dict:
     """Return the model, its targets, and one entry for each SMILES."""
     from molslice.inference.columns import ERROR, SMILES
 
@@ -91,7 +95,7 @@ def listed_json(predictor: "Predictor", smiles: list[str], predictions: "Predict
     }
 
 
-def listed_text(predictor: "Predictor", smiles: list[str], predictions: "Predictions") -> str:
+def listed_text(predictor: "SmilesPredictor", smiles: list[str], predictions: "Predictions") -> str:
     """Format a table with one line for each SMILES."""
     names = zip(predictor.target_names, predictor.target_units, strict=True)
     header = ["SMILES", *(f"{name} [{unit}]" if unit else name for name, unit in names)]
@@ -103,7 +107,7 @@ def listed_text(predictor: "Predictor", smiles: list[str], predictions: "Predict
     return text_table([*header, "error"] if failed else header, rows)
 
 
-def _predict_table(predictor: "Predictor", args: argparse.Namespace) -> int:
+def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
     from molslice.inference.table import predict_table
 
     report = predict_table(

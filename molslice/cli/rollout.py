@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play and print the returns."""
-    from molslice.inference.load import load_model
+    from molslice.inference.load import load_network
     from molslice.inference.rollout import rollout
 
     result = rollout(
-        load_model(args.model, args.device),
+        load_network(args.model, args.device),
         args.target_return,
         environment=args.env,
         episodes=args.episodes,

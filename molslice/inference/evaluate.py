@@ -11,7 +11,9 @@ from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.leaderboard import evaluate_gap
 from molslice.data.molecules.pcqm4m import Pcqm4m
-from molslice.inference.load import NOT_FINITE, Predictor
+from molslice.inference.base import NOT_FINITE, SmilesPredictor
+from molslice.inference.fitted import FittedPredictor
+from molslice.inference.load import Predictor
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
@@ -29,7 +31,7 @@ KIND_NAMES = {
 
 
 def evaluate(
-    predictor: Predictor,
+    predictor: Predictor | FittedPredictor,
     dataset: Dataset,
     split: str = "test",
     *,
@@ -51,7 +53,7 @@ def evaluate(
     Returns:
         `split`, `rows`, `noun` (the name of a row), `failed`, `metric`, `targets` (for each: `name`, `unit`,
         `count`, and the metric), `parameters`, `parameters_without_embeddings` and `seconds`. For molecules
-        also `atoms`, the order of the atoms.
+        also `atoms`, the order of the atoms. A model of `molslice fit` has neither parameters nor atoms.
 
     Raises:
         MolsliceError: The split does not exist or has no labels, or the data have other targets, classes or
@@ -63,6 +65,8 @@ def evaluate(
             raise MolsliceError(
                 f"atom_permutation needs molecules; the rows of {dataset.source} are {dataset.row_name}"
             )
+        if not isinstance(predictor, Predictor):
+            raise MolsliceError(f"{predictor.name} takes molecules; {dataset.source} are {dataset.row_name}")
         return _evaluate_rows(predictor, dataset, split, progress)
     rows = dataset.rows(split)
     labels = np.asarray(dataset.store.targets)[rows].astype(np.float64)
@@ -82,18 +86,25 @@ def evaluate(
         raise MolsliceError(
             f"no molecule of split {split!r} of {dataset.source} can be read; first: {predictions.errors[0]}"
         )
-    counts = parameters_by_part(predictor.model)
-    return {
+    result = {
         "split": split,
         "rows": len(rows) - failed,
         "noun": dataset.row_name,
         "failed": failed,
         "metric": METRIC_NAMES[dataset.kind],
         "targets": _errors(dataset, labels[readable], predictions.values[readable]),
+    }
+    if isinstance(predictor, Predictor):
+        order = predictor.atom_order if atom_permutation is None else f"shuffled, seed {atom_permutation}"
+        result |= {**_parameters(predictor), "atoms": order}
+    return {**result, "seconds": seconds}
+
+
+def _parameters(predictor: Predictor) -> dict[str, int]:
+    counts = parameters_by_part(predictor.model)
+    return {
         "parameters": counts["total"],
         "parameters_without_embeddings": counts["without embeddings"],
-        "atoms": predictor.atom_order if atom_permutation is None else f"shuffled, seed {atom_permutation}",
-        "seconds": seconds,
     }
 
 
@@ -110,7 +121,6 @@ def _evaluate_rows(predictor: Predictor, dataset: Dataset, split: str, progress:
     truth = np.asarray(dataset.targets[rows])
     metric = METRIC_NAMES[dataset.kind]
     values = task.metrics(results, truth)
-    counts = parameters_by_part(predictor.model)
     return {
         "split": split,
         "rows": len(rows),
@@ -126,8 +136,7 @@ def _evaluate_rows(predictor: Predictor, dataset: Dataset, split: str, progress:
             }
             for i, (name, unit) in enumerate(zip(dataset.target_names, dataset.target_units, strict=True))
         ],
-        "parameters": counts["total"],
-        "parameters_without_embeddings": counts["without embeddings"],
+        **_parameters(predictor),
         "seconds": seconds,
     }
 
@@ -137,7 +146,7 @@ def _difference(theirs: DataSpec, ours: DataSpec) -> str:
     return "; ".join(f"{name} is {new!r}, was {old!r}" for name, new, old in pairs if new != old)
 
 
-def _check_targets(predictor: Predictor, dataset: Dataset) -> None:
+def _check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
     if dataset.kind != predictor.targets.kind:
         raise MolsliceError(
             f"the model is for {KIND_NAMES[predictor.targets.kind]}, the targets of {dataset.source} are for "

@@ -1,7 +1,6 @@
 """Load a trained model and predict from SMILES."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,15 @@ import torch
 from torch import Tensor
 
 from molslice.chem.smiles import HARD_MAX_ATOMS
+from molslice.config import DataConfig
 from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
-from molslice.inference.columns import prediction_columns
+from molslice.fitted_folder import is_fitted_folder, read_fitted
+from molslice.inference.base import NOT_FINITE, Predictions, SmilesPredictor
+from molslice.inference.fitted import FittedPredictor
 from molslice.inference.forward import float32_inference
 from molslice.inference.progress import progress_bar
 from molslice.inference.reading import SmilesReader
@@ -23,27 +25,13 @@ from molslice.pretrained import find_pretrained, pretrained_names
 from molslice.run_folder import LoadedRun, read_run
 from molslice.types import MolsliceError
 
-__all__ = ["Predictions", "Predictor", "load_model"]
+__all__ = ["Predictions", "Predictor", "load_model", "load_network"]
 
 TOKEN_BUDGET = 8192  # padded tokens of a batch, such as 32 molecules of 256 atoms; bounds memory
 MAX_ROWS = 256
-NOT_FINITE = "the prediction for this molecule is not finite"
 
 
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """Predictions for n molecules and T targets.
-
-    Attributes:
-        values: float32 [n, T] in the units of the targets; NaN in failed rows.
-        errors: Reason of each failed row; None for the others.
-    """
-
-    values: np.ndarray
-    errors: list[str | None]
-
-
-class Predictor:
+class Predictor(SmilesPredictor):
     """A trained model that predicts in the units of its targets.
 
     A prediction depends on the molecule only. It does not depend on the other rows of the batch, on their
@@ -65,19 +53,9 @@ class Predictor:
         self.summary, self.metadata = run.summary, run.metadata
 
     @property
-    def target_names(self) -> tuple[str, ...]:
-        """Names of the T targets."""
-        return tuple(self.targets.names)
-
-    @property
-    def target_units(self) -> tuple[str, ...]:
-        """Unit of each target; empty for a target without a unit."""
-        return tuple(self.targets.units)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Column names of a prediction, `<target>_<unit>` and unique; see `prediction_columns`."""
-        return prediction_columns(self.target_names, self.target_units)
+    def data_config(self) -> DataConfig:
+        """The data set that the model was trained on."""
+        return self.config.data
 
     @property
     def atom_order(self) -> str:
@@ -100,47 +78,9 @@ class Predictor:
             )
         return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers)
 
-    def predict(self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False) -> np.ndarray:
-        """Predict each SMILES in the unit of the target.
-
-        Args:
-            smiles: The molecules.
-            workers: Number of processes that read SMILES; 0 reads them in this process.
-            progress: Whether to show a bar on standard error.
-
-        Returns:
-            float32 `[n]` for a model with one target, else `[n, T]`, in the order of `smiles`. NaN for an
-            unreadable molecule. For a classification, probabilities.
-
-        Raises:
-            MolsliceError: `smiles` is not a list of strings, the model was not trained on molecules, or a
-                worker process was killed.
-        """
-        values = self.predict_with_errors(smiles, workers=workers, progress=progress).values
-        return values[:, 0] if values.shape[1] == 1 else values
-
-    def predict_with_errors(
-        self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False
-    ) -> Predictions:
-        """Predict each SMILES, and return the reasons of failed rows too.
-
-        Args:
-            smiles: The molecules.
-            workers: Number of processes that read SMILES; 0 reads them in this process.
-            progress: Whether to show a bar on standard error.
-
-        Raises:
-            MolsliceError: As in `predict`.
-        """
-        rows = _as_rows(smiles)
-        values, errors = [np.empty((0, len(self.target_names)), np.float32)], []
-        with self.reader(workers) as reader, progress_bar(len(rows), "molecules", progress) as bar:
-            for store in reader.read(_chunks(rows, reader.chunk_rows)):
-                part = self.predict_store(store)
-                values.append(part.values)
-                errors += part.errors
-                bar.update(len(store))
-        return Predictions(np.concatenate(values), errors)
+    def predict_part(self, part: MoleculeStore) -> Predictions:
+        """Predict the rows of a store; see `SmilesPredictor.predict_part`."""
+        return self.predict_store(part)
 
     def predict_dataset(
         self,
@@ -249,22 +189,6 @@ class Predictor:
         return values
 
 
-def _as_rows(smiles: Iterable[str]) -> list[str]:
-    """Return the rows. A string and bytes are sequences too, so they are refused here."""
-    if isinstance(smiles, str):
-        raise MolsliceError(
-            f"predict takes a list of SMILES, got the one string {smiles!r}; write [{smiles!r}]"
-        )
-    if not isinstance(smiles, Iterable) or isinstance(smiles, bytes | bytearray | memoryview | Mapping | Set):
-        raise MolsliceError(f"predict takes a list of SMILES, got {type(smiles).__name__}")
-    return list(smiles)
-
-
-def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
 def _batches(num_atoms: np.ndarray, places: np.ndarray) -> Iterator[np.ndarray]:
     """Yield batches of similar length within the token budget; the same places give the same batches."""
     tokens = num_atoms[places] + 1  # the graph token
@@ -272,7 +196,7 @@ def _batches(num_atoms: np.ndarray, places: np.ndarray) -> Iterator[np.ndarray]:
         yield places[batch]
 
 
-def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> Predictor:
+def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> Predictor | FittedPredictor:
     """Load a trained model.
 
     Args:
@@ -295,7 +219,21 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
             )
         path = find_pretrained(str(name_or_path))
     target = _find_device(device)
+    if is_fitted_folder(path):
+        return FittedPredictor(read_fitted(path), str(name_or_path), path)
     return Predictor(read_run(path), name=str(name_or_path), device=target)
+
+
+def load_network(name_or_path: str | Path, device: torch.device | str = "cpu") -> Predictor:
+    """Load a trained network; see `load_model`.
+
+    Raises:
+        MolsliceError: As in `load_model`, or the folder was written by `molslice fit`.
+    """
+    predictor = load_model(name_or_path, device)
+    if not isinstance(predictor, Predictor):
+        raise MolsliceError(f"{name_or_path} was written by molslice fit; this needs the run of a network")
+    return predictor
 
 
 def _find_device(device: torch.device | str) -> torch.device:

@@ -14,8 +14,8 @@ import numpy as np
 
 from molslice.files.atomic import UnwritableError, atomic_file
 from molslice.files.tables import Chunk, Table, open_table
+from molslice.inference.base import Predictions, SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
-from molslice.inference.load import Predictions, Predictor
 from molslice.inference.progress import progress_bar
 from molslice.types import MolsliceError
 
@@ -45,7 +45,7 @@ class TableReport:
 
 
 def predict_table(
-    predictor: Predictor,
+    predictor: SmilesPredictor,
     source: Path,
     target: Path,
     *,
@@ -104,7 +104,7 @@ class _RowWriter:
 
 
 def _stream(
-    predictor: Predictor,
+    predictor: SmilesPredictor,
     table: Table,
     column: str,
     writer: _RowWriter,
@@ -122,8 +122,8 @@ def _stream(
     size = table.path.stat().st_size
     bar = progress_bar(size, "B", progress, desc="predict", unit_divisor=1024)
     with predictor.reader(workers) as reader, bar:
-        for store in reader.read(smiles()):
-            predictions = predictor.predict_store(store)
+        for part in reader.read(smiles()):
+            predictions = predictor.predict_part(part)
             chunk = kept.popleft()
             for cells, values, reason in zip(
                 chunk.cells, predictions.values, predictions.errors, strict=True

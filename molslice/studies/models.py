@@ -15,7 +15,7 @@ from molslice.data import build_dataset
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.entries import attention_label, folder_name, labels_of, parse_entries
-from molslice.inference.load import load_model
+from molslice.inference.load import load_network
 from molslice.pretrained import pretrained_names
 from molslice.run_folder import SUMMARY
 from molslice.studies.base import Request
@@ -81,7 +81,7 @@ def load_data(request: Request, molecules: str) -> Dataset:
     Raises:
         MolsliceError: the runs were trained on different data, or the data cannot be loaded.
     """
-    configs = [load_model(run).config for run in request.runs]
+    configs = [load_network(run).config for run in request.runs]
     others = [config.data for config in configs if config.model.name not in OF_MOLECULES]
     if not others:
         return load_molecules(molecules)
@@ -180,7 +180,7 @@ def find_models(
 
 
 def _given(runs: Sequence[Path | str]) -> list[TrainedModel]:
-    labels = labels_of([load_model(run).config for run in runs])
+    labels = labels_of([load_network(run).config for run in runs])
     seeded = []
     for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
         found = _load(run, label)
@@ -191,7 +191,7 @@ def _given(runs: Sequence[Path | str]) -> list[TrainedModel]:
 
 
 def _load(run: Path | str, label: str) -> TrainedModel:
-    predictor = load_model(run)
+    predictor = load_network(run)
     model: nn.Module = predictor.model
     if not any(isinstance(part, Attention) for part in model.modules()):
         raise MolsliceError(f"{run} holds a model without attention: {predictor.config.model.name!r}")

@@ -1,0 +1,116 @@
+"""Convert SMILES to descriptors, fingerprint counts, canonical SMILES and frameworks, in parallel."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from molslice.chem.canonical import canonical_molecule
+from molslice.chem.descriptors import MORGAN_BITS, descriptor_names, descriptors, morgan_counts
+from molslice.chem.scaffold import scaffolds
+from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, quiet_rdkit
+from molslice.files.processes import WorkerPool
+from molslice.files.tables import Unreadable
+
+__all__ = ["DescribedMolecules", "MoleculeDescriber"]
+
+CHUNK_ROWS = 512  # about two seconds of one core
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMolecules:
+    """Fixed features of n rows.
+
+    Attributes:
+        descriptors: float64 [n, D], in the order of `descriptor_names`; NaN in rows that failed.
+        counts: Morgan counts, uint8 [n, 2048]; zero in rows that failed.
+        canonical: Canonical SMILES of each row; empty in rows that failed.
+        scaffolds: Bemis-Murcko framework of each row; empty without rings and in rows that failed.
+        errors: Reason of each row that failed; None for the others.
+    """
+
+    descriptors: np.ndarray
+    counts: np.ndarray
+    canonical: list[str]
+    scaffolds: list[str]
+    errors: list[str | None]
+
+    def __len__(self) -> int:
+        return len(self.errors)
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Return some rows, in the given order."""
+        return type(self)(
+            self.descriptors[rows],
+            self.counts[rows],
+            [self.canonical[row] for row in rows],
+            [self.scaffolds[row] for row in rows],
+            [self.errors[row] for row in rows],
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["DescribedMolecules"]) -> Self:
+        """Join parts; no parts give no rows."""
+        empty = np.empty((0, len(descriptor_names()))), np.empty((0, MORGAN_BITS), np.uint8)
+        return cls(
+            np.concatenate([empty[0], *(part.descriptors for part in parts)]),
+            np.concatenate([empty[1], *(part.counts for part in parts)]),
+            [text for part in parts for text in part.canonical],
+            [text for part in parts for text in part.scaffolds],
+            [reason for part in parts for reason in part.errors],
+        )
+
+
+class MoleculeDescriber:
+    """Describes chunks of SMILES, with few chunks in memory.
+
+    Args:
+        workers: Number of worker processes; 0 computes in this process.
+        with_scaffolds: Whether to compute frameworks; otherwise they are empty.
+    """
+
+    def __init__(self, workers: int = 0, *, with_scaffolds: bool = False) -> None:
+        self.chunk_rows, self.with_scaffolds = CHUNK_ROWS, with_scaffolds
+        self._pool = WorkerPool(workers, "computes descriptors")
+
+    def __enter__(self) -> "MoleculeDescriber":
+        self._pool.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.__exit__(kind, error, trace)
+
+    def read(self, chunks: Iterable[list[str]]) -> Iterator[DescribedMolecules]:
+        """Yield the descriptions of each chunk, in order.
+
+        Raises:
+            MolsliceError: A worker process was killed.
+        """
+        yield from self._pool.map(_describe, ((chunk, self.with_scaffolds) for chunk in chunks))
+
+
+def _describe(smiles: Sequence[str], with_scaffolds: bool) -> DescribedMolecules:
+    values = np.full((len(smiles), len(descriptor_names())), np.nan)
+    counts = np.zeros((len(smiles), MORGAN_BITS), np.uint8)
+    canonical, errors = [""] * len(smiles), [_reason(text) for text in smiles]
+    for row, text in enumerate(smiles):
+        if errors[row] is not None:
+            continue
+        try:
+            found = canonical_molecule(text, HARD_MAX_ATOMS)
+        except ChemError as error:
+            errors[row] = str(error)
+            continue
+        with quiet_rdkit():
+            values[row], counts[row] = descriptors(found.mol), morgan_counts(found.mol)
+        canonical[row] = found.smiles or text
+    frames = scaffolds(canonical) if with_scaffolds else [""] * len(smiles)
+    return DescribedMolecules(values, counts, canonical, frames, errors)
+
+
+def _reason(text: str) -> str | None:
+    return text.reason if isinstance(text, Unreadable) else None

@@ -1,0 +1,139 @@
+"""The folder that `molslice fit` writes: `fit.json`, `learners.safetensors`, `rows.csv` and a card.
+
+`rows.csv` holds the rows that the model was fitted and measured on, with the split, the fold and the
+prediction of each. Nothing in the folder can run code.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from molslice.chem import DESCRIPTORS_VERSION
+from molslice.files.parsing import read_json_object
+from molslice.learners import LEARNERS, Learner
+from molslice.learners.stacking import Stack
+from molslice.tasks.targets import TargetInfo
+from molslice.types import MolsliceError
+
+__all__ = [
+    "CARD",
+    "FIT",
+    "LEARNER_FILE",
+    "ROWS",
+    "ROW_COLUMNS",
+    "FittedModel",
+    "is_fitted_folder",
+    "read_fitted",
+    "row_columns",
+    "save_learners",
+]
+
+FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
+FORMAT = "molslice-fit-1"
+ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
+SEPARATOR = "/"  # in the names of arrays: target index, learner, array
+
+
+@dataclass(frozen=True, slots=True)
+class FittedModel:
+    """The learners of each target and how they are weighed.
+
+    Attributes:
+        targets: The description of the T targets.
+        learners: For each target, the learners by name.
+        stacks: For each target, the weights of its learners.
+        about: The content of `fit.json`.
+    """
+
+    targets: TargetInfo
+    learners: tuple[Mapping[str, Learner], ...]
+    stacks: tuple[Stack, ...]
+    about: Mapping[str, Any]
+
+
+def row_columns(targets: Sequence[str]) -> list[str]:
+    """Name the columns of the targets in `rows.csv`: the targets, unless another column has that name."""
+    return [f"{name}_measured" if name.strip() in ROW_COLUMNS else name for name in targets]
+
+
+def is_fitted_folder(path: Path) -> bool:
+    """Whether a folder was written by `molslice fit`."""
+    return (path / FIT).is_file()
+
+
+def describe_model(targets: TargetInfo, stacks: Sequence[Stack]) -> dict[str, Any]:
+    """Return the part of `fit.json` that `read_fitted` needs."""
+    return {
+        "format": FORMAT,
+        "descriptors_version": DESCRIPTORS_VERSION,
+        "targets": targets.to_mapping(),
+        "stacks": [stack.to_mapping() for stack in stacks],
+    }
+
+
+def save_learners(folder: Path, learners: Sequence[Mapping[str, Learner]]) -> None:
+    """Write the arrays of all learners to `learners.safetensors`."""
+    arrays = {
+        SEPARATOR.join((str(target), name, key)): np.ascontiguousarray(array)
+        for target, each in enumerate(learners)
+        for name, learner in each.items()
+        for key, array in learner.arrays().items()
+    }
+    save_file(arrays, folder / LEARNER_FILE, metadata={"format": FORMAT})
+
+
+def read_fitted(folder: Path) -> FittedModel:
+    """Read a fitted model.
+
+    Raises:
+        MolsliceError: A file is missing, damaged, of another version, or does not fit the others.
+    """
+    about = read_json_object(folder / FIT)
+    if about.get("format") != FORMAT:
+        raise MolsliceError(
+            f"{folder / FIT} has format {about.get('format')!r}; this version reads {FORMAT!r}"
+        )
+    if about.get("descriptors_version") != DESCRIPTORS_VERSION:
+        raise MolsliceError(
+            f"{folder} was fitted on descriptors of version {about.get('descriptors_version')!r}; this "
+            f"version of molslice computes {DESCRIPTORS_VERSION}: fit it again"
+        )
+    targets = TargetInfo.from_mapping(about.get("targets"))
+    stacks = _read_stacks(about, folder)
+    if len(stacks) != len(targets.names):
+        raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {len(targets.names)}")
+    arrays = _read_arrays(folder / LEARNER_FILE)
+    learners = tuple(
+        {name: _learner(name, index, arrays, folder / LEARNER_FILE) for name in stack.names}
+        for index, stack in enumerate(stacks)
+    )
+    return FittedModel(targets, learners, stacks, about)
+
+
+def _read_stacks(about: Mapping[str, Any], folder: Path) -> tuple[Stack, ...]:
+    found = about.get("stacks")
+    if not isinstance(found, list) or not all(isinstance(stack, dict) for stack in found):
+        raise MolsliceError(f"invalid stacks in {folder / FIT}")
+    return tuple(Stack.from_mapping(stack) for stack in found)
+
+
+def _read_arrays(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+
+
+def _learner(name: str, target: int, arrays: Mapping[str, np.ndarray], file: Path) -> Learner:
+    prefix = SEPARATOR.join((str(target), name, ""))
+    own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+    try:
+        return LEARNERS.find(name).from_arrays(own)
+    except MolsliceError as error:
+        raise MolsliceError(f"{file}, {name} of target {target + 1}: {error}") from error

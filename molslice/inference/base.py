@@ -1,0 +1,147 @@
+"""The interface of everything that predicts from SMILES."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from molslice.inference.columns import prediction_columns
+from molslice.inference.progress import progress_bar
+from molslice.tasks.targets import TargetInfo
+from molslice.types import MolsliceError
+
+__all__ = ["NOT_FINITE", "Predictions", "SmilesPredictor"]
+
+NOT_FINITE = "the prediction for this molecule is not finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Predictions for n molecules and T targets.
+
+    Attributes:
+        values: float32 [n, T] in the units of the targets; NaN in failed rows.
+        errors: Reason of each failed row; None for the others.
+    """
+
+    values: np.ndarray
+    errors: list[str | None]
+
+
+class ChunkReader(Protocol):
+    """Converts chunks of SMILES to what a predictor takes.
+
+    Attributes:
+        chunk_rows: Recommended number of rows of a chunk.
+    """
+
+    chunk_rows: int
+
+    def read(self, chunks: Iterable[list[str]]) -> Iterator[Any]:
+        """Yield one part for each chunk, in order."""
+        ...
+
+
+class SmilesPredictor(ABC):
+    """A trained model that predicts from SMILES in the units of its targets.
+
+    A subclass converts chunks of SMILES in `reader` and predicts them in `predict_part`.
+
+    Attributes:
+        name: The name of the model in messages.
+        targets: The description of the targets.
+    """
+
+    name: str
+    targets: TargetInfo
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the T targets."""
+        return tuple(self.targets.names)
+
+    @property
+    def target_units(self) -> tuple[str, ...]:
+        """Unit of each target; empty for a target without a unit."""
+        return tuple(self.targets.units)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Column names of a prediction, `<target>_<unit>` and unique; see `prediction_columns`."""
+        return prediction_columns(self.target_names, self.target_units)
+
+    @abstractmethod
+    def reader(self, workers: int = 0) -> AbstractContextManager[ChunkReader]:
+        """Return a reader that converts SMILES to what `predict_part` takes.
+
+        Args:
+            workers: Number of worker processes; 0 reads in this process.
+
+        Raises:
+            MolsliceError: The model was not trained on molecules.
+        """
+
+    @abstractmethod
+    def predict_part(self, part: Any) -> Predictions:  # noqa: ANN401
+        """Predict one chunk from `reader`; rows out equal rows in."""
+
+    def predict(self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False) -> np.ndarray:
+        """Predict each SMILES in the unit of the target.
+
+        Args:
+            smiles: The molecules.
+            workers: Number of processes that read SMILES; 0 reads them in this process.
+            progress: Whether to show a bar on standard error.
+
+        Returns:
+            float32 `[n]` for a model with one target, else `[n, T]`, in the order of `smiles`. NaN for an
+            unreadable molecule. For a classification, probabilities.
+
+        Raises:
+            MolsliceError: `smiles` is not a list of strings, the model was not trained on molecules, or a
+                worker process was killed.
+        """
+        values = self.predict_with_errors(smiles, workers=workers, progress=progress).values
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    def predict_with_errors(
+        self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False
+    ) -> Predictions:
+        """Predict each SMILES, and return the reasons of failed rows too.
+
+        Args:
+            smiles: The molecules.
+            workers: Number of processes that read SMILES; 0 reads them in this process.
+            progress: Whether to show a bar on standard error.
+
+        Raises:
+            MolsliceError: As in `predict`.
+        """
+        rows = _as_rows(smiles)
+        values, errors = [np.empty((0, len(self.target_names)), np.float32)], []
+        with self.reader(workers) as reader, progress_bar(len(rows), "molecules", progress) as bar:
+            for chunk in reader.read(_chunks(rows, reader.chunk_rows)):
+                part = self.predict_part(chunk)
+                values.append(part.values)
+                errors += part.errors
+                bar.update(len(part.errors))
+        return Predictions(np.concatenate(values), errors)
+
+
+def _as_rows(smiles: Iterable[str]) -> list[str]:
+    """Return the rows. A string and bytes are sequences too, so they are refused here."""
+    if isinstance(smiles, str):
+        raise MolsliceError(
+            f"predict takes a list of SMILES, got the one string {smiles!r}; write [{smiles!r}]"
+        )
+    if not isinstance(smiles, Iterable) or isinstance(smiles, bytes | bytearray | memoryview | Mapping | Set):
+        raise MolsliceError(f"predict takes a list of SMILES, got {type(smiles).__name__}")
+    return list(smiles)
+
+
+def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,21 @@
+"""Learners: models of one target on fixed features. One file is one learner.
+
+A learner sees a molecule as descriptors, fingerprint counts, and optionally the embedding of a trained
+encoder (`features.py`). `base.py` is the interface. `kernels.py` and `trees.py` are the numerical parts, and
+`stacking.py` weighs the learners of a target against each other. `molslice.training.fit` trains them and
+`molslice.inference.fitted` predicts with them.
+
+Imports: torch, numpy, scipy, scikit-learn (for fitting only), `molslice.registry` and `molslice.types`. A
+fitted learner is a set of arrays, so that a saved model neither contains code nor depends on the version of
+scikit-learn.
+
+To add a learner, write `my_learner.py` with a class `MyLearner(Learner)`.
+"""
+
+from molslice.learners.base import Learner
+from molslice.learners.features import Features
+from molslice.registry import Registry
+
+__all__ = ["LEARNERS", "Features", "Learner"]
+
+LEARNERS = Registry("molslice.learners", Learner, "learner")

@@ -1,0 +1,55 @@
+"""The interface of a learner."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+
+from molslice.learners.features import Features
+
+__all__ = ["Learner"]
+
+
+class Learner(ABC):
+    """A model of one target, fitted once for each fold with the rows of that fold left out.
+
+    Its prediction is the mean over the folds. A learner is deterministic: the same rows, folds and seed give
+    the same arrays.
+    """
+
+    @classmethod
+    @abstractmethod
+    def fit(
+        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+    ) -> tuple[Self, np.ndarray]:
+        """Fit one model for each fold.
+
+        Args:
+            features: features of n training rows.
+            values: target, float64 [n], without missing values; 0 and 1 for classes.
+            folds: fold of each row, int [n], from 0 without gaps.
+            classes: whether the target is a class. The prediction is then a score that grows with the
+                probability of class 1; `stacking.py` calibrates it.
+            seed: seed of random choices.
+
+        Returns:
+            The learner, and the prediction for each row by the model that has not seen its fold, float64 [n].
+        """
+
+    @abstractmethod
+    def predict(self, features: Features) -> np.ndarray:
+        """Predict with the model of each fold: float64 [folds, n], in the unit of the target."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return everything that `from_arrays` needs, by name."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild a learner.
+
+        Raises:
+            MolsliceError: the arrays do not describe a learner of this class.
+        """

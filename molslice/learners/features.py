@@ -1,0 +1,90 @@
+"""The fixed features of molecules that learners take."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from molslice.types import MolsliceError
+
+__all__ = ["Features", "NormalScores"]
+
+NUM_QUANTILES = 200
+SCORE_LIMIT = 3.0  # standard deviations; a new molecule may be far outside of the training range
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Features of n molecules.
+
+    Attributes:
+        descriptors: float64 [n, D], NaN where a descriptor is not defined.
+        counts: counts of hashed fingerprint bits, uint8 [n, P].
+        embedding: states of a trained encoder, float32 [n, E]; None without an encoder.
+    """
+
+    descriptors: np.ndarray
+    counts: np.ndarray
+    embedding: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {len(part) for part in self._parts()}
+        if len(sizes) != 1 or any(part.ndim != 2 for part in self._parts()):
+            shapes = ", ".join(str(list(part.shape)) for part in self._parts())
+            raise MolsliceError(f"features must have the same number of rows and two axes, got {shapes}")
+
+    def __len__(self) -> int:
+        return len(self.descriptors)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> Self:
+        embedding = None if self.embedding is None else self.embedding[rows]
+        return type(self)(self.descriptors[rows], self.counts[rows], embedding)
+
+    def _parts(self) -> list[np.ndarray]:
+        parts = (self.descriptors, self.counts, self.embedding)
+        return [part for part in parts if part is not None]
+
+    def matrix(self) -> np.ndarray:
+        """Return all features side by side, float64 [n, D + P + E], NaN where not defined."""
+        return np.concatenate([part.astype(np.float64, copy=False) for part in self._parts()], axis=1)
+
+
+class NormalScores:
+    """Map each column to standard normal scores by its quantiles in the training rows.
+
+    Columns with outliers, counts and heavy tails become comparable. A value that is not defined gets the
+    score 0, the median. Scores are limited to three standard deviations.
+
+    Args:
+        quantiles: quantiles of each column at evenly spaced probabilities [q, C], ascending.
+
+    Source: the normal-output quantile transform of scikit-learn, with the mean of the interpolations from
+    both sides at ties.
+    """
+
+    def __init__(self, quantiles: np.ndarray) -> None:
+        self.quantiles = quantiles
+        self._probabilities = np.linspace(0.0, 1.0, len(quantiles))
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Self:
+        """Compute the quantiles of `values` [n, C]; a column without any defined value is constant."""
+        defined = np.where(np.isfinite(values), values, np.nan)
+        empty = np.isnan(defined).all(0)
+        defined[:, empty] = 0.0
+        levels = np.linspace(0.0, 1.0, min(NUM_QUANTILES, max(len(values), 2)))
+        return cls(np.maximum.accumulate(np.nanquantile(defined, levels, axis=0), axis=0))
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Return the scores of `values` [n, C], float64 [n, C]."""
+        from scipy.special import ndtri
+
+        scores = np.zeros(values.shape)
+        for column in range(values.shape[1]):
+            known, quantiles = values[:, column], self.quantiles[:, column]
+            above = np.interp(known, quantiles, self._probabilities)
+            below = 1.0 - np.interp(-known, -quantiles[::-1], self._probabilities)
+            scores[:, column] = (above + below) / 2
+        limit = 0.5 * (1.0 - 0.9973002039367398)  # P(|z| > 3) / 2
+        scores = ndtri(np.clip(scores, limit, 1.0 - limit))
+        return np.where(np.isfinite(values), scores, 0.0)

@@ -1,0 +1,157 @@
+"""A Gaussian process on similarities of descriptors, fingerprint counts and embeddings."""
+
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+
+from molslice.learners.base import Learner
+from molslice.learners.features import Features, NormalScores
+from molslice.learners.kernels import (
+    fit_weights,
+    min_max_kernel,
+    rational_quadratic_kernel,
+    solve,
+    squared_distances,
+)
+from molslice.types import MolsliceError
+
+__all__ = ["GaussianProcess"]
+
+SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows
+EVIDENCE_ROWS = 1_000  # rows that choose the weights of the kernels
+MAX_ROWS = 6_000  # rows of one fold; time grows with the cube, memory with the square
+CHUNK_ROWS = 2_048
+
+
+class GaussianProcess(Learner):
+    r"""Mean of a Gaussian process whose covariance is a weighted sum of kernels.
+
+    The kernels are the MinMax kernel of fingerprint counts, and, for the normal scores of the descriptors and
+    of the embedding each, rational quadratic kernels of three scales and a linear one. The weights and the
+    noise maximize the evidence of at most 1,000 training rows of the fold. Classes are regressed as 0 and 1.
+
+    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
+
+    Args:
+        rows: training rows, with descriptors and embedding as normal scores.
+        scores: quantiles of the descriptors, and of the embedding if there is one.
+        scales: mean squared distance of training rows, for the descriptors and the embedding.
+        coefficients: float64 [kernels, n, folds]; kernel k contributes `K_k @ coefficients[k]`.
+        offsets: mean of the target in each fold, float64 [folds].
+    """
+
+    def __init__(
+        self,
+        rows: Features,
+        scores: tuple[NormalScores, ...],
+        scales: np.ndarray,
+        coefficients: np.ndarray,
+        offsets: np.ndarray,
+    ) -> None:
+        self.rows, self.scores, self.scales = rows, scores, scales
+        self.coefficients, self.offsets = coefficients, offsets
+
+    @classmethod
+    def fit(
+        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+    ) -> tuple[Self, np.ndarray]:
+        """Fit one process for each fold; see `Learner.fit`."""
+        del classes  # the classes 0 and 1 are regressed
+        parts = [part for part in (features.descriptors, features.embedding) if part is not None]
+        scores = tuple(NormalScores.of(part) for part in parts)
+        rows = _scored(features, scores)
+        scales = np.array([_mean_distance(part) for part in _scored_parts(rows)])
+        num_folds = int(folds.max()) + 1
+        draw = np.random.default_rng(seed)
+        num_kernels = 1 + len(parts) * (len(SCALES) + 1)
+        coefficients = np.zeros((num_kernels, len(values), num_folds))
+        offsets = np.zeros(num_folds)
+        for fold in range(num_folds):
+            used = draw.permutation(np.flatnonzero(folds != fold))[:MAX_ROWS]
+            offsets[fold] = values[used].mean()
+            spread = values[used].std() or 1.0
+            standardized = (values[used] - offsets[fold]) / spread
+            few = used[:EVIDENCE_ROWS]
+            weights = fit_weights(_kernels(rows[few], rows[few], scales), standardized[: len(few)])
+            covariance = np.zeros((len(used), len(used)))
+            for weight, kernel in zip(weights, _kernels(rows[used], rows[used], scales), strict=False):
+                covariance += weight * kernel
+            solved = solve(covariance, weights[-1], standardized) * spread
+            coefficients[:, used, fold] = weights[:-1, None] * solved
+        learner = cls(rows, scores, scales, coefficients, offsets)
+        return learner, learner._predict_scored(rows)[folds, np.arange(len(folds))]
+
+    def predict(self, features: Features) -> np.ndarray:
+        """Predict with the process of each fold; see `Learner.predict`."""
+        expected = [part.quantiles.shape[1] for part in self.scores]
+        found = [part.shape[1] for part in (features.descriptors, features.embedding) if part is not None]
+        if found != expected or features.counts.shape[1] != self.rows.counts.shape[1]:
+            raise MolsliceError(f"the Gaussian process takes {expected} features, got {found}")
+        return self._predict_scored(_scored(features, self.scores))
+
+    def _predict_scored(self, features: Features) -> np.ndarray:
+        result = np.empty((len(self.offsets), len(features)))
+        for start in range(0, len(features), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            result[:, part] = self.offsets[:, None]
+            kernels = _kernels(features[part], self.rows, self.scales)
+            for kernel, coefficients in zip(kernels, self.coefficients, strict=True):
+                result[:, part] += (kernel @ coefficients).T
+        return result
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the training rows, quantiles and coefficients; see `Learner.arrays`."""
+        arrays = {
+            "descriptors": self.rows.descriptors,
+            "counts": self.rows.counts,
+            "scales": self.scales,
+            "coefficients": self.coefficients,
+            "offsets": self.offsets,
+        }
+        arrays |= {f"quantiles_{i}": part.quantiles for i, part in enumerate(self.scores)}
+        if self.rows.embedding is not None:
+            arrays["embedding"] = self.rows.embedding
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the learner; see `Learner.from_arrays`."""
+        try:
+            rows = Features(arrays["descriptors"], arrays["counts"], arrays.get("embedding"))
+            parts = len(_scored_parts(rows))
+            scores = tuple(NormalScores(arrays[f"quantiles_{i}"]) for i in range(parts))
+            learner = cls(rows, scores, arrays["scales"], arrays["coefficients"], arrays["offsets"])
+        except KeyError as error:
+            raise MolsliceError(f"the arrays do not describe a Gaussian process: no {error}") from error
+        kernels = 1 + parts * (len(SCALES) + 1)
+        columns = [part.shape[1] for part in _scored_parts(rows)]
+        sound = learner.coefficients.shape == (kernels, len(rows), len(learner.offsets))
+        sound = sound and learner.scales.shape == (parts,)
+        sound = sound and [part.quantiles.shape[-1] for part in scores] == columns
+        if not sound or not all(np.isfinite(array).all() for array in arrays.values()):
+            raise MolsliceError("the arrays do not describe a Gaussian process")
+        return learner
+
+
+def _scored(features: Features, scores: tuple[NormalScores, ...]) -> Features:
+    embedding = None if features.embedding is None else scores[1](features.embedding)
+    return Features(scores[0](features.descriptors), features.counts, embedding)
+
+
+def _scored_parts(rows: Features) -> list[np.ndarray]:
+    return [part for part in (rows.descriptors, rows.embedding) if part is not None]
+
+
+def _mean_distance(rows: np.ndarray) -> float:
+    """Return the mean squared distance of two rows, drawn independently; 1 if all rows are equal."""
+    return float(2.0 * rows.var(0).sum()) or 1.0
+
+
+def _kernels(left: Features, right: Features, scales: np.ndarray) -> list[np.ndarray]:
+    kernels = [min_max_kernel(left.counts, right.counts)]
+    for one, other, scale in zip(_scored_parts(left), _scored_parts(right), scales, strict=True):
+        distances = squared_distances(one, other)
+        kernels += [rational_quadratic_kernel(distances, factor * scale) for factor in SCALES]
+        kernels.append((one @ other.T) * (2.0 / scale))
+    return kernels

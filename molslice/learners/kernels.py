@@ -1,0 +1,104 @@
+"""Similarities of molecules, and the evidence of a Gaussian process over their weighted sum."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["fit_weights", "min_max_kernel", "rational_quadratic_kernel", "solve", "squared_distances"]
+
+MOST_COUNTS = 15  # larger counts of one fragment are alike
+JITTER = 1e-4  # of the variance of the target; also keeps the matrix positive definite
+MAX_EVALUATIONS = 60
+
+
+def min_max_kernel(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Compute the generalized Tanimoto similarity of counts: sum of minima over sum of maxima.
+
+    Args:
+        left: counts, uint8 [n, P].
+        right: counts, uint8 [m, P].
+
+    Returns:
+        float64 [n, m] in [0, 1]; 1 for two rows without any count. Positive definite.
+
+    Source: Ralaivola et al. 2005, "Graph kernels for chemical informatics", the MinMax kernel.
+    """
+    left, right = np.minimum(left, MOST_COUNTS), np.minimum(right, MOST_COUNTS)
+    common = np.zeros((len(left), len(right)), np.float32)
+    for count in range(1, int(min(left.max(initial=0), right.max(initial=0))) + 1):
+        # min(a, b) is the number of thresholds that both reach
+        columns = np.flatnonzero((left >= count).any(0) & (right >= count).any(0))
+        common += (left[:, columns] >= count).astype(np.float32) @ (right[:, columns] >= count).astype(
+            np.float32
+        ).T
+    totals = left.sum(1, dtype=np.float64)[:, None] + right.sum(1, dtype=np.float64)[None]
+    maxima = totals - common
+    return np.where(maxima > 0, common / np.where(maxima > 0, maxima, 1.0), 1.0)
+
+
+def squared_distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Compute squared Euclidean distances of rows [n, C] and [m, C]: float64 [n, m]."""
+    squares = (left**2).sum(1)[:, None] + (right**2).sum(1)[None] - 2.0 * (left @ right.T)
+    return np.maximum(squares, 0.0)
+
+
+def rational_quadratic_kernel(distances: np.ndarray, scale: float) -> np.ndarray:
+    """Compute 1 / (1 + d^2 / (2 scale)) of squared distances d^2.
+
+    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 4.19 with alpha = 1.
+    """
+    return 1.0 / (1.0 + distances / (2.0 * scale))
+
+
+def fit_weights(kernels: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Maximize the evidence of a Gaussian process over the weights of kernels and the noise.
+
+    The covariance is sum_k w_k K_k + w_noise I. A weak prior keeps the logarithms of the weights near zero.
+
+    Args:
+        kernels: positive definite matrices [n, n].
+        values: standardized target [n].
+
+    Returns:
+        Weights of the kernels, then the variance of the noise, float64 [kernels + 1].
+
+    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 5.8.
+    """
+    from scipy.optimize import minimize
+
+    stacked = torch.from_numpy(np.stack(kernels))
+    target = torch.from_numpy(values)
+    identity = torch.eye(len(values), dtype=torch.float64)
+
+    def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        raw = torch.from_numpy(logs).requires_grad_()
+        loss = _negative_evidence(raw, stacked, target, identity)
+        loss.backward()
+        assert raw.grad is not None
+        return float(loss.detach()), raw.grad.numpy()
+
+    start = np.zeros(len(kernels) + 1)
+    start[-1] = -2.0
+    bounds = [(-12.0, 5.0)] * len(start)
+    found = minimize(
+        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": MAX_EVALUATIONS}
+    )
+    return np.exp(found.x)
+
+
+def _negative_evidence(raw: Tensor, kernels: Tensor, target: Tensor, identity: Tensor) -> Tensor:
+    weights = raw.exp()
+    covariance = torch.einsum("k,kij->ij", weights[:-1], kernels) + (weights[-1] + JITTER) * identity
+    factor = torch.linalg.cholesky(covariance)
+    solved = torch.cholesky_solve(target[:, None], factor)[:, 0]
+    prior = 0.05 * (raw**2).sum()
+    return 0.5 * (target @ solved) + factor.diagonal().log().sum() + prior
+
+
+def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarray:
+    """Solve (covariance + noise I) x = values for x [n]; `covariance` [n, n] is overwritten."""
+    covariance[np.diag_indices_from(covariance)] += noise + JITTER
+    factor = torch.linalg.cholesky(torch.from_numpy(covariance))
+    return torch.cholesky_solve(torch.from_numpy(values)[:, None], factor)[:, 0].numpy()

@@ -1,0 +1,123 @@
+"""Weigh the learners of one target by their predictions for rows that they have not seen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from molslice.types import MolsliceError
+
+__all__ = ["Stack"]
+
+EVEN_SHARE = 0.05  # how strongly weights are drawn to equal ones, relative to the spread of the target
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A convex combination of learners; for classes, of calibrated probabilities.
+
+    Attributes:
+        names: names of the learners, in order.
+        weights: weight of each learner; not negative, their sum is one.
+        calibration: for classes, slope and intercept of the log-odds of each learner; else empty.
+
+    Source: Breiman 1996, "Stacked Regressions" (weights that are not negative); Platt 1999, "Probabilistic
+    Outputs for Support Vector Machines" (calibration).
+    """
+
+    names: tuple[str, ...]
+    weights: tuple[float, ...]
+    calibration: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def fit(cls, predictions: Mapping[str, np.ndarray], values: np.ndarray, *, classes: bool) -> Self:
+        """Minimize the squared error of the combination.
+
+        Args:
+            predictions: out-of-fold prediction of each learner, float64 [n].
+            values: target, float64 [n]; 0 and 1 for classes.
+            classes: whether to calibrate the predictions as log-odds.
+        """
+        names = tuple(predictions)
+        calibration = tuple(_platt(predictions[name], values) for name in names) if classes else ()
+        columns = [predictions[name] for name in names]
+        if classes:
+            columns = [_logistic(*line, part) for line, part in zip(calibration, columns, strict=True)]
+        return cls(names, _convex_weights(np.stack(columns, axis=1), values), calibration)
+
+    def combine(self, predictions: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Combine predictions of any one shape; for classes the result is the probability of class 1."""
+        total = np.zeros_like(predictions[self.names[0]], dtype=np.float64)
+        for i, (name, weight) in enumerate(zip(self.names, self.weights, strict=True)):
+            part = predictions[name]
+            if self.calibration:
+                part = _logistic(*self.calibration[i], part)
+            total += weight * part
+        return total
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {
+            "names": list(self.names),
+            "weights": list(self.weights),
+            "calibration": [list(line) for line in self.calibration],
+        }
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a stack.
+
+        Raises:
+            MolsliceError: the values do not describe a stack.
+        """
+        try:
+            names = tuple(str(name) for name in mapping["names"])
+            weights = tuple(float(weight) for weight in mapping["weights"])
+            calibration = tuple((float(a), float(b)) for a, b in mapping["calibration"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise MolsliceError(f"invalid weights of learners: {error}") from error
+        sound = len(names) == len(weights) > 0 and len(calibration) in (0, len(names))
+        numbers = np.array([*weights, *(number for line in calibration for number in line)])
+        if not sound or not np.isfinite(numbers).all() or min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
+            raise MolsliceError(f"invalid weights of learners: {weights}")
+        return cls(names, weights, calibration)
+
+
+def _convex_weights(columns: np.ndarray, values: np.ndarray) -> tuple[float, ...]:
+    """Minimize the squared error over weights that are not negative and add up to one."""
+    from scipy.optimize import nnls
+
+    rows, count = columns.shape
+    spread = max(float(np.std(values)), 1e-12)
+    scaled, target = columns / spread / np.sqrt(rows), values / spread / np.sqrt(rows)
+    even = EVEN_SHARE * np.eye(count)
+    heavy = 1e4  # enforces the sum
+    system = np.concatenate([scaled, even, np.full((1, count), heavy)])
+    wanted = np.concatenate([target, np.full(count, EVEN_SHARE / count), [heavy]])
+    found = nnls(system, wanted)[0]
+    return tuple((found / found.sum()).tolist())
+
+
+def _platt(scores: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+    """Fit slope and intercept of the log-odds, with Platt's smoothed targets; the slope is positive."""
+    from scipy.optimize import minimize
+
+    positive = float(values.sum())
+    high, low = (positive + 1.0) / (positive + 2.0), 1.0 / (len(values) - positive + 2.0)
+    wanted = np.where(values > 0.5, high, low)
+    center, spread = float(scores.mean()), float(scores.std()) or 1.0
+    standardized = (scores - center) / spread
+
+    def loss(line: np.ndarray) -> tuple[float, np.ndarray]:
+        odds = line[0] * standardized + line[1]
+        excess = 1.0 / (1.0 + np.exp(-odds)) - wanted
+        value = np.mean(np.logaddexp(0.0, odds) - wanted * odds)
+        return float(value), np.array([np.mean(excess * standardized), np.mean(excess)])
+
+    found = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=[(1e-3, 50.0), (-50.0, 50.0)]).x
+    return float(found[0] / spread), float(found[1] - found[0] * center / spread)
+
+
+def _logistic(slope: float, intercept: float, scores: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-np.clip(slope * scores + intercept, -700.0, 700.0)))

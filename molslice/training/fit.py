@@ -1,0 +1,377 @@
+"""Fit a model to a table of molecules with measured values, in one call.
+
+Every molecule is described by RDKit's descriptors and Morgan counts. For each target, the learners of
+`molslice.learners` are fitted once for each fold, and weighed by their predictions for the rows that they
+have not seen. The model is measured on held-out rows, beside a random forest and gradient boosting on the
+same rows and features. Nothing is chosen on the held-out rows.
+"""
+
+import csv
+import io
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from molslice.files.atomic import atomic_folder
+from molslice.files.cache import file_checksum
+from molslice.files.processes import check_workers, count_cores
+from molslice.fitted_folder import (
+    CARD,
+    FIT,
+    ROW_COLUMNS,
+    ROWS,
+    describe_model,
+    row_columns,
+    save_learners,
+)
+from molslice.inference.columns import distinct_columns
+from molslice.inference.json_text import to_json
+from molslice.learners import LEARNERS, Features, Learner
+from molslice.learners.stacking import Stack
+from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
+from molslice.tasks.targets import Kind, TargetInfo
+from molslice.training.fit_data import Duplicates, FitData, check_split, read_fit_data
+from molslice.training.fit_report import write_card
+from molslice.types import MolsliceError
+from molslice.version import __version__
+
+__all__ = ["fit"]
+
+logger = logging.getLogger(__name__)
+
+MIN_FOLDS, MAX_FOLDS = 2, 20
+BASELINE_TREES = 500
+PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processes
+
+
+@dataclass(slots=True)
+class _Fitted:
+    """The result for one target.
+
+    Attributes:
+        learners: The fitted learners by name.
+        stack: Their weights.
+        rows: The training rows with a value, int [n].
+        unseen: Out-of-fold prediction of these rows, float64 [n].
+        held_out: Prediction of every held-out row by name: `molslice fit` and the baselines, float64 [m].
+    """
+
+    learners: Mapping[str, Learner]
+    stack: Stack
+    rows: np.ndarray
+    unseen: np.ndarray
+    held_out: dict[str, np.ndarray]
+
+
+def fit(
+    data: Path | str,
+    target: str | Sequence[str],
+    out: Path | str,
+    *,
+    smiles_column: str | None = None,
+    kind: Kind | None = None,
+    units: str | Sequence[str] | None = None,
+    split: str = "random",
+    duplicates: Duplicates = "average",
+    members: int = 5,
+    minutes: float | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Fit a model to a table and write its folder.
+
+    Args:
+        data: CSV or gzip-compressed CSV with a column of SMILES and columns of measured values.
+        target: The measured column or columns. An empty cell is a missing value.
+        out: The folder to write; it must not exist or be empty.
+        smiles_column: The column of SMILES; None finds it.
+        kind: `regression` or `classification` (0 and 1); None finds it.
+        units: Unit of all targets, or one for each; None for no unit.
+        split: How to hold rows out: `random` (one tenth of the molecules), `scaffold` (one tenth, with
+            frameworks that no training row has), or the name of a column that holds train, valid or test
+            (valid rows are training rows).
+        duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
+            or `refuse`.
+        members: Number of folds, and of models that are averaged.
+        minutes: Learners and baselines that would start later are left out; at least one is fitted.
+        seed: Seed of the split, the folds and the learners.
+        workers: Processes that compute descriptors; None for all cores in large tables.
+        quiet: Whether to hide progress.
+
+    Returns:
+        The content of `fit.json`.
+
+    Raises:
+        MolsliceError: The table cannot be used, or `out` exists.
+    """
+    start = time.monotonic()
+    path, folder = Path(data), Path(out)
+    _check(path, folder, split, members, kind, duplicates)
+    check_workers(workers)
+    # the folder is made first, so that a path that cannot be written fails before the work
+    with atomic_folder(folder) as partial:
+        with _bar("descriptors", quiet) as described:
+            found = read_fit_data(
+                path,
+                (target,) if isinstance(target, str) else tuple(target),
+                smiles_column=smiles_column,
+                kind=kind,
+                split=split,
+                duplicates=duplicates,
+                seed=seed,
+                workers=_count_workers(path, workers),
+                progress=described,
+            )
+        targets = _describe_targets(found, units)
+        features = Features(found.molecules.descriptors, found.molecules.counts)
+        folds = _divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
+        deadline = float("inf") if minutes is None else start + 60.0 * minutes
+        steps = len(found.names) * (len(LEARNERS.names()) + len(BASELINES))
+        with _bar("learners", quiet) as learned:
+            work = _Work(found, features, folds, deadline, seed, lambda done: learned(done, steps))
+            fitted = [work.fit_target(index) for index in range(len(found.names))]
+        about = _summarize(path, found, targets, fitted, folds, work.left_out, time.monotonic() - start)
+        about["options"] = {"split": split, "duplicates": duplicates, "members": members, "seed": seed}
+        save_learners(partial, [each.learners for each in fitted])
+        (partial / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
+        (partial / FIT).write_text(to_json(about), encoding="utf-8")
+        (partial / CARD).write_text(write_card(about), encoding="utf-8")
+    return about
+
+
+def _check(path: Path, folder: Path, split: str, members: int, kind: str | None, duplicates: str) -> None:
+    if not MIN_FOLDS <= members <= MAX_FOLDS:
+        raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
+    for name, value, choices in (
+        ("kind", kind, (None, "regression", "classification")),
+        ("duplicates", duplicates, ("average", "keep", "refuse")),
+    ):
+        if value not in choices:
+            listed = ", ".join(choice for choice in choices if choice)
+            raise MolsliceError(f"unknown {name} {value!r}; choices: {listed}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
+    check_split(split, path)
+
+
+def _count_workers(path: Path, workers: int | None) -> int:
+    if workers is not None:
+        return workers
+    small = path.stat().st_size < PARALLEL_ROWS * 20  # about 20 bytes a row, compressed
+    return 0 if small else count_cores()
+
+
+def _describe_targets(found: FitData, units: str | Sequence[str] | None) -> TargetInfo:
+    named = (units or "",) * len(found.names) if units is None or isinstance(units, str) else tuple(units)
+    if len(named) != len(found.names):
+        raise MolsliceError(f"units must be one unit, or one for each of {len(found.names)} targets")
+    known = found.targets[~found.test]
+    return TargetInfo.of_training(found.names, named, found.kind, known)
+
+
+def _divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
+    """Assign molecules (or frameworks) to folds of nearly equal size: int [n], -1 for held-out rows.
+
+    Groups are assigned from the largest to the smallest, each to the fold with the fewest rows; equal ones in
+    random order. Rows of one molecule are in one fold.
+    """
+    names = found.molecules.scaffolds if by_scaffold else found.molecules.canonical
+    groups: dict[str, list[int]] = {}
+    for row in np.flatnonzero(~found.test):
+        # molecules without rings share no framework
+        groups.setdefault(names[row] or found.molecules.canonical[row], []).append(int(row))
+    ordered = list(groups.values())
+    shuffled = [ordered[i] for i in np.random.default_rng(seed).permutation(len(ordered))]
+    folds, sizes = np.full(len(found.test), -1), np.zeros(members, np.int64)
+    for rows in sorted(shuffled, key=len, reverse=True):
+        fold = int(sizes.argmin())
+        folds[rows], sizes[fold] = fold, sizes[fold] + len(rows)
+    if sizes.min() == 0:
+        raise MolsliceError(f"{len(ordered)} groups of training rows cannot be divided into {members} folds")
+    return folds
+
+
+class _Work:
+    """Fits the learners and the baselines, target after target, until the deadline."""
+
+    def __init__(
+        self,
+        found: FitData,
+        features: Features,
+        folds: np.ndarray,
+        deadline: float,
+        seed: int,
+        progress: Any,  # noqa: ANN401
+    ) -> None:
+        self.found, self.features, self.folds = found, features, folds
+        self.deadline, self.seed, self.progress = deadline, seed, progress
+        self.done, self.left_out = 0, []
+
+    def fit_target(self, index: int) -> _Fitted:
+        """Fit one target."""
+        values, classes = self.found.targets[:, index], self.found.kind == "classification"
+        rows = np.flatnonzero(~self.found.test & np.isfinite(values))
+        folds = _known_folds(self.folds[rows], self.found.names[index])
+        learners: dict[str, Learner] = {}
+        unseen: dict[str, np.ndarray] = {}
+        for name in LEARNERS.names():
+            if not learners or self._has_time(f"{name} of {self.found.names[index]}"):
+                learners[name], unseen[name] = LEARNERS.find(name).fit(
+                    self.features[rows], values[rows], folds, classes=classes, seed=self.seed
+                )
+            self._step()
+        stack = Stack.fit(unseen, values[rows], classes=classes)
+        test = np.flatnonzero(self.found.test)
+        held_out: dict[str, np.ndarray] = {}
+        if len(test):
+            members = {name: learner.predict(self.features[test]) for name, learner in learners.items()}
+            held_out["molslice fit"] = stack.combine(members).mean(0)
+        for name, train in BASELINES.items():
+            if len(test) and self._has_time(f"{name} for comparison, {self.found.names[index]}"):
+                held_out[name] = train(self.features, rows, test, values, classes, self.seed)
+            self._step()
+        return _Fitted(learners, stack, rows, stack.combine(unseen), held_out)
+
+    def _has_time(self, what: str) -> bool:
+        if time.monotonic() < self.deadline:
+            return True
+        self.left_out.append(what)
+        return False
+
+    def _step(self) -> None:
+        self.done += 1
+        self.progress(self.done)
+
+
+def _known_folds(folds: np.ndarray, name: str) -> np.ndarray:
+    """Check that every fold has a row with a value, because each fold is one model.
+
+    Raises:
+        MolsliceError: A fold has no row.
+    """
+    empty = set(range(int(folds.max()) + 1)) - set(folds.tolist())
+    if empty:
+        raise MolsliceError(
+            f"target {name!r} has no value in {len(empty)} of the folds; choose fewer members"
+        )
+    return folds
+
+
+def _forest(
+    features: Features, rows: np.ndarray, test: np.ndarray, values: np.ndarray, classes: bool, seed: int
+) -> np.ndarray:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    kind = RandomForestClassifier if classes else RandomForestRegressor
+    model = kind(BASELINE_TREES, random_state=seed, n_jobs=-1)
+    return _baseline(model, features, rows, test, values, classes)
+
+
+def _boosting(
+    features: Features, rows: np.ndarray, test: np.ndarray, values: np.ndarray, classes: bool, seed: int
+) -> np.ndarray:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    return _baseline(kind(random_state=seed), features, rows, test, values, classes)
+
+
+def _baseline(
+    model: Any,  # noqa: ANN401
+    features: Features,
+    rows: np.ndarray,
+    test: np.ndarray,
+    values: np.ndarray,
+    classes: bool,
+) -> np.ndarray:
+    # forests compare in float32
+    matrix = np.clip(np.nan_to_num(features.matrix()), -1e30, 1e30)
+    model.fit(matrix[rows], values[rows])
+    return model.predict_proba(matrix[test])[:, 1] if classes else model.predict(matrix[test])
+
+
+BASELINES = {"random forest": _forest, "boosting": _boosting}
+
+
+def _summarize(
+    path: Path,
+    found: FitData,
+    targets: TargetInfo,
+    fitted: Sequence[_Fitted],
+    folds: np.ndarray,
+    left_out: list[str],
+    seconds: float,
+) -> dict[str, Any]:
+    metric = METRIC_NAMES[found.kind]
+    measure = mean_absolute_error if found.kind == "regression" else roc_auc
+    table = []
+    for index, (name, unit, each) in enumerate(zip(found.names, targets.units, fitted, strict=True)):
+        truth = found.targets[found.test, index]
+        table.append(
+            {
+                "target": name,
+                "unit": unit,
+                "train_rows": len(each.rows),
+                "test_rows": int(np.isfinite(truth).sum()),
+                "weights": dict(zip(each.stack.names, each.stack.weights, strict=True)),
+                "cross_validated": measure(each.unseen, found.targets[each.rows, index]),
+                "test": {label: measure(values, truth) for label, values in each.held_out.items()},
+            }
+        )
+    return {
+        **describe_model(targets, [each.stack for each in fitted]),
+        "source": path.name,
+        "source_sha256": file_checksum(path),
+        "smiles_column": found.smiles_column,
+        "findings": found.findings,
+        "refused": found.refused,
+        "rows": {"train": int((folds >= 0).sum()), "test": int(found.test.sum())},
+        "metric": metric,
+        "metric_label": METRIC_LABELS[metric],
+        "results": table,
+        "left_out": left_out,
+        "seconds": round(seconds, 1),
+        "version": __version__,
+    }
+
+
+def _rows_table(found: FitData, fitted: Sequence[_Fitted], folds: np.ndarray) -> str:
+    """Write SMILES, targets, split, fold and predictions as CSV.
+
+    The prediction of a training row is that of the models which have not seen its fold.
+    """
+    columns = row_columns(found.names)
+    header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
+    predicted = np.full((len(found.smiles), len(columns)), np.nan)
+    for index, each in enumerate(fitted):
+        predicted[each.rows, index] = each.unseen
+        if "molslice fit" in each.held_out:
+            predicted[found.test, index] = each.held_out["molslice fit"]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    for row, smiles in enumerate(found.smiles):
+        split = "test" if found.test[row] else "train"
+        cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*found.targets[row], *predicted[row])]
+        writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
+    return stream.getvalue()
+
+
+@contextmanager
+def _bar(label: str, quiet: bool) -> Iterator[Any]:
+    """Yield a function of the done and all steps that moves a progress bar on standard error."""
+    with tqdm(desc=label, disable=True if quiet else None, leave=False, mininterval=1) as bar:
+
+        def move(done: int, of: int) -> None:
+            bar.total = of
+            bar.update(done - bar.n)
+
+        yield move

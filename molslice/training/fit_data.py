@@ -1,0 +1,313 @@
+"""Read the table of a fit: find its columns, describe its molecules, merge duplicates, divide the rows."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from molslice.chem.smiles import ChemError, parse_smiles
+from molslice.data import splits
+from molslice.data.molecules.describe import DescribedMolecules, MoleculeDescriber
+from molslice.files import tables
+from molslice.registry import near_names
+from molslice.tasks.targets import Kind
+from molslice.types import MolsliceError
+
+__all__ = ["Duplicates", "FitData", "read_fit_data"]
+
+logger = logging.getLogger(__name__)
+
+Duplicates = Literal["average", "keep", "refuse"]
+SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi", "structure", "molecule", "mol")
+PROBED_ROWS = 50
+PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
+TEST_FRACTION = 0.1
+MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
+MIN_OF_CLASS = 5
+SAME = 1e-9  # relative difference of values that count as equal
+
+
+@dataclass(slots=True)
+class FitData:
+    """Rows of a fit: one for each molecule, or for each measurement if duplicates are kept.
+
+    Attributes:
+        smiles: SMILES of each row as in the table.
+        molecules: Descriptors, counts, canonical SMILES and frameworks of the n rows.
+        targets: float64 [n, T], NaN where missing.
+        test: Whether a row is held out, bool [n].
+        names: Names of the targets.
+        kind: `regression` or `classification`.
+        smiles_column: The column of SMILES.
+        findings: What was found in the table, one sentence each.
+        refused: Number of refused rows by reason.
+    """
+
+    smiles: list[str]
+    molecules: DescribedMolecules
+    targets: np.ndarray
+    test: np.ndarray
+    names: tuple[str, ...]
+    kind: Kind
+    smiles_column: str
+    findings: list[str] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+def read_fit_data(
+    path: Path,
+    target_columns: Sequence[str],
+    *,
+    smiles_column: str | None,
+    kind: Kind | None,
+    split: str,
+    duplicates: Duplicates,
+    seed: int,
+    workers: int,
+    progress: Callable[[int, int], None] = lambda done, rows: None,
+) -> FitData:
+    """Read, check and divide the rows of a table.
+
+    Args:
+        path: CSV or gzip-compressed CSV.
+        target_columns: The measured columns.
+        smiles_column: The column of SMILES; None finds it.
+        kind: Kind of the targets; None finds it.
+        split: `random`, `scaffold`, or the name of a column that holds train, valid or test.
+        duplicates: What happens to several rows of one molecule.
+        seed: Seed of a random split.
+        workers: Number of worker processes that compute descriptors.
+        progress: Called with the number of described rows and of all rows.
+
+    Raises:
+        MolsliceError: The table cannot be used; the message names file, column and row.
+    """
+    names = _checked_targets(target_columns)
+    column = smiles_column or _find_smiles_column(path, names)
+    wanted = [column, *names, *([split] if split not in ("random", "scaffold") else [])]
+    smiles: list[str] = []
+    words: list[str] = []
+    numbers: list[np.ndarray] = []
+    places: list[str] = []
+    with tables.open_table(path) as table:
+        for name in wanted:
+            table.find(name)
+    for chunk in tables.read_columns(path, wanted):
+        smiles += chunk[column]
+        words += chunk[split] if len(wanted) > 1 + len(names) else []
+        read = tables.labels if kind == "classification" else tables.numbers
+        numbers.append(
+            np.stack([read(_as_numbers(chunk[name]), name, chunk.where) for name in names], axis=1)
+        )
+        places += [chunk.where(i) for i in range(len(chunk))]
+    targets = np.concatenate(numbers).astype(np.float64)
+    found = kind or _find_kind(targets)
+    findings = [f"SMILES: column {column!r}" + ("" if smiles_column else " (found)")]
+    findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (found)"))
+    data = FitData(
+        smiles, _describe(smiles, workers, progress), targets, np.zeros(0, bool), names, found, column
+    )
+    data.findings = findings
+    if words:
+        parts = splits.column_split(words, split, lambda row: places[row])
+        data.test = np.isin(np.arange(len(smiles)), parts.get("test", np.empty(0, np.int64)))
+    _drop_unreadable(data, path)
+    _merge_duplicates(data, duplicates, by_column=bool(words))
+    if not words:
+        data.test = _hold_out(data, split, seed)
+    _check_targets(data, path)
+    return data
+
+
+def _checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    if not names or len(set(names)) < len(names):
+        raise MolsliceError(
+            f"give at least one target column, each once; got {', '.join(names) or 'no column'}"
+        )
+    return names
+
+
+def _as_numbers(cells: list[str]) -> list[str]:
+    """Write true and false as 1 and 0; everything else is unchanged."""
+    return [tables.TRUTH.get(cell.strip().lower(), cell) if cell else cell for cell in cells]
+
+
+def _find_smiles_column(path: Path, targets: Sequence[str]) -> str:
+    with tables.open_table(path) as table:
+        names = table.names
+    for known in SMILES_NAMES:
+        matches = [name for name in names if name.strip().lower() == known]
+        if len(matches) == 1:
+            return matches[0]
+    others = [name for name in names if name.strip() and names.count(name) == 1 and name not in targets]
+    chunk = next(iter(tables.read_columns(path, others)), None) if others else None
+    likely = [name for name in others if chunk is not None and _looks_like_smiles(chunk[name][:PROBED_ROWS])]
+    if len(likely) == 1:
+        return likely[0]
+    reason = f"several could be it ({', '.join(likely)})" if likely else "no column holds SMILES"
+    raise MolsliceError(f"{path}: cannot find the column of SMILES: {reason}. Name it with --smiles-column")
+
+
+def _looks_like_smiles(cells: Sequence[str]) -> bool:
+    return bool(cells) and sum(map(_is_smiles, cells)) >= PROBED_SHARE * len(cells)
+
+
+def _is_smiles(cell: str) -> bool:
+    if len(cell.strip()) < 2 or cell.strip().isdecimal():
+        return False
+    try:
+        parse_smiles(cell)
+    except ChemError:
+        return False
+    return True
+
+
+def _find_kind(targets: np.ndarray) -> Kind:
+    known = targets[np.isfinite(targets)]
+    return "classification" if len(known) and np.isin(known, (0.0, 1.0)).all() else "regression"
+
+
+def _describe(smiles: list[str], workers: int, progress: Callable[[int, int], None]) -> DescribedMolecules:
+    parts: list[DescribedMolecules] = []
+    with MoleculeDescriber(workers, with_scaffolds=True) as describer:
+        size = describer.chunk_rows
+        chunks = [smiles[start : start + size] for start in range(0, len(smiles), size)]
+        for part in describer.read(chunks):
+            parts.append(part)
+            progress(sum(map(len, parts)), len(smiles))
+    return DescribedMolecules.concatenate(parts)
+
+
+def _keep(data: FitData, rows: np.ndarray) -> None:
+    data.smiles = [data.smiles[row] for row in rows]
+    data.molecules = data.molecules.take(rows)
+    data.targets = data.targets[rows]
+    data.test = data.test[rows] if len(data.test) else data.test
+
+
+def _drop_unreadable(data: FitData, path: Path) -> None:
+    reasons = Counter(reason for reason in data.molecules.errors if reason is not None)
+    rows = np.flatnonzero([reason is None for reason in data.molecules.errors])
+    if not len(rows):
+        first = next(iter(reasons), "the table has no rows")
+        raise MolsliceError(
+            f"{path}: none of the {len(data.smiles)} SMILES can be read; first reason: {first}"
+        )
+    data.refused = dict(reasons.most_common())
+    if reasons:
+        data.findings.append(f"{sum(reasons.values())} rows whose SMILES cannot be read are left out")
+    known = np.any(np.isfinite(data.targets), axis=1)
+    unlabeled = int((~known[rows]).sum())
+    if unlabeled:
+        data.findings.append(f"{unlabeled} rows without any target are left out")
+    _keep(data, rows[known[rows]])
+
+
+def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool) -> None:
+    groups: dict[tuple[str, bool], list[int]] = {}
+    for row, canonical in enumerate(data.molecules.canonical):
+        groups.setdefault((canonical, bool(data.test[row]) if by_column else False), []).append(row)
+    if by_column:
+        both = {name for name, test in groups if test} & {name for name, test in groups if not test}
+        if both:
+            data.findings.append(f"{len(both)} held-out molecules are also training molecules; they stay")
+    several = [rows for rows in groups.values() if len(rows) > 1]
+    if not several:
+        return
+    differing = [rows for rows in several if _differ(data.targets[rows])]
+    count = f"{len(several)} molecules have several rows, {len(differing)} of them with different values"
+    if duplicates == "refuse":
+        first = several[0]
+        raise MolsliceError(
+            f"{count}; the first: {data.smiles[first[0]]} and {data.smiles[first[1]]}. Remove them, or "
+            "choose duplicates average or keep"
+        )
+    if duplicates == "keep":
+        data.findings.append(f"{count}; all are kept")
+        return
+    verb = "their mean is used" if data.kind == "regression" else "conflicting labels count as missing"
+    data.findings.append(f"{count}; {verb}")
+    merged = data.targets.copy()
+    for rows in several:
+        merged[rows[0]] = _merged(data.targets[rows], data.kind)
+    data.targets = merged
+    first_rows = np.array(sorted(rows[0] for rows in groups.values()))
+    _keep(data, first_rows[np.isfinite(data.targets[first_rows]).any(1)])
+
+
+def _differ(values: np.ndarray) -> bool:
+    """Whether a target has two different known values in these rows [k, T]."""
+    known = np.isfinite(values)
+    high = np.where(known, values, -np.inf).max(0)
+    low = np.where(known, values, np.inf).min(0)
+    measured = known.any(0)
+    return bool((high[measured] - low[measured] > SAME * np.maximum(1.0, np.abs(high[measured]))).any())
+
+
+def _merged(values: np.ndarray, kind: Kind) -> np.ndarray:
+    """Return the mean of the known values of each target; NaN for classes that disagree."""
+    known = np.isfinite(values)
+    counts = known.sum(0)
+    mean = np.where(known, values, 0.0).sum(0) / np.maximum(counts, 1)
+    agreed = counts > 0
+    if kind == "classification":
+        agreed &= (mean == 0.0) | (mean == 1.0)
+    return np.where(agreed, mean, np.nan)
+
+
+def _hold_out(data: FitData, split: str, seed: int) -> np.ndarray:
+    rows = np.arange(len(data.smiles))
+    fractions = {"train": 1.0 - TEST_FRACTION, "test": TEST_FRACTION}
+    if len(rows) < MIN_ROWS:
+        return np.zeros(len(rows), bool)  # refused by `_check_targets` with the count of each target
+    if split == "scaffold":
+        parts = splits.scaffold_split(rows, data.molecules.scaffolds, fractions)
+    else:  # rows of one molecule stay together
+        names = sorted(set(data.molecules.canonical))
+        chosen = splits.random_split(np.arange(len(names)), fractions, seed)["test"]
+        held_out = {names[i] for i in chosen}
+        return np.array([name in held_out for name in data.molecules.canonical])
+    return np.isin(rows, parts["test"])
+
+
+def _check_targets(data: FitData, path: Path) -> None:
+    for index, name in enumerate(data.names):
+        values = data.targets[~data.test, index]
+        known = values[np.isfinite(values)]
+        where = f"{path}, column {name!r}"
+        if len(known) < MIN_ROWS:
+            raise MolsliceError(f"{where}: {len(known)} training rows with a value; a fit needs {MIN_ROWS}")
+        if data.kind == "classification":
+            if odd := [value for value in known if value not in (0.0, 1.0)]:
+                raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
+            ones = int(known.sum())
+            if min(ones, len(known) - ones) < MIN_OF_CLASS:
+                raise MolsliceError(
+                    f"{where}: {len(known) - ones} training rows of class 0 and {ones} of class 1; a fit "
+                    f"needs {MIN_OF_CLASS} of each"
+                )
+        elif np.ptp(known) <= SAME * np.abs(known).max():
+            raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
+        missing = len(values) - len(known)
+        if missing:
+            data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
+
+
+def check_split(split: str, path: Path) -> None:
+    """Refuse a split that is neither a kind nor a column of the table.
+
+    Raises:
+        MolsliceError: The message lists the choices.
+    """
+    if split in ("random", "scaffold"):
+        return
+    with tables.open_table(path) as table:
+        if split not in table.names:
+            raise MolsliceError(
+                f"unknown split {split!r}; {near_names(split, ['random', 'scaffold', *table.names])}"
+            )

@@ -1,0 +1,79 @@
+"""The results of a fit as text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["result_rows", "write_card"]
+
+NAMES = ("molslice fit", "random forest", "boosting")
+
+
+def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the column names and one row for each target: its errors on the held-out rows.
+
+    Args:
+        about: The content of `fit.json`.
+    """
+    label = about["metric_label"]
+    header = ["target", "unit", "rows", f"cross-validated {label}", "held-out rows"]
+    header += [f"{name} {label}" for name in NAMES]
+    rows = []
+    for result in about["results"]:
+        errors = [result["test"].get(name) for name in NAMES]
+        rows.append(
+            [
+                result["target"],
+                result["unit"] or "-",
+                f"{result['train_rows']:,}",
+                _number(result["cross_validated"]),
+                f"{result['test_rows']:,}",
+                *map(_number, errors),
+            ]
+        )
+    return header, rows
+
+
+def write_card(about: Mapping[str, Any]) -> str:
+    """Write the model card, Markdown."""
+    header, rows = result_rows(about)
+    notes = [f"- {text}" for text in about["findings"]]
+    notes += [f"- {count} rows: {reason}" for reason, count in about["refused"].items()]
+    notes += [f"- not computed for lack of time: {what}" for what in about["left_out"]]
+    weights = [
+        f"- {result['target']}: "
+        + ", ".join(f"{name} {weight:.2f}" for name, weight in result["weights"].items())
+        for result in about["results"]
+    ]
+    return "\n".join(
+        [
+            f"# Model fitted to {about['source']}",
+            "",
+            f"Fitted by molslice {about['version']} in {about['seconds']:.0f} s on "
+            f"{about['rows']['train']:,} rows. {about['rows']['test']:,} held-out rows measured it and chose "
+            "nothing.",
+            "",
+            *_markdown(header, rows),
+            "",
+            "## Data",
+            "",
+            *notes,
+            "",
+            "## Weights of the learners",
+            "",
+            *weights,
+            "",
+            f"Split: {about['options']['split']}; folds: {about['options']['members']}; "
+            f"seed: {about['options']['seed']}. `rows.csv` holds every row with its prediction; those of "
+            "training rows are out of fold.",
+            "",
+        ]
+    )
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

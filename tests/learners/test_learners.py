@@ -1,0 +1,233 @@
+"""Contracts of every learner, and its formula against a slow reference in float64."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from molslice.learners import LEARNERS, Features
+from molslice.learners.features import NormalScores
+from molslice.learners.kernels import (
+    fit_weights,
+    min_max_kernel,
+    rational_quadratic_kernel,
+    squared_distances,
+)
+from molslice.types import MolsliceError
+
+
+def draw_features(rows: int = 60, *, embedding: bool = False, seed: int = 0) -> Features:
+    draw = np.random.default_rng(seed)
+    descriptors = draw.normal(size=(rows, 5)) * np.array([1.0, 1e6, 1e-6, 0.0, 3.0])
+    descriptors[draw.random((rows, 5)) < 0.05] = np.nan
+    counts = draw.poisson(0.4, (rows, 40)).astype(np.uint8)
+    states = draw.normal(size=(rows, 4)).astype(np.float32) if embedding else None
+    return Features(descriptors, counts, states)
+
+
+def draw_values(features: Features, classes: bool) -> np.ndarray:
+    known = np.nan_to_num(features.descriptors)
+    values = known[:, 0] + 0.3 * features.counts[:, 0] + 0.1 * known[:, 4]
+    return (values > np.median(values)).astype(float) if classes else values
+
+
+@pytest.fixture(
+    scope="module", params=[(name, c, e) for name in LEARNERS.names() for c in (0, 1) for e in (0, 1)]
+)
+def fitted(request):
+    name, classes, embedding = request.param
+    features = draw_features(embedding=bool(embedding))
+    values, folds = draw_values(features, bool(classes)), np.arange(len(features)) % 3
+    learner, unseen = LEARNERS.find(name).fit(features, values, folds, classes=bool(classes), seed=0)
+    return name, learner, features, values, folds, unseen, bool(classes)
+
+
+def test_an_out_of_fold_prediction_is_that_of_the_model_of_the_fold(fitted):
+    _, learner, features, _, folds, unseen, _ = fitted
+    np.testing.assert_allclose(unseen, learner.predict(features)[folds, np.arange(len(folds))], rtol=1e-9)
+
+
+def test_the_values_of_a_fold_do_not_change_its_own_predictions(fitted):
+    name, _, features, values, folds, unseen, classes = fitted
+    other = np.where(folds == 1, 1.0 - values if classes else values + 100.0, values)
+    _, changed = LEARNERS.find(name).fit(features, other, folds, classes=classes, seed=0)
+    np.testing.assert_allclose(changed[folds == 1], unseen[folds == 1], rtol=1e-9)
+    assert np.abs(changed[folds != 1] - unseen[folds != 1]).max() > 1e-3
+
+
+def test_it_learns(fitted):
+    _, _, _, values, _, unseen, _ = fitted
+    assert np.corrcoef(unseen, values)[0, 1] > 0.5
+
+
+def test_a_prediction_depends_on_its_row_only(fitted):
+    _, learner, _, _, _, _, _ = fitted
+    new = draw_features(30, embedding=_has_embedding(learner), seed=1)
+    whole = learner.predict(new)
+    assert np.isfinite(whole).all()
+    alone = np.concatenate([learner.predict(new[i : i + 1]) for i in range(len(new))], axis=1)
+    np.testing.assert_allclose(alone, whole, rtol=1e-9, atol=1e-12)
+    assert learner.predict(new[:0]).shape == (3, 0)
+
+
+def _has_embedding(learner):
+    arrays = learner.arrays()
+    return "embedding" in arrays or int(arrays.get("num_features", [45])[0]) == 49
+
+
+def test_arrays_rebuild_the_same_learner(fitted):
+    name, learner, features, _, _, _, _ = fitted
+    again = LEARNERS.find(name).from_arrays(learner.arrays())
+    np.testing.assert_array_equal(again.predict(features), learner.predict(features))
+
+
+def test_arrays_of_another_learner_are_refused(fitted):
+    name, learner, *_ = fitted
+    with pytest.raises(MolsliceError, match="do not describe"):
+        LEARNERS.find(name).from_arrays({"weights": np.zeros(3)})
+    damaged = {key: array for key, array in learner.arrays().items() if key != "offsets"}
+    with pytest.raises(MolsliceError, match="do not describe"):
+        LEARNERS.find(name).from_arrays(damaged)
+
+
+def test_the_same_rows_give_the_same_learner(fitted):
+    name, learner, features, values, folds, _, classes = fitted
+    again, _ = LEARNERS.find(name).fit(features, values, folds, classes=classes, seed=0)
+    for key, array in learner.arrays().items():
+        np.testing.assert_array_equal(again.arrays()[key], array)
+
+
+def test_features_of_another_width_are_refused(fitted):
+    _, learner, features, *_ = fitted
+    wider = Features(
+        np.concatenate([features.descriptors, features.descriptors], axis=1),
+        features.counts,
+        features.embedding,
+    )
+    with pytest.raises(MolsliceError, match="features, got"):
+        learner.predict(wider)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_boosting_predicts_as_scikit_learn_does(classes):
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    features = draw_features(200)
+    values, folds = draw_values(features, classes), np.arange(200) % 2
+    learner, _ = LEARNERS.find("boosting").fit(features, values, folds, classes=classes, seed=3)
+    new = draw_features(100, seed=5)
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    for fold in range(2):
+        model: Any = kind(random_state=3 + fold)
+        model.set_params(early_stopping=False)
+        model.fit(features.matrix()[folds != fold], values[folds != fold])
+        theirs = model.decision_function(new.matrix()) if classes else model.predict(new.matrix())
+        np.testing.assert_allclose(learner.predict(new)[fold], theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_trees_that_never_end_are_refused():
+    features = draw_features(200)
+    learner, _ = LEARNERS.find("boosting").fit(
+        features, draw_values(features, False), np.arange(200) % 2, classes=False, seed=0
+    )
+    arrays = learner.arrays()
+    left = arrays["left"].copy()
+    inner = int(np.flatnonzero(left != np.arange(len(left)))[3])
+    left[inner] = 0
+    with pytest.raises(MolsliceError, match="do not describe decision trees"):
+        LEARNERS.find("boosting").from_arrays({**arrays, "left": left})
+
+
+def test_the_gaussian_process_has_the_mean_of_its_formula():
+    """k(x, X) (K + noise I)^-1 y with the weights that the evidence chose, computed entry by entry."""
+    features = draw_features(40, embedding=True)
+    values, folds = draw_values(features, False), np.arange(40) % 2
+    learner, _ = LEARNERS.find("gaussian_process").fit(features, values, folds, classes=False, seed=0)
+    new = draw_features(7, embedding=True, seed=9)
+    parts = [(features.descriptors, new.descriptors), (features.embedding, new.embedding)]
+    kernels = [(loop_min_max(features.counts, features.counts), loop_min_max(new.counts, features.counts))]
+    for known, other in parts:
+        scores = NormalScores.of(known)
+        train, test = scores(known), scores(other)
+        scale = 2.0 * train.var(0).sum()
+        for factor in (0.25, 1.0, 4.0):
+            quadratic = [loop_quadratic(rows, train, factor * scale) for rows in (train, test)]
+            kernels.append((quadratic[0], quadratic[1]))
+        kernels.append((train @ train.T * 2.0 / scale, test @ train.T * 2.0 / scale))
+    for fold in range(2):
+        used = np.flatnonzero(folds != fold)
+        used = np.random.default_rng(0).permutation(used) if fold == 0 else used
+        mean, spread = values[used].mean(), values[used].std()
+        target = (values[used] - mean) / spread
+        weights = fit_weights([kernel[0][np.ix_(used, used)] for kernel in kernels], target)
+        covariance = sum(w * k[0][np.ix_(used, used)] for w, k in zip(weights, kernels, strict=False))
+        covariance += (weights[-1] + 1e-4) * np.eye(len(used))
+        cross = sum(w * k[1][:, used] for w, k in zip(weights, kernels, strict=False))
+        expected = mean + spread * cross @ np.linalg.solve(covariance, target)
+        np.testing.assert_allclose(learner.predict(new)[fold], expected, rtol=2e-4, atol=2e-4)
+
+
+def loop_min_max(left, right):
+    result = np.ones((len(left), len(right)))
+    for i, one in enumerate(left.astype(int)):
+        for j, other in enumerate(right.astype(int)):
+            if np.maximum(one, other).sum():
+                result[i, j] = np.minimum(one, other).sum() / np.maximum(one, other).sum()
+    return result
+
+
+def loop_quadratic(left, right, scale):
+    return np.array([[1 / (1 + ((a - b) ** 2).sum() / (2 * scale)) for b in right] for a in left])
+
+
+def test_the_min_max_kernel_is_the_tanimoto_similarity_of_counts():
+    draw = np.random.default_rng(0)
+    left, right = (draw.poisson(1.0, (n, 30)).astype(np.uint8) for n in (9, 11))
+    left[0], right[0] = 0, 0
+    np.testing.assert_allclose(min_max_kernel(left, right), loop_min_max(left, right), rtol=1e-6)
+    assert min_max_kernel(left[:0], right).shape == (0, 11)
+    capped = np.array([[200, 1]], np.uint8)
+    assert min_max_kernel(capped, capped)[0, 0] == 1.0
+
+
+def test_weights_maximize_the_evidence():
+    draw = np.random.default_rng(0)
+    points = draw.normal(size=(50, 2))
+    kernels = [rational_quadratic_kernel(squared_distances(points, points), 1.0), points @ points.T]
+    values = draw.multivariate_normal(np.zeros(50), 2.0 * kernels[1] + 0.01 * np.eye(50))
+    weights = fit_weights(kernels, values)
+
+    def evidence(logs):
+        covariance = sum(np.exp(log) * kernel for log, kernel in zip(logs, kernels, strict=False))
+        covariance = covariance + (np.exp(logs[-1]) + 1e-4) * np.eye(50)
+        quadratic = values @ np.linalg.solve(covariance, values)
+        return -0.5 * quadratic - 0.5 * np.linalg.slogdet(covariance)[1] - 0.05 * (logs**2).sum()
+
+    best = evidence(np.log(weights))
+    for _ in range(50):
+        assert evidence(np.log(weights) + 0.3 * draw.normal(size=3)) <= best + 1e-3
+    assert weights[1] > weights[0]
+
+
+def test_normal_scores_are_those_of_scikit_learn():
+    from sklearn.preprocessing import QuantileTransformer
+
+    draw = np.random.default_rng(0)
+    known = np.stack(
+        [draw.normal(size=300), draw.poisson(2.0, 300), np.exp(3 * draw.normal(size=300))], axis=1
+    )
+    theirs = QuantileTransformer(n_quantiles=200, output_distribution="normal").fit(known).transform(known)
+    np.testing.assert_allclose(NormalScores.of(known)(known), np.clip(theirs, -3, 3), atol=1e-6)
+
+
+def test_normal_scores_of_undefined_and_constant_columns_are_zero():
+    known = np.array([[1.0, np.nan, 2.0], [2.0, np.nan, 2.0], [np.nan, np.nan, 2.0]])
+    scores = NormalScores.of(known)(np.array([[np.nan, 4.0, 2.0], [1.5, np.inf, 2.0]]))
+    assert scores[0, 0] == scores[1, 1] == 0.0
+    assert np.isfinite(scores).all()
+    np.testing.assert_allclose(scores[:, 2], 0.0, atol=1e-12)
+
+
+def test_features_of_different_lengths_are_refused():
+    with pytest.raises(MolsliceError, match="same number of rows"):
+        Features(np.zeros((3, 2)), np.zeros((4, 2), np.uint8))

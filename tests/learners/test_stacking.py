@@ -1,0 +1,73 @@
+"""Weights of learners against a search over all weights, and calibrated probabilities."""
+
+import numpy as np
+import pytest
+
+from molslice.learners.stacking import Stack
+from molslice.types import MolsliceError
+
+
+def test_weights_are_those_of_a_search_over_the_simplex():
+    draw = np.random.default_rng(0)
+    values = draw.normal(size=400) * 5.0
+    predictions = {"good": values + draw.normal(size=400), "bad": values + 4.0 * draw.normal(size=400)}
+    stack = Stack.fit(predictions, values, classes=False)
+
+    def loss(weight):
+        error = weight * predictions["good"] + (1 - weight) * predictions["bad"] - values
+        even = (weight - 0.5) ** 2 + (0.5 - weight) ** 2
+        return np.mean(error**2) / np.var(values) + 0.05**2 * even
+
+    best = min(np.linspace(0, 1, 1001), key=loss)
+    assert stack.weights[0] == pytest.approx(best, abs=2e-3)
+    assert sum(stack.weights) == pytest.approx(1.0)
+
+
+def test_equal_learners_get_equal_weights():
+    values = np.random.default_rng(0).normal(size=50)
+    stack = Stack.fit({"a": values + 1.0, "b": values + 1.0}, values, classes=False)
+    assert stack.weights == pytest.approx((0.5, 0.5), abs=1e-6)
+
+
+def test_probabilities_are_calibrated():
+    draw = np.random.default_rng(0)
+    odds = draw.normal(size=20_000)
+    values = (draw.random(20_000) < 1 / (1 + np.exp(-odds))).astype(float)
+    stack = Stack.fit({"a": 7.0 * odds + 3.0, "b": 0.1 * odds}, values, classes=True)
+    combined = stack.combine({"a": 7.0 * odds + 3.0, "b": 0.1 * odds})
+    np.testing.assert_allclose(combined, 1 / (1 + np.exp(-odds)), atol=0.02)
+
+
+def test_a_perfect_separation_stays_finite():
+    values = np.array([0.0] * 5 + [1.0] * 5)
+    stack = Stack.fit({"a": values * 1e6}, values, classes=True)
+    combined = stack.combine({"a": np.array([-1e9, 0.0, 1e9])})
+    assert np.isfinite(combined).all()
+    assert combined[0] <= combined[1] < 0.5 < combined[2] <= 1.0
+
+
+def test_a_learner_that_ranks_the_wrong_way_is_not_turned_around():
+    values = np.arange(20) % 2.0
+    ((slope, _),) = Stack.fit({"a": -values}, values, classes=True).calibration
+    assert slope > 0
+
+
+def test_a_mapping_rebuilds_the_stack():
+    values = np.arange(30) % 2.0
+    stack = Stack.fit({"a": values + 0.1, "b": -values}, values, classes=True)
+    assert Stack.from_mapping(stack.to_mapping()) == stack
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": [0.5]},
+        {"weights": [2.0, -1.0]},
+        {"weights": [0.5, float("nan")]},
+        {"calibration": [[1.0, 0.0]]},
+    ],
+)
+def test_invalid_mappings_are_refused(change):
+    mapping = {"names": ["a", "b"], "weights": [0.5, 0.5], "calibration": []}
+    with pytest.raises(MolsliceError, match="invalid weights of learners"):
+        Stack.from_mapping({**mapping, **change})

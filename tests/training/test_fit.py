@@ -1,0 +1,396 @@
+"""Fitting a table of molecules: what is found, refused, held out, and written."""
+
+import csv
+import json
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from molslice.cli import main
+from molslice.data.molecules.describe import MoleculeDescriber
+from molslice.fitted_folder import CARD, FIT, LEARNER_FILE, ROWS, read_fitted
+from molslice.inference.evaluate import evaluate
+from molslice.inference.fitted import FittedPredictor
+from molslice.inference.load import load_model, load_network
+from molslice.training.fit import fit
+from molslice.training.fit_data import read_fit_data
+from molslice.types import MolsliceError
+from tests.inference.models import embedded_smiles
+
+ROWS_OF_TABLE = 90
+
+
+@pytest.fixture(scope="module")
+def smiles():
+    return embedded_smiles(ROWS_OF_TABLE)
+
+
+@pytest.fixture(scope="module")
+def table(smiles, tmp_path_factory):
+    """SMILES, a target that is easy to learn, a class, and a column that is missing in half of the rows."""
+    file = tmp_path_factory.mktemp("table") / "measured.csv"
+    rows = [[text, *values] for text, values in zip(smiles, targets_of(smiles), strict=True)]
+    write_table(file, ["id", "structure", "size", "big", "half"], [[i, *row] for i, row in enumerate(rows)])
+    return file
+
+
+def targets_of(smiles):
+    size = [len(text) + 3.0 * text.count("N") for text in smiles]
+    return [(value, int(value > 35), value if i % 2 else "") for i, value in enumerate(size)]
+
+
+def write_table(file, header, rows):
+    with file.open("w", newline="") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return file
+
+
+@pytest.fixture(scope="module")
+def fitted(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fit") / "model"
+    about = fit(table, "size", folder, units="bits", members=3, quiet=True)
+    return folder, about
+
+
+@pytest.fixture(scope="module")
+def classes(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fit") / "model"
+    return folder, fit(table, "big", folder, members=3, split="scaffold", quiet=True)
+
+
+def read_rows(folder):
+    with (folder / ROWS).open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_it_says_what_it_found(fitted):
+    _, about = fitted
+    assert about["findings"][:2] == [
+        "SMILES: column 'structure' (found)",
+        "targets: size; regression (found)",
+    ]
+
+
+def test_the_model_is_better_than_the_mean(fitted):
+    _, about = fitted
+    (result,) = about["results"]
+    assert set(result["test"]) == {"molslice fit", "random forest", "boosting"}
+    assert result["cross_validated"] < 6.0  # the mean absolute deviation of the target is 9
+    assert result["unit"] == "bits"
+
+
+def test_a_tenth_of_the_molecules_is_held_out(fitted):
+    folder, about = fitted
+    rows = read_rows(folder)
+    test = [row for row in rows if row["split"] == "test"]
+    assert len(test) == about["rows"]["test"] == round(len(rows) / 10)
+    assert {row["fold"] for row in test} == {""}
+    assert {row["fold"] for row in rows if row["split"] == "train"} == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("which", ["fitted", "classes"])
+def test_predictions_of_held_out_rows_are_those_of_the_saved_model(which, request):
+    folder, about = request.getfixturevalue(which)
+    name = about["results"][0]["target"]
+    test = [row for row in read_rows(folder) if row["split"] == "test"]
+    predictor = load_model(folder)
+    values = predictor.predict([row["smiles"] for row in test])
+    np.testing.assert_allclose(values, [float(row[f"{name}_predicted"]) for row in test], rtol=1e-6)
+
+
+@pytest.mark.parametrize("which", ["fitted", "classes"])
+def test_evaluate_repeats_the_error_of_the_fit(which, request, capsys):
+    folder, about = request.getfixturevalue(which)
+    assert main(["evaluate", str(folder), "--json", "--quiet"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["targets"][0][about["metric"]] == pytest.approx(
+        about["results"][0]["test"]["molslice fit"], rel=1e-5
+    )
+    assert main(["evaluate", str(folder), "--quiet"]) == 0
+    assert "parameters" not in capsys.readouterr().out
+
+
+def test_out_of_fold_predictions_are_of_models_without_the_row(fitted, table, tmp_path, smiles):
+    """Other values in one fold leave the predictions of this fold as they are."""
+    folder, _ = fitted
+    rows = read_rows(folder)
+    changed = {row["smiles"] for row in rows if row["fold"] == "1"}
+    other = [
+        [text, values[0] + 50.0 if text in changed else values[0]]
+        for text, values in zip(smiles, targets_of(smiles), strict=True)
+    ]
+    file = write_table(tmp_path / "other.csv", ["smiles", "size"], other)
+    fit(file, "size", tmp_path / "model", members=3, quiet=True)
+    again = {row["smiles"]: row for row in read_rows(tmp_path / "model")}
+    learners, before = read_fitted(tmp_path / "model").stacks, read_fitted(folder).stacks
+    assert learners != before  # the weights see all folds, each learner does not
+    assert [again[text]["fold"] for text in changed] == ["1"] * len(changed)
+
+
+def test_a_prediction_depends_on_the_molecule_only(fitted):
+    predictor = load_model(fitted[0])
+    new = ["CCO", "not a molecule", "OCC", "c1ccccc1N"]
+    together = predictor.predict_with_errors(new)
+    assert together.values[0] == together.values[2]  # two spellings
+    assert [reason is None for reason in together.errors] == [True, False, True, True]
+    alone = np.concatenate([predictor.predict([text]) for text in new])
+    np.testing.assert_allclose(alone, together.values[:, 0], rtol=1e-6)
+    workers = predictor.predict(new, workers=1)
+    np.testing.assert_array_equal(workers, together.values[:, 0])
+    assert predictor.columns == ("size_bits",)
+
+
+def test_a_table_is_predicted(fitted, table, tmp_path):
+    out = tmp_path / "predicted.csv"
+    command = ["predict", str(fitted[0]), "--input", str(table), "--output", str(out)]
+    assert main([*command, "--smiles-column", "structure", "--quiet"]) == 0
+    with out.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == ROWS_OF_TABLE
+    error = np.mean([abs(float(row["size"]) - float(row["size_bits"])) for row in rows])
+    assert error < 4.0
+
+
+def test_classes_are_probabilities(classes, smiles):
+    folder, about = classes
+    assert about["metric"] == "roc_auc"
+    values = load_model(folder).predict(smiles)
+    assert ((values >= 0) & (values <= 1)).all()
+    big = np.array([target[1] for target in targets_of(smiles)])
+    assert values[big == 1].mean() > values[big == 0].mean() + 0.3
+
+
+def test_frameworks_are_in_one_split_and_one_fold(classes):
+    folder, _ = classes
+    rows = read_rows(folder)
+    with MoleculeDescriber(with_scaffolds=True) as describer:
+        (described,) = describer.read([[row["smiles"] for row in rows]])
+    places = {}
+    for row, scaffold in zip(rows, described.scaffolds, strict=True):
+        if scaffold:
+            places.setdefault(scaffold, set()).add((row["split"], row["fold"]))
+    assert max(map(len, places.values())) == 1
+    # a split may share the molecules without rings, but no fold of them is empty
+    assert {row["fold"] for row in rows} == {"", "0", "1", "2"}
+
+
+def test_the_same_table_gives_the_same_model(fitted, table, tmp_path):
+    folder, _ = fitted
+    fit(table, "size", tmp_path / "model", units="bits", members=3, quiet=True)
+    assert (tmp_path / "model" / LEARNER_FILE).read_bytes() == (folder / LEARNER_FILE).read_bytes()
+    assert (tmp_path / "model" / ROWS).read_bytes() == (folder / ROWS).read_bytes()
+
+
+def test_a_target_that_is_missing_in_half_of_the_rows(table, tmp_path):
+    about = fit(table, ["size", "half"], tmp_path / "model", members=2, quiet=True)
+    one, two = about["results"]
+    assert two["train_rows"] < one["train_rows"]
+    assert any("half: " in text and "have no value" in text for text in about["findings"])
+    assert load_model(tmp_path / "model").predict(["CCO"]).shape == (1, 2)
+
+
+def test_a_column_divides_the_rows(smiles, tmp_path):
+    rows = [
+        [text, values[0], "test" if i < 20 else ("valid" if i < 30 else "train")]
+        for i, (text, values) in enumerate(zip(smiles, targets_of(smiles), strict=True))
+    ]
+    file = write_table(tmp_path / "a.csv", ["smiles", "size", "part"], rows)
+    about = fit(file, "size", tmp_path / "model", split="part", members=2, quiet=True)
+    assert about["rows"] == {"train": ROWS_OF_TABLE - 20, "test": 20}
+    assert {row["smiles"] for row in read_rows(tmp_path / "model") if row["split"] == "test"} == set(
+        smiles[:20]
+    )
+
+
+def test_little_time_leaves_learners_out(table, tmp_path):
+    about = fit(table, "size", tmp_path / "model", members=2, minutes=1e-9, quiet=True)
+    assert len(about["results"][0]["weights"]) == 1
+    assert [what.partition(" ")[0] for what in about["left_out"]] == [
+        "gaussian_process",
+        "random",
+        "boosting",
+    ]
+    assert load_model(tmp_path / "model").predict(["CCO"]).shape == (1,)
+    assert "not computed for lack of time" in (tmp_path / "model" / CARD).read_text()
+
+
+def duplicated(smiles, tmp_path, kind="number"):
+    """The first molecule in three rows, in two spellings, with different values."""
+    values: list[Any] = [target[0 if kind == "number" else 1] for target in targets_of(smiles)]
+    rows = list(zip(smiles, values, strict=True))
+    first = 1 - values[0] if kind == "class" else values[0] + 3.0
+    return write_table(
+        tmp_path / "double.csv", ["smiles", "y"], [*rows, (smiles[0], first), (smiles[0], first)]
+    )
+
+
+def read(file, **options):
+    settings = {"smiles_column": None, "kind": None, "split": "random", "duplicates": "average", "seed": 0}
+    return read_fit_data(file, ("y",), **{**settings, "workers": 0, **options})
+
+
+def test_duplicates_are_averaged(smiles, tmp_path):
+    data = read(duplicated(smiles, tmp_path))
+    assert len(data.smiles) == ROWS_OF_TABLE
+    assert data.targets[data.smiles.index(smiles[0]), 0] == pytest.approx(targets_of(smiles)[0][0] + 2.0)
+    assert (
+        "1 molecules have several rows, 1 of them with different values; their mean is used" in data.findings
+    )
+
+
+def test_classes_that_disagree_are_missing(smiles, tmp_path):
+    data = read(duplicated(smiles, tmp_path, kind="class"))
+    assert len(data.smiles) == ROWS_OF_TABLE - 1
+    assert smiles[0] not in data.smiles
+
+
+def test_kept_duplicates_stay_together(smiles, tmp_path):
+    for seed in range(12):
+        data = read(duplicated(smiles, tmp_path), duplicates="keep", seed=seed)
+        assert len(data.smiles) == ROWS_OF_TABLE + 2
+        assert len({bool(data.test[i]) for i, text in enumerate(data.smiles) if text == smiles[0]}) == 1
+
+
+def test_duplicates_are_refused_if_asked(smiles, tmp_path):
+    with pytest.raises(
+        MolsliceError, match=r"1 molecules have several rows, 1 of them with different values"
+    ):
+        read(duplicated(smiles, tmp_path), duplicates="refuse")
+
+
+def test_unreadable_rows_are_counted_by_reason(smiles, tmp_path):
+    rows = [*zip(smiles, [t[0] for t in targets_of(smiles)], strict=True), ("C1CC", 1.0), ("xyz", 2.0)]
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows))
+    assert sum(data.refused.values()) == 2
+    assert "2 rows whose SMILES cannot be read are left out" in data.findings
+
+
+def spoiled(change):
+    """A table of 40 rows after `change(rows)`; columns smiles and y."""
+
+    def make(smiles, tmp_path):
+        rows = [[text, float(len(text))] for text in smiles[:40]]
+        return write_table(tmp_path / "a.csv", ["smiles", "y"], change(rows))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (lambda rows: rows[:3], {}, r"column 'y': 3 training rows with a value; a fit needs 20"),
+        (lambda rows: [], {}, r"no rows|cannot be read"),
+        (
+            lambda rows: [[s, 1.0] for s, _ in rows],
+            {"kind": "regression"},
+            r"the target is 1 in every training",
+        ),
+        (lambda rows: [[s, 1] for s, _ in rows], {}, r"0 training rows of class 0 and \d+ of class 1"),
+        (lambda rows: [["?", y] for _, y in rows], {}, r"none of the 40 SMILES can be read"),
+        (lambda rows: [*rows, ["CCO", "high"]], {}, r"row 41 \(line 42\), column 'y': 'high'"),
+        (lambda rows: rows, {"kind": "classification"}, r"row 1 \(line 2\), column 'y'"),
+        (lambda rows: [[s, ""] for s, _ in rows], {}, r"0 training rows with a value|no target"),
+    ],
+)
+def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles, tmp_path):
+    file = spoiled(change)(smiles, tmp_path)
+    with pytest.raises(MolsliceError, match=words):
+        fit(file, "y", tmp_path / "model", quiet=True, smiles_column="smiles", **options)
+    assert not (tmp_path / "model").exists()
+    assert not list(tmp_path.glob(".*partial"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": "sise"}, r"sise.*(did you mean|columns)"),
+        ({"target": ["size", "size"]}, r"each once"),
+        ({"target": []}, r"at least one target"),
+        ({"split": "scafold"}, r"unknown split 'scafold'; did you mean 'scaffold'"),
+        ({"smiles_column": "smile"}, r"smile"),
+        ({"members": 1}, r"members must be from 2 to 20, got 1"),
+        ({"kind": "ranking"}, r"unknown kind 'ranking'; choices: regression, classification"),
+        ({"duplicates": "drop"}, r"unknown duplicates 'drop'"),
+        ({"units": ["a", "b"]}, r"units must be one unit, or one for each of 1"),
+    ],
+)
+def test_wrong_options_are_refused(options, words, table, tmp_path):
+    with pytest.raises(MolsliceError, match=words):
+        fit(table, **{"target": "size", "out": tmp_path / "model", "quiet": True, **options})
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_existing_folder_is_refused(table, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine").touch()
+    with pytest.raises(MolsliceError, match="exists; choose another folder"):
+        fit(table, "size", tmp_path / "model", quiet=True)
+
+
+@pytest.mark.parametrize("columns", [("a", "b"), ("smiles", "SMILES")])
+def test_an_unclear_smiles_column_is_refused(columns, smiles, tmp_path):
+    file = write_table(tmp_path / "a.csv", [*columns, "y"], [[text, text, 1.0] for text in smiles])
+    with pytest.raises(MolsliceError, match=r"several could be it \(.*--smiles-column"):
+        read(file)
+
+
+def test_a_table_without_smiles_is_refused(tmp_path):
+    file = write_table(tmp_path / "a.csv", ["name", "y"], [["ethanol", i] for i in range(40)])
+    with pytest.raises(MolsliceError, match="no column holds SMILES"):
+        read(file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda f: (f / FIT).write_text("{}"), r"format None"),
+        (lambda f: edit(f, descriptors_version=0), r"descriptors of version 0"),
+        (lambda f: edit(f, stacks=[]), r"weighs 0 targets, but has 1"),
+        (
+            lambda f: edit(f, stacks=[{"names": ["magic"], "weights": [1.0], "calibration": []}]),
+            r"unknown learner",
+        ),
+        (lambda f: (f / LEARNER_FILE).write_bytes(b"x" * 99), r"truncated or not a safetensors file"),
+        (lambda f: (f / LEARNER_FILE).unlink(), r"learners.safetensors"),
+    ],
+)
+def test_a_damaged_folder_is_refused(damage, words, fitted, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(fitted[0], folder)
+    damage(folder)
+    with pytest.raises(MolsliceError, match=words):
+        load_model(folder)
+
+
+def edit(folder, **values):
+    about = json.loads((folder / FIT).read_text())
+    (folder / FIT).write_text(json.dumps({**about, **values}))
+
+
+def test_uses_of_a_network_refuse_it(fitted):
+    with pytest.raises(MolsliceError, match="was written by molslice fit"):
+        load_network(fitted[0])
+
+
+def test_the_order_of_atoms_has_no_meaning(fitted):
+    from molslice.data import build_dataset
+
+    predictor = load_model(fitted[0])
+    assert isinstance(predictor, FittedPredictor)
+    options = dict(predictor.data_config.options)
+    dataset = build_dataset("csv", options)
+    dataset.target_names = predictor.target_names
+    with pytest.raises(MolsliceError, match="do not depend on the order of atoms"):
+        evaluate(predictor, dataset, atom_permutation=1, progress=False)
+
+
+def test_the_command_prints_the_errors(table, tmp_path, capsys):
+    command = ["fit", str(table), "--target", "size", "--out", str(tmp_path / "model"), "--members", "2"]
+    assert main(command) == 0
+    captured = capsys.readouterr()
+    assert "molslice fit MAE" in captured.out
+    assert "SMILES: column 'structure' (found)" in captured.err
+    assert main(command) == 1
+    assert "exists; choose another folder" in capsys.readouterr().err
