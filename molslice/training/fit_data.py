@@ -118,7 +118,7 @@ def read_fit_data(
     _drop_unreadable(data, path)
     _merge_duplicates(data, duplicates, by_column=bool(words))
     if not words:
-        data.test = _hold_out(data, split, seed)
+        data.test = _hold_out(data, path, split, seed)
     _check_targets(data, path)
     return data
 
@@ -260,19 +260,17 @@ def _merged(values: np.ndarray, kind: Kind) -> np.ndarray:
     return np.where(agreed, mean, np.nan)
 
 
-def _hold_out(data: FitData, split: str, seed: int) -> np.ndarray:
-    rows = np.arange(len(data.smiles))
-    fractions = {"train": 1.0 - TEST_FRACTION, "test": TEST_FRACTION}
-    if len(rows) < MIN_ROWS:
-        return np.zeros(len(rows), bool)  # refused by `_check_targets` with the count of each target
-    if split == "scaffold":
-        parts = splits.scaffold_split(rows, data.molecules.scaffolds, fractions)
-    else:  # rows of one molecule stay together
-        names = sorted(set(data.molecules.canonical))
-        chosen = splits.random_split(np.arange(len(names)), fractions, seed)["test"]
-        held_out = {names[i] for i in chosen}
-        return np.array([name in held_out for name in data.molecules.canonical])
-    return np.isin(rows, parts["test"])
+def _hold_out(data: FitData, path: Path, split: str, seed: int) -> np.ndarray:
+    """Draw the held-out molecules: all rows of a molecule, or of a framework, are in one split."""
+    if len(data.smiles) < MIN_ROWS:
+        return np.zeros(len(data.smiles), bool)  # refused by `_check_targets` with the count of each target
+    names, molecule = np.unique(data.molecules.canonical, return_inverse=True)
+    first = np.full(len(names), len(molecule))
+    np.minimum.at(first, molecule, np.arange(len(molecule)))
+    groups = [data.molecules.scaffolds[row] for row in first] if split == "scaffold" else None
+    division = splits.Division({"test": TEST_FRACTION}, seed)
+    parts = division.divide({"train": np.arange(len(names))}, str(path), groups=groups)
+    return np.isin(molecule, parts["test"])
 
 
 def _check_targets(data: FitData, path: Path) -> None:
