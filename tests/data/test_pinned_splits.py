@@ -1,4 +1,4 @@
-"""The splits of every data set and of every option that divides rows stay as they are, bit by bit."""
+"""Tests that the splits of every data set stay the same, bit by bit."""
 
 import hashlib
 import json

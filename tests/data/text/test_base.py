@@ -1,4 +1,4 @@
-"""Options of all data sets of texts that exclude each other."""
+"""Tests of options of texts that cannot be combined."""
 
 import pytest
 
