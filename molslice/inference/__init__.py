@@ -11,7 +11,7 @@ Modules:
     generate: Continues a text with a language model.
     rollout: Plays a policy in its environment.
     maps: Reads the attention maps of a model.
-    derivatives: Computes attention maps by differentiation.
+    influence: Computes attention maps by differentiation.
     json_text: Writes results as JSON.
     progress: The progress bar.
 

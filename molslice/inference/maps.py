@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from molslice.attention import Attention
 from molslice.attention.base import ExactMap
-from molslice.inference.derivatives import influence_map
+from molslice.inference.influence import influence_map
 from molslice.ops.masked import pair_mask
 from molslice.types import AttentionOutput, MolsliceError, TokenContext
 

@@ -1,12 +1,13 @@
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
 from molslice.attention import ATTENTIONS, Attention
 from molslice.data.molecules.collate import collate
-from molslice.inference.derivatives import influence_map
+from molslice.inference.influence import influence_map
 from molslice.inference.maps import AttentionCall, attention_maps, map_of, record_calls
 from molslice.model import AttentionChoice
 from molslice.model.encoder import Encoder
@@ -26,7 +27,7 @@ OWN = [
 ONE_EACH = {subject.label.split("-")[0]: subject for subject in reversed(SUBJECTS)}
 
 
-def call_of(subject, garbage=float("nan")):
+def call_of(subject, garbage=float("nan")) -> Any:
     """Return an attention applied to padded sequences, and the input of its output projection."""
     attention = subject.attention()
     tokens, context, _ = Inputs.draw(*LENGTHS, spec=subject.spec).batch(
@@ -164,7 +165,10 @@ def test_calls_come_in_the_order_of_the_layers():
     calls = record_calls(encoder, tokens, mask)
     assert [call.attention.spec.layer for call in calls] == [0, 1, 2]
     assert calls[0].context.carry is None
-    assert torch.equal(calls[1].context.carry, calls[0].output.carry)
+    below, handed_on = calls[0].output.carry, calls[1].context.carry
+    assert below is not None
+    assert handed_on is not None
+    assert torch.equal(handed_on, below)
 
 
 def test_a_model_without_attention_is_refused():
