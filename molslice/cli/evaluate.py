@@ -72,13 +72,13 @@ def run(args: argparse.Namespace) -> int:
 
 def result_text(result: dict[str, Any]) -> str:
     """Format one line for each target, then the counts."""
-    from molslice.tasks.metrics import METRIC_LABELS
+    from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
     metric = result["metric"]
     label = METRIC_LABELS[metric]
     atoms = f", atoms {result['atoms']}" if "atoms" in result else ""
     rows = [
-        (target["name"], f"{target[metric]:.4f}", target["unit"] or "-", str(target["count"]))
+        (target["name"], format_metric(target[metric]), target["unit"] or "-", str(target["count"]))
         for target in result["targets"]
     ]
     failed = f" ({result['failed']} could not be read)" if result["failed"] else ""

@@ -60,13 +60,13 @@ def _is_first_process() -> bool:
 
 def summary_text(summary: dict[str, Any]) -> str:
     """Format the errors of each target on each split, then the cost."""
-    from molslice.tasks.metrics import METRIC_LABELS
+    from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
     label = METRIC_LABELS[summary["metric"]]
     splits = [split for split in ("train", "valid", "test") if summary[split][summary["metric"]]]
     header = ["target", *(f"{split} {label}" for split in splits), "unit"]
     rows = [
-        [name, *(f"{summary[split][summary['metric']][name]:.4f}" for split in splits), unit or "-"]
+        [name, *(format_metric(summary[split][summary["metric"]][name]) for split in splits), unit or "-"]
         for name, unit in summary["units"].items()
     ]
     return "\n".join(

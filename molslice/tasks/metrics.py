@@ -4,6 +4,8 @@ A missing target (NaN) is left out. A prediction that is not finite counts as in
 would flatter a broken model. The caller removes rows that have no prediction.
 """
 
+import math
+
 import numpy as np
 
 from molslice.tasks.targets import TargetInfo
@@ -22,6 +24,34 @@ METRIC_LABELS = {
     "perplexity": "perplexity",
     "mse": "MSE",
 }
+
+
+def format_metric(value: float | None, spread: float | None = None) -> str:
+    """Format a metric or a loss with four significant digits, in scientific notation below 0.001.
+
+    Args:
+        value: The metric; None or NaN if it is not defined.
+        spread: Its standard deviation over several runs.
+
+    Returns:
+        A text such as `0.1964`, `12.35` or `3.125e-05`. With a spread, `0.1964 ± 0.0021`: the spread has as
+        many decimals as the metric, or two significant digits if it would round to zero. `-` for a metric
+        that is not defined.
+    """
+    if value is None or math.isnan(value):
+        return "-"
+    if value == 0 or not math.isfinite(value):
+        text = f"{value:g}"
+    elif abs(value) < 1e-3:
+        text = f"{value:.3e}"
+    else:
+        text = f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
+    if spread is None:
+        return text
+    rounded = f"{spread:.{len(text.partition('.')[2])}f}"
+    if "e" in text or float(rounded) == 0:
+        rounded = f"{spread:.1e}" if spread else "0"
+    return f"{text} ± {rounded}"
 
 
 def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from molslice.files.atomic import write_atomically
 from molslice.inference.json_text import to_json
-from molslice.tasks.metrics import METRIC_LABELS
+from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.types import MolsliceError
 
 __all__ = ["Comparison", "Line", "Result", "markdown_table"]
@@ -321,7 +321,7 @@ def _cell(line: Line, split: str, target: str) -> str:
     mean, spread, runs = (getattr(line, f"{split}{kind}").get(target) for kind in ("", "_sd", "_runs"))
     if mean is None:
         return "-"
-    text = f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+    text = format_metric(mean, spread)
     return text if runs == line.runs else f"{text} ({runs} of {line.runs})"
 
 

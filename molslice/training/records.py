@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from molslice.files.atomic import UnwritableError, write_atomically
 from molslice.run_folder import METRICS, TENSORBOARD
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES
+from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
@@ -184,7 +184,7 @@ class ProgressBar:
         unit = f" {self.targets.units[0]}" if self.targets.kind == "regression" else ""
         label = METRIC_LABELS[METRIC_NAMES[self.targets.kind]]
         more = f" (+{len(metrics) - 1} targets)" if len(metrics) > 1 else ""
-        self.valid = f"valid {label} {metrics[name]:.4f}{unit.rstrip()}{more}"
+        self.valid = f"valid {label} {format_metric(metrics[name])}{unit.rstrip()}{more}"
 
     @property
     def wants_numbers(self) -> bool:
@@ -199,7 +199,7 @@ class ProgressBar:
     def show(self, loss: float, rows_per_second: float) -> None:
         """Show the loss and the speed after the bar."""
         self._shown = time.monotonic()
-        parts = (f"loss {loss:.4f}", self.valid, f"{rows_per_second:.0f} {self.row_name}/s")
+        parts = (f"loss {format_metric(loss)}", self.valid, f"{rows_per_second:.0f} {self.row_name}/s")
         self.bar.set_postfix_str(", ".join(filter(None, parts)), refresh=False)
 
     def close(self) -> None:

@@ -277,7 +277,7 @@ def test_the_tables_hold_mean_and_spread(comparison, tmp_path):
     assert len({len(line) for line in lines}) == 1
     assert "test MAE (eV)" in lines[0]
     assert "0.5000 ± 0.1000" in lines[2]
-    assert [cell.strip() for cell in lines[3].split("|")][4:6] == ["0.9000", "1.0000"]
+    assert [cell.strip() for cell in lines[3].split("|")][4:6] == ["0.9000", "1.000"]
     content = json.loads((tmp_path / "comparison.json").read_text())
     assert [entry["label"] for entry in content["entries"]] == ["softmax", "flow"]
     assert [(run["seed"], run["noun"]) for run in content["runs"][:2]] == [(0, "molecules"), (1, "molecules")]

@@ -1,0 +1,81 @@
+"""Tests of metrics as text: tiny errors are never shown as zero."""
+
+import pytest
+
+from molslice.cli.evaluate import result_text
+from molslice.cli.train import summary_text
+from molslice.tasks.metrics import format_metric
+from molslice.tasks.targets import TargetInfo
+from molslice.training.comparison import Line, _cell
+from molslice.training.records import ProgressBar
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.19637, "0.1964"),
+        (0.5, "0.5000"),
+        (0.0123456, "0.01235"),
+        (0.001, "0.001000"),
+        (0.00099999, "1.000e-03"),
+        (3.1254e-5, "3.125e-05"),
+        (-3.1254e-5, "-3.125e-05"),
+        (-0.19637, "-0.1964"),
+        (12.3456, "12.35"),
+        (123456.7, "123457"),
+        (0.0, "0"),
+        (float("nan"), "-"),
+        (None, "-"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_four_significant_digits(value, text):
+    assert format_metric(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "text"),
+    [
+        (0.19637, 0.00213, "0.1964 ± 0.0021"),
+        (0.19637, 1.27e-6, "0.1964 ± 1.3e-06"),
+        (12.3456, 0.5, "12.35 ± 0.50"),
+        (3.1254e-5, 2.13e-6, "3.125e-05 ± 2.1e-06"),
+        (3.1254e-5, 0.0, "3.125e-05 ± 0"),
+        (0.19637, 0.0, "0.1964 ± 0"),
+        (0.19637, None, "0.1964"),
+        (float("inf"), float("nan"), "inf ± nan"),
+    ],
+)
+def test_a_spread_has_the_decimals_of_the_mean(value, spread, text):
+    assert format_metric(value, spread) == text
+
+
+def test_tiny_errors_are_shown_by_train_and_evaluate():
+    counts = {"parameters": 9, "parameters_without_embeddings": 8, "seconds": 1.0, "noun": "molecules"}
+    errors = {split: {"mae": {"dipole": 3.1254e-30}} for split in ("train", "valid", "test")}
+    cost = {"steps": 5, "epochs": 1.0, "rows_per_second": 2.0}
+    text = summary_text({"metric": "mae", "units": {"dipole": "C m"}, **counts, **cost, **errors})
+    assert text.count("3.125e-30") == 3
+    target = {"name": "dipole", "mae": 3.1254e-30, "unit": "C m", "count": 4}
+    result = {"metric": "mae", "split": "test", "targets": [target], "failed": 0, "rows": 4, **counts}
+    assert "dipole  3.125e-30" in result_text(result)
+    undefined = {split: {"mae": {"dipole": None}} for split in errors}  # as read back from summary.json
+    text = summary_text({"metric": "mae", "units": {"dipole": "C m"}, **counts, **cost, **undefined})
+    assert text.count(" - ") == 3
+
+
+def test_tiny_errors_are_shown_in_a_comparison():
+    means: dict[str, float | None] = {"dipole": 3.1254e-30}
+    spreads: dict[str, float | None] = {"dipole": 2.13e-31}
+    counts = {"dipole": 2}
+    line = Line("flow", 2, 9, 8, means, spreads, counts, means, spreads, counts, 1.0, 5, 2.0)
+    assert _cell(line, "valid", "dipole") == "3.125e-30 ± 2.1e-31"
+
+
+def test_tiny_errors_are_shown_by_the_progress_bar():
+    targets = TargetInfo(("dipole",), ("C m",), "regression", (0.0,), (1.0,))
+    bar = ProgressBar(10, 0, quiet=True, targets=targets)
+    bar.show_metrics({"dipole": 3.1254e-30})
+    assert bar.valid == "valid MAE 3.125e-30 C m"
+    bar.show(4.2e-5, 100.0)
+    assert "loss 4.200e-05" in str(bar.bar.postfix)
