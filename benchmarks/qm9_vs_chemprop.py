@@ -12,8 +12,8 @@ are excluded on both sides; validation during training is included.
 
 Each finished fit is a JSON file in `--work` and is not repeated, so the same command continues after an
 interruption. `--collect` trains nothing and records the seeds that both sides have finished. The result is
-`results/qm9_convergence.json`; `results/qm9_vs_chemprop.json` is an older comparison after 12 epochs, at equal
-wall time on two threads. Chemprop needs a separate environment, because it pins an older RDKit:
+`results/qm9_convergence.json`. An older comparison after 12 epochs, at equal wall time on two threads, is in
+`results/qm9_vs_chemprop.json`. Chemprop needs a separate environment, because it pins an older RDKit:
 
     python -m venv /tmp/chemprop
     grep -v ^rdkit constraints.txt > /tmp/versions.txt

@@ -81,7 +81,8 @@ def qm9() -> str:
     text = (
         f"A repetition of the 12 epochs with {repeat['threads']} thread on a busy machine gave "
         f"{error['molslice']:.3f} eV for molslice and {error['chemprop']:.3f} eV for chemprop after "
-        f"{repeat['epochs']} epochs each, with {more:.0%} more time for molslice. At this budget the two are equal."
+        f"{repeat['epochs']} epochs each, with {more:.0%} more time for molslice. At this budget the two are "
+        "equal."
     )
     for pair in converged["pairs"]:
         ours, theirs = (pair[side]["mae_ev"]["mean"] for side in ("molslice", "chemprop"))

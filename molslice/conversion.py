@@ -25,12 +25,12 @@ def convert_text(text: str, hint: Any, where: str) -> Any:  # noqa: ANN401
     parsed as YAML, like an override on the command line.
 
     Args:
-        text: the value as written.
-        hint: the annotation.
-        where: the name of the option, for messages.
+        text: The value as written.
+        hint: The annotation.
+        where: The name of the option, for messages.
 
     Raises:
-        MolsliceError: the text cannot be converted to the type.
+        MolsliceError: The text cannot be converted to the type.
     """
     kinds = typing.get_args(hint) or (hint,)
     if typing.get_origin(hint) is tuple:
@@ -46,12 +46,12 @@ def convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
     YAML 1.1 reads 1e-4 as text and 32 as a number; both are accepted where the annotation asks for the other.
 
     Args:
-        value: mappings, lists, text, numbers, booleans or None.
-        hint: the annotation. A value for an unsupported annotation is returned unchanged.
-        where: the dotted name of the value, for messages.
+        value: Mappings, lists, text, numbers, booleans or None.
+        hint: The annotation. A value for an unsupported annotation is returned unchanged.
+        where: The dotted name of the value, for messages.
 
     Raises:
-        MolsliceError: the value cannot be converted to the type.
+        MolsliceError: The value cannot be converted to the type.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any or (origin in (dict, Mapping) or hint is dict) and isinstance(value, Mapping):

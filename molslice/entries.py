@@ -31,8 +31,8 @@ class Entry:
     """The base configuration with another attention or model.
 
     Attributes:
-        label: the text of the entry.
-        config: the configuration of its run.
+        label: The text of the entry.
+        config: The configuration of its run.
     """
 
     label: str
@@ -43,9 +43,9 @@ class WrittenEntry(NamedTuple):
     """The parts of the text `name:option=value:option=value`.
 
     Attributes:
-        label: the whole text.
-        name: name of an attention, or `gin_virtual`.
-        options: the values of the options, parsed as YAML.
+        label: The whole text.
+        name: Name of an attention, or `gin_virtual`.
+        options: The values of the options, parsed as YAML.
     """
 
     label: str
@@ -61,11 +61,11 @@ def parse_entries(text: str, base: RunConfig) -> list[Entry]:
     trained.
 
     Args:
-        text: the entries.
-        base: the configuration that the entries change.
+        text: The entries.
+        base: The configuration that the entries change.
 
     Raises:
-        MolsliceError: there is no entry, an entry occurs twice, or a name, option or value is invalid.
+        MolsliceError: There is no entry, an entry occurs twice, or a name, option or value is invalid.
     """
     written = split_entries(text)
     data = describe_data(base)
@@ -76,7 +76,7 @@ def split_entries(text: str) -> list[WrittenEntry]:
     """Split entries, separated by commas, into names and options without looking them up.
 
     Raises:
-        MolsliceError: there is no entry, an entry occurs twice, or a setting is not `option=value`.
+        MolsliceError: There is no entry, an entry occurs twice, or a setting is not `option=value`.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
@@ -132,7 +132,7 @@ def describe_data(config: RunConfig) -> DataSpec:
     The data are loaded only if their options do not determine the properties.
 
     Raises:
-        MolsliceError: the data had to be loaded and cannot be read.
+        MolsliceError: The data had to be loaded and cannot be read.
     """
     options = dict(config.data.options)
     described = DATASETS.find(config.data.name).describe(options)

@@ -36,10 +36,10 @@ class Registry(Generic[Member]):
     """The members of one package folder, all subclasses of one base class.
 
     Args:
-        package: the package whose modules are searched.
-        base: the base class of all members.
-        kind: the word for a member in messages, such as "attention".
-        suffix: what a class name adds to the name of its file, such as `Spec`.
+        package: The package whose modules are searched.
+        base: The base class of all members.
+        kind: The word for a member in messages, such as "attention".
+        suffix: What a class name adds to the name of its file, such as `Spec`.
     """
 
     def __init__(self, package: str, base: type[Member], kind: str, suffix: str = "") -> None:
@@ -61,14 +61,14 @@ class Registry(Generic[Member]):
         """Register a class from outside of the package, for the current process.
 
         Args:
-            name: its configuration name.
-            member: the class.
+            name: Its configuration name.
+            member: The class.
 
         Returns:
             The class.
 
         Raises:
-            MolsliceError: the class is not a subclass of the base class, or the name belongs to another
+            MolsliceError: The class is not a subclass of the base class, or the name belongs to another
                 class.
         """
         if not (isinstance(member, type) and issubclass(member, self.base)):
@@ -86,7 +86,7 @@ class Registry(Generic[Member]):
         """Return the class registered under `name`.
 
         Raises:
-            MolsliceError: the name is unknown, or its file defines no such class; the message lists the
+            MolsliceError: The name is unknown, or its file defines no such class; the message lists the
                 names.
         """
         if name in self._added:
@@ -117,12 +117,12 @@ class Registry(Generic[Member]):
         """Construct the member `name`.
 
         Args:
-            name: its configuration name.
-            args: positional arguments of its constructor.
-            options: its own options, the keyword-only arguments.
+            name: Its configuration name.
+            args: Positional arguments of its constructor.
+            options: Its own options, the keyword-only arguments.
 
         Raises:
-            MolsliceError: the name or an option is unknown; the message suggests similar ones.
+            MolsliceError: The name or an option is unknown; the message suggests similar ones.
         """
         known = self.options(name)
         for option in options or {}:

@@ -33,13 +33,13 @@ class TokenContext:
         token_mask: True at real tokens [B, N].
         pair_bias: S + E [B, H, N, N], finite and not masked: entries at padding are arbitrary. None without a
             pair bias.
-        pair_weights: softmax of `pair_bias` over the real tokens [B, H, N, N]. Rows sum to one; columns of
-            padding are zero. The encoder computes it once per batch for `pair_bias: mix`. If it is None, the
+        pair_weights: Softmax of `pair_bias` over the real tokens [B, H, N, N]. Rows sum to one; columns of
+            padding are zero. The encoder computes it once per batch for `pair_bias: Mix`. If it is None, the
             attention computes it.
         carry: `AttentionOutput.carry` of the layer below; None in the first layer.
-        memory: the sequence of keys and values in cross attention [B, M, D]; None in self-attention.
+        memory: The sequence of keys and values in cross attention [B, M, D]; None in self-attention.
         memory_mask: True at real tokens of the memory [B, M]; None in self-attention.
-        all_real: whether the caller guarantees that no token is padding. Kernels without a mask can then be
+        all_real: Whether the caller guarantees that no token is padding. Kernels without a mask can then be
             used, without a synchronization on a GPU to read the mask. If it is true for a padded batch,
             results are wrong.
     """
@@ -61,9 +61,9 @@ class AttentionOutput(NamedTuple):
     """The output of an attention.
 
     Attributes:
-        tokens: mixed tokens [B, N, D], zero at padding.
-        penalty: auxiliary loss, a scalar added to the loss of the task; None without one.
-        carry: tensor for the same attention in the next layer, such as its scores; None without one.
+        tokens: Mixed tokens [B, N, D], zero at padding.
+        penalty: Auxiliary loss, a scalar added to the loss of the task; None without one.
+        carry: Tensor for the same attention in the next layer, such as its scores; None without one.
     """
 
     tokens: Float[Tensor, "B N D"]
@@ -76,20 +76,20 @@ class AttentionSpec:
     """The settings that a model passes to each of its attentions.
 
     Attributes:
-        dim: width D of the tokens, a multiple of `num_heads`.
-        num_heads: number of heads H.
-        layer: index of the layer, from 0.
-        num_layers: number of layers of the encoder.
-        dropout: dropout rate in [0, 1).
-        causal: whether a token depends only on itself and tokens before it.
-        pair_bias_mode: how the pair bias is used: `none` (unused), `logits` (added to the scores) or `mix`
+        dim: Width D of the tokens, a multiple of `num_heads`.
+        num_heads: Number of heads H.
+        layer: Index of the layer, from 0.
+        num_layers: Number of layers of the encoder.
+        dropout: Dropout rate in [0, 1).
+        causal: Whether a token depends only on itself and tokens before it.
+        pair_bias_mode: How the pair bias is used: `none` (unused), `logits` (added to the scores) or `mix`
             (softmax(S + E) V replaces V).
-        max_tokens: upper limit of N and M, for attentions whose parameters depend on it; None for no limit.
-        cross: whether keys and values come from `TokenContext.memory`.
-        qkv_bias: whether the maps to query, key and value have a bias.
+        max_tokens: Upper limit of N and M, for attentions whose parameters depend on it; None for no limit.
+        cross: Whether keys and values come from `TokenContext.memory`.
+        qkv_bias: Whether the maps to query, key and value have a bias.
 
     Raises:
-        MolsliceError: a value is invalid, or `cross` is combined with `causal` or a pair bias.
+        MolsliceError: A value is invalid, or `cross` is combined with `causal` or a pair bias.
     """
 
     dim: int
@@ -130,16 +130,16 @@ class Traits:
     """The properties that an attention declares. Tests check each one, and the refusal of what it excludes.
 
     Attributes:
-        source: the publication, for the documentation.
-        cost: growth of time and memory with N, without a pair bias; with one it is quadratic for all.
+        source: The publication, for the documentation.
+        cost: Growth of time and memory with N, without a pair bias; with one it is quadratic for all.
         symmetry: `equivariant` if permuting the tokens permutes the result, else `ordered`.
-        pair_bias: the supported modes, `none` first, then the preferred one.
-        causal: whether there is a causal form.
-        recurrent: whether the causal form, without a pair bias, also runs one token at a time with a state of
+        pair_bias: The supported modes, `none` first, then the preferred one.
+        causal: Whether there is a causal form.
+        recurrent: Whether the causal form, without a pair bias, also runs one token at a time with a state of
             constant size.
-        cross: whether cross attention to a memory is supported.
-        fixed_length: whether parameters depend on N.
-        vmap: whether `torch.func.vmap` over an extra axis gives the result of a loop; if not, it is refused.
+        cross: Whether cross attention to a memory is supported.
+        fixed_length: Whether parameters depend on N.
+        vmap: Whether `torch.func.vmap` over an extra axis gives the result of a loop; if not, it is refused.
     """
 
     source: str
@@ -166,8 +166,8 @@ class MoleculeArrays:
     """One molecule in compact integer arrays, as in a store. Features are indices into OGB's vocabularies.
 
     Attributes:
-        atoms: features of n atoms, numpy uint8 [n, 9].
-        bonds: m bonds, each listed once, numpy uint8 [m, 5]: begin atom, end atom, type, stereo, conjugated.
+        atoms: Features of n atoms, numpy uint8 [n, 9].
+        bonds: M bonds, each listed once, numpy uint8 [m, 5]: begin atom, end atom, type, stereo, conjugated.
     """
 
     atoms: Any
@@ -183,8 +183,8 @@ class Batch:
         """Return the batch on another device.
 
         Args:
-            device: the target device.
-            non_blocking: whether to copy asynchronously, which needs pinned memory.
+            device: The target device.
+            non_blocking: Whether to copy asynchronously, which needs pinned memory.
         """
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
@@ -203,13 +203,13 @@ class MoleculeBatch(Batch):
     """A padded batch of molecules. Values at padding are arbitrary and must not affect results.
 
     Attributes:
-        atoms: features of the atoms, indices into OGB's vocabularies [B, A, 9].
+        atoms: Features of the atoms, indices into OGB's vocabularies [B, A, 9].
         atom_mask: True at real atoms [B, A].
-        bond_index: molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
-        bond_features: type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
-        targets: targets in the unit of the data set [B, T], NaN where missing; None without targets.
-        rows: row of the data set of each molecule [B]; None if unknown.
-        atom_targets: targets of each atom [B, A, K], NaN where missing; None without such targets.
+        bond_index: Molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
+        bond_features: Type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
+        targets: Targets in the unit of the data set [B, T], NaN where missing; None without targets.
+        rows: Row of the data set of each molecule [B]; None if unknown.
+        atom_targets: Targets of each atom [B, A, K], NaN where missing; None without such targets.
     """
 
     atoms: UInt8[Tensor, "B A 9"]
@@ -229,12 +229,12 @@ class SequenceBatch(Batch):
     """A padded batch of sequences. Values at padding are arbitrary and must not affect results.
 
     Attributes:
-        tokens: token ids [B, N], or F values per token of a series or image [B, N, F].
+        tokens: Token ids [B, N], or F values per token of a series or image [B, N, F].
         token_mask: True at real tokens [B, N]; None if all are real.
-        targets: targets in the unit of the data set, or class numbers [B, T], NaN where missing; None without
+        targets: Targets in the unit of the data set, or class numbers [B, T], NaN where missing; None without
             targets.
-        rows: row of the data set of each sequence [B]; None if unknown.
-        pair_tokens: the second sequence of each row [B, P] or [B, P, F], for tasks that compare two; None
+        rows: Row of the data set of each sequence [B]; None if unknown.
+        pair_tokens: The second sequence of each row [B, P] or [B, P, F], for tasks that compare two; None
             otherwise.
         pair_mask: True at real tokens of `pair_tokens` [B, P]; None if all are real.
     """
@@ -257,13 +257,13 @@ class EpisodeBatch(Batch):
     Values at padding are arbitrary and must not affect results.
 
     Attributes:
-        states: state at each step [B, S, F].
-        actions: action at each step [B, S, T].
-        returns_to_go: sum of the rewards from a step to the end of its episode, inclusive [B, S]. In a
+        states: State at each step [B, S, F].
+        actions: Action at each step [B, S, T].
+        returns_to_go: Sum of the rewards from a step to the end of its episode, inclusive [B, S]. In a
             rollout it is the return that is still requested.
-        timesteps: index of each step in its episode, from 0 [B, S].
+        timesteps: Index of each step in its episode, from 0 [B, S].
         step_mask: True at real steps [B, S]; None if all are real.
-        rows: row of the data set of each window [B]; None if unknown.
+        rows: Row of the data set of each window [B]; None if unknown.
     """
 
     states: Float[Tensor, "B S F"]
@@ -282,22 +282,22 @@ class DataSpec:
     """The properties of the data that a model depends on. They are saved with its weights.
 
     Attributes:
-        num_outputs: number of values that the model returns for a row, or for a token in language modeling.
-        tokens: kind of data in a batch: `molecules`, `ids` (integers below `vocabulary_size`), `values`
+        num_outputs: Number of values that the model returns for a row, or for a token in language modeling.
+        tokens: Kind of data in a batch: `molecules`, `ids` (integers below `vocabulary_size`), `values`
             (`channels` numbers per token) or `steps` (of episodes: `channels` numbers per state, three tokens
             per step).
-        vocabulary_size: number of token ids, for `ids`.
-        channels: numbers per token for `values`, or per state for `steps`.
-        max_tokens: length of the longest sequence in tokens; None for molecules.
-        paired: whether a row has two sequences.
-        vocabulary: identifies the meaning of the ids, so that a model is not used with another vocabulary.
-        timesteps: largest number of steps of an episode, for `steps`.
-        grid: rows and columns of patches of an image; None for other data.
-        statistics: numbers of the training data that the model computes with. They are ignored when two specs
+        vocabulary_size: Number of token ids, for `ids`.
+        channels: Numbers per token for `values`, or per state for `steps`.
+        max_tokens: Length of the longest sequence in tokens; None for molecules.
+        paired: Whether a row has two sequences.
+        vocabulary: Identifies the meaning of the ids, so that a model is not used with another vocabulary.
+        timesteps: Largest number of steps of an episode, for `steps`.
+        grid: Rows and columns of patches of an image; None for other data.
+        statistics: Numbers of the training data that the model computes with. They are ignored when two specs
             are compared.
 
     Raises:
-        MolsliceError: a required number is missing or below one.
+        MolsliceError: A required number is missing or below one.
     """
 
     num_outputs: int
@@ -328,9 +328,9 @@ class ModelOutput(NamedTuple):
     """The output of a model for a batch. Predictions are standardized, without unit.
 
     Attributes:
-        prediction: values of each row [B, T], or of each token [B, N, T].
-        penalty: auxiliary loss, a scalar added to the loss of the task; None without one.
-        heads: the logits learned from labels and from a teacher, in this order, each [B, T], for a model with
+        prediction: Values of each row [B, T], or of each token [B, N, T].
+        penalty: Auxiliary loss, a scalar added to the loss of the task; None without one.
+        heads: The logits learned from labels and from a teacher, in this order, each [B, T], for a model with
             distillation. `prediction` is their mean. None without distillation.
     """
 

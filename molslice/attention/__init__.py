@@ -22,11 +22,11 @@ def build_attention(name: str, spec: AttentionSpec, options: Options | None = No
     """Construct the attention `name` for one layer.
 
     Args:
-        name: configuration name of the attention.
-        spec: settings that the model passes to each attention.
-        options: the attention's own options; None uses the defaults.
+        name: Configuration name of the attention.
+        spec: Settings that the model passes to each attention.
+        options: The attention's own options; None uses the defaults.
 
     Raises:
-        MolsliceError: unknown name, unknown option, or a spec that the attention does not support.
+        MolsliceError: Unknown name, unknown option, or a spec that the attention does not support.
     """
     return ATTENTIONS.build(name, spec, options=dict(options or {}))

@@ -24,10 +24,10 @@ class ExactMap(NamedTuple):
     """The attention map of a layer and the tensors from which it is computed.
 
     Attributes:
-        weights: the map [B, H, N, N]. Entry (i, j) is the weight of token j in the output of token i. The
+        weights: The map [B, H, N, N]. Entry (i, j) is the weight of token j in the output of token i. The
             product with the values of a head is the input of the output projection.
-        parts: tensors by name, described in the docstring of `exact_map` of the attention.
-        by_token: values per token [B, N] to draw next to the map, by caption.
+        parts: Tensors by name, described in the docstring of `exact_map` of the attention.
+        by_token: Values per token [B, N] to draw next to the map, by caption.
     """
 
     weights: Float[Tensor, "B H N N"]
@@ -44,11 +44,11 @@ class Attention(nn.Module, ABC):
     maps to query, key and value have a bias if `spec.qkv_bias` is true.
 
     Args:
-        spec: settings that the model passes to each attention.
-        traits: properties with these options; None for those of the class.
+        spec: Settings that the model passes to each attention.
+        traits: Properties with these options; None for those of the class.
 
     Raises:
-        MolsliceError: the traits exclude what the spec asks for, or an option of the subclass is invalid.
+        MolsliceError: The traits exclude what the spec asks for, or an option of the subclass is invalid.
     """
 
     traits: Traits
@@ -99,15 +99,15 @@ class Attention(nn.Module, ABC):
         """Mix the tokens of each sequence. Final: a subclass implements `mix`.
 
         Args:
-            tokens: tokens [B, N, D]. Values at padding may be arbitrary.
-            context: the masks, and the pair bias or memory that the spec asks for.
+            tokens: Tokens [B, N, D]. Values at padding may be arbitrary.
+            context: The masks, and the pair bias or memory that the spec asks for.
 
         Returns:
             Tokens [B, N, D], zero at padding and where the memory of a sequence has no real token, with the
             penalty and the carry of the attention.
 
         Raises:
-            MolsliceError: shapes do not match each other or the spec, a memory is missing or unexpected, or
+            MolsliceError: Shapes do not match each other or the spec, a memory is missing or unexpected, or
                 `torch.func.vmap` is used on an attention that does not support it.
         """
         self._check(tokens, context)
@@ -133,8 +133,8 @@ class Attention(nn.Module, ABC):
         """Compute the attention.
 
         Args:
-            tokens: tokens [B, N, D], zero at padding.
-            context: the context of `tokens`, with a memory that is zero at padding.
+            tokens: Tokens [B, N, D], zero at padding.
+            context: The context of `tokens`, with a memory that is zero at padding.
 
         Returns:
             Tokens [B, N, D], ignored at padding, with the penalty and the carry of the attention.
@@ -149,7 +149,7 @@ class Attention(nn.Module, ABC):
         """Return the state of `step` before the first token of `batch` sequences.
 
         Raises:
-            MolsliceError: the attention has no steps, or was built with a pair bias or without `causal`.
+            MolsliceError: The attention has no steps, or was built with a pair bias or without `causal`.
         """
         if not self.has_steps:
             raise MolsliceError(
@@ -168,8 +168,8 @@ class Attention(nn.Module, ABC):
         A subclass that overrides this method also implements `_empty_state`.
 
         Args:
-            token: the next token of each sequence [B, D], all of them real.
-            state: the state after the tokens before. It is not changed.
+            token: The next token of each sequence [B, D], all of them real.
+            state: The state after the tokens before. It is not changed.
 
         Returns:
             The output for this token [B, D], and the next state, which may share tensors with `state`.
@@ -183,8 +183,8 @@ class Attention(nn.Module, ABC):
         """Return the source of keys and values with its mask: the memory, or the tokens themselves.
 
         Args:
-            tokens: tokens [B, N, D].
-            context: the context of `tokens`.
+            tokens: Tokens [B, N, D].
+            context: The context of `tokens`.
 
         Returns:
             The source [B, M, D], and its mask [B, M]. M is N without a memory.
@@ -199,8 +199,8 @@ class Attention(nn.Module, ABC):
         Dropout is applied to the weights.
 
         Args:
-            value: values V [B, H, N, C].
-            context: a context with a pair bias.
+            value: Values V [B, H, N, C].
+            context: A context with a pair bias.
 
         Returns:
             The mixed values U [B, H, N, C].
@@ -228,8 +228,8 @@ class Attention(nn.Module, ABC):
         formula.
 
         Args:
-            tokens: tokens [B, N, D], zero at padding.
-            context: the context of `tokens`.
+            tokens: Tokens [B, N, D], zero at padding.
+            context: The context of `tokens`.
 
         Returns:
             The map [B, H, N, N] in evaluation mode. Entries at padding are arbitrary.

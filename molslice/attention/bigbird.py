@@ -33,14 +33,14 @@ class Bigbird(Attention):
     `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        block: number of tokens per block.
-        num_global: number of global blocks.
-        num_random: number of random blocks for each block and head.
-        seed: seed of the random blocks.
+        spec: Settings that the model passes to each attention.
+        block: Number of tokens per block.
+        num_global: Number of global blocks.
+        num_random: Number of random blocks for each block and head.
+        seed: Seed of the random blocks.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Zaheer et al. 2020, section 2 and appendix D, the form with internal global tokens (ITC), with its
     sizes: blocks of 64, two global ones, a window of three, three random ones. Taking the first blocks as

@@ -29,13 +29,13 @@ class FlashLinear(Attention):
     replaces V, with head h on channels h e / H to (h + 1) e / H.
 
     Args:
-        spec: settings that the model passes to each attention.
-        chunk_size: number of tokens per chunk c.
-        expansion: e / D, the channels of U and V relative to the width.
-        key_dim: number of channels s of Q and K.
+        spec: Settings that the model passes to each attention.
+        chunk_size: Number of tokens per chunk c.
+        expansion: E / D, the channels of U and V relative to the width.
+        key_dim: Number of channels s of Q and K.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Hua et al. 2022 (FLASH), mixed chunk attention; e = 2 D, s = 128 and c = 256 are the paper's. The
     scale of the squared ReLU and the initial scales of Q and K are those of `flash_quad`. The paper's

@@ -23,12 +23,12 @@ class FlashQuad(Attention):
     V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        expansion: e / D, the channels of U and V relative to the width.
-        key_dim: number of channels s of Q and K.
+        spec: Settings that the model passes to each attention.
+        expansion: E / D, the channels of U and V relative to the width.
+        key_dim: Number of channels s of Q and K.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Hua et al. 2022 (FLASH), the gated attention unit; e = 2 D and s = 128 are the paper's. The paper
     writes relu^2(Q K^T + b), and its reference code divides Q K^T by n before it squares, so that the sum

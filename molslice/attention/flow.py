@@ -20,9 +20,9 @@ class _Flow(NamedTuple):
     Attributes:
         query: phi(Q) [B, H, N, C].
         key: phi(K) [B, H, M, C].
-        incoming: incoming flow I of each sink [B, H, N, 1].
-        competition: weight of each source, the factor of V in V' [B, H, M, 1].
-        allocation: share of its flow that each sink receives, sigmoid(I') [B, H, N, 1].
+        incoming: Incoming flow I of each sink [B, H, N, 1].
+        competition: Weight of each source, the factor of V in V' [B, H, M, 1].
+        allocation: Share of its flow that each sink receives, sigmoid(I') [B, H, N, 1].
     """
 
     query: Float[Tensor, "B H N C"]
@@ -36,13 +36,13 @@ class _Past(NamedTuple):
     """The running sums of the causal form up to token t.
 
     Attributes:
-        count: t [B, H, 1].
-        keys: sum of phi(K_j) [B, H, C].
-        queries: sum of phi(Q_i) [B, H, C].
-        sources: sum of j phi(K_j) / O_j [B, H, C].
-        sinks: sum of i phi(Q_i) / I_i [B, H, C].
-        log_total: logarithm of the sum of exp(O'_j) [B, H, 1].
-        key_values: sum of phi(K_j) V'_j [B, H, C, C].
+        count: T [B, H, 1].
+        keys: Sum of phi(K_j) [B, H, C].
+        queries: Sum of phi(Q_i) [B, H, C].
+        sources: Sum of j phi(K_j) / O_j [B, H, C].
+        sinks: Sum of i phi(Q_i) / I_i [B, H, C].
+        log_total: Logarithm of the sum of exp(O'_j) [B, H, 1].
+        key_values: Sum of phi(K_j) V'_j [B, H, C, C].
     """
 
     count: Float[Tensor, "B H 1"]
@@ -75,11 +75,11 @@ class Flow(Attention):
     them (ours); a bias of zero changes nothing. With `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        clamp: limits O' to [-clamp, clamp] before the competition; None does not limit it.
+        spec: Settings that the model passes to each attention.
+        clamp: Limits O' to [-clamp, clamp] before the competition; None does not limit it.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wu et al. 2022 (Flowformer), the normal and the causal algorithm of the paper. The factors j, i
     and t of the causal form are those of the authors' code.

@@ -26,14 +26,14 @@ class KeySort(Attention):
     bias. With `mix`, softmax(S + E) V replaces V.
 
     Args:
-        spec: settings that the model passes to each attention.
-        gate: whether to multiply the output of a token by silu(a * v + c) of its own values v, with learned a
+        spec: Settings that the model passes to each attention.
+        gate: Whether to multiply the output of a token by silu(a * v + c) of its own values v, with learned a
             and c for each channel.
-        slope: scale of the distances at the start, and of the learning speed of the positions. Of 1 and 0.1,
+        slope: Scale of the distances at the start, and of the learning speed of the positions. Of 1 and 0.1,
             0.1 had the smaller error on molecules (benchmarks/results/learnable_sort.json).
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: ours, for the learnable slicing-and-sorting that Sliceformer (arXiv 2310.17683) leaves open. The
     weights that a token assigns sum to one, but those that it receives need not, so the mixing is not doubly

@@ -22,14 +22,14 @@ class Linformer(Attention):
     the first n columns. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention. `max_tokens` must be set.
-        rank: number of rows of E and F; None for 128, or `max_tokens` if that is less.
-        share: how heads share E and F. With `none`, each head has its own E and F. With `heads`, all heads
+        spec: Settings that the model passes to each attention. `max_tokens` must be set.
+        rank: Number of rows of E and F; None for 128, or `max_tokens` if that is less.
+        share: How heads share E and F. With `none`, each head has its own E and F. With `heads`, all heads
             share one E and one F. With `kv`, they share one matrix for both. The paper's fourth variant, one
             matrix for all layers, is not available, because each layer owns its parameters.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wang et al. 2020, equation 7. E and F are initialized as in the authors' code. That code projects
     the tokens and then applies W_K and W_V with biases; here E and F are applied to K and V, as in the paper.

@@ -28,11 +28,11 @@ class Local(Attention):
     before the window is applied (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        window: reach to each side in tokens; its default is ours.
+        spec: Settings that the model passes to each attention.
+        window: Reach to each side in tokens; its default is ours.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Luong et al. 2015, section 3.2: the window [p - D, p + D] around a position with D = 10; here p is
     the token itself. As self-attention it is the sliding window of Beltagy et al. 2020 (Longformer), section

@@ -35,12 +35,12 @@ class Longformer(Attention):
     softmax(S + E) V replaces V, and softmax(S + E) Vg replaces Vg (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        window: reach to each side in tokens, half of the paper's w: 256 for its 512.
-        num_global: number of global tokens.
+        spec: Settings that the model passes to each attention.
+        window: Reach to each side in tokens, half of the paper's w: 256 for its 512.
+        num_global: Number of global tokens.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Beltagy et al. 2020, section 3.1: sliding window, global attention, and linear projections for
     global attention. That other tokens attend to the global ones through Q, K and V follows the authors'

@@ -25,14 +25,14 @@ class Nystrom(Attention):
     in at least float32. With `pair_bias: mix`, softmax(S + E) V replaces V (ours), also in the residual.
 
     Args:
-        spec: settings that the model passes to each attention.
-        landmarks: number L of landmarks.
-        iterations: number of steps of the pseudo-inverse.
-        conv_kernel: size in tokens, an odd number, of the residual of the paper, a convolution of V along the
+        spec: Settings that the model passes to each attention.
+        landmarks: Number L of landmarks.
+        iterations: Number of steps of the pseudo-inverse.
+        conv_kernel: Size in tokens, an odd number, of the residual of the paper, a convolution of V along the
             tokens with one kernel per head. It does not support cross attention. None for no residual.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Xiong et al. 2021, equations 13 to 15 and algorithm 1. The authors' code starts from the largest
     norm in the whole batch, so that sequences of a batch affect each other. It also pads n to a multiple of

@@ -38,12 +38,12 @@ class Performer(Attention):
     maximum over f can be subtracted for each query separately.
 
     Args:
-        spec: settings that the model passes to each attention.
-        num_features: number of features F; None for C ceil(ln C).
-        seed: seed of the w_f, together with the layer.
+        spec: Settings that the model passes to each attention.
+        num_features: Number of features F; None for C ceil(ln C).
+        seed: Seed of the w_f, together with the layer.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Choromanski et al. 2021, sections 2.3 and 2.4.
     """

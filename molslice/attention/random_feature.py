@@ -33,13 +33,13 @@ class RandomFeature(Attention):
     `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        num_features: number of vectors F for each head; None for C.
-        learned_scale: whether s is learned, from an initial value of 1; if false, it stays 1.
-        seed: seed of the w_f, together with the layer.
+        spec: Settings that the model passes to each attention.
+        num_features: Number of vectors F for each head; None for C.
+        learned_scale: Whether s is learned, from an initial value of 1; if false, it stays 1.
+        seed: Seed of the w_f, together with the layer.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Peng et al. 2021, section 3, without the gate of the causal form.
     """

@@ -42,16 +42,16 @@ class Reformer(Attention):
       replaces V.
 
     Args:
-        spec: settings that the model passes to each attention.
-        chunk_size: number of tokens per chunk.
-        num_rounds: number of rounds of hashing.
-        num_buckets: number of buckets, even. None for the paper's number, 2 ceil(n / chunk_size), at most
+        spec: Settings that the model passes to each attention.
+        chunk_size: Number of tokens per chunk.
+        num_rounds: Number of rounds of hashing.
+        num_buckets: Number of buckets, even. None for the paper's number, 2 ceil(n / chunk_size), at most
             128, for the n real tokens of each sequence, by ignoring columns of R. The causal form must not
-            depend on n: it uses that number for `max_tokens`, or for 1024 if `max_tokens` is None.
-        seed: seed of R, together with the layer.
+            depend on n: It uses that number for `max_tokens`, or for 1024 if `max_tokens` is None.
+        seed: Seed of R, together with the layer.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Kitaev et al. 2020 (Reformer), section 2; four rounds, where the paper studies 1 to 8.
     """

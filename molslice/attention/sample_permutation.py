@@ -26,13 +26,13 @@ class SamplePermutation(Attention):
     the output.
 
     Args:
-        spec: settings that the model passes to each attention.
-        shift: the shift J_c. With `linear`, J_c = group_size * c. With `power`, J_c = ceil(n^((l D + c) / (L
+        spec: Settings that the model passes to each attention.
+        shift: The shift J_c. With `linear`, J_c = group_size * c. With `power`, J_c = ceil(n^((l D + c) / (L
             D))) in layer l of L, counted from 0, which grows from the next neighbor to the whole sequence.
-        group_size: number of tokens per group.
+        group_size: Number of tokens per group.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Yuan and Xu 2024 (channel-wise sample permutation), the successor of Sliceformer. Groups of 2 and
     both shifts are those of the authors' code. There, `linear` does not shift the second column either, and n

@@ -26,13 +26,13 @@ class Singular(Attention):
     `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        rank: number r of pseudo-tokens; None for C.
-        orthogonal_weight: weight of the penalty on alpha and alphahat.
-        diagonal_weight: weight of the penalty on A'.
+        spec: Settings that the model passes to each attention.
+        rank: Number r of pseudo-tokens; None for C.
+        orthogonal_weight: Weight of the penalty on alpha and alphahat.
+        diagonal_weight: Weight of the penalty on A'.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wu et al. 2023 (Singularformer, IJCAI). Sharing W_a among the heads is the default of the authors'
     code. Its penalty on A' is the mean of the entries; ours is the squared norm.

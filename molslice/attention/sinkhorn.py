@@ -21,12 +21,12 @@ class Sinkhorn(Attention):
     + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        iterations: number of normalizations, rows first and last, so odd: 1 is softmax attention, 3 is rows,
+        spec: Settings that the model passes to each attention.
+        iterations: Number of normalizations, rows first and last, so odd: 1 is softmax attention, 3 is rows,
             columns, rows.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Sander et al. 2022 (Sinkformers). 3 iterations, counted as here, are the default of the authors'
     vision model. Their code normalizes to 1 / n and then multiplies by n.
@@ -67,8 +67,8 @@ class Sinkhorn(Attention):
         """Return the doubly stochastic weights A.
 
         Args:
-            tokens: tokens [B, N, D], zero at padding.
-            context: the context of `tokens`.
+            tokens: Tokens [B, N, D], zero at padding.
+            context: The context of `tokens`.
 
         Returns:
             A [B, H, N, M] in at least float32, zero in the rows and columns of padding.

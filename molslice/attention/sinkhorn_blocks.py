@@ -42,13 +42,13 @@ class SinkhornBlocks(Attention):
     one less in the causal form, because nothing moves to the first position.
 
     Args:
-        spec: settings that the model passes to each attention. `max_tokens` must be set.
-        block_size: number of tokens per block.
-        iterations: number of Sinkhorn iterations.
-        temperature: divisor of the scores of the sorting network.
+        spec: Settings that the model passes to each attention. `max_tokens` must be set.
+        block_size: Number of tokens per block.
+        iterations: Number of Sinkhorn iterations.
+        temperature: Divisor of the scores of the sorting network.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Tay et al. 2020 (Sparse Sinkhorn Attention), section 3. The network is that of the authors' code
     for Long Range Arena: sums of keys, head by head, one linear map. That code adds the outputs of two

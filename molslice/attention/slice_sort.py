@@ -38,8 +38,8 @@ class SliceSort(Attention):
     Layer n of L and column (channel) i of D count from 1.
 
     Args:
-        spec: settings that the model passes to each attention.
-        order: how each column is arranged along the tokens.
+        spec: Settings that the model passes to each attention.
+        order: How each column is arranged along the tokens.
 
             - `ascending`, `descending`.
             - `half`: the second half of the columns is descending.
@@ -50,16 +50,16 @@ class SliceSort(Attention):
               softmax(permutation_logits) and K = `num_permutations`.
             - `shuffle`: one fixed random permutation for all columns, a negative control.
 
-        form: how the pair bias is used: `sort_of_mix` is Sort(U), `mix_plus_sort` is U + Sort(V).
-        placement: which token receives rank r. With `index` it is token r. With `aligned` it is the token
+        form: How the pair bias is used: `sort_of_mix` is Sort(U), `mix_plus_sort` is U + Sort(V).
+        placement: Which token receives rank r. With `index` it is token r. With `aligned` it is the token
             that has rank r in the lead channel, the first channel of each head; a permutation of the tokens
             then permutes the result.
-        num_permutations: number K of permutations, for `multi_permutation`.
-        learned_weights: whether alpha is learned; if false, it stays equal, for `multi_permutation`.
-        seed: seed of the permutation, for `shuffle`.
+        num_permutations: Number K of permutations, for `multi_permutation`.
+        learned_weights: Whether alpha is learned; if false, it stays equal, for `multi_permutation`.
+        seed: Seed of the permutation, for `shuffle`.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Yuan and Xu 2023 (Sliceformer). Where the authors' code differs from the paper, ours follows the
     paper: for `interleave` the code takes the signs of a Haar basis head by head, and two of its copies count

@@ -24,12 +24,12 @@ class Soft(Attention):
     published parameter counts. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        num_landmarks: number of landmarks.
-        iterations: number of steps of Newton's method.
+        spec: Settings that the model passes to each attention.
+        num_landmarks: Number of landmarks.
+        iterations: Number of steps of Newton's method.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Lu et al. 2021 (SOFT), section 3. The paper compares poolings over windows of the image and
     selects a convolution; the authors' code adds a layer norm and a GELU after it, and a depthwise

@@ -27,11 +27,11 @@ class SoftSort(Attention):
     more than `slice_sort`. Dropout is applied to the output.
 
     Args:
-        spec: settings that the model passes to each attention.
-        temperature: softness of the sort, in the unit of the values.
+        spec: Settings that the model passes to each attention.
+        temperature: Softness of the sort, in the unit of the values.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Prillo and Eisenschlos 2020 (SoftSort) with the distance |x - y|; the paper sorts descending. Its
     use in place of Sliceformer's sort and the algorithm in N log N are ours.

@@ -19,13 +19,13 @@ class Softmax(Attention):
     V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        fused: whether to use `scaled_dot_product_attention`, which avoids N x N tensors where its kernels
+        spec: Settings that the model passes to each attention.
+        fused: Whether to use `scaled_dot_product_attention`, which avoids N x N tensors where its kernels
             can. If false, matmul, softmax, dropout and matmul run separately, as in the Transformers that the
             papers compare with. Both compute the same function.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Vaswani et al. 2017, equation 1; Ying et al. 2021 (Graphormer), equations 6 and 7, for the pair
     bias in the scores.

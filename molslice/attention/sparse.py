@@ -30,7 +30,7 @@ class _Scored(NamedTuple):
     """The scores of the queries of each block for one of the two sets of keys.
 
     Attributes:
-        scores: the scores [B, H, G, S, K].
+        scores: The scores [B, H, G, S, K].
         seen: True for keys in the set [B, H, G, S, K].
     """
 
@@ -42,12 +42,12 @@ class _Blocks(NamedTuple):
     """Some heads of the packed sequence, cut into G blocks of S positions.
 
     Attributes:
-        query: queries divided by sqrt(C) [B, H, G, S, C].
-        key: keys [B, H, G, S, C].
-        value: values [B, H, G, S, C].
-        head: index of each head [H].
-        order: result of `packing_order` [B, N].
-        count: number of real tokens of each sequence [B].
+        query: Queries divided by sqrt(C) [B, H, G, S, C].
+        key: Keys [B, H, G, S, C].
+        value: Values [B, H, G, S, C].
+        head: Index of each head [H].
+        order: Result of `packing_order` [B, N].
+        count: Number of real tokens of each sequence [B].
         bias: S + E of these heads [B, H, N, N]; None if it is not added to the scores.
     """
 
@@ -79,24 +79,24 @@ class Sparse(Attention):
     softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention.
-        pattern: the two sets of keys.
+        spec: Settings that the model passes to each attention.
+        pattern: The two sets of keys.
 
             - `strided`: A1(i) = {j: |i - j| <= l}, A2(i) = {j: (i - j) mod l = 0}.
             - `fixed`: A1(i) = {j: floor(j / l) = floor(i / l)}, A2(i) = {j: j mod l in R}. R is `summary`
-              positions of each block: the last ones for head 0, the ones before for head 1, and so on,
+              positions of each block: The last ones for head 0, the ones before for head 1, and so on,
               cyclically.
 
-        stride: distance l in tokens; the cost is then n^2 / l. None for ceil(sqrt(max_tokens)), for which
+        stride: Distance l in tokens; the cost is then n^2 / l. None for ceil(sqrt(max_tokens)), for which
             `max_tokens` must be set; the cost is then n sqrt(n).
-        summary: number of positions in R, at most `stride`, for `fixed`. None for 8, or the stride if that is
+        summary: Number of positions in R, at most `stride`, for `fixed`. None for 8, or the stride if that is
             less.
-        factors: how the sets are used. With `merged`, each head attends to both, and a key in both counts
+        factors: How the sets are used. With `merged`, each head attends to both, and a key in both counts
             once. With `heads`, the first half of the heads uses A1 and the others A2. With `layers`, even
             layers use A1 and odd ones A2.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Child et al. 2019, sections 4.2, 4.3 and 5.1: A1, A2 and the three ways to use them. The paper
     prefers different positions for the heads; counting them from the end of the block follows its code.

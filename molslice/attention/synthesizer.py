@@ -22,8 +22,8 @@ class Synthesizer(Attention):
     With `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: settings that the model passes to each attention. `max_tokens` must be set.
-        kind: how R is computed.
+        spec: Settings that the model passes to each attention. `max_tokens` must be set.
+        kind: How R is computed.
 
             - `dense`: R_i = relu(W_1 x_i + b_1)_h W_2h + b_2h, two layers from the token to the scores of its
               row.
@@ -31,10 +31,10 @@ class Synthesizer(Attention):
             - `factorized`: R_h = A_h B_h^T with learned A and B, max_tokens x `rank`; the factorized random
               form.
 
-        rank: number of columns of A and B, for `factorized`.
+        rank: Number of columns of A and B, for `factorized`.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Tay et al. 2020 (Synthesizer). Each head has its own W_2 and b_2, which gives the d^2 + d l
     parameters of the paper's table; the authors' code shares one W_2 among the heads and has no biases. The

@@ -32,8 +32,8 @@ class Yoso(Attention):
       + E) V replaces V.
 
     Args:
-        spec: settings that the model passes to each attention.
-        form: how E is computed.
+        spec: Settings that the model passes to each attention.
+        form: How E is computed.
 
             - `expected`: E_ij = (1 - arccos(q_i k_j) / pi)^code_length, an N x N matrix.
             - `sampled`: E_ij is the share of `num_hashes` rounds in which q_i and k_j have the same code of
@@ -41,12 +41,12 @@ class Yoso(Attention):
               values to a table of 2^code_length rows by the codes of the keys and reads it by the codes of
               the queries, in linear time.
 
-        code_length: number of signs of a code.
-        num_hashes: number of rounds, for `sampled`.
-        seed: seed of the planes, together with the layer.
+        code_length: Number of signs of a code.
+        num_hashes: Number of rounds, for `sampled`.
+        seed: Seed of the planes, together with the layer.
 
     Raises:
-        MolsliceError: an option is invalid, or `traits` exclude what the spec asks for.
+        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Zeng et al. 2021 (YOSO). The authors' code has an option for a depthwise convolution of V, which
     is not part of the formula and is omitted. The defaults are those of that code.

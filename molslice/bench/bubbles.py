@@ -43,9 +43,9 @@ def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None)
     without a number and, where there are scores, entries without a score.
 
     Args:
-        result: the measurement.
+        result: The measurement.
         suffix: `png` or `svg`.
-        scores: score of each attention for the vertical axis; None for memory.
+        scores: Score of each attention for the vertical axis; None for memory.
 
     Returns:
         The content of the picture file.

@@ -15,23 +15,23 @@ class Job:
     """An attention at one size in one round.
 
     Attributes:
-        attention: name of the attention.
-        options: its own options.
-        length: tokens per sequence.
-        dim: width of the model.
-        batch_size: sequences per batch.
-        num_layers: layers of the encoder.
-        num_heads: heads of the attention.
-        ffn_dim: hidden width of the feed-forward network.
-        causal: whether the causal form is measured.
-        dtype: precision of the computation; half precisions are autocast.
+        attention: Name of the attention.
+        options: Its own options.
+        length: Tokens per sequence.
+        dim: Width of the model.
+        batch_size: Sequences per batch.
+        num_layers: Layers of the encoder.
+        num_heads: Heads of the attention.
+        ffn_dim: Hidden width of the feed-forward network.
+        causal: Whether the causal form is measured.
+        dtype: Precision of the computation; half precisions are autocast.
         device: `cpu`, `cuda`, or `cuda:0` and so on.
-        threads: number of CPU threads.
-        steps: number of steps to time; None for as many as run in `seconds`.
-        seconds: time for all steps, in seconds, if `steps` is None.
-        budget_bytes: memory that the job may use, in bytes; None for no limit.
-        seed: seed of the weights and of the batch.
-        counts_flops: whether operations are counted.
+        threads: Number of CPU threads.
+        steps: Number of steps to time; None for as many as run in `seconds`.
+        seconds: Time for all steps, in seconds, if `steps` is None.
+        budget_bytes: Memory that the job may use, in bytes; None for no limit.
+        seed: Seed of the weights and of the batch.
+        counts_flops: Whether operations are counted.
     """
 
     attention: str

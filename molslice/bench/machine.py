@@ -14,7 +14,7 @@ def check_device(name: str) -> None:
     """Check that a device can be measured, without starting anything on the device.
 
     Raises:
-        MolsliceError: the device is neither the CPU nor an available CUDA device.
+        MolsliceError: The device is neither the CPU nor an available CUDA device.
     """
     try:
         device = torch.device(name)

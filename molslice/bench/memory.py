@@ -23,7 +23,7 @@ def resident_bytes(process: int | str = "self") -> int | None:
     """Return the resident set of a process in bytes.
 
     Args:
-        process: process id, or `self`.
+        process: Process id, or `self`.
 
     Returns:
         Bytes; None if they are not available or the process has ended.
@@ -59,7 +59,7 @@ def limited_growth(budget_bytes: int | None) -> Iterator[None]:
     An allocation beyond the limit fails before a page is touched, with MemoryError or torch's RuntimeError.
 
     Args:
-        budget_bytes: largest growth in bytes. With None, or on a system without limits, there is no limit.
+        budget_bytes: Largest growth in bytes. With None, or on a system without limits, there is no limit.
     """
     data = _status("self", "VmData")
     if budget_bytes is None or resource is None or data is None:

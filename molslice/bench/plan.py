@@ -54,10 +54,10 @@ class Size:
     """One column of a table.
 
     Attributes:
-        length: tokens per sequence.
-        dim: width of the model.
-        batch_size: sequences per batch.
-        batching: the batch size or the tokens per batch, as text. Sizes with the same batching and width are
+        length: Tokens per sequence.
+        dim: Width of the model.
+        batch_size: Sequences per batch.
+        batching: The batch size or the tokens per batch, as text. Sizes with the same batching and width are
             in one table.
     """
 
@@ -72,27 +72,27 @@ class BenchPlan:
     """The settings of a measurement; every entry is measured at every length, width, and batch size.
 
     Attributes:
-        entries: the attentions with their options.
-        lengths: tokens per sequence.
-        dims: widths of the model.
-        batch_sizes: sequences per batch; unused if `batch_tokens` is given.
-        batch_tokens: tokens per batch, which then has at least one sequence; None for `batch_sizes`.
-        num_layers: layers of the encoder.
-        num_heads: heads of the attention.
-        ffn_dim: hidden width of the feed-forward network; None for four times the width.
-        causal: whether to measure the causal forms.
-        dtype: precision of the computation; half precisions are autocast.
+        entries: The attentions with their options.
+        lengths: Tokens per sequence.
+        dims: Widths of the model.
+        batch_sizes: Sequences per batch; unused if `batch_tokens` is given.
+        batch_tokens: Tokens per batch, which then has at least one sequence; None for `batch_sizes`.
+        num_layers: Layers of the encoder.
+        num_heads: Heads of the attention.
+        ffn_dim: Hidden width of the feed-forward network; None for four times the width.
+        causal: Whether to measure the causal forms.
+        dtype: Precision of the computation; half precisions are autocast.
         device: `cpu`, `cuda`, or `cuda:0` and so on.
-        threads: number of CPU threads; None for the number that torch chooses.
-        rounds: measurements of each entry and size.
-        steps: steps per round; None for as many as run in `seconds`.
-        seconds: time for all steps of a round, in seconds, if `steps` is None.
-        budget_gb: memory in GB above which a job is out of memory; None for 90 % of the free memory on a CPU,
+        threads: Number of CPU threads; None for the number that torch chooses.
+        rounds: Measurements of each entry and size.
+        steps: Steps per round; None for as many as run in `seconds`.
+        seconds: Time for all steps of a round, in seconds, if `steps` is None.
+        budget_gb: Memory in GB above which a job is out of memory; None for 90 % of the free memory on a CPU,
             and all memory on a GPU.
-        timeout: seconds after which a job has failed; None for no limit.
+        timeout: Seconds after which a job has failed; None for no limit.
 
     Raises:
-        MolsliceError: a value is out of its range, the device is unknown, or an entry cannot be built.
+        MolsliceError: A value is out of its range, the device is unknown, or an entry cannot be built.
     """
 
     entries: tuple[WrittenEntry, ...]
@@ -169,10 +169,10 @@ class BenchPlan:
         """Return the job of an entry at a size.
 
         Args:
-            entry: the attention with its options.
-            size: the size.
-            number: index of the round, from 0.
-            budget_bytes: memory that the job may use, in bytes; None for no limit.
+            entry: The attention with its options.
+            size: The size.
+            number: Index of the round, from 0.
+            budget_bytes: Memory that the job may use, in bytes; None for no limit.
         """
         return Job(
             attention=entry.name,
@@ -213,7 +213,7 @@ def read_entries(text: str) -> tuple[WrittenEntry, ...]:
     `all` includes softmax twice: with the fused kernel, and without it as the papers measure it.
 
     Raises:
-        MolsliceError: there is no entry, an entry is given twice, or a setting is not `option=value`.
+        MolsliceError: There is no entry, an entry is given twice, or a setting is not `option=value`.
     """
     if text.strip() == ALL:
         others = [name for name in ATTENTIONS.names() if name != "softmax"]
@@ -227,7 +227,7 @@ def sizes_of_config(config: RunConfig) -> dict[str, Any]:
     The length of molecules is `model.max_tokens`, or 52 tokens, the maximum in PCQM4M.
 
     Raises:
-        MolsliceError: the model has stages, which differ in width and length.
+        MolsliceError: The model has stages, which differ in width and length.
     """
     model = config.model
     if not isinstance(model, OneEncoderSpec):
@@ -251,7 +251,7 @@ def choose_setting(name: str) -> Mapping[str, Any]:
     """Return the sizes of a named setting as fields of a plan.
 
     Raises:
-        MolsliceError: the setting is unknown; the message lists the choices.
+        MolsliceError: The setting is unknown; the message lists the choices.
     """
     if name not in SETTINGS:
         raise MolsliceError(f"unknown setting {name!r}; {near_names(name, SETTINGS)}")

@@ -24,8 +24,8 @@ def run_job(job: Job, timeout: float | None = None) -> dict[str, Any]:
     """Measure one job.
 
     Args:
-        job: what to measure.
-        timeout: seconds after which the process is ended; None for no limit.
+        job: What to measure.
+        timeout: Seconds after which the process is ended; None for no limit.
 
     Returns:
         The outcome, with the numbers or the reason for their absence; see `worker.measure`.

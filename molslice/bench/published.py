@@ -17,9 +17,9 @@ class Published(NamedTuple):
     """The numbers of one attention by length; None means out of memory.
 
     Attributes:
-        name: name of the attention in the paper.
-        speed: training steps per second.
-        memory: memory in GB.
+        name: Name of the attention in the paper.
+        speed: Training steps per second.
+        memory: Memory in GB.
     """
 
     name: str

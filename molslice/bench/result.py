@@ -19,22 +19,22 @@ class Measurement:
     """The outcome of one job.
 
     Attributes:
-        attention: the entry, a name with options after colons.
-        length: tokens per sequence.
-        dim: width of the model.
-        batch_size: sequences per batch.
-        round: index of the round, from 0.
+        attention: The entry, a name with options after colons.
+        length: Tokens per sequence.
+        dim: Width of the model.
+        batch_size: Sequences per batch.
+        round: Index of the round, from 0.
         outcome: `ok` with numbers, or `OOM` or `failed` with a reason.
-        budget_bytes: memory that the job could use, in bytes; None for no limit.
-        reason: why there are no numbers; None for `ok`.
-        training_seconds: seconds per training step.
-        training_steps: number of training steps that were timed.
-        inference_seconds: seconds per inference step.
-        inference_steps: number of inference steps that were timed.
-        peak_bytes: peak memory of training, in bytes; None if it is not available.
-        parameters: trainable parameters of the model.
-        attention_parameters: trainable parameters of all its attentions.
-        flops: operations of a forward and a backward pass, counted only in the first round.
+        budget_bytes: Memory that the job could use, in bytes; None for no limit.
+        reason: Why there are no numbers; None for `ok`.
+        training_seconds: Seconds per training step.
+        training_steps: Number of training steps that were timed.
+        inference_seconds: Seconds per inference step.
+        inference_steps: Number of inference steps that were timed.
+        peak_bytes: Peak memory of training, in bytes; None if it is not available.
+        parameters: Trainable parameters of the model.
+        attention_parameters: Trainable parameters of all its attentions.
+        flops: Operations of a forward and a backward pass, counted only in the first round.
     """
 
     attention: str
@@ -59,11 +59,11 @@ class Measurement:
         """Construct a measurement from an entry of `bench.json`.
 
         Args:
-            mapping: the entry.
-            source: name of the file, for the message.
+            mapping: The entry.
+            source: Name of the file, for the message.
 
         Raises:
-            MolsliceError: the mapping is not a measurement.
+            MolsliceError: The mapping is not a measurement.
         """
         kinds = get_type_hints(cls)
         try:
@@ -86,9 +86,9 @@ class Spread:
     """Median and range over the rounds.
 
     Attributes:
-        median: the median.
-        min: the smallest value.
-        max: the largest value.
+        median: The median.
+        min: The smallest value.
+        max: The largest value.
     """
 
     median: float
@@ -109,17 +109,17 @@ class Cell:
     """An attention at a size, over the rounds.
 
     Attributes:
-        attention: the entry.
-        size: the size.
+        attention: The entry.
+        size: The size.
         outcome: `ok`, `OOM`, `failed`, or `missing` if it is not measured yet.
-        reason: why there are no numbers; None for `ok`.
-        rounds: number of rounds.
-        parameters: trainable parameters of the model.
-        attention_parameters: trainable parameters of all its attentions.
-        flops: operations of a forward and a backward pass; None if not counted.
-        training_steps_per_second: training speed in steps per second.
-        inference_steps_per_second: inference speed in steps per second.
-        peak_bytes: peak memory of training, in bytes.
+        reason: Why there are no numbers; None for `ok`.
+        rounds: Number of rounds.
+        parameters: Trainable parameters of the model.
+        attention_parameters: Trainable parameters of all its attentions.
+        flops: Operations of a forward and a backward pass; None if not counted.
+        training_steps_per_second: Training speed in steps per second.
+        inference_steps_per_second: Inference speed in steps per second.
+        peak_bytes: Peak memory of training, in bytes.
     """
 
     attention: str
@@ -141,9 +141,9 @@ class Cell:
         A round that failed or was out of memory determines the outcome.
 
         Args:
-            attention: the entry.
-            size: the size.
-            found: the measurements of its rounds; without any, the outcome is `missing`.
+            attention: The entry.
+            size: The size.
+            found: The measurements of its rounds; without any, the outcome is `missing`.
         """
         if not found:
             return cls(attention, size, "missing")
@@ -180,12 +180,12 @@ class Crossing:
     """The length from which an attention trains faster than the baseline, up to the longest length.
 
     Attributes:
-        attention: the entry.
-        dim: width of the model.
-        batching: the batch size or the tokens per batch, as text.
-        length: the length in tokens; None if the attention is not faster at the longest length.
-        longest: the longest length that was compared; None if nothing can be compared.
-        at_once: whether the attention is faster already at the shortest length.
+        attention: The entry.
+        dim: Width of the model.
+        batching: The batch size or the tokens per batch, as text.
+        length: The length in tokens; None if the attention is not faster at the longest length.
+        longest: The longest length that was compared; None if nothing can be compared.
+        at_once: Whether the attention is faster already at the shortest length.
     """
 
     attention: str
@@ -209,13 +209,13 @@ class BenchResult:
     """All measurements of the requested entries and sizes, with their conditions.
 
     Attributes:
-        entries: labels of the entries.
-        sizes: the sizes.
-        conditions: settings that all measurements share, see `BenchPlan.conditions`.
-        machine: description of the machine, see `describe_machine`.
-        setting: name of the setting that the sizes come from; None for other sizes.
-        interrupted: whether the measurements were interrupted.
-        measurements: the measurements so far.
+        entries: Labels of the entries.
+        sizes: The sizes.
+        conditions: Settings that all measurements share, see `BenchPlan.conditions`.
+        machine: Description of the machine, see `describe_machine`.
+        setting: Name of the setting that the sizes come from; None for other sizes.
+        interrupted: Whether the measurements were interrupted.
+        measurements: The measurements so far.
     """
 
     entries: list[str]
@@ -231,11 +231,11 @@ class BenchResult:
         """Construct the result from the content of `bench.json`; the inverse of `to_mapping`.
 
         Args:
-            mapping: the content of the file.
-            source: name of the file, for messages.
+            mapping: The content of the file.
+            source: Name of the file, for messages.
 
         Raises:
-            MolsliceError: the mapping is not a result.
+            MolsliceError: The mapping is not a result.
         """
         try:
             cells = mapping["cells"]
@@ -325,11 +325,11 @@ def find_crossing(attention: str, baseline: str, dim: int, batching: str, cells:
     side that is out of memory is infinitely slow; lengths at which both are out of memory are not compared.
 
     Args:
-        attention: the entry.
-        baseline: the entry to compare with.
-        dim: width of the model, for the result.
-        batching: the batch size or the tokens per batch, for the result.
-        cells: the cells of both entries at all lengths.
+        attention: The entry.
+        baseline: The entry to compare with.
+        dim: Width of the model, for the result.
+        batching: The batch size or the tokens per batch, for the result.
+        cells: The cells of both entries at all lengths.
 
     Returns:
         The crossing, with its length in tokens.

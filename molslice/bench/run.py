@@ -39,14 +39,14 @@ def run_bench(
     with the same folder continues.
 
     Args:
-        plan: what to measure.
-        out: folder of `bench.json`, written after every measurement, and of `table.md`, `table.csv`,
+        plan: What to measure.
+        out: Folder of `bench.json`, written after every measurement, and of `table.md`, `table.csv`,
             `bubbles.png`, and `bubbles.svg`, written at the end. None writes no files.
-        setting: name of the setting that the sizes come from; the table shows its published numbers. None for
+        setting: Name of the setting that the sizes come from; the table shows its published numbers. None for
             other sizes.
-        scores: values that the plot draws against speed; None for memory.
-        tell: receives a line for each measurement without numbers.
-        quiet: whether to hide the progress bar.
+        scores: Values that the plot draws against speed; None for memory.
+        tell: Receives a line for each measurement without numbers.
+        quiet: Whether to hide the progress bar.
 
     Returns:
         The measurements, also those of earlier calls.
@@ -83,12 +83,12 @@ def write_result(result: BenchResult, folder: Path, scores: Scores | None = None
     """Write all files of a result.
 
     Args:
-        result: the measurements.
-        folder: folder of the files.
-        scores: values that the plot draws against speed; None for memory.
+        result: The measurements.
+        folder: Folder of the files.
+        scores: Values that the plot draws against speed; None for memory.
 
     Raises:
-        MolsliceError: a file cannot be written; its earlier content is kept.
+        MolsliceError: A file cannot be written; its earlier content is kept.
     """
     from molslice.bench.bubbles import draw_bubbles
     from molslice.bench.tables import to_csv, to_markdown

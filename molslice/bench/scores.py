@@ -19,9 +19,9 @@ class Scores:
     """The scores of a file.
 
     Attributes:
-        label: label of the axis.
-        values: score by entry.
-        source: name of the file, for messages.
+        label: Label of the axis.
+        values: Score by entry.
+        source: Name of the file, for messages.
     """
 
     label: str
@@ -32,7 +32,7 @@ class Scores:
         """Check that at least one entry has a score.
 
         Raises:
-            MolsliceError: none of the entries has a score.
+            MolsliceError: None of the entries has a score.
         """
         if not set(entries) & self.values.keys():
             hint = near_names(entries[0], self.values)
@@ -45,7 +45,7 @@ def read_scores(path: Path | str) -> Scores:
     The first line of a CSV file is its header if the second column is not a number; it then names the axis.
 
     Raises:
-        MolsliceError: the file cannot be read, a line has no finite number, or a name occurs twice.
+        MolsliceError: The file cannot be read, a line has no finite number, or a name occurs twice.
     """
     source = str(path)
     try:

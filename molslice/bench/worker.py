@@ -56,10 +56,10 @@ class Model:
     """A model with its optimizer, one batch, and the two steps that are timed.
 
     Args:
-        job: sizes, attention, device and seed.
+        job: Sizes, attention, device and seed.
 
     Raises:
-        MolsliceError: the attention or an option is unknown, or the attention does not support the sizes.
+        MolsliceError: The attention or an option is unknown, or the attention does not support the sizes.
     """
 
     def __init__(self, job: Job) -> None:
@@ -109,8 +109,8 @@ def measure(job: Job, report: Callable[[Numbers], None]) -> Numbers:
     """Measure a job.
 
     Args:
-        job: what to measure.
-        report: receives the memory before the model is built, `base_bytes`.
+        job: What to measure.
+        report: Receives the memory before the model is built, `base_bytes`.
 
     Returns:
         The `outcome` with the fields of `result.Measurement`: seconds per step, bytes, counts. Without
@@ -225,7 +225,7 @@ def count_flops(model: Model) -> int | None:
     Fake tensors have shapes and no data, so counting needs no memory at any length.
 
     Args:
-        model: the model with its batch.
+        model: The model with its batch.
 
     Returns:
         Floating-point operations, two for each multiply-add; None if an attention needs the data to run.

@@ -26,12 +26,12 @@ class Learner(ABC):
         """Fit one model for each fold.
 
         Args:
-            features: features of n training rows.
-            values: target, float64 [n], without missing values; 0 and 1 for classes.
-            folds: fold of each row, int [n], from 0 without gaps.
-            classes: whether the target is a class. The prediction is then a score that grows with the
+            features: Features of n training rows.
+            values: Target, float64 [n], without missing values; 0 and 1 for classes.
+            folds: Fold of each row, int [n], from 0 without gaps.
+            classes: Whether the target is a class. The prediction is then a score that grows with the
                 probability of class 1; `stacking.py` calibrates it.
-            seed: seed of random choices.
+            seed: Seed of random choices.
 
         Returns:
             The learner, and the prediction for each row by the model that has not seen its fold, float64 [n].
@@ -51,5 +51,5 @@ class Learner(ABC):
         """Rebuild a learner.
 
         Raises:
-            MolsliceError: the arrays do not describe a learner of this class.
+            MolsliceError: The arrays do not describe a learner of this class.
         """

@@ -19,8 +19,8 @@ class Features:
 
     Attributes:
         descriptors: float64 [n, D], NaN where a descriptor is not defined.
-        counts: counts of hashed fingerprint bits, uint8 [n, P].
-        embedding: states of a trained encoder, float32 [n, E]; None without an encoder.
+        counts: Counts of hashed fingerprint bits, uint8 [n, P].
+        embedding: States of a trained encoder, float32 [n, E]; None without an encoder.
     """
 
     descriptors: np.ndarray
@@ -56,7 +56,7 @@ class NormalScores:
     score 0, the median. Scores are limited to three standard deviations.
 
     Args:
-        quantiles: quantiles of each column at evenly spaced probabilities [q, C], ascending.
+        quantiles: Quantiles of each column at evenly spaced probabilities [q, C], ascending.
 
     Source: the normal-output quantile transform of scikit-learn, with the mean of the interpolations from
     both sides at ties.

@@ -34,11 +34,11 @@ class GaussianProcess(Learner):
     Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
 
     Args:
-        rows: training rows, with descriptors and embedding as normal scores.
-        scores: quantiles of the descriptors, and of the embedding if there is one.
-        scales: mean squared distance of training rows, for the descriptors and the embedding.
+        rows: Training rows, with descriptors and embedding as normal scores.
+        scores: Quantiles of the descriptors, and of the embedding if there is one.
+        scales: Mean squared distance of training rows, for the descriptors and the embedding.
         coefficients: float64 [kernels, n, folds]; kernel k contributes `K_k @ coefficients[k]`.
-        offsets: mean of the target in each fold, float64 [folds].
+        offsets: Mean of the target in each fold, float64 [folds].
     """
 
     def __init__(

@@ -17,8 +17,8 @@ def min_max_kernel(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Compute the generalized Tanimoto similarity of counts: sum of minima over sum of maxima.
 
     Args:
-        left: counts, uint8 [n, P].
-        right: counts, uint8 [m, P].
+        left: Counts, uint8 [n, P].
+        right: Counts, uint8 [m, P].
 
     Returns:
         float64 [n, m] in [0, 1]; 1 for two rows without any count. Positive definite.
@@ -58,8 +58,8 @@ def fit_weights(kernels: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray
     The covariance is sum_k w_k K_k + w_noise I. A weak prior keeps the logarithms of the weights near zero.
 
     Args:
-        kernels: positive definite matrices [n, n].
-        values: standardized target [n].
+        kernels: Positive definite matrices [n, n].
+        values: Standardized target [n].
 
     Returns:
         Weights of the kernels, then the variance of the noise, float64 [kernels + 1].

@@ -18,9 +18,9 @@ class Stack:
     """A convex combination of learners; for classes, of calibrated probabilities.
 
     Attributes:
-        names: names of the learners, in order.
-        weights: weight of each learner; not negative, their sum is one.
-        calibration: for classes, slope and intercept of the log-odds of each learner; else empty.
+        names: Names of the learners, in order.
+        weights: Weight of each learner; not negative, their sum is one.
+        calibration: For classes, slope and intercept of the log-odds of each learner; else empty.
 
     Source: Breiman 1996, "Stacked Regressions" (weights that are not negative); Platt 1999, "Probabilistic
     Outputs for Support Vector Machines" (calibration).
@@ -35,9 +35,9 @@ class Stack:
         """Minimize the squared error of the combination.
 
         Args:
-            predictions: out-of-fold prediction of each learner, float64 [n].
-            values: target, float64 [n]; 0 and 1 for classes.
-            classes: whether to calibrate the predictions as log-odds.
+            predictions: Out-of-fold prediction of each learner, float64 [n].
+            values: Target, float64 [n]; 0 and 1 for classes.
+            classes: Whether to calibrate the predictions as log-odds.
         """
         names = tuple(predictions)
         calibration = tuple(_platt(predictions[name], values) for name in names) if classes else ()
@@ -69,7 +69,7 @@ class Stack:
         """Rebuild a stack.
 
         Raises:
-            MolsliceError: the values do not describe a stack.
+            MolsliceError: The values do not describe a stack.
         """
         try:
             names = tuple(str(name) for name in mapping["names"])

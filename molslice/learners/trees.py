@@ -20,15 +20,15 @@ class Trees:
     A row goes left if its feature is at most the threshold. A leaf is its own left and right child.
 
     Attributes:
-        feature: column of the features that a node compares, int32 [nodes].
-        threshold: threshold of a node, float64 [nodes].
-        missing_left: whether a value that is not defined goes left, bool [nodes].
-        left: left child of a node, int32 [nodes].
-        right: right child of a node, int32 [nodes].
-        value: value of a node, float64 [nodes]; only those of leaves are used.
-        roots: first node of each tree, int32 [trees].
-        groups: fold of each tree, int32 [trees], ascending.
-        offsets: value that is added to the trees of each fold, float64 [folds].
+        feature: Column of the features that a node compares, int32 [nodes].
+        threshold: Threshold of a node, float64 [nodes].
+        missing_left: Whether a value that is not defined goes left, bool [nodes].
+        left: Left child of a node, int32 [nodes].
+        right: Right child of a node, int32 [nodes].
+        value: Value of a node, float64 [nodes]; only those of leaves are used.
+        roots: First node of each tree, int32 [trees].
+        groups: Fold of each tree, int32 [trees], ascending.
+        offsets: Value that is added to the trees of each fold, float64 [folds].
     """
 
     feature: np.ndarray
@@ -46,8 +46,8 @@ class Trees:
         """Copy the trees of fitted `HistGradientBoosting` models, one for each fold.
 
         Args:
-            models: the fitted estimators, binary or regression.
-            columns: column of the features behind each column that the estimators were fitted on.
+            models: The fitted estimators, binary or regression.
+            columns: Column of the features behind each column that the estimators were fitted on.
         """
         parts: dict[str, list[np.ndarray]] = {
             name: [] for name in ("feature", "threshold", "missing_left", "left", "right", "value")
@@ -107,7 +107,7 @@ class Trees:
         """Raise an error unless every tree ends and every index is inside of its array.
 
         Raises:
-            MolsliceError: the arrays do not describe trees on that many features.
+            MolsliceError: The arrays do not describe trees on that many features.
         """
         nodes, folds = len(self.value), len(self.offsets)
         same = all(

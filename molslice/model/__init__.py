@@ -28,12 +28,12 @@ def build_model(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> 
     """Construct the module of a spec. Its `forward` takes a batch and returns a `ModelOutput`.
 
     Args:
-        spec: the options of the model.
-        attention: the choice of the attention.
-        data: the properties of the data.
+        spec: The options of the model.
+        attention: The choice of the attention.
+        data: The properties of the data.
 
     Raises:
-        MolsliceError: the model does not support the data, the attention or an option is unknown, or the
+        MolsliceError: The model does not support the data, the attention or an option is unknown, or the
             attention does not support the spec.
     """
     if data.tokens not in spec.takes:

@@ -21,9 +21,9 @@ class AttentionChoice:
     """The choice of an attention in a configuration.
 
     Attributes:
-        name: configuration name of the attention.
-        pair_bias: the mode of the pair bias; None for the preferred mode of the attention.
-        options: the attention's own options by name.
+        name: Configuration name of the attention.
+        pair_bias: The mode of the pair bias; None for the preferred mode of the attention.
+        options: The attention's own options by name.
     """
 
     name: str = "softmax"
@@ -37,8 +37,8 @@ class ModelSpec(ABC):
     A subclass is a frozen dataclass in the file of its model.
 
     Attributes:
-        takes: supported kinds of data, values of `DataSpec.tokens`.
-        name: configuration name of the model, equal to the name of its file.
+        takes: Supported kinds of data, values of `DataSpec.tokens`.
+        name: Configuration name of the model, equal to the name of its file.
     """
 
     __slots__ = ()
@@ -56,21 +56,21 @@ class ModelSpec(ABC):
         """Construct the module, whose `forward` takes a batch and returns a `ModelOutput`.
 
         Args:
-            attention: the choice of the attention.
-            data: the properties of the data.
+            attention: The choice of the attention.
+            data: The properties of the data.
 
         Raises:
-            MolsliceError: the model does not support the data or the attention.
+            MolsliceError: The model does not support the data or the attention.
         """
 
     def check_sizes(self, names: tuple[str, ...]) -> None:
         """Check that sizes are from one to an upper limit. None is a size that is not set.
 
         Args:
-            names: names of the fields.
+            names: Names of the fields.
 
         Raises:
-            MolsliceError: a size is out of range.
+            MolsliceError: A size is out of range.
         """
         for name in names:
             value = getattr(self, name)
@@ -83,10 +83,10 @@ class ModelSpec(ABC):
         """Check that dropout rates are in [0, 1).
 
         Args:
-            names: names of the fields.
+            names: Names of the fields.
 
         Raises:
-            MolsliceError: a rate is out of range.
+            MolsliceError: A rate is out of range.
         """
         for rate in names:
             if not 0.0 <= getattr(self, rate) < 1.0:
@@ -97,14 +97,14 @@ class OneEncoderSpec(ModelSpec):
     """The spec of a model with one encoder.
 
     Attributes:
-        num_layers: number of layers of the encoder. A size may be None until a preset sets it.
-        dim: width of the tokens.
-        ffn_dim: hidden width of the feed-forward network.
-        num_heads: number of heads of the attention.
-        dropout: dropout rate of tokens.
-        attention_dropout: dropout rate in the attention.
-        norm: whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
-        activation_checkpointing: whether to recompute layers in the backward pass to save memory.
+        num_layers: Number of layers of the encoder. A size may be None until a preset sets it.
+        dim: Width of the tokens.
+        ffn_dim: Hidden width of the feed-forward network.
+        num_heads: Number of heads of the attention.
+        dropout: Dropout rate of tokens.
+        attention_dropout: Dropout rate in the attention.
+        norm: Whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
+        activation_checkpointing: Whether to recompute layers in the backward pass to save memory.
     """
 
     __slots__ = ()

@@ -22,12 +22,12 @@ class DecisionSpec(OneEncoderSpec):
     """The spec of a return-conditioned policy. See `OneEncoderSpec` for the other fields.
 
     Attributes:
-        name: configuration name of the model.
-        return_scale: divisor of returns.
-        action_limit: bound of the absolute value of each action; None if the action space is unbounded.
+        name: Configuration name of the model.
+        return_scale: Divisor of returns.
+        action_limit: Bound of the absolute value of each action; None if the action space is unbounded.
 
     Raises:
-        MolsliceError: a size is below one, or a scale or limit is not positive.
+        MolsliceError: A size is below one, or a scale or limit is not positive.
     """
 
     takes: ClassVar[tuple[Tokens, ...]] = ("steps",)
@@ -70,12 +70,12 @@ class DecisionModel(nn.Module):
     action is limit * tanh(x), otherwise x. Padding may be anywhere.
 
     Args:
-        spec: the options of the model.
-        attention: the choice of the attention.
-        data: the properties of the data.
+        spec: The options of the model.
+        attention: The choice of the attention.
+        data: The properties of the data.
 
     Raises:
-        MolsliceError: the attention does not support the spec, for example lacks a causal form, or actions in
+        MolsliceError: The attention does not support the spec, for example lacks a causal form, or actions in
             the data exceed `action_limit`.
 
     Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, section 3 and algorithm 1), with the
@@ -101,7 +101,7 @@ class DecisionModel(nn.Module):
             Actions [B, S, T] as `prediction`, in their own unit, arbitrary at padding.
 
         Raises:
-            MolsliceError: there are more steps than the context of the model.
+            MolsliceError: There are more steps than the context of the model.
         """
         steps, context = batch.states.shape[1], (self.data.max_tokens or 0) // TOKENS_PER_STEP
         if steps > context:
@@ -121,8 +121,8 @@ class EpisodeEmbedding(nn.Module):
     and the timestep.
 
     Args:
-        spec: the options of the model.
-        data: the properties of the data, with the mean and spread of states in `statistics`.
+        spec: The options of the model.
+        data: The properties of the data, with the mean and spread of states in `statistics`.
 
     Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345), the authors' code.
     """

@@ -21,9 +21,9 @@ class FeatureEmbedding(nn.Module):
     the sum of F rows has variance one.
 
     Args:
-        sizes: size of the vocabulary of each of F features.
-        dim: width D.
-        legacy_vocab: use the published table, with 512 rows per feature and one for padding. Feature k uses
+        sizes: Size of the vocabulary of each of F features.
+        dim: Width D.
+        legacy_vocab: Use the published table, with 512 rows per feature and one for padding. Feature k uses
             only `sizes[k]` of its 512 rows.
     """
 
@@ -45,7 +45,7 @@ class FeatureEmbedding(nn.Module):
         """Embed features.
 
         Args:
-            features: indices into the vocabularies [..., F]. Values beyond a vocabulary use its last entry,
+            features: Indices into the vocabularies [..., F]. Values beyond a vocabulary use its last entry,
                 the unknown.
 
         Returns:
@@ -60,8 +60,8 @@ class AtomEmbedding(nn.Module):
     """One token per atom, after the graph token: the sum of atom features and degree (centrality encoding).
 
     Args:
-        dim: width D.
-        legacy_vocab: use the published tables.
+        dim: Width D.
+        legacy_vocab: Use the published tables.
 
     Source: Ying et al. 2021, section 3.1.1. Molecular graphs are undirected, so one degree table is
     equivalent to the two of the published code; `legacy_vocab` keeps both. Degrees above `MAX_DEGREE` share
@@ -85,8 +85,8 @@ class AtomEmbedding(nn.Module):
         """Embed the atoms of a batch.
 
         Args:
-            atoms: features of the atoms, indices into OGB's vocabularies [B, A, 9].
-            neighbors: the adjacency of the atoms.
+            atoms: Features of the atoms, indices into OGB's vocabularies [B, A, 9].
+            neighbors: The adjacency of the atoms.
 
         Returns:
             The graph token and one token per atom [B, 1 + A, D].

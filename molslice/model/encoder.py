@@ -18,9 +18,9 @@ class FeedForward(nn.Module):
     """W_2 gelu(W_1 x), applied to each token.
 
     Args:
-        dim: width D.
-        hidden_dim: width of the hidden layer.
-        dropout: dropout rate of the hidden layer.
+        dim: Width D.
+        hidden_dim: Width of the hidden layer.
+        dropout: Dropout rate of the hidden layer.
     """
 
     def __init__(self, dim: int, hidden_dim: int, dropout: float) -> None:
@@ -38,13 +38,13 @@ class EncoderLayer(nn.Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)); with `norm="post"` norm(x + f(x)) instead.
 
     Args:
-        attention: the attention.
-        dim: width of the tokens.
-        ffn_dim: hidden width of the feed-forward network.
-        dropout: dropout rate of tokens.
-        norm: whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
-        drop_path: probability that a row skips f in training; the other rows add f / (1 - drop_path).
-        ffn_scale: initial value of a learned factor for each channel of the feed-forward network; None for no
+        attention: The attention.
+        dim: Width of the tokens.
+        ffn_dim: Hidden width of the feed-forward network.
+        dropout: Dropout rate of tokens.
+        norm: Whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
+        drop_path: Probability that a row skips f in training; the other rows add f / (1 - drop_path).
+        ffn_scale: Initial value of a learned factor for each channel of the feed-forward network; None for no
             factor.
 
     Source: stochastic depth (`drop_path`), Huang et al. 2016, arXiv 1603.09382; LayerScale (`ffn_scale`),
@@ -80,8 +80,8 @@ class EncoderLayer(nn.Module):
         """Compute the layer for the next token; see `Attention.step`.
 
         Args:
-            token: the next token of each sequence [B, D].
-            state: the state of the attention after the tokens before.
+            token: The next token of each sequence [B, D].
+            state: The state of the attention after the tokens before.
 
         Returns:
             The output for this token [B, D], and the next state of the attention.
@@ -110,26 +110,26 @@ class Encoder(nn.Module):
     """L layers with one attention, and a final norm. Independent of task and data set.
 
     Args:
-        attention: the attention, its options and its pair bias mode.
-        dim: width of the tokens.
-        num_layers: number of layers.
-        num_heads: number of heads of the attention.
-        ffn_dim: hidden width of the feed-forward network.
-        dropout: dropout rate of tokens.
-        attention_dropout: dropout rate in the attention.
-        norm: whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
-        uses_pair_bias: whether `forward` gets a pair bias. Its mode is that of `attention`, or the preferred
+        attention: The attention, its options and its pair bias mode.
+        dim: Width of the tokens.
+        num_layers: Number of layers.
+        num_heads: Number of heads of the attention.
+        ffn_dim: Hidden width of the feed-forward network.
+        dropout: Dropout rate of tokens.
+        attention_dropout: Dropout rate in the attention.
+        norm: Whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
+        uses_pair_bias: Whether `forward` gets a pair bias. Its mode is that of `attention`, or the preferred
             one. With `mix`, softmax(S + E) is computed once per batch.
-        causal: whether a token depends only on itself and tokens before it.
-        max_tokens: upper limit of N, for attentions whose parameters depend on it; None for no limit.
-        activation_checkpointing: whether to recompute layers in the backward pass to save memory.
-        drop_path: rate of stochastic depth of each layer; None for no stochastic depth.
-        ffn_scale: initial value of LayerScale; None for no LayerScale.
-        last_norm: whether there is a final norm.
-        qkv_bias: whether the maps to query, key and value have a bias.
+        causal: Whether a token depends only on itself and tokens before it.
+        max_tokens: Upper limit of N, for attentions whose parameters depend on it; None for no limit.
+        activation_checkpointing: Whether to recompute layers in the backward pass to save memory.
+        drop_path: Rate of stochastic depth of each layer; None for no stochastic depth.
+        ffn_scale: Initial value of LayerScale; None for no LayerScale.
+        last_norm: Whether there is a final norm.
+        qkv_bias: Whether the maps to query, key and value have a bias.
 
     Raises:
-        MolsliceError: the attention or an option is unknown, or the attention does not support these
+        MolsliceError: The attention or an option is unknown, or the attention does not support these
             settings.
     """
 
@@ -185,7 +185,7 @@ class Encoder(nn.Module):
         """Encode tokens.
 
         Args:
-            tokens: tokens [B, N, D].
+            tokens: Tokens [B, N, D].
             token_mask: True at real tokens [B, N]. None if all tokens are real, which allows kernels without
                 a mask.
             pair_bias: S + E [B, H, N, N], if `uses_pair_bias`.
@@ -219,7 +219,7 @@ class Encoder(nn.Module):
         """Return the state of `step` before the first token of `batch` sequences, one entry per layer.
 
         Raises:
-            MolsliceError: the encoder is not causal, or its attention has no steps.
+            MolsliceError: The encoder is not causal, or its attention has no steps.
         """
         return tuple(layer.attention.init_state(batch) for layer in self._typed_layers())
 
@@ -229,8 +229,8 @@ class Encoder(nn.Module):
         """Encode the next token. The result equals that of `forward` in evaluation mode.
 
         Args:
-            token: the next token of each sequence [B, D].
-            states: the state of each layer after the tokens before.
+            token: The next token of each sequence [B, D].
+            states: The state of each layer after the tokens before.
 
         Returns:
             The encoded token [B, D], and the next states.
@@ -258,16 +258,16 @@ def build_encoder(
     """Build the encoder of a model's spec.
 
     Args:
-        spec: the spec, with all sizes set.
-        attention: the choice of the attention.
-        causal: whether a token depends only on itself and tokens before it.
-        uses_pair_bias: whether the encoder gets a pair bias.
-        max_tokens: upper limit of N; None for no limit.
-        drop_path: rate of stochastic depth of each layer; None for no stochastic depth.
-        qkv_bias: whether the maps to query, key and value have a bias.
+        spec: The spec, with all sizes set.
+        attention: The choice of the attention.
+        causal: Whether a token depends only on itself and tokens before it.
+        uses_pair_bias: Whether the encoder gets a pair bias.
+        max_tokens: Upper limit of N; None for no limit.
+        drop_path: Rate of stochastic depth of each layer; None for no stochastic depth.
+        qkv_bias: Whether the maps to query, key and value have a bias.
 
     Raises:
-        MolsliceError: the attention or an option is unknown, or the attention does not support these
+        MolsliceError: The attention or an option is unknown, or the attention does not support these
             settings.
     """
     if spec.dim is None or spec.num_layers is None or spec.num_heads is None or spec.ffn_dim is None:
@@ -294,8 +294,8 @@ def drop_path_rates(last: float, num_layers: int) -> list[float]:
     """Return the rate of stochastic depth of each layer, growing evenly from 0 in the first.
 
     Args:
-        last: rate of the last layer.
-        num_layers: number of layers.
+        last: Rate of the last layer.
+        num_layers: Number of layers.
 
     Source: Huang et al. 2016, arXiv 1603.09382, the linear rule, as in DeiT and Flowformer.
     """

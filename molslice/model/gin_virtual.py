@@ -27,7 +27,7 @@ class GinVirtualSpec(GraphormerSpec):
     for both models.
 
     Attributes:
-        name: configuration name of the model.
+        name: Configuration name of the model.
     """
 
     needed: ClassVar[tuple[str, ...]] = ("num_layers", "dim")
@@ -51,8 +51,8 @@ class GinVirtual(nn.Module):
     atoms. The prediction is a linear map of the sum of the last atom states.
 
     Args:
-        spec: the options of the model.
-        data: the properties of the data.
+        spec: The options of the model.
+        data: The properties of the data.
 
     Source: see the module.
     """

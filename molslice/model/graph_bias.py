@@ -24,16 +24,16 @@ class PathLevels:
     """The pairs of atoms of a batch sorted by distance, as integers without gradients.
 
     Args:
-        paths: shortest paths of a batch.
-        max_hops: number of bonds of a path that count.
+        paths: Shortest paths of a batch.
+        max_hops: Number of bonds of a path that count.
 
     Attributes:
-        order: all pairs as flat indices into [B, A, A]: those without a path first, then distance 0, 1, 2,
+        order: All pairs as flat indices into [B, A, A]: those without a path first, then distance 0, 1, 2,
             ...
-        sizes: number of pairs at each distance, in the order of `order`.
-        steps: for the pairs at distance d = 1..5, `steps[d - 1]` holds the index of the pair one step shorter
+        sizes: Number of pairs at each distance, in the order of `order`.
+        steps: For the pairs at distance d = 1..5, `steps[d - 1]` holds the index of the pair one step shorter
             among the pairs at its distance, and the last bond of the path.
-        beyond: for pairs farther apart, the index of the first five bonds of their path among the pairs at
+        beyond: For pairs farther apart, the index of the first five bonds of their path among the pairs at
             distance 5.
     """
 
@@ -71,8 +71,8 @@ class GraphBias(nn.Module):
     equally short ones is selected as in `molslice.ops.paths`, which differs from the released code.
 
     Args:
-        num_heads: number of heads H.
-        legacy_vocab: use the published tables: 512 rows per bond feature, 512 distances, 128 hops.
+        num_heads: Number of heads H.
+        legacy_vocab: Use the published tables: 512 rows per bond feature, 512 distances, 128 hops.
 
     Source: Ying et al. 2021, equations 6 and 7.
     """
@@ -96,8 +96,8 @@ class GraphBias(nn.Module):
         """Compute the pair bias of a batch.
 
         Args:
-            paths: shortest paths between the atoms.
-            bond_features: type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
+            paths: Shortest paths between the atoms.
+            bond_features: Type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
 
         Returns:
             S + E [B, H, N, N] with N = 1 + A, finite everywhere. Padding has the values of pairs without a

@@ -36,17 +36,17 @@ class GraphormerSpec(OneEncoderSpec):
     """The spec of a Graphormer. See `OneEncoderSpec` for the other fields.
 
     Attributes:
-        needed: the sizes that must be set, directly or by a preset.
-        name: configuration name of the model.
-        preset: name of the preset for the sizes that are None.
-        readout: whether the prediction uses the graph token or the mean of the atoms.
-        legacy_vocab: whether to use the tables of the published Graphormer (512 rows per feature), to compare
+        needed: The sizes that must be set, directly or by a preset.
+        name: Configuration name of the model.
+        preset: Name of the preset for the sizes that are None.
+        readout: Whether the prediction uses the graph token or the mean of the atoms.
+        legacy_vocab: Whether to use the tables of the published Graphormer (512 rows per feature), to compare
             parameter counts.
-        max_tokens: upper limit of the number of atoms plus the graph token, for attentions whose parameters
+        max_tokens: Upper limit of the number of atoms plus the graph token, for attentions whose parameters
             depend on it; None for no limit.
 
     Raises:
-        MolsliceError: the preset is unknown, or a size is missing or below one.
+        MolsliceError: The preset is unknown, or a size is missing or below one.
     """
 
     takes: ClassVar[tuple[Tokens, ...]] = ("molecules",)
@@ -95,12 +95,12 @@ class Graphormer(nn.Module):
     the atoms' states (`readout="mean"`).
 
     Args:
-        spec: the options of the model.
-        attention: the choice of the attention.
-        data: the properties of the data.
+        spec: The options of the model.
+        attention: The choice of the attention.
+        data: The properties of the data.
 
     Raises:
-        MolsliceError: the attention or an option is unknown, or the attention does not support the spec.
+        MolsliceError: The attention or an option is unknown, or the attention does not support the spec.
 
     Source: Ying et al. 2021.
     """

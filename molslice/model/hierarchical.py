@@ -20,19 +20,19 @@ class HierarchicalSpec(ModelSpec):
     """The spec of an image model in stages.
 
     Attributes:
-        dims: width of each stage.
-        depths: number of layers of each stage.
-        num_heads: number of heads, in all stages.
-        name: configuration name of the model.
-        ffn_ratio: hidden width of the feed-forward network, divided by that of the stage.
-        dropout: dropout rate of tokens.
-        attention_dropout: dropout rate in the attention.
-        drop_path: rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
-        ffn_scale: initial value of LayerScale on the feed-forward networks; None for no LayerScale.
-        activation_checkpointing: whether to recompute layers in the backward pass to save memory.
+        dims: Width of each stage.
+        depths: Number of layers of each stage.
+        num_heads: Number of heads, in all stages.
+        name: Configuration name of the model.
+        ffn_ratio: Hidden width of the feed-forward network, divided by that of the stage.
+        dropout: Dropout rate of tokens.
+        attention_dropout: Dropout rate in the attention.
+        drop_path: Rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
+        ffn_scale: Initial value of LayerScale on the feed-forward networks; None for no LayerScale.
+        activation_checkpointing: Whether to recompute layers in the backward pass to save memory.
 
     Raises:
-        MolsliceError: a size is below one, or `dims` and `depths` differ in length.
+        MolsliceError: A size is below one, or `dims` and `depths` differ in length.
     """
 
     takes: ClassVar[tuple[Tokens, ...]] = ("values",)
@@ -74,12 +74,12 @@ class HierarchicalClassifier(nn.Module):
     are normalized, averaged and read out.
 
     Args:
-        spec: the options of the model.
-        attention: the choice of the attention.
-        data: the properties of the data, with `grid`.
+        spec: The options of the model.
+        attention: The choice of the attention.
+        data: The properties of the data, with `grid`.
 
     Raises:
-        MolsliceError: the data are not images cut into patches, the grid cannot be halved that often, or the
+        MolsliceError: The data are not images cut into patches, the grid cannot be halved that often, or the
             attention does not support the spec.
 
     Source: Flowformer (Wu et al. 2022, arXiv 2202.06258, section 4.2 and the released code), four stages of
@@ -126,7 +126,7 @@ class HierarchicalClassifier(nn.Module):
         """Return logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
 
         Raises:
-            MolsliceError: the number of tokens differs from the grid, or there is padding.
+            MolsliceError: The number of tokens differs from the grid, or there is padding.
         """
         rows, columns = self.grid
         if batch.token_mask is not None or batch.tokens.shape[1] != rows * columns:
@@ -150,9 +150,9 @@ def merged_squares(tokens: Float[Tensor, "B N D"], rows: int, columns: int) -> F
     """Concatenate each square of 2 x 2 tokens to one token, the upper two first.
 
     Args:
-        tokens: tokens of a grid, row by row [B, N, D].
-        rows: rows of the grid, even.
-        columns: columns of the grid, even.
+        tokens: Tokens of a grid, row by row [B, N, D].
+        rows: Rows of the grid, even.
+        columns: Columns of the grid, even.
 
     Returns:
         M = N / 4 tokens of W = 4 D channels [B, M, W].

@@ -23,13 +23,13 @@ class LanguageSpec(OneEncoderSpec):
     """The spec of a language model. See `OneEncoderSpec` for the other fields.
 
     Attributes:
-        name: configuration name of the model.
+        name: Configuration name of the model.
         positions: `sinusoidal` (Vaswani et al. 2017, section 3.5), `learned`, or `none`.
-        tie: whether the embedding table is also the map to the logits.
-        max_tokens: number of positions; None for the length of the windows of the data.
+        tie: Whether the embedding table is also the map to the logits.
+        max_tokens: Number of positions; None for the length of the windows of the data.
 
     Raises:
-        MolsliceError: a size is below one.
+        MolsliceError: A size is below one.
     """
 
     takes: ClassVar[tuple[Tokens, ...]] = ("ids",)
@@ -64,8 +64,8 @@ class LanguageState(NamedTuple):
     """The state of generation after some tokens.
 
     Attributes:
-        position: number of tokens so far, the position of the next one.
-        layers: the state of the attention of each layer.
+        position: Number of tokens so far, the position of the next one.
+        layers: The state of the attention of each layer.
     """
 
     position: int
@@ -79,12 +79,12 @@ class LanguageModel(nn.Module):
     own weights.
 
     Args:
-        spec: the options of the model.
-        attention: the choice of the attention.
-        data: the properties of the data.
+        spec: The options of the model.
+        attention: The choice of the attention.
+        data: The properties of the data.
 
     Raises:
-        MolsliceError: the targets of the data are not next tokens, or the attention has no causal form.
+        MolsliceError: The targets of the data are not next tokens, or the attention has no causal form.
 
     Source: the decoder of Vaswani et al. 2017 without cross attention, as in fairseq's `transformer_lm`,
     which the Flowformer paper uses; tied weights: Press and Wolf 2017.
@@ -110,7 +110,7 @@ class LanguageModel(nn.Module):
         """Return logits [B, N, V] of the token after each token, and the penalty of the attentions.
 
         Raises:
-            MolsliceError: there are more tokens than `max_tokens`.
+            MolsliceError: There are more tokens than `max_tokens`.
         """
         encoded = self.encoder(self.embedding(batch.tokens, batch.token_mask), batch.token_mask)
         return ModelOutput(self._logits(encoded.tokens), encoded.penalty)
@@ -119,7 +119,7 @@ class LanguageModel(nn.Module):
         """Return the logits of the token after the last one [B, V]. All tokens must be real.
 
         Raises:
-            MolsliceError: there are more tokens than `max_tokens`.
+            MolsliceError: There are more tokens than `max_tokens`.
         """
         return self._logits(self.encoder(self.embedding(tokens)).tokens[:, -1])
 
@@ -132,7 +132,7 @@ class LanguageModel(nn.Module):
         """Return the state of `step` before the first token of `batch` texts.
 
         Raises:
-            MolsliceError: the attention has no steps.
+            MolsliceError: The attention has no steps.
         """
         return LanguageState(0, self.encoder.init_state(batch))
 
@@ -142,14 +142,14 @@ class LanguageModel(nn.Module):
         """Predict the token after the next one. The result equals that of `forward` in evaluation mode.
 
         Args:
-            token: id of the next token of each text [B].
-            state: the state after the tokens before.
+            token: Id of the next token of each text [B].
+            state: The state after the tokens before.
 
         Returns:
             Logits of the token after this one [B, V], and the next state.
 
         Raises:
-            MolsliceError: there are more tokens than `max_tokens`.
+            MolsliceError: There are more tokens than `max_tokens`.
         """
         embedded = self.embedding.at(token, state.position)
         encoded, layers = self.encoder.step(embedded, state.layers)
@@ -169,8 +169,8 @@ class WordEmbedding(nn.Module):
     learned ones are initialized and scaled like the tokens.
 
     Args:
-        spec: the options of the model.
-        data: the properties of the data.
+        spec: The options of the model.
+        data: The properties of the data.
 
     Source: Vaswani et al. 2017, sections 3.4 and 3.5; the standard deviation as in fairseq.
     """
@@ -198,14 +198,14 @@ class WordEmbedding(nn.Module):
         """Embed tokens.
 
         Args:
-            tokens: token ids [B, N].
+            tokens: Token ids [B, N].
             token_mask: True at real tokens [B, N]; None if all are real.
 
         Returns:
             Tokens [B, N, D], arbitrary at padding.
 
         Raises:
-            MolsliceError: there are more tokens than positions.
+            MolsliceError: There are more tokens than positions.
         """
         self._check(tokens.shape[1])
         if token_mask is None:
@@ -216,7 +216,7 @@ class WordEmbedding(nn.Module):
         """Embed one token of each text at `position` [B, D].
 
         Raises:
-            MolsliceError: the position is not below `max_tokens`.
+            MolsliceError: The position is not below `max_tokens`.
         """
         self._check(position + 1)
         return self._embed(token, torch.tensor(position, device=token.device))

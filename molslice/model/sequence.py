@@ -23,25 +23,25 @@ class SequenceSpec(OneEncoderSpec):
     """The spec of a sequence model. See `OneEncoderSpec` for the other fields.
 
     Attributes:
-        name: configuration name of the model.
-        drop_path: rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
-        readout: how tokens become one vector. `mean`; `max`; `max_mean`, both concatenated (Singularformer);
+        name: Configuration name of the model.
+        drop_path: Rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
+        readout: How tokens become one vector. `mean`; `max`; `max_mean`, both concatenated (Singularformer);
             `all`, gelu of all tokens concatenated, with zeros up to the longest sequence (Flowformer, on
             series); `cls`, the last state of a learned token before all others; `cls_distilled`, with a
             second such token and output map that learn from a teacher (the task `distillation`; DeiT, Touvron
             et al. 2021, arXiv 2012.12877, section 4), where the prediction is the mean of both.
-        head: widths of dense layers with GELU between readout and outputs.
-        positions: a `learned` table, `sinusoidal` (Vaswani et al. 2017, section 3.5), or `none`.
-        causal: whether a token depends only on itself and tokens before it.
-        max_tokens: number of positions; None for the longest sequence of the data.
-        embedding_std: initial standard deviation of the embedding table, and of positions and learned tokens
+        head: Widths of dense layers with GELU between readout and outputs.
+        positions: A `learned` table, `sinusoidal` (Vaswani et al. 2017, section 3.5), or `none`.
+        causal: Whether a token depends only on itself and tokens before it.
+        max_tokens: Number of positions; None for the longest sequence of the data.
+        embedding_std: Initial standard deviation of the embedding table, and of positions and learned tokens
             if `position_std` is None.
-        position_std: initial standard deviation of positions and learned tokens; None for `embedding_std`.
-        qkv_bias: whether the maps to query, key and value have a bias. Those of the ViT of the Sliceformer
+        position_std: Initial standard deviation of positions and learned tokens; None for `embedding_std`.
+        qkv_bias: Whether the maps to query, key and value have a bias. Those of the ViT of the Sliceformer
             paper have no bias.
 
     Raises:
-        MolsliceError: a size is below one, a choice is unknown, or `cls` is combined with `causal`.
+        MolsliceError: A size is below one, a choice is unknown, or `cls` is combined with `causal`.
     """
 
     takes: ClassVar[tuple[Tokens, ...]] = ("ids", "values")
@@ -94,12 +94,12 @@ class SequenceClassifier(nn.Module):
     out separately with the same weights, to u and v, and combined as [u, v, u * v, u - v].
 
     Args:
-        spec: the options of the model.
-        attention: the choice of the attention.
-        data: the properties of the data.
+        spec: The options of the model.
+        attention: The choice of the attention.
+        data: The properties of the data.
 
     Raises:
-        MolsliceError: the attention does not support the spec, or the readout does not support the data.
+        MolsliceError: The attention does not support the spec, or the readout does not support the data.
 
     Source: the encoder classifiers of Long Range Arena (Tay et al. 2020, arXiv 2011.04006, section 3; two
     sequences as in its retrieval task), which the Sliceformer paper uses; ViT (Dosovitskiy et al. 2021) if
@@ -155,7 +155,7 @@ class SequenceClassifier(nn.Module):
         """Return logits [B, num_outputs] as `prediction`, and the penalty of the attentions.
 
         Raises:
-            MolsliceError: there are more tokens than `max_tokens`, or a second sequence is missing.
+            MolsliceError: There are more tokens than `max_tokens`, or a second sequence is missing.
         """
         if self.distilled_readout is not None:
             encoded, _, penalty = self._tokens(batch.tokens, batch.token_mask)
@@ -178,7 +178,7 @@ class SequenceClassifier(nn.Module):
         """Encode sequences without reading them out.
 
         Args:
-            tokens: token ids [B, N], or values [B, N, F].
+            tokens: Token ids [B, N], or values [B, N, F].
             token_mask: True at real tokens [B, N]; None if all are real.
 
         Returns:
@@ -186,7 +186,7 @@ class SequenceClassifier(nn.Module):
             N, N + 1 or N + 2.
 
         Raises:
-            MolsliceError: there are more tokens than `max_tokens`.
+            MolsliceError: There are more tokens than `max_tokens`.
         """
         return self._tokens(tokens, token_mask)[0]
 
@@ -236,16 +236,16 @@ class TokenEmbedding(nn.Module):
     """Map token ids or values to tokens of the encoder's width, and add positions.
 
     Args:
-        data: the properties of the data.
-        dim: width D.
-        positions: a `learned` table, `sinusoidal`, or `none`.
-        max_tokens: number of positions; None for the longest sequence of the data.
-        embedding_std: initial standard deviation of the embedding table, and of positions if `position_std`
+        data: The properties of the data.
+        dim: Width D.
+        positions: A `learned` table, `sinusoidal`, or `none`.
+        max_tokens: Number of positions; None for the longest sequence of the data.
+        embedding_std: Initial standard deviation of the embedding table, and of positions if `position_std`
             is None.
-        position_std: initial standard deviation of learned positions; None for `embedding_std`.
+        position_std: Initial standard deviation of learned positions; None for `embedding_std`.
 
     Raises:
-        MolsliceError: there is no maximum length, or it is below that of the data.
+        MolsliceError: There is no maximum length, or it is below that of the data.
     """
 
     lookup_tables: ClassVar[tuple[str, ...]] = ("positions",)
@@ -291,14 +291,14 @@ class TokenEmbedding(nn.Module):
         """Embed tokens.
 
         Args:
-            tokens: token ids [B, N], or values [B, N, F].
+            tokens: Token ids [B, N], or values [B, N, F].
             token_mask: True at real tokens [B, N]; None if all are real.
 
         Returns:
             Tokens [B, N, D], arbitrary but not NaN at padding.
 
         Raises:
-            MolsliceError: there are more tokens than positions.
+            MolsliceError: There are more tokens than positions.
         """
         length = tokens.shape[1]
         if length > self.max_tokens:
@@ -319,8 +319,8 @@ def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
     """Return sin(p / 10000^(2i / D)) in channel 2i and the cosine in channel 2i + 1 of row p.
 
     Args:
-        length: number of positions N.
-        dim: width D.
+        length: Number of positions N.
+        dim: Width D.
 
     Returns:
         The table of positions [N, D], float32.
@@ -336,12 +336,12 @@ def build_sequence_encoder(spec: SequenceSpec, attention: AttentionChoice, max_t
     """Build the encoder of a spec.
 
     Args:
-        spec: the options of the model.
-        attention: the choice of the attention.
-        max_tokens: upper limit of the number of tokens, learned tokens such as `cls` included.
+        spec: The options of the model.
+        attention: The choice of the attention.
+        max_tokens: Upper limit of the number of tokens, learned tokens such as `cls` included.
 
     Raises:
-        MolsliceError: the attention or an option is unknown, or the attention does not support the spec.
+        MolsliceError: The attention or an option is unknown, or the attention does not support the spec.
     """
     rates = drop_path_rates(spec.drop_path, spec.num_layers)
     return build_encoder(

@@ -15,9 +15,9 @@ def causal_product(
     It is computed in chunks, because a plain running sum needs N C^2 memory.
 
     Args:
-        query: features of the queries [B, H, N, F].
-        key: features of the keys [B, H, N, F].
-        value: values [B, H, N, C].
+        query: Features of the queries [B, H, N, F].
+        key: Features of the keys [B, H, N, F].
+        value: Values [B, H, N, C].
 
     Returns:
         The sums [B, H, N, C], in the dtype of `query`.

@@ -42,9 +42,9 @@ def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
     """Return uninitialized columns.
 
     Args:
-        like: a tensor of the shape [B, G, C, N] and on the device of the result.
-        layout: axis letters from the slowest to the fastest, such as `BY_TOKEN`.
-        dtype: dtype of the result.
+        like: A tensor of the shape [B, G, C, N] and on the device of the result.
+        layout: Axis letters from the slowest to the fastest, such as `BY_TOKEN`.
+        dtype: Dtype of the result.
     """
     shape = [like.shape[_AXES.index(axis)] for axis in layout]
     empty = torch.empty(shape, dtype=dtype, device=like.device)
@@ -72,10 +72,10 @@ def sort_columns(
     """Sort each column.
 
     Args:
-        values: columns [B, G, C, N].
+        values: Columns [B, G, C, N].
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
-        to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
             padding keeps its position and value.
 
     Returns:
@@ -130,10 +130,10 @@ def sort_by_torch(
     """Compute `sort_columns` by torch's own sort, the reference of the kernels.
 
     Args:
-        values: columns [B, G, C, N].
+        values: Columns [B, G, C, N].
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
-        to_front: put the real tokens first, then padding.
+        to_front: Put the real tokens first, then padding.
 
     Returns:
         The sorted values and the token of each rank, both [B, G, C, N].
@@ -154,10 +154,10 @@ def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -
     """Return `values[order]` along the tokens; with `inverse`, undo that permutation.
 
     Args:
-        values: columns [B, G, C, N].
-        order: an order for each column [B, G or 1, C or 1, N].
-        inverse: whether to apply the inverse order.
-        layout: the memory layout of the result.
+        values: Columns [B, G, C, N].
+        order: An order for each column [B, G or 1, C or 1, N].
+        inverse: Whether to apply the inverse order.
+        layout: The memory layout of the result.
     """
     out = empty_columns(values, layout, values.dtype)
     if KERNELS and values.device.type == "cpu":

@@ -17,10 +17,10 @@ def channel_maps(
     """Return the map M of each channel with `mixed` = M `values`, zero in the rows and columns of padding.
 
     Args:
-        mixed: output computed from `values` with gradients enabled [B, N, D].
-        values: a leaf of the graph of `mixed` [B, N, D].
+        mixed: Output computed from `values` with gradients enabled [B, N, D].
+        values: A leaf of the graph of `mixed` [B, N, D].
         token_mask: True at real tokens [B, N].
-        num_heads: number of heads H, which are consecutive groups of channels.
+        num_heads: Number of heads H, which are consecutive groups of channels.
 
     Returns:
         The derivative of `mixed` by `values` for each channel [B, H, C, N, N], or None if applying it to

@@ -30,8 +30,8 @@ def layer_generator(seed: int, layer: int) -> torch.Generator:
     """Return the CPU generator for the fixed random numbers of a layer.
 
     Args:
-        seed: seed of the attention.
-        layer: index of the layer, from 0. Different layers have different generators.
+        seed: Seed of the attention.
+        layer: Index of the layer, from 0. Different layers have different generators.
     """
     return torch.Generator().manual_seed((seed << 20) + layer)
 
@@ -45,9 +45,9 @@ def orthogonal_projection(features: int, dim: int, generator: torch.Generator) -
     """Draw random vectors that are standard normal each and orthogonal in blocks of C.
 
     Args:
-        features: number of vectors F.
-        dim: length of a vector C.
-        generator: the source of randomness.
+        features: Number of vectors F.
+        dim: Length of a vector C.
+        generator: The source of randomness.
 
     Returns:
         The vectors as rows [F, C], float32.
@@ -80,8 +80,8 @@ def log_exponential_features(
     The mean over f of phi_f(x) phi_f(y) is an unbiased estimate of exp(x y) if each w_f is standard normal.
 
     Args:
-        x: vectors [..., C].
-        projection: vectors w_f [F, C].
+        x: Vectors [..., C].
+        projection: Vectors w_f [F, C].
 
     Returns:
         Logarithms of F features [..., F], in at least float32.
@@ -101,7 +101,7 @@ def fourier_features(
     Their product is an unbiased estimate of exp(-|x - y|^2 / 2) if each w is standard normal.
 
     Args:
-        x: vectors [B, H, N, C].
+        x: Vectors [B, H, N, C].
         projection: F vectors w for each head [H, F, C].
 
     Returns:
@@ -127,10 +127,10 @@ def positive_average(
     their weights are at most 1, so neither product overflows in half precision.
 
     Args:
-        query: non-negative features of the queries [B, H, N, F].
-        key: non-negative features of the keys, zero at padding [B, H, M, F].
-        value: values [B, H, M, C].
-        floor: lower bound of the divisor.
+        query: Non-negative features of the queries [B, H, N, F].
+        key: Non-negative features of the keys, zero at padding [B, H, M, F].
+        value: Values [B, H, M, C].
+        floor: Lower bound of the divisor.
 
     Returns:
         The averages [B, H, N, C].
@@ -148,9 +148,9 @@ def two_averages(
     """Average the values over the tokens for each feature, then over the features for each query.
 
     Args:
-        by_feature: weights of the features for each query; rows sum to one [B, H, N, F].
-        by_token: weights of the tokens for each feature; columns sum to one [B, H, M, F].
-        value: values [B, H, M, C].
+        by_feature: Weights of the features for each query; rows sum to one [B, H, N, F].
+        by_token: Weights of the tokens for each feature; columns sum to one [B, H, M, F].
+        value: Values [B, H, M, C].
 
     Returns:
         The averages [B, H, N, C].
@@ -168,11 +168,11 @@ def kernel_average(
     """Return sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, for features of any sign.
 
     Args:
-        query: features of the queries in at least float32 [B, H, N, F].
-        key: features of the keys, zero at padding [B, H, M, F].
-        value: values [B, H, M, C].
-        floor: lower bound of the divisor.
-        causal: whether sums run over j <= i only; M is then N.
+        query: Features of the queries in at least float32 [B, H, N, F].
+        key: Features of the keys, zero at padding [B, H, M, F].
+        value: Values [B, H, M, C].
+        floor: Lower bound of the divisor.
+        causal: Whether sums run over j <= i only; M is then N.
 
     Returns:
         The averages [B, H, N, C], in the dtype of `query`.
@@ -194,12 +194,12 @@ def kernel_step(
     """Compute the causal `kernel_average` for the next token.
 
     Args:
-        query: features of the query [B, H, F].
-        key: features of the key [B, H, F].
-        value: value [B, H, C].
-        past: sum of key_j [value_j, 1] over the tokens before [B, H, F, G], G = C + 1; zeros at the first
+        query: Features of the query [B, H, F].
+        key: Features of the key [B, H, F].
+        value: Value [B, H, C].
+        past: Sum of key_j [value_j, 1] over the tokens before [B, H, F, G], G = C + 1; zeros at the first
             token.
-        floor: lower bound of the divisor.
+        floor: Lower bound of the divisor.
 
     Returns:
         The average [B, H, C], and the updated sum [B, H, F, G].

@@ -16,8 +16,8 @@ def sign_codes(vectors: Float[Tensor, "B H N C"], planes: Float[Tensor, "H R C T
     Two vectors at an angle a have equal codes in a round with probability (1 - a / pi)^T.
 
     Args:
-        vectors: vectors [B, H, N, C].
-        planes: normals of T planes for each head and each of R rounds [H, R, C, T].
+        vectors: Vectors [B, H, N, C].
+        planes: Normals of T planes for each head and each of R rounds [H, R, C, T].
 
     Returns:
         A code below 2^T for each round [B, H, R, N], int64.
@@ -41,10 +41,10 @@ def sum_collisions(
     codes. Each round adds the values to a table of `num_codes` rows and reads it, without an N x M tensor.
 
     Args:
-        query_codes: code of each i in each round [B, H, R, N].
-        key_codes: code of each j in each round [B, H, R, M].
+        query_codes: Code of each i in each round [B, H, R, N].
+        key_codes: Code of each j in each round [B, H, R, M].
         values: values_j [B, H, M, C].
-        num_codes: number of possible codes.
+        num_codes: Number of possible codes.
 
     Returns:
         The sums [B, H, N, C].
@@ -117,10 +117,10 @@ def sampled_kernel(
     at s = 1.
 
     Args:
-        query: queries of length one [B, H, N, C].
-        key: keys of length one [B, H, M, C].
-        value: values V [B, H, M, C].
-        planes: normals of T planes for each head and round [H, R, C, T].
+        query: Queries of length one [B, H, N, C].
+        key: Keys of length one [B, H, M, C].
+        value: Values V [B, H, M, C].
+        planes: Normals of T planes for each head and round [H, R, C, T].
 
     Returns:
         The mixed values [B, H, N, C].
@@ -159,8 +159,8 @@ def expected_kernel(products: Float[Tensor, "*shape"], bits: int) -> Float[Tenso
     Its gradient is taken as bits / 2 E, the same lower bound as there.
 
     Args:
-        products: products s of queries and keys of length one, in any shape.
-        bits: number of planes T.
+        products: Products s of queries and keys of length one, in any shape.
+        bits: Number of planes T.
 
     Returns:
         The expectation in the shape of `products`, from 0 to 1.

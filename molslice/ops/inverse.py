@@ -19,8 +19,8 @@ def newton_schulz_inverse(
     """Approximate the pseudo-inverse by Z <- Z (2 I - A Z), an iteration of second order.
 
     Args:
-        matrix: square matrices A [..., K, K].
-        iterations: number of steps.
+        matrix: Square matrices A [..., K, K].
+        iterations: Number of steps.
 
     Returns:
         Z after the last step [..., K, K], in at least float32.
@@ -39,8 +39,8 @@ def razavi_inverse(matrix: Float[Tensor, "*batch K K"], iterations: int) -> Floa
     """Approximate the pseudo-inverse by Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, of third order.
 
     Args:
-        matrix: square matrices A [..., K, K].
-        iterations: number of steps.
+        matrix: Square matrices A [..., K, K].
+        iterations: Number of steps.
 
     Returns:
         Z after the last step [..., K, K], in at least float32.

@@ -17,9 +17,9 @@ def segment_means(
     segments between them are zero.
 
     Args:
-        values: values, finite at padding, where they are ignored [B, N, C] or [B, H, N, C].
+        values: Values, finite at padding, where they are ignored [B, N, C] or [B, H, N, C].
         token_mask: True at real tokens [B, N].
-        num: number of segments K.
+        num: Number of segments K.
 
     Returns:
         The means [B, K, C] or [B, H, K, C], and a mask that is True for segments with tokens [B, K].

@@ -26,10 +26,10 @@ def laplace_mix(
     j. Time is N log N for the sort plus 64 N C, memory N C. It is computed in the dtype of the arguments.
 
     Args:
-        query: position of each query on the line [B, H, N].
-        key: position of each key on the line [B, H, M].
-        potential: logarithm of the weight of each key at distance zero [B, H, M].
-        value: values [B, H, M, C].
+        query: Position of each query on the line [B, H, N].
+        key: Position of each key on the line [B, H, M].
+        potential: Logarithm of the weight of each key at distance zero [B, H, M].
+        value: Values [B, H, M, C].
         key_mask: True at real keys [B, M].
 
     Returns:

@@ -56,7 +56,7 @@ def pair_mask(token_mask: Bool[Tensor, "B N"], causal: bool = False) -> Bool[Ten
 
     Args:
         token_mask: True at real tokens [B, N].
-        causal: whether to exclude keys after the query.
+        causal: Whether to exclude keys after the query.
     """
     mask = token_mask[:, :, None] & token_mask[:, None, :]
     return (mask.tril() if causal else mask)[:, None]
@@ -70,7 +70,7 @@ def pair_softmax(
     Args:
         pair_bias: S + E [B, H, N, N], arbitrary at padding.
         token_mask: True at real tokens [B, N].
-        causal: whether to exclude keys after the query.
+        causal: Whether to exclude keys after the query.
 
     Returns:
         Weights [B, H, N, N]; rows and columns of padding are zero, and other rows sum to one.

@@ -27,11 +27,11 @@ def mix_and_sort(
     As in `sorted_columns`, rank r is at the r-th real token.
 
     Args:
-        values: heads [B, H, N, C].
-        pairs: weights that are zero at padding, or a bias that is arbitrary there [B, H, N, N].
+        values: Heads [B, H, N, C].
+        pairs: Weights that are zero at padding, or a bias that is arbitrary there [B, H, N, N].
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [H, C]; None sorts all ascending.
-        is_bias: whether to apply softmax over the real tokens to `pairs`.
+        is_bias: Whether to apply softmax over the real tokens to `pairs`.
 
     Returns:
         The sorted columns of `pairs @ values` [B, H, C, N].

@@ -46,13 +46,13 @@ def sort_blocks(
     """Sort columns and write the results to given tensors.
 
     Args:
-        values: columns [B, G, C, N] in float32, bfloat16 or float16.
+        values: Columns [B, G, C, N] in float32, bfloat16 or float16.
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
-        to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
             padding keeps its position.
-        ranked: receives the sorted columns [B, G, C, N]; None if unused.
-        order: receives the token of each rank [B, G, C, N]; None if unused.
+        ranked: Receives the sorted columns [B, G, C, N]; None if unused.
+        order: Receives the token of each rank [B, G, C, N]; None if unused.
     """
     sorter = _Sorter(values, token_mask, descending, to_front, ranked, order)
     if values.numel():
@@ -173,10 +173,10 @@ def permute_blocks(values: Tensor, order: Tensor, inverse: bool, out: Tensor) ->
     """Permute columns along the tokens and write the result to a given tensor.
 
     Args:
-        values: columns [B, G, C, N].
-        order: an order for each column [B, G or 1, C or 1, N].
-        inverse: whether to apply the inverse order.
-        out: receives `values[order]` [B, G, C, N].
+        values: Columns [B, G, C, N].
+        order: An order for each column [B, G or 1, C or 1, N].
+        inverse: Whether to apply the inverse order.
+        out: Receives `values[order]` [B, G, C, N].
     """
     source, index, target = as_numpy(values), order.numpy(), as_numpy(out)
     index = np.broadcast_to(index, source.shape)

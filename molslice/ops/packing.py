@@ -33,8 +33,8 @@ def pack_tokens(
     """Move real tokens to the front.
 
     Args:
-        values: values for each token [B, N, ...].
-        order: result of `packing_order` [B, N].
+        values: Values for each token [B, N, ...].
+        order: Result of `packing_order` [B, N].
 
     Returns:
         The packed values [B, N, ...].

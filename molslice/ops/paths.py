@@ -21,8 +21,8 @@ class Neighbors(NamedTuple):
     """The adjacency of a batch of graphs as lists of neighbors; K is the highest degree in the batch.
 
     Attributes:
-        atom: neighbors of each atom [B, A, K], ascending, -1 in unused slots.
-        bond: row of the bond list for each neighbor [B, A, K], -1 in unused slots.
+        atom: Neighbors of each atom [B, A, K], ascending, -1 in unused slots.
+        bond: Row of the bond list for each neighbor [B, A, K], -1 in unused slots.
     """
 
     atom: Int[Tensor, "B A K"]
@@ -33,9 +33,9 @@ class ShortestPaths(NamedTuple):
     """Lengths and last steps of shortest paths.
 
     Attributes:
-        distance: length of the path in bonds [B, A, A], -1 if there is no path.
-        previous: the atom before j on the path from i [B, A, A], -1 if i = j or there is no path.
-        last_bond: row of the bond between `previous` and j [B, A, A], -1 like `previous`.
+        distance: Length of the path in bonds [B, A, A], -1 if there is no path.
+        previous: The atom before j on the path from i [B, A, A], -1 if i = j or there is no path.
+        last_bond: Row of the bond between `previous` and j [B, A, A], -1 like `previous`.
     """
 
     distance: Int[Tensor, "B A A"]
@@ -47,9 +47,9 @@ def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Ne
     """Convert a bond list to neighbor lists.
 
     Args:
-        bond_index: molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
-        batch: number of molecules B.
-        atoms: number of atoms per molecule A, padding included.
+        bond_index: Molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
+        batch: Number of molecules B.
+        atoms: Number of atoms per molecule A, padding included.
 
     Returns:
         Neighbors and their bonds [B, A, K], int64.

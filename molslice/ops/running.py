@@ -21,8 +21,8 @@ def running_sum(
     memory M C.
 
     Args:
-        exponent: finite exponents [B, H, M]. Where no token is real, use a very low one and a value of zero.
-        value: values [B, H, M, C].
+        exponent: Finite exponents [B, H, M]. Where no token is real, use a very low one and a value of zero.
+        value: Values [B, H, M, C].
 
     Returns:
         The sums [B, H, M, C], and top [B, H, M].

@@ -18,10 +18,10 @@ def sinkhorn_log(
     for any scores there.
 
     Args:
-        scores: logarithms of the matrices [B, H, N, M].
+        scores: Logarithms of the matrices [B, H, N, M].
         row_mask: True at real rows [B, 1, N].
         col_mask: True at real columns [B, 1, M].
-        iterations: number of normalizations, each of rows or of columns, rows last: 1 is the softmax over a
+        iterations: Number of normalizations, each of rows or of columns, rows last: 1 is the softmax over a
             row, 2 is columns, rows, and 3 is rows, columns, rows.
 
     Returns:
@@ -48,9 +48,9 @@ def causal_sinkhorn_log(
     The first row has no entries.
 
     Args:
-        scores: logarithms of the matrices [B, H, N, N].
+        scores: Logarithms of the matrices [B, H, N, N].
         mask: True at real rows and columns [B, 1, N].
-        iterations: number of normalizations, as in `sinkhorn_log`.
+        iterations: Number of normalizations, as in `sinkhorn_log`.
 
     Returns:
         Logarithms [B, H, N, N] in at least float32, a finite number with exponential zero from the diagonal

@@ -26,10 +26,10 @@ def sort_columns(
     """Sort each column. The sort is stable, and the backward pass stores only the order, in small integers.
 
     Args:
-        values: columns [B, K, N] or [B, H, C, N].
+        values: Columns [B, K, N] or [B, H, C, N].
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [K] or [H, C]; None sorts all ascending.
-        to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
             padding keeps its position and value.
 
     Returns:
@@ -49,10 +49,10 @@ def sorted_columns(
     """Return only the sorted columns of `sort_columns`; cheaper if no gradient is needed.
 
     Args:
-        values: columns [B, K, N] or [B, H, C, N].
+        values: Columns [B, K, N] or [B, H, C, N].
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [K] or [H, C]; None sorts all ascending.
-        to_front: put the real tokens first, then padding, instead of leaving padding in its position.
+        to_front: Put the real tokens first, then padding, instead of leaving padding in its position.
 
     Returns:
         The sorted columns in the shape of `values`.
@@ -66,7 +66,7 @@ def rank_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) ->
     """Return the order that sorts each column ascending and stably, padding last.
 
     Args:
-        keys: columns [B, K, N].
+        keys: Columns [B, K, N].
         token_mask: True at real tokens [B, N].
 
     Returns:
@@ -81,7 +81,7 @@ def place_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -
     Rank r is at the r-th real token, and padding keeps its position.
 
     Args:
-        keys: columns [B, K, N].
+        keys: Columns [B, K, N].
         token_mask: True at real tokens [B, N].
 
     Returns:
@@ -96,8 +96,8 @@ def permute_tokens(
     """Return `values[order]` along the tokens [B, K, N].
 
     Args:
-        values: columns [B, K, N].
-        order: one order per column [B, K, N], or one for all columns [B, 1, N].
+        values: Columns [B, K, N].
+        order: One order per column [B, K, N], or one for all columns [B, 1, N].
     """
     grouped = values[:, None]
     return permute_columns(grouped, order[:, None], False, layout_of(grouped))[:, 0]
@@ -109,9 +109,9 @@ def permute_groups(
     """Permute all columns of a group by one order.
 
     Args:
-        values: columns [B, H, C, N].
-        order: one order for each group [B, H, N].
-        inverse: whether to apply the inverse order.
+        values: Columns [B, H, C, N].
+        order: One order for each group [B, H, N].
+        inverse: Whether to apply the inverse order.
 
     Returns:
         The permuted columns [B, H, C, N]. `result.flatten(1, 2).transpose(1, 2)` is contiguous.
@@ -125,10 +125,10 @@ def permute_columns(
     """Permute columns.
 
     Args:
-        values: columns [B, H, C, N].
-        order: an order for each column [B, H or 1, C or 1, N].
-        inverse: whether to apply the inverse order.
-        layout: memory layout of the result, a constant of `column_ops.py` or of `layout_of`.
+        values: Columns [B, H, C, N].
+        order: An order for each column [B, H or 1, C or 1, N].
+        inverse: Whether to apply the inverse order.
+        layout: Memory layout of the result, a constant of `column_ops.py` or of `layout_of`.
 
     Returns:
         The permuted columns [B, H, C, N].
@@ -245,7 +245,7 @@ def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Integer[Tensor,
 
     Args:
         token_mask: True at real tokens [B, N].
-        seed: seed of the order.
+        seed: Seed of the order.
 
     Returns:
         The token of each position [B, 1, N], the same for all columns.
@@ -269,10 +269,10 @@ def tied_mean(
     """Average `values` over each run of nearly equal `keys`.
 
     Args:
-        values: columns [B, K, N].
-        keys: keys, ascending over the first `count` entries [B, N].
-        count: number of real entries of each sequence [B].
-        tolerance: neighboring keys are tied if they differ by at most this share of the largest magnitude of
+        values: Columns [B, K, N].
+        keys: Keys, ascending over the first `count` entries [B, N].
+        count: Number of real entries of each sequence [B].
+        tolerance: Neighboring keys are tied if they differ by at most this share of the largest magnitude of
             a key. Ties chain.
 
     Returns:

@@ -49,13 +49,13 @@ def mix_and_sort_into(
     """Write the sorted columns of `pairs @ values` and their order to given tensors.
 
     Args:
-        values: heads [B, H, N, C].
-        pairs: weights, or a bias [B, H, N, N].
+        values: Heads [B, H, N, C].
+        pairs: Weights, or a bias [B, H, N, N].
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [B or 1, H, C]; None sorts all ascending.
-        is_bias: whether to apply softmax to `pairs`.
-        ranked: receives the sorted columns [B, H, C, N].
-        order: receives the token of each rank [B, H, C, N].
+        is_bias: Whether to apply softmax to `pairs`.
+        ranked: Receives the sorted columns [B, H, C, N].
+        order: Receives the token of each rank [B, H, C, N].
     """
     batch, heads, length, columns = values.shape
     width = values.element_size()

@@ -41,13 +41,13 @@ def sort_into(
     """Sort columns and write the results to given tensors.
 
     Args:
-        values: columns [B, G, C, N] in float32, bfloat16 or float16.
+        values: Columns [B, G, C, N] in float32, bfloat16 or float16.
         token_mask: True at real tokens [B, N].
         descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
-        to_front: put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
             padding keeps its position and value.
-        ranked: receives the sorted columns [B, G, C, N]; None if unused.
-        order: receives the token of each rank [B, G, C, N]; None if unused.
+        ranked: Receives the sorted columns [B, G, C, N]; None if unused.
+        order: Receives the token of each rank [B, G, C, N]; None if unused.
     """
     batch, groups, columns, length = values.shape
     width = values.element_size()
@@ -83,10 +83,10 @@ def permute_into(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> N
     """Permute columns along the tokens and write the result to a given tensor.
 
     Args:
-        values: columns [B, G, C, N].
-        order: an order for each column [B, G or 1, C or 1, N].
-        inverse: whether to apply the inverse order.
-        out: receives `values[order]` [B, G, C, N].
+        values: Columns [B, G, C, N].
+        order: An order for each column [B, G or 1, C or 1, N].
+        inverse: Whether to apply the inverse order.
+        out: Receives `values[order]` [B, G, C, N].
     """
     batch, groups, columns, length = values.shape
     source, target, index = bits_as_integers(values), bits_as_integers(out), order.expand(values.shape)

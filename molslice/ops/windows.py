@@ -35,9 +35,9 @@ def with_neighbors(
     """Extend each block by positions of its neighbors, with zeros beyond the ends of the sequence.
 
     Args:
-        blocks: blocks of S positions [B, G, S, ...].
-        before: number of positions from the block before, at most S.
-        after: number of positions from the block behind, at most S.
+        blocks: Blocks of S positions [B, G, S, ...].
+        before: Number of positions from the block before, at most S.
+        after: Number of positions from the block behind, at most S.
 
     Returns:
         Blocks of K = before + S + after positions [B, G, K, ...].
@@ -53,8 +53,8 @@ def window_reach(length: int, window: int) -> tuple[int, int]:
     A sequence within the window is one block without neighbors.
 
     Args:
-        length: length of the sequence N, padding included.
-        window: number of positions that a query sees on each side.
+        length: Length of the sequence N, padding included.
+        window: Number of positions that a query sees on each side.
     """
     return (window, window) if length > window else (max(length, 1), 0)
 
@@ -65,11 +65,11 @@ def window_positions(
     """Return the positions of the queries of each block, and of their keys from `with_neighbors`.
 
     Args:
-        count: number of blocks G.
-        size: positions per block S.
-        before: number of positions from the block before.
-        after: number of positions from the block behind.
-        device: device of the results.
+        count: Number of blocks G.
+        size: Positions per block S.
+        before: Number of positions from the block before.
+        after: Number of positions from the block behind.
+        device: Device of the results.
 
     Returns:
         Positions of the queries [1, 1, G, S, 1] and of the keys [1, 1, G, 1, K]. Those beyond the ends of the
@@ -88,7 +88,7 @@ def gather_blocks(
 
     Args:
         blocks: J blocks of S positions, with heads [B, J, S, H, C].
-        index: the R blocks selected by each head and each of G blocks of queries [B, H, G, R].
+        index: The R blocks selected by each head and each of G blocks of queries [B, H, G, R].
 
     Returns:
         K = R S positions for each block of queries [B, G, K, H, C].
@@ -109,10 +109,10 @@ def gather_pairs(
 
     Args:
         pair_bias: S + E in the order of the padded sequence [B, H, N, N].
-        order: result of `packing_order` [B, N].
-        count: number of real tokens of each sequence [B].
-        rows: positions of the queries, broadcastable to [B, H, G, S, 1].
-        columns: positions of the keys, broadcastable to [B, H, G, S, K].
+        order: Result of `packing_order` [B, N].
+        count: Number of real tokens of each sequence [B].
+        rows: Positions of the queries, broadcastable to [B, H, G, S, 1].
+        columns: Positions of the keys, broadcastable to [B, H, G, S, K].
 
     Returns:
         The entries [B, H, G, S, K], zero where the query or the key is not a real token.
@@ -144,12 +144,12 @@ def attend_blocks(
     Args:
         query: S queries of each block [B, G, S, D].
         key: K keys of each block [B, G, K, D].
-        value: their values [B, G, K, D].
+        value: Their values [B, G, K, D].
         seen: True for visible keys, broadcastable to [B, H, G, S, K]. Each query needs a visible key, also at
             padding.
-        bias: addend of the scores [B, H, G, S, K]; None for no addend.
-        num_heads: number of heads H.
-        dropout: dropout rate of the weights.
+        bias: Addend of the scores [B, H, G, S, K]; None for no addend.
+        num_heads: Number of heads H.
+        dropout: Dropout rate of the weights.
 
     Returns:
         The mixed values [B, G, S, D].
@@ -177,7 +177,7 @@ def hash_words(*words: int | Tensor) -> Tensor:
     It depends only on the words: not on a generator, device or batch.
 
     Args:
-        words: integers or integer tensors, broadcast to a common shape.
+        words: Integers or integer tensors, broadcast to a common shape.
 
     Returns:
         Integers in the common shape, int64.

@@ -43,19 +43,19 @@ def run_study(
     """Run a study and write its files.
 
     Args:
-        name: one of `STUDIES.names()`.
-        out: folder of the files. Models that a study trains are kept in its subfolder `runs` and reused.
-        seed: seed of everything random.
-        runs: run folders, or names of shipped models, to study instead of models that the study trains.
-        options: the options of the study; None for the defaults.
-        quiet: whether to hide the progress bars.
-        tell: receives a line before each long part.
+        name: One of `STUDIES.names()`.
+        out: Folder of the files. Models that a study trains are kept in its subfolder `runs` and reused.
+        seed: Seed of everything random.
+        runs: Run folders, or names of shipped models, to study instead of models that the study trains.
+        options: The options of the study; None for the defaults.
+        quiet: Whether to hide the progress bars.
+        tell: Receives a line before each long part.
 
     Returns:
         The files and the number of rows.
 
     Raises:
-        MolsliceError: the study or an option is unknown, a value is invalid, or the study does not take runs.
+        MolsliceError: The study or an option is unknown, a value is invalid, or the study does not take runs.
     """
     study = STUDIES.build(name, options=options)
     return study.run(Request(Path(out), seed, tuple(runs), quiet, tell))

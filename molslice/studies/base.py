@@ -21,11 +21,11 @@ class Request:
     """The arguments that all studies share.
 
     Attributes:
-        out: folder of the files.
-        seed: seed of everything random.
-        runs: run folders or shipped models to study instead of models that the study trains.
-        quiet: whether to hide the progress bars.
-        tell: receives a line before each long part.
+        out: Folder of the files.
+        seed: Seed of everything random.
+        runs: Run folders or shipped models to study instead of models that the study trains.
+        quiet: Whether to hide the progress bars.
+        tell: Receives a line before each long part.
     """
 
     out: Path
@@ -40,9 +40,9 @@ class Findings:
     """The measurements of a study.
 
     Attributes:
-        rows: rows of the CSV file, all with the same columns.
-        notes: conditions for the JSON file, such as the models and what was omitted.
-        extra: values that only the figure needs, such as an image or the positions of atoms.
+        rows: Rows of the CSV file, all with the same columns.
+        notes: Conditions for the JSON file, such as the models and what was omitted.
+        extra: Values that only the figure needs, such as an image or the positions of atoms.
     """
 
     rows: list[dict[str, Any]]
@@ -55,13 +55,13 @@ class StudyResult:
     """The files of a finished study.
 
     Attributes:
-        name: name of the study.
-        csv: path of the table.
-        png: path of the figure as PNG.
-        svg: path of the figure as SVG.
-        json: path of the conditions of the measurements.
-        rows: number of rows of the table.
-        notes: the notes of the findings.
+        name: Name of the study.
+        csv: Path of the table.
+        png: Path of the figure as PNG.
+        svg: Path of the figure as SVG.
+        json: Path of the conditions of the measurements.
+        rows: Number of rows of the table.
+        notes: The notes of the findings.
     """
 
     name: str
@@ -87,8 +87,8 @@ class Study(ABC):
     --help`.
 
     Attributes:
-        summary: one line for `molslice study --list`.
-        takes_runs: whether the study supports given runs.
+        summary: One line for `molslice study --list`.
+        takes_runs: Whether the study supports given runs.
     """
 
     summary: ClassVar[str]
@@ -107,7 +107,7 @@ class Study(ABC):
         """Measure, draw and write NAME.csv, NAME.png, NAME.svg and NAME.json. Final: do not override it.
 
         Raises:
-            MolsliceError: the request has runs but the study does not take any, the folder cannot be written,
+            MolsliceError: The request has runs but the study does not take any, the folder cannot be written,
                 or `measure` fails.
         """
         from molslice.files.atomic import write_atomically
@@ -145,7 +145,7 @@ class Study(ABC):
         """Measure the numbers.
 
         Raises:
-            MolsliceError: data or a model cannot be loaded, or an option does not fit them.
+            MolsliceError: Data or a model cannot be loaded, or an option does not fit them.
         """
 
     @abstractmethod
@@ -153,6 +153,6 @@ class Study(ABC):
         """Draw the findings.
 
         Args:
-            findings: the result of `measure`.
-            figure: an empty figure.
+            findings: The result of `measure`.
+            figure: An empty figure.
         """

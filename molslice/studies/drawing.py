@@ -36,10 +36,10 @@ def draw_matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str) -> N
     """Draw a matrix as an image with row i at height i, and its scale beside it.
 
     Args:
-        figure: the figure of `axes`.
-        axes: where to draw.
-        matrix: the values [rows, columns].
-        title: caption of the image.
+        figure: The figure of `axes`.
+        axes: Where to draw.
+        matrix: The values [rows, columns].
+        title: Caption of the image.
     """
     shown = axes.imshow(matrix, cmap=COLORS, interpolation="nearest")
     axes.set_title(title, fontsize="small")
@@ -51,11 +51,11 @@ def draw_molecule(figure: Figure, axes: Axes, depiction: Depiction, values: np.n
     """Draw a structure with a disk at each atom, colored by its value, and the scale beside it.
 
     Args:
-        figure: the figure of `axes`.
-        axes: where to draw.
-        depiction: the structure of n atoms.
-        values: value of each atom [n].
-        title: caption of the structure.
+        figure: The figure of `axes`.
+        axes: Where to draw.
+        depiction: The structure of n atoms.
+        values: Value of each atom [n].
+        title: Caption of the structure.
     """
     positions = depiction.positions
     for (begin, end), order in zip(depiction.bonds, depiction.orders, strict=True):

@@ -77,7 +77,7 @@ class Maps(Study):
         """Measure one row for each entry of a matrix and for each token of a part.
 
         Raises:
-            MolsliceError: data or a model cannot be loaded, a model is not one of molecules, or it has no
+            MolsliceError: Data or a model cannot be loaded, a model is not one of molecules, or it has no
                 such layer.
         """
         dataset = load_data(request, self.data) if request.runs else None

@@ -46,11 +46,11 @@ class TrainedModel:
     """A trained model in evaluation mode.
 
     Attributes:
-        label: its name in a figure.
-        model: the module.
-        attention: the entry of its attention, the same for several seeds.
-        seed: the seed of its training.
-        about: its description for the JSON file.
+        label: Its name in a figure.
+        model: The module.
+        attention: The entry of its attention, the same for several seeds.
+        seed: The seed of its training.
+        about: Its description for the JSON file.
     """
 
     label: str
@@ -64,7 +64,7 @@ def load_molecules(data: str) -> MoleculeDataset:
     """Load the data set in a folder with the layout of PCQM4M, such as `data/gap_xtb`.
 
     Raises:
-        MolsliceError: there is no such folder.
+        MolsliceError: There is no such folder.
     """
     dataset = build_dataset("pcqm4m", {"root": data})
     assert isinstance(dataset, MoleculeDataset)
@@ -75,11 +75,11 @@ def load_data(request: Request, molecules: str) -> Dataset:
     """Load the data of the runs in a request, or molecules.
 
     Args:
-        request: the request, with or without runs.
-        molecules: folder of the molecules to load if there are no runs, or if their models take molecules.
+        request: The request, with or without runs.
+        molecules: Folder of the molecules to load if there are no runs, or if their models take molecules.
 
     Raises:
-        MolsliceError: the runs were trained on different data, or the data cannot be loaded.
+        MolsliceError: The runs were trained on different data, or the data cannot be loaded.
     """
     configs = [load_network(run).config for run in request.runs]
     others = [config.data for config in configs if config.model.name not in OF_MOLECULES]
@@ -98,7 +98,7 @@ def rows_of(dataset: Dataset) -> np.ndarray:
         Indices of rows, ascending, int64 [rows].
 
     Raises:
-        MolsliceError: no row has a label.
+        MolsliceError: No row has a label.
     """
     for split in ("test", "valid"):
         with contextlib.suppress(MolsliceError):
@@ -110,16 +110,16 @@ def draw_rows(dataset: Dataset, count: int, seed: int, max_tokens: int | None = 
     """Draw rows of `rows_of` without replacement; all rows if there are fewer than `count`.
 
     Args:
-        dataset: the data.
-        count: number of rows to draw.
-        seed: seed of the draw.
-        max_tokens: draw only rows with at most this number of tokens; None for no limit.
+        dataset: The data.
+        count: Number of rows to draw.
+        seed: Seed of the draw.
+        max_tokens: Draw only rows with at most this number of tokens; None for no limit.
 
     Returns:
         Indices of rows, ascending, int64 [rows].
 
     Raises:
-        MolsliceError: no row has a label, or none has at most `max_tokens` tokens.
+        MolsliceError: No row has a label, or none has at most `max_tokens` tokens.
     """
     rows = rows_of(dataset)
     if max_tokens is not None:
@@ -145,17 +145,17 @@ def find_models(
     again.
 
     Args:
-        entries: shipped models and attentions.
-        request: the output folder, the seed and the runs.
-        data: folder of the molecules to train on.
-        steps: number of training steps.
-        seeds: number of trainings of each attention, with seeds counted from the request's.
+        entries: Shipped models and attentions.
+        request: The output folder, the seed and the runs.
+        data: Folder of the molecules to train on.
+        steps: Number of training steps.
+        seeds: Number of trainings of each attention, with seeds counted from the request's.
 
     Returns:
         The models, and the reason for each entry that is left out.
 
     Raises:
-        MolsliceError: there is no model to study, a run cannot be read, or a model has no attention.
+        MolsliceError: There is no model to study, a run cannot be read, or a model has no attention.
     """
     if request.runs:
         return _given(request.runs), {}

@@ -22,7 +22,7 @@ def read_choice(text: str) -> AttentionChoice:
     """Parse an entry `name:option=value:option=value`, the format of `molslice compare`.
 
     Raises:
-        MolsliceError: the name is unknown, or an option has another form.
+        MolsliceError: The name is unknown, or an option has another form.
     """
     (entry,) = split_entries(text)
     ATTENTIONS.find(entry.name)
@@ -43,16 +43,16 @@ def seeded_encoder(
     """Build an untrained encoder in evaluation mode, with Glorot initialization.
 
     Args:
-        choice: the choice of the attention.
-        seed: seed of the initialization.
-        dim: width of the tokens, and hidden width of the feed-forward network.
-        num_layers: number of layers.
-        num_heads: number of heads.
-        uses_pair_bias: whether the encoder gets a pair bias.
-        max_tokens: upper limit of the number of tokens.
+        choice: The choice of the attention.
+        seed: Seed of the initialization.
+        dim: Width of the tokens, and hidden width of the feed-forward network.
+        num_layers: Number of layers.
+        num_heads: Number of heads.
+        uses_pair_bias: Whether the encoder gets a pair bias.
+        max_tokens: Upper limit of the number of tokens.
 
     Raises:
-        MolsliceError: an option is unknown, or the attention does not support the sizes.
+        MolsliceError: An option is unknown, or the attention does not support the sizes.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -15,10 +15,10 @@ class Option:
     """A keyword-only parameter written `name: Annotated[type, "help"] = default`.
 
     Attributes:
-        name: name of the parameter.
-        type: its type, without `Annotated`.
-        help: its line of help.
-        default: its default value.
+        name: Name of the parameter.
+        type: Its type, without `Annotated`.
+        help: Its line of help.
+        default: Its default value.
     """
 
     name: str
@@ -42,10 +42,10 @@ def require(holds: bool, name: str, value: object, expected: str) -> None:
     """Check a value.
 
     Args:
-        holds: whether the value is valid.
-        name: name of the option.
-        value: the value, for the message.
-        expected: what is valid, for the message.
+        holds: Whether the value is valid.
+        name: Name of the option.
+        value: The value, for the message.
+        expected: What is valid, for the message.
 
     Raises:
         MolsliceError: `holds` is false.

@@ -16,8 +16,8 @@ def draw_image(size: int, seed: int) -> np.ndarray:
     """Draw a disk and a bar on a color gradient.
 
     Args:
-        size: height and width in pixels.
-        seed: seed of shapes and colors.
+        size: Height and width in pixels.
+        seed: Seed of shapes and colors.
 
     Returns:
         The image, float64 [size, size, 3], from 0 to 1.
@@ -43,7 +43,7 @@ def open_image(path: Path) -> np.ndarray:
         The image, float64 [height, width, 3], from 0 to 1.
 
     Raises:
-        MolsliceError: the file cannot be read or is not an image.
+        MolsliceError: The file cannot be read or is not an image.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -58,14 +58,14 @@ def whole_image(image: np.ndarray, size: int) -> np.ndarray:
     """Crop the largest central square and average it down.
 
     Args:
-        image: the image [height, width, 3].
-        size: side of the result in pixels.
+        image: The image [height, width, 3].
+        size: Side of the result in pixels.
 
     Returns:
         The image [size, size, 3], float64.
 
     Raises:
-        MolsliceError: the image is smaller than `size`.
+        MolsliceError: The image is smaller than `size`.
     """
     side = min(image.shape[:2])
     if side < size:
@@ -80,15 +80,15 @@ def crop_image(image: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Crop a square at a random position.
 
     Args:
-        image: the image [height, width, 3].
-        size: side of the square in pixels.
-        seed: seed of the position.
+        image: The image [height, width, 3].
+        size: Side of the square in pixels.
+        seed: Seed of the position.
 
     Returns:
         The square [size, size, 3], a view of the image.
 
     Raises:
-        MolsliceError: the image is smaller than `size`.
+        MolsliceError: The image is smaller than `size`.
     """
     height, width = image.shape[:2]
     if min(height, width) < size:
@@ -104,10 +104,10 @@ def embed_patches(images: list[np.ndarray], patch: int, dim: int, seed: int) -> 
     A token is a linear map of standardized pixels plus a position; all weights are normal random numbers.
 
     Args:
-        images: squares of equal size, [size, size, 3] each.
-        patch: side of a patch in pixels; it must divide the size.
-        dim: width of a token D.
-        seed: seed of the weights.
+        images: Squares of equal size, [size, size, 3] each.
+        patch: Side of a patch in pixels; it must divide the size.
+        dim: Width of a token D.
+        seed: Seed of the weights.
 
     Returns:
         Tokens [B, N, D] with N = 1 + (size / patch)^2, float32.

@@ -36,7 +36,7 @@ class _Input:
     """The input of an encoder.
 
     Attributes:
-        tokens: tokens [B, N, D].
+        tokens: Tokens [B, N, D].
         token_mask: True at real tokens [B, N].
         pair_bias: S + E [B, H, N, N]; None without a pair bias.
     """

@@ -65,7 +65,7 @@ class Spectrum(Study):
         Another row for each model, layer and side holds the effective rank.
 
         Raises:
-            MolsliceError: data or a model cannot be loaded, or no row has the requested number of atoms or
+            MolsliceError: Data or a model cannot be loaded, or no row has the requested number of atoms or
                 tokens.
         """
         dataset = load_data(request, self.data)

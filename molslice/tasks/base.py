@@ -20,9 +20,9 @@ class MicroBatch:
     the batch. This is a plain class because Fabric rebuilds dataclasses and refuses frozen ones.
 
     Attributes:
-        batch: the collated rows of this part.
-        rows: number of rows (molecules, sequences) in the whole batch.
-        present: number of targets in the whole batch that are not missing.
+        batch: The collated rows of this part.
+        rows: Number of rows (molecules, sequences) in the whole batch.
+        present: Number of targets in the whole batch that are not missing.
     """
 
     __slots__ = ("batch", "present", "rows")
@@ -47,8 +47,8 @@ class Task(nn.Module, ABC):
     A subclass implements `loss_sum`. Its own options are keyword-only parameters of the constructor.
 
     Args:
-        model: the model to train.
-        targets: names, units, kind and scale of the targets.
+        model: The model to train.
+        targets: Names, units, kind and scale of the targets.
     """
 
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
@@ -61,7 +61,7 @@ class Task(nn.Module, ABC):
 
         Args:
             prediction: `ModelOutput.prediction` in float32, [B, T], or [B, N, T] for each token.
-            batch: the collated rows; `batch.targets` are in the unit of the data.
+            batch: The collated rows; `batch.targets` are in the unit of the data.
 
         Returns:
             A scalar, without unit.
@@ -71,8 +71,8 @@ class Task(nn.Module, ABC):
         """Return `loss_sum` of the prediction, a scalar. Override it to use other outputs of the model.
 
         Args:
-            output: the output of the model for `batch`.
-            batch: the collated rows.
+            output: The output of the model for `batch`.
+            batch: The collated rows.
         """
         return self.loss_sum(output.prediction.float(), batch)
 
@@ -80,8 +80,8 @@ class Task(nn.Module, ABC):
         """Compute the share of a micro-batch in the loss of its batch, including the penalty of the model.
 
         Args:
-            micro_batch: the rows, with the counts of the whole batch.
-            batch_index: unused; part of Fabric's interface.
+            micro_batch: The rows, with the counts of the whole batch.
+            batch_index: Unused; part of Fabric's interface.
 
         Returns:
             A scalar. The sum over the micro-batches is the loss of the batch.
@@ -96,8 +96,8 @@ class Task(nn.Module, ABC):
         """Compute the results of a batch [B, R]; see `results`.
 
         Args:
-            batch: the collated rows.
-            batch_index: unused; part of Fabric's interface.
+            batch: The collated rows.
+            batch_index: Unused; part of Fabric's interface.
         """
         return self.results(self.model(batch).prediction, batch)
 
@@ -111,7 +111,7 @@ class Task(nn.Module, ABC):
 
         Args:
             prediction: `ModelOutput.prediction`, standardized [B, T], or [B, N, T] for each token.
-            batch: the collated rows.
+            batch: The collated rows.
 
         Returns:
             R values for each row [B, R].
@@ -123,7 +123,7 @@ class Task(nn.Module, ABC):
 
         Args:
             results: `results` of all rows, float [rows, R].
-            truth: targets in their units, float [rows, T], NaN where missing.
+            truth: Targets in their units, float [rows, T], NaN where missing.
 
         Returns:
             The metric in the unit of its target, by target name.

@@ -14,11 +14,11 @@ class Decision(Task):
     """Mean squared error of the actions, over all components of all real steps of a batch.
 
     Args:
-        model: the policy to train.
-        targets: the description of the actions.
+        model: The policy to train.
+        targets: The description of the actions.
 
     Raises:
-        MolsliceError: the targets are not actions.
+        MolsliceError: The targets are not actions.
 
     Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, algorithm 1).
     """

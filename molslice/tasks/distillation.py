@@ -19,13 +19,13 @@ class Distillation(Sequence):
     Rows without a label are left out. A prediction is the mean of both heads' logits and needs no teacher.
 
     Args:
-        model: the student, with two heads.
-        targets: the description of the classes.
-        teacher: the trained model to learn from; None for prediction only.
-        label_smoothing: label smoothing in [0, 1) of the loss with the label.
+        model: The student, with two heads.
+        targets: The description of the classes.
+        teacher: The trained model to learn from; None for prediction only.
+        label_smoothing: Label smoothing in [0, 1) of the loss with the label.
 
     Raises:
-        MolsliceError: the kind of the targets is not multiclass, or `label_smoothing` is out of range.
+        MolsliceError: The kind of the targets is not multiclass, or `label_smoothing` is out of range.
 
     Source: hard-label distillation of DeiT, Touvron et al. 2021, arXiv 2012.12877, section 4 and equation 3.
     The paper adds the softmax outputs of both heads for a prediction. Its code averages their logits, and so
@@ -56,7 +56,7 @@ class Distillation(Sequence):
         """Return half the sum of both heads' losses over the rows that have a label.
 
         Raises:
-            MolsliceError: there is no teacher, or the model has no second head.
+            MolsliceError: There is no teacher, or the model has no second head.
         """
         if self.teacher is None or output.heads is None:
             raise MolsliceError(

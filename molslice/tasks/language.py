@@ -19,11 +19,11 @@ class Language(Task):
     """Cross-entropy of the next token, summed over the real tokens. The metric is the perplexity.
 
     Args:
-        model: the language model to train.
-        targets: the description of the tokens.
+        model: The language model to train.
+        targets: The description of the tokens.
 
     Raises:
-        MolsliceError: the data are not text, or the model does not predict at each token.
+        MolsliceError: The data are not text, or the model does not predict at each token.
     """
 
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:

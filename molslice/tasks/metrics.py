@@ -58,8 +58,8 @@ def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:
     """Compute the mean absolute error over the rows with a target.
 
     Args:
-        prediction: predictions, float [rows].
-        truth: targets in the same unit, float [rows], NaN where missing.
+        prediction: Predictions, float [rows].
+        truth: Targets in the same unit, float [rows], NaN where missing.
 
     Returns:
         The error in the unit of the target; NaN if there is no target.
@@ -77,8 +77,8 @@ def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
     of random cases and refuses NaN.
 
     Args:
-        prediction: scores or probabilities of class 1, float [rows].
-        truth: classes 0 and 1, float [rows], NaN where missing.
+        prediction: Scores or probabilities of class 1, float [rows].
+        truth: Classes 0 and 1, float [rows], NaN where missing.
 
     Returns:
         The area from 0 to 1; NaN unless both classes occur.
@@ -103,8 +103,8 @@ def accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
     The first of several classes with the same probability counts. A row without a class is left out.
 
     Args:
-        probabilities: probability of each of K classes, float [rows, K].
-        truth: index of the class, float [rows], NaN where missing.
+        probabilities: Probability of each of K classes, float [rows, K].
+        truth: Index of the class, float [rows], NaN where missing.
 
     Returns:
         The share from 0 to 1; NaN if no row has a class.
@@ -118,8 +118,8 @@ def perplexity(mean_nll: np.ndarray, counts: np.ndarray) -> float:
     """Compute the exponential of the mean negative log-likelihood of a token.
 
     Args:
-        mean_nll: mean negative log-likelihood of the tokens of each row, in nats [rows].
-        counts: number of tokens of each row [rows].
+        mean_nll: Mean negative log-likelihood of the tokens of each row, in nats [rows].
+        counts: Number of tokens of each row [rows].
 
     Returns:
         The perplexity, at most e^700; NaN without tokens.
@@ -131,8 +131,8 @@ def weighted_mean(means: np.ndarray, counts: np.ndarray) -> float:
     """Compute the mean over all items of all rows.
 
     Args:
-        means: mean of the items of each row [rows]. NaN counts as infinite.
-        counts: number of items of each row [rows].
+        means: Mean of the items of each row [rows]. NaN counts as infinite.
+        counts: Number of items of each row [rows].
 
     Returns:
         The mean; NaN if there are no items.
@@ -148,10 +148,10 @@ def metric_per_target(targets: TargetInfo, prediction: np.ndarray, truth: np.nda
     """Compute the metric of each target in its unit.
 
     Args:
-        targets: the description of the T targets.
-        prediction: predictions [rows, T]. For several classes, their probabilities [rows, K]; for tokens, the
+        targets: The description of the T targets.
+        prediction: Predictions [rows, T]. For several classes, their probabilities [rows, K]; for tokens, the
             mean negative log-likelihood [rows, 1]; for actions, the mean squared error of a window [rows, 1].
-        truth: targets [rows, T]. For tokens, the number of tokens; for actions, the number of steps.
+        truth: Targets [rows, T]. For tokens, the number of tokens; for actions, the number of steps.
 
     Returns:
         MAE, ROC-AUC, accuracy, perplexity or mean squared error, depending on the kind of the targets, by
@@ -175,8 +175,8 @@ def selection_score(targets: TargetInfo, metrics: dict[str, float]) -> float:
     perplexity, and for actions the mean squared error.
 
     Args:
-        targets: the description of the targets.
-        metrics: result of `metric_per_target`.
+        targets: The description of the targets.
+        metrics: Result of `metric_per_target`.
 
     Returns:
         The score, without unit; NaN if no target has a finite metric.

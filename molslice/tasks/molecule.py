@@ -20,12 +20,12 @@ class Molecule(Task):
     Missing targets (NaN) affect neither the loss nor its gradient.
 
     Args:
-        model: the model to train.
-        targets: the description of the targets.
-        loss: the loss for regression; unused for classification.
+        model: The model to train.
+        targets: The description of the targets.
+        loss: The loss for regression; unused for classification.
 
     Raises:
-        MolsliceError: the targets are of another kind, or the loss is unknown.
+        MolsliceError: The targets are of another kind, or the loss is unknown.
     """
 
     def __init__(

@@ -17,12 +17,12 @@ class Sequence(Task):
     Missing labels (NaN) are left out.
 
     Args:
-        model: the model to train.
-        targets: the description of the classes or labels.
-        label_smoothing: label smoothing in [0, 1); 0 unless the targets are of kind multiclass.
+        model: The model to train.
+        targets: The description of the classes or labels.
+        label_smoothing: Label smoothing in [0, 1); 0 unless the targets are of kind multiclass.
 
     Raises:
-        MolsliceError: the targets are of another kind, or `label_smoothing` is invalid.
+        MolsliceError: The targets are of another kind, or `label_smoothing` is invalid.
     """
 
     def __init__(self, model: nn.Module, targets: TargetInfo, *, label_smoothing: float = 0.0) -> None:

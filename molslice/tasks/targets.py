@@ -29,17 +29,17 @@ class TargetInfo:
     token. A model of kind `actions` predicts the action itself, at each step.
 
     Attributes:
-        names: names of the targets.
-        units: units of the targets, "" for a target without a unit.
-        kind: type of the targets. The values of `classification` are 0 and 1; those of `multiclass`, which
+        names: Names of the targets.
+        units: Units of the targets, "" for a target without a unit.
+        kind: Type of the targets. The values of `classification` are 0 and 1; those of `multiclass`, which
             has one target, are indices into `classes`.
-        mean: mean of each target over the training split, in its unit; 0 unless the kind is regression.
-        std: standard deviation of each target over the training split, in its unit; 1 unless the kind is
+        mean: Mean of each target over the training split, in its unit; 0 unless the kind is regression.
+        std: Standard deviation of each target over the training split, in its unit; 1 unless the kind is
             regression.
-        classes: names of the classes; empty unless the kind is multiclass.
+        classes: Names of the classes; empty unless the kind is multiclass.
 
     Raises:
-        MolsliceError: the fields contradict each other, or a mean or std is invalid.
+        MolsliceError: The fields contradict each other, or a mean or std is invalid.
     """
 
     names: tuple[str, ...]
@@ -78,14 +78,14 @@ class TargetInfo:
         magnitude, its spread is that magnitude, or 1 if all values are zero, and a warning is logged.
 
         Args:
-            names: names of the targets.
-            units: units of the targets.
-            kind: one of `Kind`.
-            targets: targets in their units, float [rows, T], NaN where missing.
-            classes: names of the classes, for kind multiclass.
+            names: Names of the targets.
+            units: Units of the targets.
+            kind: One of `Kind`.
+            targets: Targets in their units, float [rows, T], NaN where missing.
+            classes: Names of the classes, for kind multiclass.
 
         Raises:
-            MolsliceError: a target is infinite, missing in every row, too small for float32, or not one of
+            MolsliceError: A target is infinite, missing in every row, too small for float32, or not one of
                 the classes.
         """
         values = np.asarray(targets, dtype=np.float64)
@@ -132,7 +132,7 @@ class TargetInfo:
         """Construct the description from the result of `to_mapping`, also after a round trip through JSON.
 
         Raises:
-            MolsliceError: the mapping is not a result of `to_mapping`.
+            MolsliceError: The mapping is not a result of `to_mapping`.
         """
         try:
             for key, kinds in (("names", str), ("units", str), ("mean", (int, float)), ("std", (int, float))):

@@ -27,11 +27,11 @@ class Run(NamedTuple):
     """The output of an attention and the gradients of a fixed loss.
 
     Attributes:
-        output: the output of the attention.
-        by_tokens: gradient by the tokens [B, N, D].
-        by_parameters: gradient by each parameter.
-        by_bias: gradient by the pair bias [B, H, N, N]; None without a pair bias.
-        by_memory: gradient by the memory [B, M, D]; None without a memory.
+        output: The output of the attention.
+        by_tokens: Gradient by the tokens [B, N, D].
+        by_parameters: Gradient by each parameter.
+        by_bias: Gradient by the pair bias [B, H, N, N]; None without a pair bias.
+        by_memory: Gradient by the memory [B, M, D]; None without a memory.
     """
 
     output: AttentionOutput
@@ -51,7 +51,7 @@ def refusal(word: str) -> Iterator[None]:
     """Expect a MolsliceError whose message contains `word`.
 
     Raises:
-        AssertionError: no MolsliceError was raised, or its message lacks `word`.
+        AssertionError: No MolsliceError was raised, or its message lacks `word`.
     """
     try:
         yield
@@ -72,11 +72,11 @@ def run(
     """Compute output, penalty and the gradients by tokens, parameters, pair bias and memory.
 
     Args:
-        attention: the attention under test.
-        tokens: tokens [B, N, D].
-        context: the context of `tokens`.
-        positions: positions of the real tokens of each sequence.
-        forward: computes the output in place of `attention`; None for the attention itself.
+        attention: The attention under test.
+        tokens: Tokens [B, N, D].
+        context: The context of `tokens`.
+        positions: Positions of the real tokens of each sequence.
+        forward: Computes the output in place of `attention`; None for the attention itself.
 
     Returns:
         The output, and gradients of a fixed loss on the real tokens plus the penalty.
@@ -108,10 +108,10 @@ def close(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-9) -
     """Assert that both are finite and equal up to rounding.
 
     Args:
-        found: the result.
-        expected: the expected result.
-        what: name of the result, for the message.
-        tolerance: relative and absolute tolerance.
+        found: The result.
+        expected: The expected result.
+        what: Name of the result, for the message.
+        tolerance: Relative and absolute tolerance.
     """
     assert torch.isfinite(found).all(), f"{what} is not finite"
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, msg=lambda m: f"{what}: {m}")

@@ -21,13 +21,13 @@ class Subject:
     """An attention under test.
 
     Attributes:
-        label: the name in the test report.
-        make: builds the attention for a spec.
-        spec: the spec of the attention.
-        cancelled: names of parameters without a gradient, such as a bias that a softmax cancels.
-        reference: the float64 form for comparison, see `molslice.attention.references`; None skips the
+        label: The name in the test report.
+        make: Builds the attention for a spec.
+        spec: The spec of the attention.
+        cancelled: Names of parameters without a gradient, such as a bias that a softmax cancels.
+        reference: The float64 form for comparison, see `molslice.attention.references`; None skips the
             comparison.
-        is_local: whether the causal form uses only a window of past tokens, or a selection of them.
+        is_local: Whether the causal form uses only a window of past tokens, or a selection of them.
     """
 
     label: str
@@ -41,8 +41,8 @@ class Subject:
         """Build the attention in evaluation mode, with weights that make it far from uniform.
 
         Args:
-            dtype: dtype of the weights.
-            changes: changes to the fields of the spec.
+            dtype: Dtype of the weights.
+            changes: Changes to the fields of the spec.
         """
         torch.manual_seed(3)
         attention = self.make(replace(self.spec, **changes)).to(dtype).eval()
@@ -67,17 +67,17 @@ def subjects_of(
     """List the registered attention `name` with each pair bias mode and direction that its traits support.
 
     Args:
-        name: the configuration name; register a class from elsewhere with `ATTENTIONS.add`.
-        options: the options of the attention; None for the defaults.
-        cancelled: names of parameters without a gradient, see `Subject`.
-        reference: the float64 form for comparison, see `Subject`.
-        is_local: whether the causal form uses only a part of the past, see `Subject`.
+        name: The configuration name; register a class from elsewhere with `ATTENTIONS.add`.
+        options: The options of the attention; None for the defaults.
+        cancelled: Names of parameters without a gradient, see `Subject`.
+        reference: The float64 form for comparison, see `Subject`.
+        is_local: Whether the causal form uses only a part of the past, see `Subject`.
 
     Returns:
         One subject per combination.
 
     Raises:
-        MolsliceError: unknown attention.
+        MolsliceError: Unknown attention.
     """
     given = dict(options or {})
     traits = ATTENTIONS.find(name).traits
@@ -114,9 +114,9 @@ class Inputs:
     """Sequences of several lengths without padding, which `batch` combines to one batch.
 
     Attributes:
-        tokens: tokens [n, D] of each sequence.
-        biases: pair bias [H, n, n] of each sequence.
-        memories: memory [m, D] of each sequence, with m = n + 2, or m = 0 if n = 0.
+        tokens: Tokens [n, D] of each sequence.
+        biases: Pair bias [H, n, n] of each sequence.
+        memories: Memory [m, D] of each sequence, with m = n + 2, or m = 0 if n = 0.
     """
 
     tokens: list[Tensor]
@@ -128,9 +128,9 @@ class Inputs:
         """Draw random sequences.
 
         Args:
-            lengths: number of tokens of each sequence.
-            spec: width and number of heads.
-            seed: seed of the draw.
+            lengths: Number of tokens of each sequence.
+            spec: Width and number of heads.
+            seed: Seed of the draw.
         """
         generator = torch.Generator().manual_seed(seed)
 
@@ -151,11 +151,11 @@ class Inputs:
         """Combine the sequences to a padded batch.
 
         Args:
-            spec: the spec of the attention, which determines whether the context has a pair bias or a memory.
-            length: number of tokens N with padding; None for the longest sequence. A memory has as much
+            spec: The spec of the attention, which determines whether the context has a pair bias or a memory.
+            length: Number of tokens N with padding; None for the longest sequence. A memory has as much
                 padding.
-            garbage: value at padding.
-            scattered: whether padding is between the tokens instead of after them.
+            garbage: Value at padding.
+            scattered: Whether padding is between the tokens instead of after them.
 
         Returns:
             Tokens [B, N, D], their context, and the positions of the real tokens of each sequence.

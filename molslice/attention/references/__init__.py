@@ -38,7 +38,7 @@ def find_reference(name: str) -> Reference:
         None. It returns the mixed tokens [n, D], the penalty or None, and the carry or None.
 
     Raises:
-        ModuleNotFoundError: there is no reference of that name.
+        ModuleNotFoundError: There is no reference of that name.
     """
     return importlib.import_module(f"{__name__}.{name}").reference_sequence
 
@@ -52,10 +52,10 @@ def apply_reference(
     carry [B, H, N, M] holds pairs of tokens has a true attribute `carries_pairs`.
 
     Args:
-        reference: result of `find_reference`.
-        attention: the attention, in evaluation mode.
-        tokens: tokens [B, N, D].
-        context: the context of `tokens`.
+        reference: Result of `find_reference`.
+        attention: The attention, in evaluation mode.
+        tokens: Tokens [B, N, D].
+        context: The context of `tokens`.
 
     Returns:
         The output that the attention must equal, zero at padding.
