@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from jaxtyping import install_import_hook
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests share their builders as `tests.<folder>.<file>`
 
-import tests.shapes  # noqa: E402, F401 - the hook below finds it as an attribute of `tests`
+from tests import shapes  # noqa: E402
 
-install_import_hook("molslice", "tests.shapes.check_tensors")
+shapes.install("molslice")
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # `torch.manual_seed` costs a stack trace for each kind of device
 
 
 @pytest.fixture(autouse=True, scope="session")
