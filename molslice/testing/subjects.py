@@ -44,7 +44,7 @@ class Subject:
             dtype: Dtype of the weights.
             changes: Changes to the fields of the spec.
         """
-        torch.manual_seed(3)
+        torch.default_generator.manual_seed(3)
         attention = self.make(replace(self.spec, **changes)).to(dtype).eval()
         with torch.no_grad():
             for parameter in attention.parameters():

@@ -1,20 +1,29 @@
 """Attentions under test, with every option, pair bias mode and direction that their traits declare."""
 
-from itertools import product
+from collections.abc import Callable, Iterator
 
 from molslice.attention import ATTENTIONS
 from molslice.attention.references import find_reference
-from molslice.testing import Subject, subjects_of
+from molslice.testing import CHECKS, Subject, checks, in_model, promises, subjects_of
+from molslice.types import AttentionSpec
+
+Check = Callable[[Subject], None]
+
+ORDERS = ["ascending", "descending", "half", "interleave", "max_exchange", "multi_permutation", "shuffle"]
+# The orders that do not differ from another one in the directions of their columns alone
+DISTINCT_ORDERS = ["ascending", "max_exchange", "multi_permutation"]
 
 # Options that deserve a contract of their own; an attention that is not named here is tested as it comes.
 OPTIONS = {
     "slice_sort": [
         {"order": order, "form": form, "placement": placement}
-        for order, form, placement in product(
-            ["ascending", "descending", "half", "interleave", "max_exchange", "multi_permutation", "shuffle"],
-            ["sort_of_mix", "mix_plus_sort"],
-            ["index", "aligned"],
-        )
+        for form, placement, orders in [
+            ("sort_of_mix", "index", ORDERS),
+            ("sort_of_mix", "aligned", DISTINCT_ORDERS),
+            ("mix_plus_sort", "index", DISTINCT_ORDERS),
+            ("mix_plus_sort", "aligned", DISTINCT_ORDERS),
+        ]
+        for order in orders
     ],
     "softmax": [{}, {"fused": False}],
     "flow": [{}, {"clamp": 1.0}],
@@ -65,16 +74,75 @@ CANCELLED |= {("longformer", "global_key.bias")}
 LOCAL = ("local", "reformer", "sparse", "flash_quad", "flash_linear")
 
 
+# Specs for which a check has something to do; elsewhere it returns at once or repeats itself.
+SPECS: dict[Check, Callable[[AttentionSpec], bool]] = {
+    promises.check_causal: lambda spec: not spec.causal and not spec.cross,
+    promises.check_cost: lambda spec: spec.pair_bias_mode == "none" and not spec.cross,
+    promises.check_cross: lambda spec: spec.pair_bias_mode == "none" and not spec.causal and not spec.cross,
+    promises.check_pair_bias: lambda spec: not spec.cross,
+    promises.check_pair_weights: lambda spec: spec.pair_bias_mode == "mix",
+    promises.check_symmetric_tokens: lambda spec: not spec.causal,
+    promises.check_symmetry: lambda spec: not spec.causal,
+}
+# What the reference says as well: it takes one sequence at a time, and one of the sequences is one token.
+OF_REFERENCE = {checks.check_batch_mates, checks.check_one_token}
+# What has nothing to do with pair bias, direction or memory
+OF_PLAIN_FORM = {
+    checks.check_evaluation,
+    promises.check_activation_checkpointing,
+    in_model.check_start_in_a_model,
+}
+# What options can break in the other forms of an attention if its first options pass everything in all forms
+OF_OPTIONS = {
+    checks.check_padding,
+    checks.check_padding_gradient,
+    checks.check_every_parameter_trained,
+    checks.check_empty_sequence,
+    checks.check_reference,
+    promises.check_causal,
+    promises.check_pair_weights,
+    promises.check_symmetry,
+}
+
+
 def all_subjects() -> list[Subject]:
     return [
         subject
         for name in ATTENTIONS.names()
         for options in OPTIONS.get(name, [{}])
-        for subject in subjects_of(
-            name,
-            options,
-            cancelled=frozenset(parameter for owner, parameter in CANCELLED if owner == name),
-            reference=find_reference(name),
-            is_local=name in LOCAL,
-        )
+        for subject in _subjects(name, options)
     ]
+
+
+def contract() -> Iterator[tuple[Subject, Check]]:
+    """Yield each form of each attention with its checks: the first form with the first options with all."""
+    for name in ATTENTIONS.names():
+        for place, options in enumerate(OPTIONS.get(name, [{}])):
+            for number, subject in enumerate(_subjects(name, options)):
+                for check in CHECKS:
+                    if _is_wanted(check, place == 0, number == 0) and _applies(check, subject.spec):
+                        yield subject, check
+
+
+def _is_wanted(check: Check, is_first_options: bool, is_first_form: bool) -> bool:
+    if is_first_options and is_first_form:
+        return True
+    if check in OF_REFERENCE:
+        return False
+    if is_first_form:
+        return True
+    return check not in OF_PLAIN_FORM if is_first_options else check in OF_OPTIONS
+
+
+def _applies(check: Check, spec: AttentionSpec) -> bool:
+    return check not in SPECS or SPECS[check](spec)
+
+
+def _subjects(name: str, options: dict) -> list[Subject]:
+    return subjects_of(
+        name,
+        options,
+        cancelled=frozenset(parameter for owner, parameter in CANCELLED if owner == name),
+        reference=find_reference(name),
+        is_local=name in LOCAL,
+    )
