@@ -1,13 +1,18 @@
 """Measure how many mutants the tests catch. A mutant is the code with one small change.
 
-    python scripts/mutate.py --sample 40 --out mutants.json             # from the folders in FOLDERS
-    python scripts/mutate.py --sample 10 molslice/ops/sorting.py        # from one file
+    python scripts/mutate.py --out mutants.jsonl                                         # from FOLDERS
+    python scripts/mutate.py --sample 10 --out sorting.jsonl molslice/ops/sorting.py     # from one file
 
-A seed determines the sample. Each mutant is written to a copy of the working tree. `pytest -x` runs on it in
-three stages: the test file that mirrors the changed file, the test files of the same folder that contain its
-module name, and the other test files of the folder. pytest runs in a process that is forked after the imports
-of torch and RDKit. A stage that exceeds the time limit counts as a failed test, because a mutant may never
-end. The JSON lists the surviving mutants with file, line and change. Some of them are equivalent to the code.
+A seed determines the sample. Each mutant is written to a copy of the working tree. `pytest -x` runs the test
+files of the same folder on it, in this order: the test file that mirrors the changed file, the test files
+that contain its module name, tests whose names contain the file name, and the others. pytest runs in a
+process that is forked after the imports of torch and RDKit. A test that fails runs once more on the unchanged
+code, where it must pass.
+
+The output file receives one JSON line per mutant as soon as its result is known. A second run with the same
+output file continues: it runs only the mutants without a line. Delete a line to run its mutant again. If a
+survivor does not change what the code does, add the field `"equivalent": "REASON"` to its line; it then does
+not count. `--record` also writes the results to `benchmarks/results/mutants.json`.
 
 Two existing tools do not fit. mutmut skips decorated functions and module-level code, and runs the whole
 suite before the first mutant. cosmic-ray changes the files in place, uses one test command for all files, and
@@ -30,9 +35,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("ops", "model", "chem", "data", "tasks", "training")
+FOLDERS = ("ops", "attention", "model", "chem", "data", "tasks", "training")
+VERDICTS = ("caught", "survived", "timeout")
 MEMORY_BYTES = 24 << 30  # limit of the address space of a test process
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -156,7 +163,7 @@ def _python_files(path: Path) -> list[Path]:
     return sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
-def stages_of(root: Path, file: str) -> list[list[str]]:
+def tests_of(root: Path, file: str) -> list[list[str]]:
     """Return the test files of a module: its own, those that contain its name, the rest of the folder."""
     path = Path(file)
     folder = Path("tests", *path.parts[1:-1])
@@ -167,8 +174,44 @@ def stages_of(root: Path, file: str) -> list[list[str]]:
     module = ".".join(path.with_suffix("").parts)
     naming = [test for test in files if test != own and module in (root / test).read_text(encoding="utf-8")]
     rest = [test for test in files if test != own and test not in naming]
-    stages = [[own] if own in files else [], naming, rest]
-    return [[str(test) for test in stage] for stage in stages if stage]
+    return [[str(test) for test in part] for part in ([own] if own in files else [], naming, rest)]
+
+
+class Outcome(NamedTuple):
+    """Result of the tests on a mutant.
+
+    Attributes:
+        verdict: One of `VERDICTS`.
+        test: First test that failed, or the test file that could not be imported; None for a survivor.
+    """
+
+    verdict: str
+    test: str | None = None
+
+
+class _Order:
+    """Pytest plugin that runs the most relevant tests first and records the first failure."""
+
+    def __init__(self, tests: Sequence[Sequence[str]], word: str, report: Path) -> None:
+        self.tests, self.word, self.report = tests, word, report
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Sort the tests by relevance. Tests of one file stay in order."""
+        rest = len(self.tests)
+
+        def rank(item: Any) -> int:  # noqa: ANN401
+            file = item.nodeid.partition("::")[0]
+            place = next(place for place, files in enumerate([*self.tests, [file]]) if file in files)
+            return rest if place == rest - 1 and self.word not in item.nodeid else place
+
+        items.sort(key=rank)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:  # noqa: ANN401
+        """Record the first failure."""
+        if report.failed and not self.report.exists():
+            self.report.write_text(report.nodeid, encoding="utf-8")
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
 class Runner:
@@ -177,11 +220,13 @@ class Runner:
     Args:
         root: Root of the repository.
         copy: Empty folder for the copy.
-        limit: Time limit of each stage, in seconds.
+        limit: Limit of processor time for the tests of one mutant, in seconds. The limit of elapsed time is
+            ten times as long.
     """
 
     def __init__(self, root: Path, copy: Path, limit: float) -> None:
         self.copy, self.limit, self.clock = copy, limit, 1_500_000_000
+        self.sound: set[str] = set()  # tests that pass on the code itself
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
         names = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
@@ -189,21 +234,26 @@ class Runner:
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, copy / name)
 
-    def run(self, mutant: Mutant | None, stages: Sequence[Sequence[str]]) -> str | None:
-        """Run the stages of tests on a mutant, or on the unchanged code if `mutant` is None.
+    def run(self, mutant: Mutant) -> Outcome:
+        """Run the tests on a mutant.
 
-        Returns:
-            The first stage that failed or exceeded the time limit; None if all stages passed.
+        Raises:
+            RuntimeError: The test that fails on the mutant also fails on the unchanged code.
         """
-        if mutant is None:
-            return self._first_failure(stages)
+        tests = tests_of(self.copy, mutant.file)
         file = self.copy / mutant.file
         content = file.read_bytes()
         self._write(file, mutant.apply(content))
         try:
-            return self._first_failure(stages)
+            outcome = self._test(tests, Path(mutant.file).stem)
         finally:
             self._write(file, content)
+        if outcome.test is not None and outcome.test not in self.sound:
+            if self._test([[outcome.test]], "").verdict != "survived":
+                log = (self.copy / "pytest.log").read_text(encoding="utf-8", errors="replace")
+                raise RuntimeError(f"{outcome.test} fails without a mutant:\n{log[-3000:]}")
+            self.sound.add(outcome.test)
+        return outcome
 
     def _write(self, file: Path, content: bytes) -> None:
         """Write a file with a new modification time in whole seconds, so that Python recompiles it."""
@@ -211,33 +261,29 @@ class Runner:
         self.clock += 1
         os.utime(file, (self.clock, self.clock))
 
-    def _first_failure(self, stages: Sequence[Sequence[str]]) -> str | None:
-        for tests in stages:
-            if not self._passes(tests):
-                return " ".join(tests[:3]) + (" ..." if len(tests) > 3 else "")
-        return None
-
-    def _passes(self, tests: Sequence[str]) -> bool:
+    def _test(self, tests: Sequence[Sequence[str]], word: str) -> Outcome:
+        report = self.copy / "first_failure"
+        report.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
-            self._test(tests)
-        end = time.monotonic() + self.limit
-        while time.monotonic() < end:
+            self._run_pytest(tests, word, report)
+        end = time.monotonic() + 10 * self.limit
+        ended, status = 0, 0
+        while not ended and time.monotonic() < end:
             ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                self._kill(child)  # kill processes that the tests left running
-                return os.waitstatus_to_exitcode(status) == 0
             time.sleep(0.05)
-        self._kill(child)
-        os.waitpid(child, 0)
-        return False
-
-    @staticmethod
-    def _kill(group: int) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+            os.killpg(child, signal.SIGKILL)  # with processes that the tests left running
+        if not ended:
+            os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if not ended or code == -signal.SIGXCPU:
+            return Outcome("timeout")
+        if code in (0, 5):  # 5: no test was selected
+            return Outcome("survived")
+        return Outcome("caught", report.read_text(encoding="utf-8") if report.exists() else None)
 
-    def _test(self, tests: Sequence[str]) -> None:
+    def _run_pytest(self, tests: Sequence[Sequence[str]], word: str, report: Path) -> None:
         """Run pytest and exit. This runs in the forked process and never returns."""
         status = 1
         try:
@@ -247,39 +293,69 @@ class Runner:
             os.dup2(log, 1)
             os.dup2(log, 2)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            resource.setrlimit(resource.RLIMIT_CPU, (int(self.limit), int(self.limit) + 5))
             sys.path.insert(0, str(self.copy))
             os.environ["PYTHONPATH"] = str(self.copy)
             import pytest
 
-            status = int(pytest.main(["-x", "-p", "no:cacheprovider", *tests]))
+            names = [test for part in tests for test in part]
+            arguments = ["-x", "-p", "no:cacheprovider", "--rootdir", str(self.copy), *names]
+            status = int(pytest.main(arguments, plugins=[_Order(tests, word, report)]))
         finally:
             os._exit(status)
 
 
-def measure(root: Path, mutants: Sequence[Mutant], limit: float) -> list[dict[str, object]]:
-    """Run the tests on each mutant, and print the progress to standard error.
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Read the lines of an output file. An incomplete last line is removed from the file."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    if lines[-1]:
+        path.write_text("".join(f"{line}\n" for line in lines[:-1]), encoding="utf-8")
+    return [json.loads(line) for line in lines[:-1] if line]
 
-    Args:
-        root: Root of the repository.
-        mutants: Mutants to test.
-        limit: Time limit of each stage, in seconds.
+
+def measure(root: Path, mutants: Sequence[Mutant], limit: float, out: Path) -> list[dict[str, Any]]:
+    """Run the tests on each mutant without a line in `out`, append its line, and print to standard error.
 
     Returns:
-        The fields of each mutant, `caught_by` (the stage that failed, None for a survivor) and `seconds`.
+        One line per mutant: its fields, `verdict`, `test`, and `seconds` (elapsed time).
     """
-    results = []
+    known = {_key(line): line for line in read_results(out)}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         runner = Runner(root, Path(folder).resolve(), limit)
         for number, mutant in enumerate(mutants, 1):
+            fields = {**asdict(mutant), "span": list(mutant.span)}
+            if _key(fields) in known:
+                continue
             begin = time.monotonic()
-            caught = runner.run(mutant, stages_of(root, mutant.file))
-            seconds = round(time.monotonic() - begin, 1)
-            results.append({**asdict(mutant), "caught_by": caught, "seconds": seconds})
-            verdict = "survived" if caught is None else "caught"
-            place = f"{mutant.file}:{mutant.line}"
-            line = f"{number}/{len(mutants)} {verdict} {place} {mutant.before!r} -> {mutant.after!r}"
-            print(f"{line} ({seconds} s)", file=sys.stderr, flush=True)
-    return results
+            outcome = runner.run(mutant)
+            line = {**fields, **outcome._asdict(), "seconds": round(time.monotonic() - begin, 1)}
+            known[_key(line)] = line
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            place = f"{mutant.file}:{mutant.line} {mutant.before!r} -> {mutant.after!r}"
+            text = f"{number}/{len(mutants)} {outcome.verdict} {place} ({line['seconds']} s)"
+            print(text, file=sys.stderr, flush=True)
+    return [known[_key({**asdict(mutant), "span": list(mutant.span)})] for mutant in mutants]
+
+
+def _key(line: dict[str, Any]) -> str:
+    """Return the fields that identify a mutant."""
+    return json.dumps([line[name] for name in ("file", "line", "operator", "before", "after", "span")])
+
+
+def summarize(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Count the verdicts. `rate` is the share of caught mutants among those that are not equivalent."""
+    equivalent = [line for line in results if line.get("equivalent")]
+    counted = [line for line in results if not line.get("equivalent")]
+    counts = {verdict: sum(line["verdict"] == verdict for line in counted) for verdict in VERDICTS}
+    return {
+        "mutants": len(results),
+        **counts,
+        "equivalent": len(equivalent),
+        "rate": round(counts["caught"] / max(1, len(counted)), 4),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -290,27 +366,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("paths", nargs="*", help="files or folders of the package (default: all of FOLDERS)")
     parser.add_argument("--sample", type=int, default=40, help="number of mutants (default: 40)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=300.0, help="time limit of each stage, in seconds")
-    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    parser.add_argument(
+        "--limit", type=float, default=300.0, help="limit of processor time per mutant, in seconds"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="output file, one JSON line per mutant")
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results/mutants.json")
     options = parser.parse_args(arguments)
     for name in ("torch", "numpy", "rdkit.Chem", "lightning.fabric", "hypothesis", "pytest"):
         with contextlib.suppress(ImportError):
             __import__(name)
     paths = options.paths or [f"molslice/{folder}" for folder in FOLDERS]
     mutants = sample_mutants(ROOT, paths, options.sample, options.seed)
-    results = measure(ROOT, mutants, options.limit)
-    survivors = [result for result in results if result["caught_by"] is None]
-    report = {
-        "seed": options.seed,
-        "paths": paths,
-        "mutants": len(results),
-        "caught": len(results) - len(survivors),
-        "survivors": survivors,
-        "results": results,
-    }
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"{report['caught']} of {report['mutants']} mutants caught")
+    results = measure(ROOT, mutants, options.limit, options.out)
+    summary = summarize(results)
+    if options.record:
+        sys.path.insert(0, str(ROOT))
+        from benchmarks.record import record
+
+        sampled = {"seed": options.seed, "paths": paths}
+        payload = {**sampled, **summary, "results": results}
+        print(record("mutants", payload, ROOT / "benchmarks" / "results"))
+    print(", ".join(f"{summary[verdict]} {verdict}" for verdict in VERDICTS), end="; ")
+    print(f"{summary['equivalent']} equivalent; rate {summary['rate']:.1%}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -63,48 +64,107 @@ def test_a_sample_is_drawn_by_its_seed(script):
 
 
 def test_the_tests_of_a_file(script):
-    own, naming, rest = script.stages_of(ROOT, "molslice/training/trainer.py")
+    own, naming, rest = script.tests_of(ROOT, "molslice/training/trainer.py")
     assert own == ["tests/training/test_trainer.py"]
     assert "tests/training/test_resume.py" in naming
     assert "tests/training/test_optimizer.py" in rest
-    assert script.stages_of(ROOT, "molslice/data/molecules/store.py")[0] == [
+    assert script.tests_of(ROOT, "molslice/data/molecules/store.py")[0] == [
         "tests/data/molecules/test_store.py"
     ]
+
+
+SIZES = """def is_small(size):
+    while size < 0:
+        size += 2
+    return size < 3
+"""
+TESTS = """import runpy
+
+
+def is_small(size):
+    return runpy.run_path('molslice/ops/sizes.py')['is_small'](size)
+
+
+def test_small():
+    assert is_small(1)
+    assert is_small(-3)
+    assert not is_small(3)
+"""
 
 
 @pytest.fixture
 def project(tmp_path):
     """Write a package of one file in a git repository without commits."""
-    import subprocess
-
     (tmp_path / "molslice" / "ops").mkdir(parents=True)
     (tmp_path / "tests" / "ops").mkdir(parents=True)
-    (tmp_path / "molslice" / "ops" / "sizes.py").write_text("def is_small(size):\n    return size < 3\n")
-    (tmp_path / "tests" / "ops" / "test_sizes.py").write_text(
-        "import runpy\n\n\ndef test_small():\n"
-        "    is_small = runpy.run_path('molslice/ops/sizes.py')['is_small']\n"
-        "    assert is_small(1)\n    assert not is_small(3)\n"
-    )
+    (tmp_path / "molslice" / "ops" / "sizes.py").write_text(SIZES)
+    (tmp_path / "tests" / "ops" / "test_sizes.py").write_text(TESTS)
+    (tmp_path / "tests" / "ops" / "test_shapes.py").write_text("def test_nothing():\n    pass\n")
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     return tmp_path
 
 
-def test_mutants_that_no_test_notices_survive(script, project):
-    """The tests distinguish `size < 3` from `size <= 3` and `size < 4`, but not from `size < 2`."""
+def mutants_of(script, project, *texts):
     content = (project / "molslice" / "ops" / "sizes.py").read_bytes()
-    mutants = script.find_mutants(content, "molslice/ops/sizes.py")
-    found = script.measure(project, mutants, 60.0)
-    verdicts = {result["after"]: result["caught_by"] for result in found}
-    own = "tests/ops/test_sizes.py"
-    assert verdicts == {"(size <= 3)": own, "4": own, "(2)": None}
-    assert (project / "molslice" / "ops" / "sizes.py").read_bytes() == content
+    return [m for m in script.find_mutants(content, "molslice/ops/sizes.py") if m.after in texts]
+
+
+def test_each_mutant_is_caught_or_survives_or_runs_out_of_time(script, project):
+    out = project / "mutants.jsonl"
+    mutants = mutants_of(script, project, "(size <= 3)", "(2)", "4", "pass")
+    found = script.measure(project, mutants, 3.0, out)
+    own = "tests/ops/test_sizes.py::test_small"
+    assert [(line["after"], line["verdict"], line["test"]) for line in found] == [
+        ("pass", "timeout", None),
+        ("(size <= 3)", "caught", own),
+        ("(2)", "survived", None),
+        ("4", "caught", own),
+    ]
+    assert (project / "molslice" / "ops" / "sizes.py").read_text() == SIZES
+    assert [json.loads(line) for line in out.read_text().splitlines()] == found
+    summary = script.summarize(found)
+    assert summary == {"mutants": 4, "caught": 2, "survived": 1, "timeout": 1, "equivalent": 0, "rate": 0.5}
+    found[2]["equivalent"] = "a reason"
+    assert script.summarize(found)["rate"] == 0.6667
+
+
+def test_a_second_run_continues_the_first(script, project, capsys):
+    out = project / "mutants.jsonl"
+    mutants = mutants_of(script, project, "(size <= 3)", "(2)")
+    first = script.measure(project, mutants[:1], 30.0, out)
+    with out.open("a") as file:
+        file.write('{"file": "molslice/ops/si')  # a kill while a line was written
+    capsys.readouterr()
+    both = script.measure(project, mutants, 30.0, out)
+    assert both[0] == first[0]
+    assert [line["verdict"] for line in both] == ["caught", "survived"]
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert [json.loads(line) for line in out.read_text().splitlines()] == both
+
+
+def test_a_test_that_fails_without_a_mutant_is_named(script, project):
+    broken = TESTS.replace("test_small", "test_broken").replace("is_small(1)", "not is_small(1)")
+    (project / "tests" / "ops" / "test_sizes.py").write_text(broken)
+    with pytest.raises(RuntimeError, match=r"test_sizes.py::test_broken fails without a mutant"):
+        script.measure(project, mutants_of(script, project, "4")[:1], 30.0, project / "out.jsonl")
+
+
+def test_the_most_likely_tests_come_first(script, tmp_path):
+    class Item:
+        def __init__(self, nodeid):
+            self.nodeid = nodeid
+
+    items = [Item(f"tests/{name}") for name in ("a.py::x", "b.py::sort", "c.py::y", "d.py::z")]
+    order = script._Order([["tests/d.py"], ["tests/c.py"], ["tests/a.py", "tests/b.py"]], "sort", tmp_path)
+    order.pytest_collection_modifyitems(items)
+    assert [item.nodeid[6] for item in items] == ["d", "c", "b", "a"]
 
 
 @pytest.mark.slow
 def test_mutants_of_a_small_file_are_caught(script, tmp_path, capsys):
-    out = tmp_path / "mutants.json"
+    out = tmp_path / "mutants.jsonl"
     script.main(["molslice/ops/masked.py", "--sample", "6", "--out", str(out)])
-    report = json.loads(out.read_text())
-    assert report["mutants"] == 6
-    assert report["caught"] >= 5, report["survivors"]
-    assert capsys.readouterr().out == f"{report['caught']} of 6 mutants caught\n"
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(found) == 6
+    assert sum(line["verdict"] == "caught" for line in found) >= 5, found
+    assert capsys.readouterr().out.startswith(f"{script.summarize(found)['caught']} caught, ")
