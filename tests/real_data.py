@@ -1,5 +1,6 @@
 """Real molecules: the embedded data, and larger data sets outside the repository if they are available."""
 
+import functools
 import gzip
 import itertools
 from pathlib import Path
@@ -21,8 +22,13 @@ def shared(*parts):
 
 def embedded_smiles():
     """Return the SMILES of the embedded data in order."""
+    return list(_embedded_smiles())
+
+
+@functools.cache
+def _embedded_smiles():
     with gzip.open(GAP_XTB / "raw" / "data.csv.gz", "rt") as file:
-        return [line.split(",")[1] for line in itertools.islice(file, 1, None)]
+        return tuple(line.split(",")[1] for line in itertools.islice(file, 1, None))
 
 
 def odd_smiles(name, step=1):

@@ -82,7 +82,7 @@ with WorkerPool(2, "waits") as pool:
 
 
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_their_parent(start, number):
     parent = start(sys.executable, "-c", USED)
     wait_until(lambda: len(children(parent.pid)) == 2)
@@ -112,7 +112,7 @@ def words(tmp_path, verb):
 @needs_proc
 @pytest.mark.parametrize(
     ("verb", "count", "number"),
-    [("predict", 2, signal.SIGKILL), ("predict", 2, signal.SIGHUP), ("bench", 1, signal.SIGKILL)],
+    [("predict", 2, signal.SIGHUP), ("bench", 1, signal.SIGKILL)],
 )
 def test_a_verb_that_is_ended_leaves_no_process(start, tmp_path, verb, count, number):
     parent = start(sys.executable, "-c", SLOW, *map(str, words(tmp_path, verb)))

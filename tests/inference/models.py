@@ -1,6 +1,7 @@
 """Untrained models in checkpoint folders, and real molecules."""
 
 import csv
+import functools
 import gzip
 from pathlib import Path
 
@@ -27,11 +28,16 @@ FORMS = {
 
 
 def embedded_smiles(count, start=0):
-    """Return evenly spaced SMILES of the embedded data."""
-    with gzip.open(EMBEDDED, "rt") as file:
-        smiles = [row["smiles"] for row in csv.DictReader(file)]
+    """Return SMILES spread evenly over the embedded data."""
+    smiles = _all_smiles()
     step = len(smiles) // count
-    return smiles[start :: max(step, 1)][:count]
+    return list(smiles[start :: max(step, 1)][:count])
+
+
+@functools.cache
+def _all_smiles():
+    with gzip.open(EMBEDDED, "rt") as file:
+        return tuple(row["smiles"] for row in csv.DictReader(file))
 
 
 def checkpoint_folder(folder, targets=GAP, attention=None, **sections):

@@ -91,11 +91,11 @@ def test_what_is_not_a_list_is_refused(predictor, smiles):
 
 
 def test_neighbors_order_and_repetition_do_not_matter(each_form):
-    smiles = embedded_smiles(25)
+    smiles = embedded_smiles(8)
     together = each_form.predict(smiles)
     alone = np.array([each_form.predict([text])[0] for text in smiles])
     np.testing.assert_allclose(together, alone, atol=1e-5)
-    order = np.random.default_rng(0).permutation(25)
+    order = np.random.default_rng(0).permutation(8)
     np.testing.assert_allclose(each_form.predict([smiles[i] for i in order]), together[order], atol=1e-5)
     twice = each_form.predict(smiles + smiles)
     np.testing.assert_allclose(twice, np.tile(together, 2), atol=1e-5)
@@ -118,7 +118,7 @@ def spread_over_spellings(predictor, molecules, spellings):
 
 
 def test_the_spelling_does_not_matter(each_form):
-    assert spread_over_spellings(each_form, embedded_smiles(40), 5) < 1e-5
+    assert spread_over_spellings(each_form, embedded_smiles(20), 5) < 1e-5
 
 
 @pytest.mark.slow

@@ -33,8 +33,9 @@ def options_of(name):
 
 
 def choices():
+    """List attentions of every symmetry and cost, one with a carry; the contract puts each into a model."""
     found = []
-    for name in ATTENTIONS.names():
+    for name in ("softmax", "slice_sort", "flow", "singular", "realformer", "mean", "local"):
         for mode in ATTENTIONS.find(name).traits.pair_bias:
             found.append(AttentionChoice(name, mode, options_of(name)))
     return found

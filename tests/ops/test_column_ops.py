@@ -31,13 +31,24 @@ def some_groups(batch, groups, columns, length, dtype, layout="BGCN"):
     return out, mask
 
 
+LAYOUTS = ["BNGC", "BGNC", "BGCN"]
 # Widths and lengths on both sides of every way in which blocks are cut
 SHAPES = [(3, 2, 5, 17), (2, 1, 3, 1), (40, 8, 4, 24), (2, 3, 20, 700), (1, 1, 2, 40_000), (1, 1, 1, 70_000)]
+# Every dtype in every layout for the first shape; each dtype and each layout for the others
+CASES = [
+    (shape, dtype, layout)
+    for s, shape in enumerate(SHAPES)
+    for d, dtype in enumerate(DTYPES)
+    for k, layout in enumerate(LAYOUTS)
+    if s == 0 or k == (s + d) % 3
+]
 
 
-@pytest.mark.parametrize("layout", ["BNGC", "BGNC", "BGCN"])
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "dtype", "layout"),
+    CASES,
+    ids=["-".join(["x".join(map(str, shape)), str(dtype), layout]) for shape, dtype, layout in CASES],
+)
 def test_kernels_equal_the_torch_forms(shape, dtype, layout, two_threads):
     values, mask = some_groups(*shape, dtype, layout)
     descending = (torch.arange(shape[1] * shape[2]) % 3 == 1).view(shape[1:3])
@@ -123,9 +134,9 @@ class _Hidden:
 
 
 def test_second_derivatives():
-    values = torch.randn(2, 2, 2, 4, dtype=torch.float64, requires_grad=True)
-    mask = torch.tensor([[True] * 4, [True, False, True, True]])
-    order = torch.stack([torch.randperm(4) for _ in range(4)]).view(2, 2, 4).to(torch.uint8)
+    values = torch.randn(2, 1, 2, 3, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, True, True], [True, False, True]])
+    order = torch.stack([torch.randperm(3) for _ in range(2)]).view(2, 1, 3).to(torch.uint8)
 
     def cubes(values):
         ranked, order_of = sort_columns(values, mask)

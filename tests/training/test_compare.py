@@ -12,7 +12,7 @@ import pytest
 from molslice.files.lock import lock_folder
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
-from molslice.training import compare
+from molslice.training import compare, figure
 from molslice.training.compare import compare_attentions, compare_runs
 from molslice.training.comparison import Comparison, Result
 from molslice.training.figure import draw_comparison
@@ -56,7 +56,8 @@ def comparison(tmp_path):
 
 
 @pytest.fixture
-def config_file(build_config, write_config, tmp_path):
+def config_file(build_config, write_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(figure, "draw_comparison", lambda comparison, suffix: b"drawn elsewhere")
     return write_config(
         build_config(training={"max_steps": 3}, attention={"name": "softmax"}), tmp_path / "c.yaml"
     )

@@ -30,8 +30,15 @@ def metrics(folder):
         return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
 
 
-def test_two_processes_have_the_loss_of_one(build_config, write_config, tmp_path):
-    train(build_config(**SECTIONS), tmp_path / "one", quiet=True)
+@pytest.fixture(scope="module")
+def one(build_config, tmp_path_factory):
+    """The run of one process."""
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    train(build_config(**SECTIONS), folder, quiet=True)
+    return folder
+
+
+def test_two_processes_have_the_loss_of_one(one, build_config, write_config, tmp_path):
     path = write_config(build_config(**SECTIONS, trainer={"devices": 2}), tmp_path / "two.yaml")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -46,12 +53,12 @@ def test_two_processes_have_the_loss_of_one(build_config, write_config, tmp_path
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
-    assert len(one) == len(two) == 2
-    for row, other in zip(one, two, strict=True):
+    rows, others = metrics(one), metrics(tmp_path / "two")
+    assert len(rows) == len(others) == 2
+    for row, other in zip(rows, others, strict=True):
         for column in row.keys() - {"seconds", "rows_per_second"}:
             assert other[column] == pytest.approx(row[column], abs=1e-5), column
-    weights, others = load_file(tmp_path / "one" / MODEL), load_file(tmp_path / "two" / MODEL)
+    weights, others = load_file(one / MODEL), load_file(tmp_path / "two" / MODEL)
     assert others.keys() == weights.keys()
     for name, tensor in weights.items():
         # A key's bias adds the same to all scores of a query, which the softmax cancels. The gradient is zero
@@ -61,10 +68,9 @@ def test_two_processes_have_the_loss_of_one(build_config, write_config, tmp_path
         assert others[name] == pytest.approx(tensor, abs=1e-4), name
 
 
-def test_micro_batches_computed_one_after_the_other_have_the_loss_of_the_whole(build_config, tmp_path):
-    train(build_config(**SECTIONS), tmp_path / "one", quiet=True)
+def test_micro_batches_computed_one_after_the_other_have_the_loss_of_the_whole(one, build_config, tmp_path):
     training = {**SECTIONS["training"], "accumulate": 3}
     train(build_config(**{**SECTIONS, "training": training}), tmp_path / "three", quiet=True)
-    for row, other in zip(metrics(tmp_path / "one"), metrics(tmp_path / "three"), strict=True):
+    for row, other in zip(metrics(one), metrics(tmp_path / "three"), strict=True):
         for column in row.keys() - {"seconds", "rows_per_second"}:
             assert other[column] == pytest.approx(row[column], abs=1e-5), column

@@ -14,7 +14,7 @@ from molslice.data.sequences import SequenceDataset, Sequences
 from molslice.entries import describe_data
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
-from molslice.studies import run_study
+from molslice.studies import STUDIES, run_study
 from molslice.training.compare import compare_attentions
 from molslice.training.run import train
 from molslice.types import DataSpec, MolsliceError
@@ -172,9 +172,9 @@ def test_molecules_and_sequences_do_not_mix(tmp_path):
 def test_attentions_compare(tmp_path):
     (tmp_path / "c.yaml").write_text(json.dumps(mapping(training={"max_steps": 4})))
     found = compare_attentions(
-        tmp_path / "c.yaml", "slice_sort,flow,slice_sort:order=half", tmp_path / "out", quiet=True
+        tmp_path / "c.yaml", "slice_sort,slice_sort:order=half", tmp_path / "out", quiet=True
     )
-    assert [line.label for line in found.lines()] == ["slice_sort", "flow", "slice_sort:order=half"]
+    assert [line.label for line in found.lines()] == ["slice_sort", "slice_sort:order=half"]
     table = (tmp_path / "out" / "table.md").read_text()
     assert "test accuracy" in table
     assert "strings/s" in table
@@ -192,8 +192,15 @@ def test_params_and_train_from_the_command_line(tmp_path, capsys):
     assert "strings     50" in capsys.readouterr().out
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Studies without their figures."""
+    for name in STUDIES.names():
+        monkeypatch.setattr(STUDIES.find(name), "draw", lambda self, findings, figure: None)
+
+
 @pytest.mark.parametrize("name", ["permutation", "spectrum", "correlation"])
-def test_studies_look_at_its_own_data(name, run, tmp_path):
+def test_studies_look_at_its_own_data(name, run, tmp_path, undrawn):
     found = run_study(name, tmp_path, runs=(run,), options={"molecules": 4}, quiet=True)
     assert found.rows > 0
     assert found.csv.is_file()
@@ -209,7 +216,7 @@ def test_maps_are_drawn_of_a_row(run, tmp_path):
     assert found.png.stat().st_size > 1000
 
 
-def test_studies_of_data_without_a_test_split_take_the_next(tmp_path):
+def test_studies_of_data_without_a_test_split_take_the_next(tmp_path, undrawn):
     train(config(data={"tested": False}, training={"max_steps": 1}), tmp_path / "run", quiet=True)
     for name, options in (("spectrum", {"molecules": 4}), ("maps", {"layer": 1})):
         found = run_study(name, tmp_path / name, runs=(tmp_path / "run",), options=options, quiet=True)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from molslice.data import build_dataset
+from molslice.data.molecules import prepare
 from molslice.data.molecules.pcqm4m import Pcqm4m
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES, gap_folder
@@ -150,16 +151,17 @@ def test_a_missing_folder_or_file(tmp_path):
         Pcqm4m(root=tmp_path)
 
 
-def test_several_processes_give_the_same_store(tmp_path):
-    smiles = embedded_smiles()[:3000]
-    smiles[1234] = "XXX"
-    splits = {"train": range(2500), "valid": range(2500, 3000)}
-    root = gap_folder(tmp_path, smiles=smiles, gaps=range(3000), splits=splits)
+def test_several_processes_give_the_same_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "CHUNK_ROWS", 100)
+    smiles = embedded_smiles()[:450]
+    smiles[234] = "XXX"
+    splits = {"train": range(400), "valid": range(400, 450)}
+    root = gap_folder(tmp_path, smiles=smiles, gaps=range(450), splits=splits)
     one = Pcqm4m(root=root, workers=1, cache_dir=tmp_path / "one").store
     two = Pcqm4m(root=root, workers=2, cache_dir=tmp_path / "two").store
-    assert one.errors == two.errors == {1234: "not valid SMILES"}
+    assert one.errors == two.errors == {234: "not valid SMILES"}
     assert one.header["arrays"] == two.header["arrays"]
-    assert two.targets[:, 0].tolist() == list(range(3000))
+    assert two.targets[:, 0].tolist() == list(range(450))
 
 
 def test_the_embedded_data():
