@@ -10,7 +10,7 @@ from molslice.types import AttentionSpec
 Check = Callable[[Subject], None]
 
 ORDERS = ["ascending", "descending", "half", "interleave", "max_exchange", "multi_permutation", "shuffle"]
-# The orders that do not differ from another one in the directions of their columns alone
+# Orders that differ from each other by more than the directions of their columns
 DISTINCT_ORDERS = ["ascending", "max_exchange", "multi_permutation"]
 
 # Options that deserve a contract of their own; an attention that is not named here is tested as it comes.
@@ -74,7 +74,7 @@ CANCELLED |= {("longformer", "global_key.bias")}
 LOCAL = ("local", "reformer", "sparse", "flash_quad", "flash_linear")
 
 
-# Specs for which a check has something to do; elsewhere it returns at once or repeats itself.
+# Specs to which a check applies. For others it returns at once or repeats itself.
 SPECS: dict[Check, Callable[[AttentionSpec], bool]] = {
     promises.check_causal: lambda spec: not spec.causal and not spec.cross,
     promises.check_cost: lambda spec: spec.pair_bias_mode == "none" and not spec.cross,
@@ -84,15 +84,15 @@ SPECS: dict[Check, Callable[[AttentionSpec], bool]] = {
     promises.check_symmetric_tokens: lambda spec: not spec.causal,
     promises.check_symmetry: lambda spec: not spec.causal,
 }
-# What the reference says as well: it takes one sequence at a time, and one of the sequences is one token.
+# Checks implied by the reference, which takes one sequence at a time, one of them a single token
 OF_REFERENCE = {checks.check_batch_mates, checks.check_one_token}
-# What has nothing to do with pair bias, direction or memory
+# Checks that do not depend on pair bias, direction or memory
 OF_PLAIN_FORM = {
     checks.check_evaluation,
     promises.check_activation_checkpointing,
     in_model.check_start_in_a_model,
 }
-# What options can break in the other forms of an attention if its first options pass everything in all forms
+# Checks of other options in other forms: the first options pass all checks in all forms
 OF_OPTIONS = {
     checks.check_padding,
     checks.check_padding_gradient,
@@ -115,7 +115,7 @@ def all_subjects() -> list[Subject]:
 
 
 def contract() -> Iterator[tuple[Subject, Check]]:
-    """Yield each form of each attention with its checks: the first form with the first options with all."""
+    """Yield each form of each attention with its checks. The first form with the first options has all."""
     for name in ATTENTIONS.names():
         for place, options in enumerate(OPTIONS.get(name, [{}])):
             for number, subject in enumerate(_subjects(name, options)):
