@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from molslice.attention import ATTENTIONS
 from molslice.attention.references import find_reference
-from molslice.testing import CHECKS, Subject, checks, in_model, promises, subjects_of
+from molslice.testing import CHECKS, Subject, checks, in_model, subjects_of, traits
 from molslice.types import AttentionSpec
 
 Check = Callable[[Subject], None]
@@ -76,20 +76,20 @@ LOCAL = ("local", "reformer", "sparse", "flash_quad", "flash_linear")
 
 # Specs to which a check applies. For others it returns at once or repeats itself.
 SPECS: dict[Check, Callable[[AttentionSpec], bool]] = {
-    promises.check_causal: lambda spec: not spec.causal and not spec.cross,
-    promises.check_cost: lambda spec: spec.pair_bias_mode == "none" and not spec.cross,
-    promises.check_cross: lambda spec: spec.pair_bias_mode == "none" and not spec.causal and not spec.cross,
-    promises.check_pair_bias: lambda spec: not spec.cross,
-    promises.check_pair_weights: lambda spec: spec.pair_bias_mode == "mix",
-    promises.check_symmetric_tokens: lambda spec: not spec.causal,
-    promises.check_symmetry: lambda spec: not spec.causal,
+    traits.check_causal: lambda spec: not spec.causal and not spec.cross,
+    traits.check_cost: lambda spec: spec.pair_bias_mode == "none" and not spec.cross,
+    traits.check_cross: lambda spec: spec.pair_bias_mode == "none" and not spec.causal and not spec.cross,
+    traits.check_pair_bias: lambda spec: not spec.cross,
+    traits.check_pair_weights: lambda spec: spec.pair_bias_mode == "mix",
+    traits.check_symmetric_tokens: lambda spec: not spec.causal,
+    traits.check_symmetry: lambda spec: not spec.causal,
 }
 # Checks implied by the reference, which takes one sequence at a time, one of them a single token
 OF_REFERENCE = {checks.check_batch_mates, checks.check_one_token}
 # Checks that do not depend on pair bias, direction or memory
 OF_PLAIN_FORM = {
     checks.check_evaluation,
-    promises.check_activation_checkpointing,
+    traits.check_activation_checkpointing,
     in_model.check_start_in_a_model,
 }
 # Checks of other options in other forms: the first options pass all checks in all forms
@@ -99,9 +99,9 @@ OF_OPTIONS = {
     checks.check_every_parameter_trained,
     checks.check_empty_sequence,
     checks.check_reference,
-    promises.check_causal,
-    promises.check_pair_weights,
-    promises.check_symmetry,
+    traits.check_causal,
+    traits.check_pair_weights,
+    traits.check_symmetry,
 }
 
 
