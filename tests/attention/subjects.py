@@ -90,7 +90,7 @@ OF_REFERENCE = {checks.check_batch_mates, checks.check_one_token}
 OF_PLAIN_FORM = {
     checks.check_evaluation,
     traits.check_activation_checkpointing,
-    in_model.check_start_in_a_model,
+    in_model.check_initialization_in_a_model,
 }
 # Checks of other options in other forms: the first options pass all checks in all forms
 OF_OPTIONS = {
