@@ -249,7 +249,8 @@ class Runner:
         finally:
             self._write(file, content)
         if outcome.test is not None and outcome.test not in self.sound:
-            if self._test([[outcome.test]], "").verdict != "survived":
+            options = [] if "::" in outcome.test else ["--collect-only"]
+            if self._test([[outcome.test]], "", options).verdict != "survived":
                 log = (self.copy / "pytest.log").read_text(encoding="utf-8", errors="replace")
                 raise RuntimeError(f"{outcome.test} fails without a mutant:\n{log[-3000:]}")
             self.sound.add(outcome.test)
@@ -261,12 +262,12 @@ class Runner:
         self.clock += 1
         os.utime(file, (self.clock, self.clock))
 
-    def _test(self, tests: Sequence[Sequence[str]], word: str) -> Outcome:
+    def _test(self, tests: Sequence[Sequence[str]], word: str, options: Sequence[str] = ()) -> Outcome:
         report = self.copy / "first_failure"
         report.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
-            self._run_pytest(tests, word, report)
+            self._run_pytest(tests, word, report, options)
         end = time.monotonic() + 10 * self.limit
         ended, status = 0, 0
         while not ended and time.monotonic() < end:
@@ -283,7 +284,9 @@ class Runner:
             return Outcome("survived")
         return Outcome("caught", report.read_text(encoding="utf-8") if report.exists() else None)
 
-    def _run_pytest(self, tests: Sequence[Sequence[str]], word: str, report: Path) -> None:
+    def _run_pytest(
+        self, tests: Sequence[Sequence[str]], word: str, report: Path, options: Sequence[str]
+    ) -> None:
         """Run pytest and exit. This runs in the forked process and never returns."""
         status = 1
         try:
@@ -299,7 +302,7 @@ class Runner:
             import pytest
 
             names = [test for part in tests for test in part]
-            arguments = ["-x", "-p", "no:cacheprovider", "--rootdir", str(self.copy), *names]
+            arguments = ["-x", "-p", "no:cacheprovider", "--rootdir", str(self.copy), *options, *names]
             status = int(pytest.main(arguments, plugins=[_Order(tests, word, report)]))
         finally:
             os._exit(status)
