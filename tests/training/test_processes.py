@@ -1,6 +1,7 @@
 """Training with two CPU processes equals training with one."""
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -11,12 +12,6 @@ from safetensors.torch import load_file
 from molslice.run_folder import METRICS, MODEL
 from molslice.training.run import train
 
-SCRIPT = """
-import sys
-from molslice.config import load_config
-from molslice.training.run import train
-train(load_config(sys.argv[1]), sys.argv[2], quiet=True)
-"""
 SECTIONS = {
     "data": {"target_columns": ["gap", "half"]},  # gaps in the targets: shares of unequal weight
     "attention": {"name": "singular"},  # with a penalty
@@ -38,27 +33,39 @@ def one(build_config, tmp_path_factory):
     return folder
 
 
-def test_two_processes_have_the_loss_of_one(one, build_config, write_config, tmp_path):
-    path = write_config(build_config(**SECTIONS, trainer={"devices": 2}), tmp_path / "two.yaml")
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+@pytest.fixture(scope="module")
+def two(build_config, write_config, tmp_path_factory):
+    """The run of two processes: its folder and what the command printed."""
+    folder = tmp_path_factory.mktemp("runs")
+    path = write_config(build_config(**SECTIONS), folder / "two.yaml")
     environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "WORLD_SIZE", "RANK")}
-    command = [sys.executable, str(script), str(path), str(tmp_path / "two")]
+    words = ["train", "--config", str(path), "--out", str(folder / "two"), "--json"]
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", "molslice", *words, "--trainer.devices", "2", "--trainer.strategy", "ddp"],
         capture_output=True,
         text=True,
         env={**environment, "OMP_NUM_THREADS": "1"},
         timeout=400,
         check=False,
     )
+    return folder / "two", done
+
+
+def test_of_two_processes_one_reports(two):
+    _, done = two
     assert done.returncode == 0, done.stderr
-    rows, others = metrics(one), metrics(tmp_path / "two")
+    assert json.loads(done.stdout)["processes"] == 2
+    assert done.stderr.count("the run is in") == 1
+
+
+def test_two_processes_have_the_loss_of_one(one, two):
+    folder, _ = two
+    rows, others = metrics(one), metrics(folder)
     assert len(rows) == len(others) == 2
     for row, other in zip(rows, others, strict=True):
         for column in row.keys() - {"seconds", "rows_per_second"}:
             assert other[column] == pytest.approx(row[column], abs=1e-5), column
-    weights, others = load_file(one / MODEL), load_file(tmp_path / "two" / MODEL)
+    weights, others = load_file(one / MODEL), load_file(folder / MODEL)
     assert others.keys() == weights.keys()
     for name, tensor in weights.items():
         # A key's bias adds the same to all scores of a query, which the softmax cancels. The gradient is zero
