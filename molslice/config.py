@@ -124,6 +124,12 @@ class TrainingConfig:
         loss: Loss of regression. Classification uses cross-entropy.
         label_smoothing: Label smoothing of the cross-entropy over several classes.
         teacher: Run folder of the teacher, for the task `distillation`.
+        label_weights: Weights of the families of labels, for the task `pretraining`: descriptors, quantum,
+            charges, atoms, bonds. Families that are not named have the weight 0; None gives each the weight
+            1.
+        hidden_targets: Share of the targets of molecules that is left out in each step of `pretraining`.
+        hidden_atoms: Share of the atoms whose features are hidden in the task `pretraining`.
+        hidden_bonds: Share of the bonds whose features are hidden in the task `pretraining`.
 
     Raises:
         MolsliceError: A value is outside of its range, or not exactly one length is given.
@@ -143,6 +149,10 @@ class TrainingConfig:
     loss: Literal["mae", "mse", "huber"] = "mae"
     label_smoothing: float = 0.0
     teacher: str | None = None
+    label_weights: dict[str, float] | None = None
+    hidden_targets: float = 0.15
+    hidden_atoms: float = 0.15
+    hidden_bonds: float = 0.15
 
     def __post_init__(self) -> None:
         given = [name for name in LENGTHS if getattr(self, name) is not None]
@@ -155,6 +165,8 @@ class TrainingConfig:
         for name in ("valid_every_steps", "checkpoint_every_steps", "early_stopping_patience"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, value, "1 or more, or null")
+        for name in ("hidden_targets", "hidden_atoms", "hidden_bonds"):
+            _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "a number in [0, 1)")
 
 
 @dataclass(frozen=True, slots=True)

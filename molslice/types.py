@@ -210,6 +210,8 @@ class MoleculeBatch(Batch):
         targets: Targets in the unit of the data set [B, T], NaN where missing; None without targets.
         rows: Row of the data set of each molecule [B]; None if unknown.
         atom_targets: Targets of each atom [B, A, K], NaN where missing; None without such targets.
+        hidden_atoms: True at atoms whose features a model must not use [B, A]; None if none are hidden.
+        hidden_bonds: True at bonds whose features a model must not use [M]; None if none are hidden.
     """
 
     atoms: UInt8[Tensor, "B A 9"]
@@ -219,6 +221,8 @@ class MoleculeBatch(Batch):
     targets: Float[Tensor, "B T"] | None = None
     rows: Int[Tensor, " B"] | None = None
     atom_targets: Float[Tensor, "B A K"] | None = None
+    hidden_atoms: Bool[Tensor, "B A"] | None = None
+    hidden_bonds: Bool[Tensor, " M"] | None = None
 
     def __len__(self) -> int:
         return self.atoms.shape[0]
@@ -293,6 +297,7 @@ class DataSpec:
         vocabulary: Identifies the meaning of the ids, so that a model is not used with another vocabulary.
         timesteps: Largest number of steps of an episode, for `steps`.
         grid: Rows and columns of patches of an image; None for other data.
+        num_atom_outputs: Number K of values that the model returns for each atom.
         statistics: Numbers of the training data that the model computes with. They are ignored when two specs
             are compared.
 
@@ -309,6 +314,7 @@ class DataSpec:
     vocabulary: str = ""
     timesteps: int | None = None
     grid: tuple[int, int] | None = None
+    num_atom_outputs: int = 0
     statistics: Mapping[str, tuple[float, ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -324,6 +330,23 @@ class DataSpec:
                 raise MolsliceError(f"{name} of the data must be at least 1, got {value}")
 
 
+class PretrainingOutput(NamedTuple):
+    """The outputs of a pretraining model besides its prediction, without unit.
+
+    P atoms and Q bonds are hidden in the batch. S and R are the sums of the sizes of their features that are
+    predicted.
+
+    Attributes:
+        atom_targets: Standardized values of each atom [B, A, K], arbitrary at padding.
+        atom_logits: Logits of the features of hidden atoms [P, S], in the order of `hidden_atoms.nonzero()`.
+        bond_logits: Logits of the features of hidden bonds [Q, R], in the order of `hidden_bonds.nonzero()`.
+    """
+
+    atom_targets: Float[Tensor, "B A K"] | None = None
+    atom_logits: Float[Tensor, "P S"] | None = None
+    bond_logits: Float[Tensor, "Q R"] | None = None
+
+
 class ModelOutput(NamedTuple):
     """The output of a model for a batch. Predictions are standardized, without unit.
 
@@ -332,11 +355,13 @@ class ModelOutput(NamedTuple):
         penalty: Auxiliary loss, a scalar added to the loss of the task; None without one.
         heads: The logits learned from labels and from a teacher, in this order, each [B, T], for a model with
             distillation. `prediction` is their mean. None without distillation.
+        pretraining: The other outputs of a pretraining model; None for other models.
     """
 
     prediction: Float[Tensor, "B T"] | Float[Tensor, "B N T"]
     penalty: Float[Tensor, ""] | None = None
     heads: tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]] | None = None
+    pretraining: PretrainingOutput | None = None
 
 
 Options = Mapping[str, Any]

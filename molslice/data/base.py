@@ -77,6 +77,14 @@ class Dataset(ABC):
         """JSON values to save with the model besides the spec, such as the words of a vocabulary."""
         return {}
 
+    @property
+    def stated_targets(self) -> Mapping[str, Any] | None:
+        """Description of the targets with their mean and standard deviation, if the source states them.
+
+        It has the keys of `tasks.TargetInfo`. None if they are measured in the training rows.
+        """
+        return None
+
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
         """Compute checksums of the arrays with the contents of the rows, by default all array attributes.
 

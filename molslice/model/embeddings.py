@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -81,18 +81,28 @@ class AtomEmbedding(nn.Module):
             nn.init.normal_(table.weight, std=0.1)  # pyright: ignore[reportArgumentType]
         nn.init.normal_(self.graph_token, std=0.1)
 
-    def forward(self, atoms: UInt8[Tensor, "B A 9"], neighbors: Neighbors) -> Float[Tensor, "B N D"]:
+    def forward(
+        self,
+        atoms: UInt8[Tensor, "B A 9"],
+        neighbors: Neighbors,
+        hidden: Bool[Tensor, "B A"] | None = None,
+        stand_in: Float[Tensor, " D"] | None = None,
+    ) -> Float[Tensor, "B N D"]:
         """Embed the atoms of a batch.
 
         Args:
             atoms: Features of the atoms, indices into OGB's vocabularies [B, A, 9].
             neighbors: The adjacency of the atoms.
+            hidden: True at atoms whose features are replaced [B, A]; their degree stays.
+            stand_in: The embedding that replaces the features of hidden atoms [D].
 
         Returns:
             The graph token and one token per atom [B, 1 + A, D].
         """
         degree: Int[Tensor, "B A"] = (neighbors.atom >= 0).sum(-1).clamp(max=MAX_DEGREE)
         tokens = self.features(atoms)
+        if hidden is not None and stand_in is not None:
+            tokens = torch.where(hidden[..., None], stand_in.to(tokens.dtype), tokens)
         for table in self.degree:
             tokens = tokens + table(degree)
         graph_token = self.graph_token.expand(len(atoms), 1, -1)

@@ -6,7 +6,7 @@ follow the authors' code: five hops, one H x H weight per hop, division by the n
 """
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -92,19 +92,30 @@ class GraphBias(nn.Module):
         nn.init.normal_(self.distance_embedding.weight, std=0.3)
         nn.init.normal_(self.graph_token_distance, std=0.02)
 
-    def forward(self, paths: ShortestPaths, bond_features: UInt8[Tensor, "M 3"]) -> Float[Tensor, "B H N N"]:
+    def forward(
+        self,
+        paths: ShortestPaths,
+        bond_features: UInt8[Tensor, "M 3"],
+        hidden: Bool[Tensor, " M"] | None = None,
+        stand_in: Float[Tensor, " H"] | None = None,
+    ) -> Float[Tensor, "B H N N"]:
         """Compute the pair bias of a batch.
 
         Args:
             paths: Shortest paths between the atoms.
             bond_features: Type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
+            hidden: True at bonds whose features are replaced [M].
+            stand_in: The mean embedding that replaces the features of hidden bonds [H].
 
         Returns:
             S + E [B, H, N, N] with N = 1 + A, finite everywhere. Padding has the values of pairs without a
             path, which attentions ignore.
         """
         levels = PathLevels(paths)
-        values = self._spatial(levels) + self._edges(levels, bond_features)
+        bonds = self.bond_embedding(bond_features) / len(BOND_FEATURE_SIZES)
+        if hidden is not None and stand_in is not None:
+            bonds = torch.where(hidden[:, None], stand_in.to(bonds.dtype), bonds)
+        values = self._spatial(levels) + self._edges(levels, bonds)
         batch, atoms, _ = paths.distance.shape
         index = torch.arange(batch * (atoms + 1) ** 2, device=levels.order.device)
         index = index.view(batch, atoms + 1, atoms + 1)[:, 1:, 1:].flatten()[levels.order]
@@ -123,9 +134,8 @@ class GraphBias(nn.Module):
             [table[slot].expand(size, -1) for slot, size in zip(slots, levels.sizes, strict=True)]
         )
 
-    def _edges(self, levels: PathLevels, bond_features: Tensor) -> Float[Tensor, "P H"]:
+    def _edges(self, levels: PathLevels, bonds: Float[Tensor, "M H"]) -> Float[Tensor, "P H"]:
         """Return E in the order of `levels`; zero for pairs without a path or bond."""
-        bonds = self.bond_embedding(bond_features) / len(BOND_FEATURE_SIZES)
         means = [bonds.new_zeros(sum(levels.sizes[:2]), self.num_heads)]
         total = means[0]
         for hop, (shorter, bond) in enumerate(levels.steps, start=1):

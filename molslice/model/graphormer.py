@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
@@ -19,7 +20,7 @@ from molslice.model.graph_bias import GraphBias
 from molslice.ops.masked import masked_mean
 from molslice.ops.paths import list_neighbors, shortest_paths
 from molslice.registry import near_names
-from molslice.types import DataSpec, ModelOutput, MoleculeBatch, MolsliceError
+from molslice.types import AttentionOutput, DataSpec, ModelOutput, MoleculeBatch, MolsliceError
 
 # layers, width, feed-forward width, heads; `base` and `small` are Graphormer's own (Ying et al. 2021)
 PRESETS: Mapping[str, Mapping[str, int]] = MappingProxyType(
@@ -121,19 +122,33 @@ class Graphormer(nn.Module):
         self.readout = nn.Linear(spec.dim, data.num_outputs)
         nn.init.normal_(self.readout.weight, std=0.02)
         nn.init.zeros_(self.readout.bias)
+        # embeddings of hidden atoms and bonds, which only a pretraining model has
+        self.register_parameter("hidden_atom", None)
+        self.register_parameter("hidden_bond", None)
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: standardized values [B, T], without unit."""
+        encoded = self.encode(batch)
+        prediction: torch.Tensor = self.readout(self.read_state(batch, encoded.tokens))
+        return ModelOutput(prediction, encoded.penalty)
+
+    def encode(self, batch: MoleculeBatch) -> AttentionOutput:
+        """Encode a batch: states of the graph token and the atoms [B, 1 + A, D], arbitrary at padding."""
         neighbors = list_neighbors(batch.bond_index, *batch.atom_mask.shape)
-        tokens = self.atom_embedding(batch.atoms, neighbors)
+        tokens = self.atom_embedding(batch.atoms, neighbors, batch.hidden_atoms, self.hidden_atom)
         bias = None
         if self.encoder.pair_bias_mode != "none":
-            bias = self.graph_bias(shortest_paths(neighbors), batch.bond_features)
-        token_mask = F.pad(batch.atom_mask, (1, 0), value=True)
-        encoded = self.encoder(tokens, token_mask, bias)
+            paths = shortest_paths(neighbors)
+            bias = self.graph_bias(paths, batch.bond_features, batch.hidden_bonds, self.hidden_bond)
+        return self.encoder(tokens, F.pad(batch.atom_mask, (1, 0), value=True), bias)
+
+    def read_state(self, batch: MoleculeBatch, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B D"]:
+        """Return the state that the prediction is read from.
+
+        Args:
+            batch: The molecules.
+            tokens: The result of `encode`.
+        """
         if self.spec.readout == "mean":
-            state = masked_mean(encoded.tokens[:, 1:], batch.atom_mask[..., None], 1)
-        else:
-            state = encoded.tokens[:, 0]
-        prediction: torch.Tensor = self.readout(state)
-        return ModelOutput(prediction, encoded.penalty)
+            return masked_mean(tokens[:, 1:], batch.atom_mask[..., None], 1)
+        return tokens[:, 0]

@@ -1,16 +1,35 @@
 """The interface of a task."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.tasks.metrics import metric_per_target, selection_score
+from molslice.tasks.metrics import METRIC_NAMES, metric_per_target, selection_score
 from molslice.tasks.targets import TargetInfo
 from molslice.types import ModelOutput
+
+
+class Measure(NamedTuple):
+    """A number that training reports for a split.
+
+    Attributes:
+        name: The key in the result of `Task.metrics`.
+        metric: The name of the metric, such as `mae`.
+        unit: The unit; "" for none.
+    """
+
+    name: str
+    metric: str
+    unit: str
+
+    @property
+    def column(self) -> str:
+        """The column for the validation split in `metrics.csv`, such as `valid_mae_gap_eV`."""
+        return "_".join(filter(None, ("valid", self.metric, self.name, self.unit)))
 
 
 class MicroBatch:
@@ -99,7 +118,25 @@ class Task(nn.Module, ABC):
             batch: The collated rows.
             batch_index: Unused; part of Fabric's interface.
         """
-        return self.results(self.model(batch).prediction, batch)
+        return self.evaluate_batch(self.model, batch)
+
+    def evaluate_batch(self, model: nn.Module, batch: Any) -> Float[Tensor, "B R"]:  # noqa: ANN401
+        """Compute the results of a batch for the metrics; see `results`.
+
+        Args:
+            model: The weights to evaluate, which may be the average of those in training.
+            batch: The collated rows.
+        """
+        return self.results(model(batch).prediction, batch)
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The numbers that `metrics` returns: by default one for each target."""
+        metric = METRIC_NAMES[self.targets.kind]
+        units = self.targets.units if self.targets.kind == "regression" else [""] * len(self.targets.names)
+        return tuple(
+            Measure(name, metric, unit) for name, unit in zip(self.targets.names, units, strict=True)
+        )
 
     @property
     def num_results(self) -> int:
@@ -126,7 +163,7 @@ class Task(nn.Module, ABC):
             truth: Targets in their units, float [rows, T], NaN where missing.
 
         Returns:
-            The metric in the unit of its target, by target name.
+            By the names of `measures`: the metric of each target in its unit.
         """
         return metric_per_target(self.targets, results, truth)
 

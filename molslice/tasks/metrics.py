@@ -23,6 +23,7 @@ METRIC_LABELS = {
     "accuracy": "accuracy",
     "perplexity": "perplexity",
     "mse": "MSE",
+    "measure": "value",
 }
 
 

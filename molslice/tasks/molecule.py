@@ -11,7 +11,7 @@ from molslice.tasks.base import Task
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-_REGRESSION_LOSSES = {"mae": F.l1_loss, "mse": F.mse_loss, "huber": F.huber_loss}
+REGRESSION_LOSSES = {"mae": F.l1_loss, "mse": F.mse_loss, "huber": F.huber_loss}
 
 
 class Molecule(Task):
@@ -37,10 +37,10 @@ class Molecule(Task):
                 f"task molecule needs targets of kind regression or classification, got {targets.kind}; "
                 "choose another task: sequence (classes), language or decision"
             )
-        if loss not in _REGRESSION_LOSSES:
-            raise MolsliceError(f"unknown loss {loss!r}; choices: {', '.join(_REGRESSION_LOSSES)}")
+        if loss not in REGRESSION_LOSSES:
+            raise MolsliceError(f"unknown loss {loss!r}; choices: {', '.join(REGRESSION_LOSSES)}")
         classes = targets.kind == "classification"
-        self.elementwise = F.binary_cross_entropy_with_logits if classes else _REGRESSION_LOSSES[loss]
+        self.elementwise = F.binary_cross_entropy_with_logits if classes else REGRESSION_LOSSES[loss]
         self.target_mean: Tensor
         self.target_std: Tensor
         for name, values in (("target_mean", targets.mean), ("target_std", targets.std)):

@@ -37,6 +37,8 @@ class TargetInfo:
         std: Standard deviation of each target over the training split, in its unit; 1 unless the kind is
             regression.
         classes: Names of the classes; empty unless the kind is multiclass.
+        families: Kind of label of each target, for the task `pretraining`; empty for other tasks.
+        atoms: The targets of each atom; None if there are none.
 
     Raises:
         MolsliceError: The fields contradict each other, or a mean or std is invalid.
@@ -48,6 +50,8 @@ class TargetInfo:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     classes: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    atoms: "TargetInfo | None" = None
 
     def __post_init__(self) -> None:
         sizes = {len(part) for part in (self.names, self.units, self.mean, self.std)}
@@ -61,6 +65,8 @@ class TargetInfo:
             raise MolsliceError(f"mean and std of targets must be finite and std positive, got {self}")
         if (self.kind == "multiclass") != bool(self.classes) or (self.classes and len(self.names) != 1):
             raise MolsliceError(f"classes belong to multiclass, which has one target, got {self}")
+        if self.families and len(self.families) != len(self.names):
+            raise MolsliceError(f"targets need as many names as families, got {self}")
 
     @classmethod
     def of_training(
@@ -145,10 +151,14 @@ class TargetInfo:
             classes = tuple(mapping.get("classes", ()))
             if not all(isinstance(name, str) for name in classes):
                 raise TypeError(f"classes are {classes!r:.80}")
-            kind = mapping["kind"]
+            kind, families = mapping["kind"], tuple(mapping.get("families", ()))
+            if not all(isinstance(name, str) for name in families):
+                raise TypeError(f"families are {families!r:.80}")
+            atoms = mapping.get("atoms")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise MolsliceError(f"cannot read the description of the targets: {error}") from error
-        return cls(names, units, kind, mean, std, classes)
+        of_atoms = None if atoms is None else cls.from_mapping(atoms)
+        return cls(names, units, kind, mean, std, classes, families, of_atoms)
 
 
 def _mean_and_spread(names: tuple[str, ...], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,13 @@ from tqdm import tqdm
 
 from molslice.files.atomic import UnwritableError, write_atomically
 from molslice.run_folder import METRICS, TENSORBOARD
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric
-from molslice.tasks.targets import TargetInfo
+from molslice.tasks.base import Measure
+from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
 
 BEFORE = ("step", "epoch", "seconds", "learning_rate", "train_loss")
-
-
-def metric_column(targets: TargetInfo, name: str) -> str:
-    """Return the column of a target's metric on the validation split, such as `valid_mae_gap_eV`."""
-    unit = targets.units[targets.names.index(name)] if targets.kind == "regression" else ""
-    return "_".join(filter(None, ("valid", METRIC_NAMES[targets.kind], name, unit)))
 
 
 class Records:
@@ -38,17 +33,16 @@ class Records:
 
     Args:
         folder: The run folder.
-        targets: The targets of the model.
+        measures: The numbers of a validation.
         step: The step of the checkpoint; 0 for a new run.
 
     Raises:
         MolsliceError: `metrics.csv` of a resumed run cannot be read, or a file cannot be written.
     """
 
-    def __init__(self, folder: Path, targets: TargetInfo, step: int) -> None:
-        self.path, self.targets = folder / METRICS, targets
-        metrics = [metric_column(targets, name) for name in targets.names]
-        self.columns = [*BEFORE, *metrics, "rows_per_second"]
+    def __init__(self, folder: Path, measures: Sequence[Measure], step: int) -> None:
+        self.path, self.measures = folder / METRICS, measures
+        self.columns = [*BEFORE, *(measure.column for measure in measures), "rows_per_second"]
         write_atomically(self.path, self._text(self._rows_until(step)))
         self._events = _Events(folder / TENSORBOARD, step + 1) if _has_tensorboard() else None
 
@@ -79,12 +73,12 @@ class Records:
 
         Args:
             row: The values of the columns that are no metrics, such as `step`, by column name.
-            metrics: The validation metrics by target name.
+            metrics: The validation metrics by the names of the measures.
 
         Raises:
             UnwritableError: A file cannot be written.
         """
-        values = {**row, **{metric_column(self.targets, name): value for name, value in metrics.items()}}
+        values = {**row, **{measure.column: metrics[measure.name] for measure in self.measures}}
         short = {name: f"{v:.8g}" if isinstance(v, float) else v for name, v in values.items()}
         try:
             with self.path.open("a", newline="", encoding="utf-8") as file:
@@ -163,28 +157,27 @@ class ProgressBar:
         total: Number of steps.
         step: Number of steps done before.
         quiet: Whether to hide the bar.
-        targets: The targets of the model.
+        measures: The numbers of a validation.
         row_name: Name of a row in the plural, such as `molecules`.
     """
 
     def __init__(
-        self, total: int, step: int, quiet: bool, targets: TargetInfo, row_name: str = "rows"
+        self, total: int, step: int, quiet: bool, measures: Sequence[Measure], row_name: str = "rows"
     ) -> None:
         disable = True if quiet else None  # None: tqdm checks whether standard error is a terminal
         self.bar = tqdm(total=total, initial=step, disable=disable, unit="step", desc="training")
-        self.targets, self.row_name, self.valid, self._shown = targets, row_name, "", 0.0
+        self.measures, self.row_name, self.valid, self._shown = measures, row_name, "", 0.0
 
     def show_metrics(self, metrics: dict[str, float]) -> None:
-        """Keep the latest validation visible: the metric of the first target and the number of others.
+        """Keep the latest validation visible: the first metric and the number of others.
 
         Args:
-            metrics: The validation metrics by target name.
+            metrics: The validation metrics by the names of the measures.
         """
-        name = self.targets.names[0]
-        unit = f" {self.targets.units[0]}" if self.targets.kind == "regression" else ""
-        label = METRIC_LABELS[METRIC_NAMES[self.targets.kind]]
+        first = self.measures[0]
+        unit = f" {first.unit}" if first.unit else ""
         more = f" (+{len(metrics) - 1} targets)" if len(metrics) > 1 else ""
-        self.valid = f"valid {label} {format_metric(metrics[name])}{unit.rstrip()}{more}"
+        self.valid = f"valid {METRIC_LABELS[first.metric]} {format_metric(metrics[first.name])}{unit}{more}"
 
     @property
     def wants_numbers(self) -> bool:

@@ -37,7 +37,6 @@ from molslice.run_folder import (
     read_summary,
 )
 from molslice.tasks import TASKS, TargetInfo
-from molslice.tasks.metrics import METRIC_NAMES
 from molslice.training.batches import TrainingBatches
 from molslice.training.budget import measure_max_steps
 from molslice.training.fabric import build_fabric, quiet_lightning
@@ -130,10 +129,7 @@ def _train_here(
     rows["test"] = _test_rows(dataset)
     if dataset.failures:
         logger.warning("%s: %s", dataset.source, dataset.failures)
-    known = np.asarray(dataset.targets[rows["train"]])
-    targets = TargetInfo.of_training(
-        dataset.target_names, dataset.target_units, dataset.kind, known, dataset.class_names
-    )
+    targets = _describe_targets(dataset, rows["train"])
     torch.manual_seed(config.seed)
     model = build_model(config.model, config.attention, dataset.spec)
     parameters = parameters_by_part(model)
@@ -164,6 +160,17 @@ def _train_here(
         write_atomically(folder / SUMMARY, to_json(summary))
     fabric.barrier()
     return summary
+
+
+def _describe_targets(dataset: Dataset, rows: np.ndarray) -> TargetInfo:
+    """Describe the targets as the data set states them, or measure them in the training rows."""
+    stated = dataset.stated_targets
+    if stated is not None:
+        return TargetInfo.from_mapping(stated)
+    known = np.asarray(dataset.targets[rows])
+    return TargetInfo.of_training(
+        dataset.target_names, dataset.target_units, dataset.kind, known, dataset.class_names
+    )
 
 
 def _task_options(config: RunConfig) -> dict[str, Any]:
@@ -346,18 +353,23 @@ def _summarize(
     trainer: Trainer, evaluators: _Evaluators, rows: dict[str, np.ndarray], parameters: dict[str, int]
 ) -> dict[str, Any]:
     """Compute the metrics of the best weights and the cost of the training."""
-    progress, config, targets = trainer.progress, trainer.config, trainer.stepper.task.targets
+    progress, config, measures = trainer.progress, trainer.config, trainer.stepper.task.measures
     trainer.fabric.barrier()  # the first process has written the best weights
     best = read_run(trainer.folder / MODEL).model.to(trainer.fabric.device)
-    metric = METRIC_NAMES[targets.kind]
+    metric = measures[0].metric
+    names = {measure.name: measure.name for measure in measures}
+    if len({measure.metric for measure in measures}) > 1:
+        metric, names = "measure", {measure.name: f"{measure.name}_{measure.metric}" for measure in measures}
     errors = {}
     for split in ("train", "valid", "test"):
         evaluator: Evaluator = getattr(evaluators, split)
-        values = evaluator.metrics(best) if len(evaluator.rows) else None
+        values = None
+        if len(evaluator.rows):
+            values = {names[name]: value for name, value in evaluator.metrics(best).items()}
         errors[split] = {metric: values, "rows": len(evaluator.rows), "of": len(rows[split])}
     return {
         "metric": metric,
-        "units": dict(zip(targets.names, targets.units, strict=True)),
+        "units": {names[measure.name]: measure.unit for measure in measures},
         **errors,
         "model": config.model.name,
         "attention": config.attention.name if config.model.name != "gin_virtual" else None,

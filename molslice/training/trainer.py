@@ -50,10 +50,10 @@ class Trainer:
             except Exception as error:  # noqa: BLE001 - errors of torch's optimizers have no common base
                 raise unreadable_checkpoint(self.checkpoint, error) from error
             stepper.progress = self.progress
-        targets = stepper.task.targets
-        self.records = Records(folder, targets, self.progress.step) if self.lead else None
+        measures = stepper.task.measures
+        self.records = Records(folder, measures, self.progress.step) if self.lead else None
         self.bar = ProgressBar(
-            max_steps, self.progress.step, quiet or not self.lead, targets, stepper.batches.dataset.row_name
+            max_steps, self.progress.step, quiet or not self.lead, measures, stepper.batches.dataset.row_name
         )
         self._earlier_seconds, self._start = self.progress.seconds, time.perf_counter()
         self._session = (self.progress.step, self.progress.rows)

@@ -80,7 +80,7 @@ class Evaluator:
         """
         batch = self.dataset.collate(self.rows[places]).to(self.fabric.device, non_blocking=True)
         with float32_inference(self.fabric.device):
-            return self.task.results(model(batch).prediction, batch)
+            return self.task.evaluate_batch(model, batch)
 
     def metrics(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> dict[str, float]:
         """Compute the metric of each target.

@@ -132,6 +132,16 @@ TABLES = {  # of more than one dimension, which do not decay
             "graph_bias.distance_embedding.weight",
         },
     ),
+    "graphormer_pretraining": (
+        DataSpec(1, num_atom_outputs=1),
+        {},
+        {
+            "atom_embedding.features.weight",
+            "atom_embedding.degree.0.weight",
+            "graph_bias.bond_embedding.weight",
+            "graph_bias.distance_embedding.weight",
+        },
+    ),
     "gin_virtual": (DataSpec(1), {}, {"atom_embedding.weight", "bond_embedding.0.weight"}),
     "sequence": (
         DataSpec(2, "ids", vocabulary_size=5, max_tokens=4),
@@ -165,8 +175,9 @@ def test_tables_that_do_not_decay_are_those_that_are_not_counted(name):
     kept = {id(parameter) for parameter in parameter_groups(model, 0.1)[1]["params"]}
     assert {key for key, p in named.items() if p.ndim > 1 and id(p) in kept} == tables
     counts = parameters_by_part(model)
-    vector = 8 if name == "graphormer" else 0  # the graph token is a row of the atoms' table
-    embeddings = sum(named[key].numel() for key in tables) + vector
+    # vectors that stand for a row of a table: the graph token, and the embeddings of hidden atoms and bonds
+    vectors = {"graphormer": 8, "graphormer_pretraining": 8 + 8 + 2}
+    embeddings = sum(named[key].numel() for key in tables) + vectors.get(name, 0)
     assert counts["total"] - counts["without embeddings"] == embeddings
 
 

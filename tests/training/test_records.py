@@ -9,13 +9,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from molslice.run_folder import METRICS, TENSORBOARD
-from molslice.tasks.targets import TargetInfo
+from molslice.tasks.base import Measure
 from molslice.training import records
 from molslice.training.records import Records
 from molslice.training.run import train
 from molslice.types import MolsliceError
 
-TARGETS = TargetInfo(("gap",), ("eV",), "regression", (0.0,), (1.0,))
+MEASURES = [Measure("gap", "mae", "eV")]
 
 
 def row(step, loss):
@@ -24,10 +24,10 @@ def row(step, loss):
 
 
 def test_a_resumed_run_replaces_the_events_after_its_checkpoint(tmp_path):
-    first = Records(tmp_path, TARGETS, 0)
+    first = Records(tmp_path, MEASURES, 0)
     for step in (1, 2, 3):
         first.add(row(step, float(step)), {"gap": 0.25})
-    Records(tmp_path, TARGETS, 1).add(row(2, 7.0), {"gap": 0.5})
+    Records(tmp_path, MEASURES, 1).add(row(2, 7.0), {"gap": 0.5})
     events = EventAccumulator(str(tmp_path / TENSORBOARD)).Reload()
     assert [(e.step, e.value) for e in events.Scalars("train_loss")] == [(1, 1.0), (2, 7.0)]
     assert [e.value for e in events.Scalars("valid_mae_gap_eV")] == [0.25, 0.5]
@@ -38,7 +38,7 @@ def test_events_on_a_full_disk_are_one_line(tmp_path, monkeypatch):
     def full(self, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    found = Records(tmp_path, TARGETS, 0)
+    found = Records(tmp_path, MEASURES, 0)
     monkeypatch.setattr(RecordWriter, "write", full)
     with pytest.raises(MolsliceError, match=r"^cannot write .*tensorboard.*: No space left on device$"):
         found.add(row(1, 1.0), {"gap": 0.25})

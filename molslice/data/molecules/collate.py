@@ -95,15 +95,15 @@ def _spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _permuted(molecule: np.ndarray, position: np.ndarray, rows: np.ndarray, seed: int) -> np.ndarray:
     """Compute a new position for each atom: its rank in the molecule by a hash of (seed, row, position)."""
     with np.errstate(over="ignore"):
-        key = _mixed(np.full(1, seed % 2**64, np.uint64))
-        key = _mixed(key ^ rows.astype(np.uint64))[molecule]
-        key = _mixed(key ^ position.astype(np.uint64))
+        key = mixed(np.full(1, seed % 2**64, np.uint64))
+        key = mixed(key ^ rows.astype(np.uint64))[molecule]
+        key = mixed(key ^ position.astype(np.uint64))
     slots = np.empty_like(position)
     slots[np.lexsort((key, molecule))] = position  # molecules stay in place; atoms move within them
     return slots
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def mixed(values: np.ndarray) -> np.ndarray:
     """Hash uint64 values by one step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,0 +1,359 @@
+"""Several kinds of labels of molecules at once, to pretrain an encoder."""
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from molslice.model.graphormer_pretraining import GraphormerPretraining
+from molslice.ops.draws import uniform_of
+from molslice.registry import near_names
+from molslice.tasks.base import Measure, MicroBatch, Task
+from molslice.tasks.metrics import mean_absolute_error, weighted_mean
+from molslice.tasks.molecule import REGRESSION_LOSSES
+from molslice.tasks.targets import TargetInfo
+from molslice.types import ModelOutput, MoleculeBatch, MolsliceError
+
+logger = logging.getLogger(__name__)
+
+FAMILIES = ("descriptors", "quantum", "charges", "atoms", "bonds")
+OF_MOLECULES = ("descriptors", "quantum")
+VALIDATION_SALTS = {"atoms": 1, "bonds": 2}  # hide the same atoms and bonds in every validation
+
+
+class Pretraining(Task):
+    """Weighted sum of the losses of five families of labels.
+
+    - `descriptors` and `quantum`: targets of molecules, as the data set assigns them.
+    - `charges`: targets of atoms.
+    - `atoms` and `bonds`: features of hidden atoms and bonds, by cross-entropy.
+
+    The loss of a family is the mean over the known labels of a molecule, averaged over the molecules of a
+    batch; a molecule without a label of the family counts as zero. Targets are standardized. In each training
+    step a random share of the targets of molecules is left out. What is hidden depends on the seed, the step
+    and the molecule. In validation no target is left out, the targets are predicted from whole molecules, and
+    the same atoms and bonds are hidden every time.
+
+    Args:
+        model: The model to train: `graphormer_pretraining`, or any model of molecules if `charges`, `atoms`
+            and `bonds` have the weight 0.
+        targets: The description of the targets.
+        loss: The loss of targets.
+        label_weights: The weight of each family. Families that are not named have the weight 0. None gives
+            each the weight 1.
+        hidden_targets: Share of the targets of molecules that is left out in each step.
+        hidden_atoms: Share of the atoms whose features are hidden.
+        hidden_bonds: Share of the bonds whose features are hidden.
+
+    Raises:
+        MolsliceError: The targets are not of kind regression, a weight is invalid, all weights are zero, or
+            the model lacks a head.
+
+    Source: Burns et al. 2025, arXiv 2506.15792 (CheMeleon), for descriptors of which a part is left out; its
+    code leaves out 85 % in each step. Hu et al. 2020, arXiv 1905.12265, for hidden atoms and bonds, 15 % of
+    them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        targets: TargetInfo,
+        *,
+        loss: Literal["mae", "mse", "huber"] = "mae",
+        label_weights: Mapping[str, float] | None = None,
+        hidden_targets: float = 0.15,
+        hidden_atoms: float = 0.15,
+        hidden_bonds: float = 0.15,
+    ) -> None:
+        super().__init__(model, targets)
+        if targets.kind != "regression":
+            raise MolsliceError(f"task pretraining needs targets of kind regression, got {targets.kind}")
+        if loss not in REGRESSION_LOSSES:
+            raise MolsliceError(f"unknown loss {loss!r}; {near_names(loss, REGRESSION_LOSSES)}")
+        self.elementwise = REGRESSION_LOSSES[loss]
+        self.weights = _checked_weights(label_weights)
+        self.shares = {"targets": hidden_targets, "atoms": hidden_atoms, "bonds": hidden_bonds}
+        families = targets.families or ("descriptors",) * len(targets.names)
+        self.columns = {
+            family: [place for place, name in enumerate(families) if name == family]
+            for family in OF_MOLECULES
+        }
+        self._leave_out_missing_families()
+        self.target_mean: Tensor
+        self.target_std: Tensor
+        self.atom_mean: Tensor
+        self.atom_std: Tensor
+        self._scale("target", targets)
+        if targets.atoms is not None:
+            self._scale("atom", targets.atoms)
+
+    def _leave_out_missing_families(self) -> None:
+        """Check that the model has the heads, and drop families without labels in the data."""
+        heads = [family for family in ("charges", "atoms", "bonds") if self.weights[family]]
+        if heads and not isinstance(self.model, GraphormerPretraining):
+            raise MolsliceError(
+                f"task pretraining with {', '.join(heads)} needs model.name graphormer_pretraining; another "
+                "model needs training.label_weights without them, such as {descriptors: 1}"
+            )
+        missing = [family for family in OF_MOLECULES if not self.columns[family]]
+        if self.targets.atoms is None:
+            missing.append("charges")
+        for family in missing:
+            if self.weights[family]:
+                logger.warning("the data have no labels of the family %s", family)
+                self.weights[family] = 0.0
+        if not any(self.weights.values()):
+            raise MolsliceError("the data have no labels of the families in training.label_weights")
+
+    def _scale(self, name: str, targets: TargetInfo) -> None:
+        for part in ("mean", "std"):
+            values = torch.tensor(getattr(targets, part), dtype=torch.float64)
+            self.register_buffer(f"{name}_{part}", values, persistent=False)
+
+    def training_step(self, micro_batch: MicroBatch, batch_index: int = 0) -> Float[Tensor, ""]:  # noqa: ARG002
+        """Compute the share of a micro-batch in the loss of its batch; see `Task.training_step`."""
+        batch = self.hide(micro_batch.batch, self.draw_salts())
+        output = self.model(batch)
+        loss = self.output_loss_sum(output, batch) / micro_batch.rows
+        if output.penalty is not None:
+            loss = loss + output.penalty * (len(batch) / micro_batch.rows)
+        return loss
+
+    def draw_salts(self) -> dict[str, int]:
+        """Draw a number for each of targets, atoms and bonds that is hidden, from the step's generator."""
+        on = {
+            "targets": any(self.weights[family] for family in OF_MOLECULES),
+            "atoms": self.weights["atoms"] > 0,
+            "bonds": self.weights["bonds"] > 0,
+        }
+        return {
+            name: int(torch.randint(2**62, ())) for name, is_on in on.items() if is_on and self.shares[name]
+        }
+
+    def hide(self, batch: MoleculeBatch, salts: Mapping[str, int]) -> MoleculeBatch:
+        """Hide targets, atoms and bonds of a batch.
+
+        Args:
+            batch: The molecules, with `rows`.
+            salts: A number for each of `targets`, `atoms` and `bonds` that is hidden.
+        """
+        rows, changes = batch.rows, {}
+        assert rows is not None
+        if "targets" in salts and batch.targets is not None:
+            places = torch.arange(batch.targets.shape[1], device=rows.device)
+            hidden = uniform_of(salts["targets"], rows[:, None], places) < self.shares["targets"]
+            changes["targets"] = batch.targets.masked_fill(hidden, math.nan)
+        if "atoms" in salts:
+            places = torch.arange(batch.atom_mask.shape[1], device=rows.device)
+            hidden = uniform_of(salts["atoms"], rows[:, None], places) < self.shares["atoms"]
+            changes["hidden_atoms"] = hidden & batch.atom_mask
+        if "bonds" in salts:
+            molecule, begin, end = batch.bond_index.unbind(1)
+            hidden = uniform_of(salts["bonds"], rows[molecule], begin, end) < self.shares["bonds"]
+            changes["hidden_bonds"] = hidden
+        return replace(batch, **changes)
+
+    def output_loss_sum(self, output: ModelOutput, batch: MoleculeBatch) -> Float[Tensor, ""]:
+        """Return the weighted sum of the losses of all families, summed over the molecules."""
+        losses = self.family_losses(output, batch)
+        return torch.stack([self.weights[family] * loss for family, loss in losses.items()]).sum()
+
+    def loss_sum(self, prediction: Float[Tensor, "B T"], batch: MoleculeBatch) -> Float[Tensor, ""]:
+        """Return the loss of the targets of molecules only; see `Task.loss_sum`."""
+        losses = self._losses_of_molecules(prediction, batch)
+        return torch.stack([self.weights[family] * loss for family, loss in losses.items()]).sum()
+
+    def family_losses(self, output: ModelOutput, batch: MoleculeBatch) -> dict[str, Float[Tensor, ""]]:
+        """Sum the loss of each family with a weight over the molecules.
+
+        Args:
+            output: The output of the model for `batch`.
+            batch: The molecules; what is hidden is missing in its targets.
+        """
+        losses = self._losses_of_molecules(output.prediction.float(), batch)
+        details = output.pretraining
+        if details is None:
+            return losses
+        if self.weights["charges"] and details.atom_targets is not None and batch.atom_targets is not None:
+            losses["charges"] = self._loss_of_charges(details.atom_targets.float(), batch)
+        if details.atom_logits is not None and batch.hidden_atoms is not None:
+            molecule = batch.hidden_atoms.nonzero()[:, 0]
+            entropy = self._cross_entropy(details.atom_logits, *self._atom_features(batch))
+            losses["atoms"] = _sum_of_means(entropy, molecule, len(batch))
+        if details.bond_logits is not None and batch.hidden_bonds is not None:
+            molecule = batch.bond_index[batch.hidden_bonds][:, 0]
+            entropy = self._cross_entropy(details.bond_logits, *self._bond_features(batch))
+            losses["bonds"] = _sum_of_means(entropy, molecule, len(batch))
+        return losses
+
+    def _losses_of_molecules(
+        self, prediction: Float[Tensor, "B T"], batch: MoleculeBatch
+    ) -> dict[str, Tensor]:
+        assert batch.targets is not None
+        present = ~batch.targets.isnan()
+        # in float32 a mean that is large relative to the spread would lose digits
+        standardized = ((batch.targets.double() - self.target_mean) / self.target_std).to(prediction.dtype)
+        loss = self.elementwise(prediction, standardized.masked_fill(~present, 0.0), reduction="none")
+        losses = {}
+        for family, columns in self.columns.items():
+            if self.weights[family]:
+                known = present[:, columns]
+                count = known.sum(1).clamp(min=1)
+                losses[family] = ((loss[:, columns] * known).sum(1) / count).sum()
+        return losses
+
+    def _loss_of_charges(self, prediction: Float[Tensor, "B A K"], batch: MoleculeBatch) -> Float[Tensor, ""]:
+        assert batch.atom_targets is not None
+        known = batch.atom_mask[..., None] & ~batch.atom_targets.isnan()
+        standardized = ((batch.atom_targets.double() - self.atom_mean) / self.atom_std).to(prediction.dtype)
+        wanted = standardized.masked_fill(~known, 0.0)
+        loss = self.elementwise(prediction.masked_fill(~known, 0.0), wanted, reduction="none")
+        return ((loss * known).sum((1, 2)) / known.sum((1, 2)).clamp(min=1)).sum()
+
+    def _atom_features(self, batch: MoleculeBatch) -> tuple[Tensor, tuple[int, ...]]:
+        """Return the features of the hidden atoms [P, F] and the sizes of their vocabularies."""
+        assert isinstance(self.model, GraphormerPretraining)
+        return batch.atoms[batch.hidden_atoms][:, list(self.model.atom_columns)], self.model.atom_sizes
+
+    def _bond_features(self, batch: MoleculeBatch) -> tuple[Tensor, tuple[int, ...]]:
+        """Return the features of the hidden bonds [Q, 3] and the sizes of their vocabularies."""
+        assert isinstance(self.model, GraphormerPretraining)
+        return batch.bond_features[batch.hidden_bonds], self.model.bond_sizes
+
+    @staticmethod
+    def _cross_entropy(logits: Tensor, features: Tensor, sizes: tuple[int, ...]) -> Float[Tensor, " P"]:
+        """Return the mean cross-entropy over the features of each hidden atom or bond."""
+        parts = logits.float().split(sizes, -1)
+        each = [
+            F.cross_entropy(part, column.long().clamp(max=size - 1), reduction="none")
+            for part, column, size in zip(parts, features.unbind(1), sizes, strict=True)
+        ]
+        return torch.stack(each).mean(0)
+
+    @property
+    def num_results(self) -> int:
+        """Number of values of a row: its predictions, then sum and count for charges, atoms and bonds."""
+        return len(self.targets.names) + 6
+
+    def evaluate_batch(self, model: nn.Module, batch: MoleculeBatch) -> Float[Tensor, "B R"]:
+        """Predict the targets from whole molecules, and the features of the same hidden atoms every time."""
+        output: ModelOutput = model(batch)
+        counts = [self._errors_of_charges(output, batch)]
+        salts = {name: salt for name, salt in VALIDATION_SALTS.items() if self.weights[name]}
+        hidden = self.hide(batch, salts)
+        details = model(hidden).pretraining if salts else None
+        for name, index in (("atoms", hidden.hidden_atoms), ("bonds", hidden.hidden_bonds)):
+            if index is None or details is None:
+                counts.append(output.prediction.new_zeros(len(batch), 2))
+            elif name == "atoms":
+                right = _right(details.atom_logits, *self._atom_features(hidden))
+                counts.append(_sums(right, index.nonzero()[:, 0], len(batch)))
+            else:
+                right = _right(details.bond_logits, *self._bond_features(hidden))
+                counts.append(_sums(right, hidden.bond_index[index][:, 0], len(batch)))
+        return torch.cat([self.targets.to_unit(output.prediction), *counts], 1)
+
+    def _errors_of_charges(self, output: ModelOutput, batch: MoleculeBatch) -> Float[Tensor, "B 2"]:
+        """Return the sum of the absolute errors of each molecule, and their number."""
+        details, truth = output.pretraining, batch.atom_targets
+        if not self.weights["charges"] or details is None or details.atom_targets is None or truth is None:
+            return output.prediction.new_zeros(len(batch), 2)
+        known = batch.atom_mask[..., None] & ~truth.isnan()
+        found = details.atom_targets.double() * self.atom_std + self.atom_mean
+        error = (found - truth).abs().masked_fill(~known, 0.0)
+        return torch.stack([error.sum((1, 2)), known.sum((1, 2))], 1).float()
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """Mean error of standardized descriptors, errors of other targets, and shares of right features."""
+        found = [Measure("descriptors", "mae", "")] if self.weights["descriptors"] else []
+        if self.weights["quantum"]:
+            for place in self.columns["quantum"]:
+                found.append(Measure(self.targets.names[place], "mae", self.targets.units[place]))
+        if self.weights["charges"] and self.targets.atoms is not None:
+            found.append(Measure("charges", "mae", self.targets.atoms.units[0]))
+        return (*found, *(Measure(name, "accuracy", "") for name in ("atoms", "bonds") if self.weights[name]))
+
+    def metrics(self, results: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+        """Compute the measures; see `Task.metrics`."""
+        values: dict[str, float] = {}
+        if self.weights["descriptors"]:
+            columns, std = self.columns["descriptors"], np.array(self.targets.std)
+            errors = [
+                mean_absolute_error(results[:, place], truth[:, place]) / std[place] for place in columns
+            ]
+            values["descriptors"] = float(np.nanmean(errors)) if np.isfinite(errors).any() else math.nan
+        if self.weights["quantum"]:
+            for place in self.columns["quantum"]:
+                values[self.targets.names[place]] = mean_absolute_error(results[:, place], truth[:, place])
+        sums = results[:, len(self.targets.names) :]
+        for place, name in enumerate(("charges", "atoms", "bonds")):
+            if self.weights[name]:
+                total, count = sums[:, 2 * place], sums[:, 2 * place + 1]
+                values[name] = weighted_mean(total / np.maximum(count, 1), count)
+        return values
+
+    def score(self, metrics: dict[str, float]) -> float:
+        """Return the weighted mean of the standardized errors and the shares of wrong features."""
+        errors = {"descriptors": metrics.get("descriptors", math.nan)}
+        quantum = [
+            metrics[self.targets.names[place]] / self.targets.std[place]
+            for place in self.columns["quantum"]
+            if self.weights["quantum"]
+        ]
+        errors["quantum"] = float(np.nanmean(quantum)) if np.isfinite(quantum).any() else math.nan
+        if self.targets.atoms is not None:
+            errors["charges"] = metrics.get("charges", math.nan) / self.targets.atoms.std[0]
+        for name in ("atoms", "bonds"):
+            errors[name] = 1.0 - metrics.get(name, math.nan)
+        known = {family: error for family, error in errors.items() if not math.isnan(error)}
+        total = sum(self.weights[family] for family in known)
+        if not total:
+            return math.nan
+        return sum(self.weights[family] * error for family, error in known.items()) / total
+
+
+def _checked_weights(given: Mapping[str, float] | None) -> dict[str, float]:
+    if given is None:
+        return dict.fromkeys(FAMILIES, 1.0)
+    for family, weight in given.items():
+        if family not in FAMILIES:
+            raise MolsliceError(
+                f"training.label_weights: unknown family {family!r}; {near_names(family, FAMILIES)}"
+            )
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+            raise MolsliceError(f"training.label_weights.{family} is {weight!r}, expected zero or more")
+    weights = {family: float(given.get(family, 0.0)) for family in FAMILIES}
+    if not any(weights.values()):
+        raise MolsliceError(f"training.label_weights are all zero; families: {', '.join(FAMILIES)}")
+    return weights
+
+
+def _sums(values: Float[Tensor, " P"], molecule: Tensor, molecules: int) -> Float[Tensor, "B 2"]:
+    """Return the sum of the values of each molecule, and their number."""
+    both = torch.stack([values, torch.ones_like(values)], 1)
+    return both.new_zeros(molecules, 2).index_add(0, molecule, both)
+
+
+def _sum_of_means(values: Float[Tensor, " P"], molecule: Tensor, molecules: int) -> Float[Tensor, ""]:
+    """Return the mean of the values of each molecule, summed over the molecules."""
+    sums, counts = _sums(values, molecule, molecules).unbind(1)
+    return (sums / counts.clamp(min=1)).sum()
+
+
+def _right(logits: Tensor | None, features: Tensor, sizes: tuple[int, ...]) -> Float[Tensor, " P"]:
+    """Return the share of the features of each hidden atom or bond that are predicted right."""
+    assert logits is not None
+    parts = logits.split(sizes, -1)
+    each = [
+        part.argmax(-1) == column.long().clamp(max=size - 1)
+        for part, column, size in zip(parts, features.unbind(1), sizes, strict=True)
+    ]
+    return torch.stack(each).float().mean(0)
