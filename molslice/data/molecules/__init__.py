@@ -1,6 +1,6 @@
 """Molecules: data sets, the compact store, its preparation and its batches.
 
-Modules beside the data sets `csv` and `pcqm4m`:
+Modules beside the data sets `csv`, `pcqm4m` and `corpus`:
     prepare: Converts SMILES to a store in parallel.
     store, store_writer: A folder of memory-mapped arrays, and how it is written.
     packed: Molecules in flat arrays, on their way to a store.
