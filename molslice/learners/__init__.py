@@ -5,9 +5,9 @@ encoder (`features.py`). `base.py` is the interface. `kernels.py` and `trees.py`
 `stacking.py` weighs the learners of a target against each other. `molslice.training.fit` trains them and
 `molslice.inference.fitted` predicts with them.
 
-Imports: torch, numpy, scipy, scikit-learn (for fitting only), `molslice.registry` and `molslice.types`. A
-fitted learner is a set of arrays, so that a saved model neither contains code nor depends on the version of
-scikit-learn.
+Imports: torch, numpy, scipy, scikit-learn (for fitting only), `molslice.files`, `molslice.registry` and
+`molslice.types`. A fitted learner is a set of arrays, so that a saved model neither contains code nor depends
+on the version of scikit-learn.
 
 To add a learner, write `my_learner.py` with a class `MyLearner(Learner)`.
 """

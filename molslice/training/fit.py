@@ -47,7 +47,6 @@ __all__ = ["fit"]
 logger = logging.getLogger(__name__)
 
 MIN_FOLDS, MAX_FOLDS = 2, 20
-BASELINE_TREES = 500
 PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processes
 
 
@@ -271,7 +270,7 @@ def _forest(
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
     kind = RandomForestClassifier if classes else RandomForestRegressor
-    model = kind(BASELINE_TREES, random_state=seed, n_jobs=-1)
+    model = kind(random_state=seed, n_jobs=-1)
     return _baseline(model, features, rows, test, values, classes)
 
 

@@ -217,7 +217,9 @@ def test_normal_scores_are_those_of_scikit_learn():
         [draw.normal(size=300), draw.poisson(2.0, 300), np.exp(3 * draw.normal(size=300))], axis=1
     )
     theirs = QuantileTransformer(n_quantiles=200, output_distribution="normal").fit(known).transform(known)
-    np.testing.assert_allclose(NormalScores.of(known)(known), np.clip(theirs, -3, 3), atol=1e-6)
+    inner = np.abs(theirs) < 3  # theirs sends the smallest and the largest value to the ends, also with ties
+    np.testing.assert_allclose(NormalScores.of(known)(known)[inner], theirs[inner], atol=1e-6)
+    assert inner.mean() > 0.9
 
 
 def test_normal_scores_of_undefined_and_constant_columns_are_zero():
