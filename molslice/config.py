@@ -20,10 +20,9 @@ docs/config.schema.json, the schema for editors, is generated from the same data
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -31,207 +30,43 @@ from molslice.attention import ATTENTIONS
 from molslice.conversion import convert, show
 from molslice.data import DATASETS
 from molslice.files.parsing import parse_yaml
-from molslice.files.processes import MAX_WORKERS
 from molslice.model import DEFAULT_MODEL, MODELS, AttentionChoice, ModelSpec
 from molslice.registry import near_names
+from molslice.settings import (
+    LENGTHS,
+    DataConfig,
+    OptimizerConfig,
+    RunConfig,
+    StartConfig,
+    TrainerConfig,
+    TrainingConfig,
+)
 from molslice.types import MolsliceError
 
-LENGTHS = ("max_steps", "max_epochs", "max_minutes")
+__all__ = [
+    "LENGTHS",
+    "DataConfig",
+    "OptimizerConfig",
+    "RunConfig",
+    "StartConfig",
+    "TrainerConfig",
+    "TrainingConfig",
+    "config_from_mapping",
+    "config_to_mapping",
+    "config_to_yaml",
+    "load_config",
+    "override_data",
+]
+
 NAMED = ("attention", "data")  # sections whose `name` determines the other options
-MAX_NODES = 100_000
 MAX_BYTES = 1_000_000  # maximum size of a configuration file
 
 
-@dataclass(frozen=True, slots=True)
-class DataConfig:
-    """A data set and its options.
-
-    Attributes:
-        name: Name of the data set in the registry.
-        options: Its own options, the keyword-only parameters of its class.
-    """
-
-    name: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizerConfig:
-    """AdamW and its learning rate schedule.
-
-    Attributes:
-        lr: Learning rate at the end of the linear warm-up.
-        weight_decay: Decoupled weight decay of AdamW. Norms, biases and embeddings are not decayed.
-        betas: Decay rates of AdamW's first and second moments.
-        warmup_fraction: Length of the warm-up as a fraction of all steps; unused if `warmup_steps` is given.
-        warmup_steps: Length of the warm-up in steps.
-        schedule: Learning rate after the warm-up. `linear` and `cosine` decrease to `end_lr_fraction * lr`
-            at the end of the training, `constant` stays at `lr`, `inverse_sqrt` is
-            lr sqrt(warm-up steps / step) (Vaswani et al. 2017, section 5.3).
-        end_lr_fraction: Final learning rate divided by `lr`; unused by `constant` and `inverse_sqrt`.
-        gradient_clip: Maximum global norm of the gradient; None does not clip.
-        ema_decay: Decay of the moving average of the weights; None does not average.
-
-    Raises:
-        MolsliceError: A value is outside of its range.
-    """
-
-    lr: float = 1e-3
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
-    warmup_fraction: float = 0.05
-    warmup_steps: int | None = None
-    schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
-    end_lr_fraction: float = 0.0
-    gradient_clip: float | None = 5.0
-    ema_decay: float | None = 0.999
-
-    def __post_init__(self) -> None:
-        _require(self.lr > 0, "lr", self.lr, "a positive number")
-        _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "zero or more")
-        _require(0 <= self.warmup_fraction < 1, "warmup_fraction", self.warmup_fraction, "a number in [0, 1)")
-        _require(0 <= self.end_lr_fraction <= 1, "end_lr_fraction", self.end_lr_fraction, "in [0, 1]")
-        _require(all(0 <= beta < 1 for beta in self.betas), "betas", self.betas, "two numbers in [0, 1)")
-        warmup, clip, decay = self.warmup_steps, self.gradient_clip, self.ema_decay
-        _require(warmup is None or warmup >= 0, "warmup_steps", warmup, "zero or more, or null")
-        _require(clip is None or clip > 0, "gradient_clip", clip, "a positive number or null")
-        _require(decay is None or 0 < decay < 1, "ema_decay", decay, "a number in (0, 1) or null")
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingConfig:
-    """Length of the training, batches, validations and loss.
-
-    Exactly one of `max_steps`, `max_epochs` and `max_minutes` must be given.
-
-    Attributes:
-        max_steps: Length of the training in optimizer steps.
-        max_epochs: Length of the training in epochs.
-        max_minutes: Length of the training in minutes. It is converted to steps by measuring the speed before
-            the first step, and the run folder's configuration has that number of steps.
-        token_budget: Maximum number of padded tokens in a batch, over all devices. A molecule has one token
-            for each atom and one graph token.
-        batch_size: Maximum number of rows (molecules, sequences) in a batch, over all devices.
-        accumulate: Number of parts in which each device computes a batch, to save memory.
-        valid_every_epochs: Epochs between validations; unused if `valid_every_steps` is given. The last step
-            is always followed by a validation.
-        valid_every_steps: Steps between validations.
-        checkpoint_every_steps: Steps between checkpoints for resuming. None writes one at each validation
-            only.
-        early_stopping_patience: Number of validations without improvement after which training stops; None
-            disables early stopping.
-        compile: Whether to compile the encoder with `torch.compile`.
-        loss: Loss of regression. Classification uses cross-entropy.
-        label_smoothing: Label smoothing of the cross-entropy over several classes.
-        teacher: Run folder of the teacher, for the task `distillation`.
-        label_weights: Weights of the families of labels, for the task `pretraining`: descriptors, quantum,
-            charges, atoms, bonds. Families that are not named have the weight 0; None gives each the weight
-            1.
-        hidden_targets: Share of the targets of molecules that is left out in each step of `pretraining`.
-        hidden_atoms: Share of the atoms whose features are hidden in the task `pretraining`.
-        hidden_bonds: Share of the bonds whose features are hidden in the task `pretraining`.
-
-    Raises:
-        MolsliceError: A value is outside of its range, or not exactly one length is given.
-    """
-
-    max_steps: int | None = None
-    max_epochs: int | None = None
-    max_minutes: float | None = None
-    token_budget: int = 8192
-    batch_size: int = 256
-    accumulate: int = 1
-    valid_every_epochs: int = 1
-    valid_every_steps: int | None = None
-    checkpoint_every_steps: int | None = None
-    early_stopping_patience: int | None = None
-    compile: bool = False
-    loss: Literal["mae", "mse", "huber"] = "mae"
-    label_smoothing: float = 0.0
-    teacher: str | None = None
-    label_weights: dict[str, float] | None = None
-    hidden_targets: float = 0.15
-    hidden_atoms: float = 0.15
-    hidden_bonds: float = 0.15
-
-    def __post_init__(self) -> None:
-        given = [name for name in LENGTHS if getattr(self, name) is not None]
-        if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise MolsliceError(f"exactly one of {', '.join(LENGTHS)} must be given, found {found}")
-        _require(getattr(self, given[0]) > 0, given[0], getattr(self, given[0]), "a positive number")
-        for name in ("token_budget", "batch_size", "accumulate", "valid_every_epochs"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
-        for name in ("valid_every_steps", "checkpoint_every_steps", "early_stopping_patience"):
-            value = getattr(self, name)
-            _require(value is None or value >= 1, name, value, "1 or more, or null")
-        for name in ("hidden_targets", "hidden_atoms", "hidden_bonds"):
-            _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "a number in [0, 1)")
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerConfig:
-    """Hardware, processes and precision of a run.
-
-    Attributes:
-        accelerator: Accelerator of Lightning Fabric.
-        devices: Number of devices of each node.
-        num_nodes: Number of nodes.
-        strategy: Strategy of Lightning Fabric; `auto` is `ddp` with more than one device.
-        precision: float32, or mixed precision with bfloat16 or float16.
-        num_threads: Number of CPU threads of each process; None keeps PyTorch's default.
-
-    Raises:
-        MolsliceError: A number is outside of its range.
-    """
-
-    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
-    devices: int = 1
-    num_nodes: int = 1
-    strategy: Literal["auto", "ddp", "ddp_find_unused_parameters_true"] = "auto"
-    precision: Literal["32", "bf16", "16"] = "32"
-    num_threads: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("devices", "num_nodes", "num_threads"):
-            value = getattr(self, name)
-            most = MAX_NODES if name == "num_nodes" else MAX_WORKERS
-            allowed = value is None or 1 <= value <= most
-            _require(allowed, name, value, f"a whole number from 1 to {most:,}")
-
-
-@dataclass(frozen=True, slots=True)
-class RunConfig:
-    """The complete configuration of a run.
-
-    Attributes:
-        data: The data set.
-        model: The model.
-        attention: The attention of the model.
-        task: Name of the task in the registry.
-        optimizer: The optimizer and its schedule.
-        training: Length of the training, batches, validations and loss.
-        trainer: Hardware, processes and precision.
-        seed: Seed of the initial weights, dropout, the order of rows and random augmentation.
-
-    Raises:
-        MolsliceError: The seed is negative.
-    """
-
-    data: DataConfig
-    model: ModelSpec
-    attention: AttentionChoice = field(default_factory=AttentionChoice)
-    task: str = "molecule"
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    training: TrainingConfig = field(default_factory=lambda: TrainingConfig(max_epochs=100))
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _require(self.seed >= 0, "seed", self.seed, "zero or more")
-
-
-def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
+def load_config(
+    path: str | Path,
+    overrides: Sequence[tuple[str, str]] = (),
+    find_base: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+) -> RunConfig:
     """Read a configuration from a YAML file and apply overrides.
 
     Args:
@@ -239,6 +74,8 @@ def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> 
         overrides: Pairs of a dotted key and a value in YAML, such as `("optimizer.lr", "1e-3")`. A length of
             training (`max_steps`, `max_epochs`, `max_minutes`) replaces the one in the file. Another
             `attention.name` or `data.name` removes the options in the file for the previous name.
+        find_base: Gets the content of the file with the overrides, and returns the sections for keys that it
+            lacks.
 
     Raises:
         MolsliceError: The file does not exist or is not YAML, a key is unknown, or a value or its type is
@@ -249,6 +86,8 @@ def load_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> 
         keys = ", ".join(_names(RunConfig))
         raise MolsliceError(f"{path}: a configuration is a mapping with the keys {keys}")
     _override(mapping, overrides)
+    if find_base is not None:
+        _fill(mapping, find_base(mapping))
     return config_from_mapping(mapping, source=str(path))
 
 
@@ -293,11 +132,6 @@ def config_to_yaml(config: RunConfig) -> str:
     return yaml.safe_dump(config_to_mapping(config), sort_keys=False)
 
 
-def _require(holds: bool, name: str, value: object, expected: str) -> None:
-    if not holds:
-        raise MolsliceError(f"{name} is {show(value)}, expected {expected}")
-
-
 def _names(cls: type) -> list[str]:
     return [f.name for f in dataclasses.fields(cls)]
 
@@ -328,6 +162,18 @@ def _override(mapping: dict[str, Any], overrides: Sequence[tuple[str, str]]) -> 
         _set(mapping, key, value)
 
 
+def _fill(mapping: dict[str, Any], base: Mapping[str, Any]) -> None:
+    """Add the keys of `base` that `mapping` lacks, unless a section has another `name`."""
+    for key, inner in base.items():
+        given = mapping.get(key)
+        if isinstance(given, str) and key in NAMED:
+            given = {"name": given}
+        if given is None:
+            mapping[key] = inner
+        elif isinstance(given, dict) and given.get("name", inner.get("name")) == inner.get("name"):
+            mapping[key] = {**inner, **given}
+
+
 def _set(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
     *path, last = key.split(".")
     if path and path[0] in NAMED and isinstance(mapping.get(path[0]), str):
@@ -339,6 +185,8 @@ def _set(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
         section = section[name]
     if len(path) == 1 and path[0] in NAMED and last == "name" and section.get("name") != value:
         section.clear()
+    if key == "start.model":
+        section.clear()  # the checksum is that of another model
     section[last] = value
 
 
@@ -395,6 +243,8 @@ def _gather_options(cls: type, mapping: dict[str, Any], path: str) -> dict[str, 
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401
+    if hint == StartConfig | None:
+        return None if value is None else _build(StartConfig, value, where)
     if hint is ModelSpec or (dataclasses.is_dataclass(hint) and isinstance(hint, type)):
         return _build(hint, value, where)
     return convert(value, hint, where)

@@ -1,15 +1,17 @@
 """Train a model. Any setting of the configuration can be given as --any.dotted.key VALUE."""
 
 import argparse
+import json
 from typing import Any
 
-from molslice.cli.arguments import add_json, add_quiet, file_path
+from molslice.cli.arguments import add_json, add_quiet, file_path, model_name
 from molslice.cli.console import say, text_table, write, write_json
 
 SUMMARY = "train a model from a configuration file"
 EXAMPLE = """\
   molslice train --config configs/molecule/quickstart.yaml --out runs/first --training.max_minutes 1
   molslice train --config configs/molecule/gap_xtb.yaml --out runs/slices --attention.name slice_sort
+  molslice train --config mine.yaml --from gap-xtb --out runs/tuned    # start from a trained model
   molslice train --resume --out runs/first        # continue a stopped run"""
 TAKES_OVERRIDES = True
 
@@ -20,6 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", type=file_path, metavar="FILE", help="YAML file (default with --resume: the run's)"
     )
     parser.add_argument("--out", type=file_path, required=True, metavar="RUN", help="run folder to write")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=model_name,
+        metavar="MODEL",
+        help="start from the weights of this run folder or shipped model, with its model and attention",
+    )
     parser.add_argument("--resume", action="store_true", help="continue the run in RUN")
     parser.add_argument("--seed", metavar="N", help="same as setting seed in the configuration")
     add_quiet(parser)
@@ -31,16 +40,19 @@ def run(args: argparse.Namespace) -> int:
     from molslice.config import load_config
     from molslice.run_folder import CONFIG
     from molslice.training.run import train
+    from molslice.training.start import load_run_config
 
-    path = args.config
+    path, read = args.config, load_run_config
     if path is None:
         if not args.resume:
             args.usage_error("--config is required unless --resume continues a run")
-        path = args.out / CONFIG
+        path, read = args.out / CONFIG, load_config  # complete, whatever became of the model it started from
     overrides = list(args.overrides)
+    if args.start is not None:
+        overrides.append(("start.model", json.dumps(args.start)))
     if args.seed is not None:
         overrides.append(("seed", args.seed))
-    summary = train(load_config(path, overrides), args.out, resume=args.resume, quiet=args.quiet)
+    summary = train(read(path, overrides), args.out, resume=args.resume, quiet=args.quiet)
     if not _is_first_process():  # one of several processes reports
         return 0
     if args.json:

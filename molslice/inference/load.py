@@ -25,7 +25,7 @@ from molslice.pretrained import find_pretrained, pretrained_names
 from molslice.run_folder import LoadedRun, read_run
 from molslice.types import MolsliceError
 
-__all__ = ["Predictions", "Predictor", "load_model", "load_network"]
+__all__ = ["Predictions", "Predictor", "find_model", "load_model", "load_network"]
 
 TOKEN_BUDGET = 8192  # padded tokens of a batch, such as 32 molecules of 256 atoms; bounds memory
 MAX_ROWS = 256
@@ -208,20 +208,33 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
         MolsliceError: The folder or name does not exist, the files are damaged or not molslice's, or the
             device is not available.
     """
-    path = Path(name_or_path)
-    if not path.exists():
-        looks_like_path = len(path.parts) != 1
-        if looks_like_path or str(name_or_path) not in pretrained_names():
-            shipped = ", ".join(pretrained_names()) or "(none)"
-            raise MolsliceError(
-                f"no model {str(name_or_path)!r}: no folder of that path, and the models that ship with "
-                f"molslice are {shipped}"
-            )
-        path = find_pretrained(str(name_or_path))
+    path = find_model(name_or_path)
     target = _find_device(device)
     if is_fitted_folder(path):
         return FittedPredictor(read_fitted(path), str(name_or_path), path)
     return Predictor(read_run(path), name=str(name_or_path), device=target)
+
+
+def find_model(name_or_path: str | Path) -> Path:
+    """Return the folder of a trained model.
+
+    Args:
+        name_or_path: A run folder, a checkpoint folder, or the name of a model that ships with the package.
+
+    Raises:
+        MolsliceError: The folder or name does not exist.
+    """
+    path = Path(name_or_path)
+    if path.exists():
+        return path
+    looks_like_path = len(path.parts) != 1
+    if looks_like_path or str(name_or_path) not in pretrained_names():
+        shipped = ", ".join(pretrained_names()) or "(none)"
+        raise MolsliceError(
+            f"no model {str(name_or_path)!r}: no folder of that path, and the models that ship with "
+            f"molslice are {shipped}"
+        )
+    return find_pretrained(str(name_or_path))
 
 
 def load_network(name_or_path: str | Path, device: torch.device | str = "cpu") -> Predictor:

@@ -47,6 +47,11 @@ class ModelSpec(ABC):
     name: str
 
     @property
+    def family(self) -> str:
+        """Name of the models whose weights this model can start from."""
+        return self.name
+
+    @property
     @abstractmethod
     def size_label(self) -> str:
         """Short label of layers and width, such as `12x768`."""

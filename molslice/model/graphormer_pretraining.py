@@ -55,6 +55,11 @@ class GraphormerPretrainingSpec(GraphormerSpec):
                 f"model.atom_features must name each feature once and at least one, got {self.atom_features}"
             )
 
+    @property
+    def family(self) -> str:
+        """A Graphormer starts from this model, and this model from a Graphormer."""
+        return "graphormer"
+
     def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:
         """Construct the module; see `ModelSpec.build`."""
         return GraphormerPretraining(self, attention, data)

@@ -15,7 +15,9 @@ from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.run_folder import CONFIG, DATA, SUMMARY, read_summary
 from molslice.training.comparison import Comparison, Result
-from molslice.training.run import check_data, train
+from molslice.training.continuation import check_data
+from molslice.training.run import train
+from molslice.training.start import load_run_config
 from molslice.types import MolsliceError
 
 __all__ = ["FOUR", "compare_attentions", "compare_runs"]
@@ -84,7 +86,7 @@ def compare_attentions(
     settings = list(overrides)
     if minutes is not None:
         settings.append(("training.max_minutes", str(minutes)))
-    base = load_config(config_path, settings)
+    base = load_run_config(config_path, settings)
     if base.trainer.devices > 1 or base.trainer.num_nodes > 1:
         # each process would run the whole comparison and read files that another one is writing
         raise MolsliceError("a comparison trains each run on one device; trainer.devices must be 1")

@@ -1,15 +1,21 @@
 """AdamW and its learning rate, which is a function of the step without state."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
 from molslice.config import OptimizerConfig
 from molslice.model.count import lookup_tables
+from molslice.model.depth import layer_factors
+from molslice.tasks.base import Task
 
 
-def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+def parameter_groups(
+    module: nn.Module, weight_decay: float, factors: Mapping[str, float] | None = None
+) -> list[dict[str, object]]:
     """Divide the trainable parameters into groups for AdamW.
 
     Norms, biases, other vectors and `lookup_tables` do not decay; all other parameters do.
@@ -17,28 +23,42 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
     Args:
         module: The module.
         weight_decay: Weight decay of the decaying parameters.
+        factors: Factor of the learning rate of each parameter, by its name in `module`; None for 1.
 
     Returns:
-        The groups that have parameters, as AdamW takes them.
+        The groups that have parameters, as AdamW takes them. A group with a factor has it as `factor`.
     """
     tables = {id(table) for table in lookup_tables(module)}
-    decayed, kept = [], []
-    for parameter in module.parameters():
+    groups: dict[tuple[float, bool], dict[str, Any]] = {}
+    for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            (kept if parameter.ndim < 2 or id(parameter) in tables else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+            decays = parameter.ndim > 1 and id(parameter) not in tables
+            factor = 1.0 if factors is None else factors[name]
+            group = groups.setdefault((factor, decays), {"params": []})
+            group["params"].append(parameter)
+            group["weight_decay"] = weight_decay if decays else 0.0
+            if factors is not None:
+                group["factor"] = factor
+    # the largest rates first, and decaying parameters before the others
+    return [groups[key] for key in sorted(groups, key=lambda key: (-key[0], not key[1]))]
 
 
-def build_optimizer(module: nn.Module, config: OptimizerConfig, *, fused: bool) -> torch.optim.AdamW:
+def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torch.optim.AdamW:
     """Build AdamW for all trainable parameters.
 
     Args:
-        module: The module.
-        config: The learning rate, the weight decay and the betas.
+        task: The task with its model.
+        config: The learning rate, the weight decay, the betas and the decay from layer to layer.
         fused: Whether to use torch's fused kernel.
+
+    Raises:
+        MolsliceError: The rates shall decrease from layer to layer in a model without numbered layers.
     """
-    groups = parameter_groups(module, config.weight_decay)
+    factors = None
+    if config.layer_decay is not None:
+        named = layer_factors(task.model, config.layer_decay)
+        factors = {name: named.get(name.removeprefix("model."), 1.0) for name, _ in task.named_parameters()}
+    groups = parameter_groups(task, config.weight_decay, factors)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=fused)
 
 

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,20 +15,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from molslice.config import LENGTHS, RunConfig, TrainingConfig, config_to_mapping, config_to_yaml, load_config
+from molslice.config import RunConfig, TrainingConfig, config_to_yaml
 from molslice.data import build_dataset
 from molslice.data.base import Dataset
-from molslice.data.identity import changed_parts, data_identity
-from molslice.files.atomic import SUFFIX, remove_stale, write_atomically
-from molslice.files.lock import LOCK, lock_folder
-from molslice.files.parsing import read_json_object
+from molslice.data.identity import data_identity
+from molslice.files.atomic import write_atomically
 from molslice.inference.json_text import to_json
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
+from molslice.model.depth import freeze_layers
 from molslice.run_folder import (
-    CHECKPOINTS,
     CONFIG,
     DATA,
+    LAST_CHECKPOINT,
     MODEL,
     SUMMARY,
     SUMMARY_KINDS,
@@ -39,7 +37,9 @@ from molslice.run_folder import (
 from molslice.tasks import TASKS, TargetInfo
 from molslice.training.batches import TrainingBatches
 from molslice.training.budget import measure_max_steps
+from molslice.training.continuation import as_begun, check_data, check_epochs, claimed
 from molslice.training.fabric import build_fabric, quiet_lightning
+from molslice.training.start import start_from
 from molslice.training.stepper import Stepper
 from molslice.training.trainer import Trainer
 from molslice.training.validation import Evaluator
@@ -47,17 +47,6 @@ from molslice.types import DataSpec, MolsliceError
 from molslice.version import __version__
 
 logger = logging.getLogger(__name__)
-
-# settings that may change when a run is resumed: where it computes, not what
-MAY_DIFFER = (
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.num_nodes",
-    "trainer.strategy",
-    "trainer.num_threads",
-    "training.checkpoint_every_steps",
-    "training.compile",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +79,16 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         fabric = build_fabric(config.trainer)
         TASKS.find(config.task)
         if fabric.is_global_zero:
-            exits.enter_context(_claimed(folder, resume))
+            exits.enter_context(claimed(folder, resume))
         asked = config.training.max_epochs if resume else None
         if resume:
-            config = _as_begun(config, folder)
+            config = as_begun(config, folder)
             if (folder / SUMMARY).is_file():
                 summary = read_summary(folder)
                 if missing := SUMMARY_KINDS.keys() - summary.keys():
                     raise MolsliceError(f"cannot read {folder / SUMMARY}: no {', '.join(sorted(missing))}")
                 if summary["steps"] == summary["max_steps"]:
-                    _check_epochs(folder, asked, summary["epochs"])
+                    check_epochs(folder, asked, summary["epochs"])
                 logger.info("%s is finished; nothing to resume", folder)
                 return summary
         if config.trainer.num_threads is not None:
@@ -133,6 +122,12 @@ def _train_here(
     torch.manual_seed(config.seed)
     model = build_model(config.model, config.attention, dataset.spec)
     parameters = parameters_by_part(model)
+    if config.start is not None and not (resume and (folder / LAST_CHECKPOINT).is_file()):
+        report = start_from(config.start, config, model, dataset, targets)
+        config = dataclasses.replace(config, start=dataclasses.replace(config.start, sha256=report.sha256))
+        if not quiet and fabric.is_global_zero:
+            logger.warning("%s", report)
+    freeze_layers(model, config.training.frozen_layers)
     options = _task_options(config)
     if "teacher" in options:
         options["teacher"] = _read_teacher(config.training.teacher, targets, dataset.spec)
@@ -141,7 +136,7 @@ def _train_here(
         dataset, rows["train"], config.training, config.seed, fabric.global_rank, fabric.world_size
     )
     if config.training.max_steps is not None:
-        _check_epochs(folder, asked_epochs, config.training.max_steps / batches.steps_per_epoch)
+        check_epochs(folder, asked_epochs, config.training.max_steps / batches.steps_per_epoch)
     stepper = Stepper(fabric, task, config, batches)
     evaluators = _evaluators(fabric, stepper, dataset, rows)
     config = _with_steps(config, stepper, evaluators, start)
@@ -216,110 +211,6 @@ def _test_rows(dataset: Dataset) -> np.ndarray:
             return dataset.labeled_rows("test")
     logger.warning("%s has no test %s with known targets: no test metric", dataset.source, dataset.row_name)
     return np.empty(0, np.int64)
-
-
-def check_data(folder: Path, dataset: Dataset) -> None:
-    """Refuse to continue a run on data that have changed since its start.
-
-    Args:
-        folder: The run folder.
-        dataset: The data.
-
-    Raises:
-        MolsliceError: The data have changed. The message names the changed parts.
-    """
-    if not (folder / DATA).is_file():
-        return
-    changed = changed_parts(read_json_object(folder / DATA), data_identity(dataset))
-    if changed:
-        raise MolsliceError(
-            f"the data of the run in {folder} have changed since its start: {', '.join(changed)} of "
-            f"{dataset.source}. Continue with the original data, or train in another folder"
-        )
-
-
-@contextlib.contextmanager
-def _claimed(folder: Path, resume: bool) -> Iterator[None]:
-    """Make the folder and hold its lock; refuse a folder whose content would be lost."""
-    _make(folder)
-    with lock_folder(folder):
-        for place in (folder, folder / CHECKPOINTS):
-            remove_stale(place)  # left by a kill during writing
-        _refuse_foreign(folder, resume)
-        try:
-            (folder / CHECKPOINTS).mkdir(exist_ok=True)
-        except OSError as error:
-            raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
-        yield
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if folder.exists():
-            raise MolsliceError(f"{folder} is a file; a run needs a folder") from error
-        raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
-
-
-def _refuse_foreign(folder: Path, resume: bool) -> None:
-    # a start that failed on its data leaves an empty folder of checkpoints, which may be replaced
-    if not resume and any(not _is_empty_start(path) for path in folder.iterdir()):
-        raise MolsliceError(
-            f"{folder} is not empty; choose another folder, remove it, or continue its run with --resume"
-        )
-    # a run that was killed while measuring its speed leaves an empty folder of checkpoints
-    foreign = not {path.name for path in folder.iterdir()} <= {CHECKPOINTS, DATA, LOCK}
-    if resume and foreign and not (folder / CONFIG).is_file():
-        raise MolsliceError(f"{folder} is not a run folder (it has no {CONFIG}); nothing to resume there")
-
-
-def _is_empty_start(path: Path) -> bool:
-    left = path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
-    return left or path.name == LOCK or path.name.endswith(SUFFIX)
-
-
-def _as_begun(config: RunConfig, folder: Path) -> RunConfig:
-    """Return the configuration with the number of steps that the run was started with.
-
-    Raises:
-        MolsliceError: The configuration differs from that of the run in the folder.
-    """
-    if not (folder / CONFIG).is_file():
-        return config
-    begun = load_config(folder / CONFIG)
-    training = config.training
-    if training.max_steps is None:
-        lengths = {name: getattr(begun.training, name) for name in LENGTHS}
-        config = dataclasses.replace(config, training=dataclasses.replace(training, **lengths))
-    now, then = _flat(config_to_mapping(config)), _flat(config_to_mapping(begun))
-    changed = [
-        f"{key} is {now.get(key)!r}, was {then.get(key)!r}"
-        for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key not in MAY_DIFFER
-    ]
-    if changed:
-        raise MolsliceError(
-            f"the run in {folder} was started with another configuration: {'; '.join(changed)}. "
-            f"Resume it with its own (--config {folder / CONFIG}), or train in another folder"
-        )
-    return config
-
-
-def _check_epochs(folder: Path, asked: int | None, begun: float) -> None:
-    """Refuse another number of epochs than at the start, because the schedule depends on it."""
-    if asked is not None and abs(begun - asked) > 1e-2:
-        raise MolsliceError(
-            f"the run in {folder} was started with {begun:g} epochs, not {asked}; train in another folder "
-            "for another number of epochs"
-        )
-
-
-def _flat(mapping: dict[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in mapping.items():
-        flat |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}
-    return flat
 
 
 def _evaluators(

@@ -67,7 +67,7 @@ class Stepper:
         fabric, optimizer = self.fabric, self.optimizer
         seed_step(self.config.seed, self.progress.step, fabric.global_rank, fabric.device)
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("factor", 1.0)
         total = torch.zeros((), device=fabric.device)
         for number, micro_batch in enumerate(batch.micro_batches):
             micro_batch = micro_batch.to(fabric.device, non_blocking=True)

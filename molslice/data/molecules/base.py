@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from molslice.chem import FEATURIZER_VERSION
 from molslice.data.base import Dataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
@@ -42,6 +43,11 @@ class MoleculeDataset(Dataset):
     def errors(self) -> Mapping[int, str]:
         """Reasons why rows are unreadable, by row number."""
         return self.store.errors
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The version of the features, which the weights of a model depend on."""
+        return {"featurizer_version": FEATURIZER_VERSION}
 
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
         """Compute the checksums of the molecules, or take them from the header of a prepared store."""

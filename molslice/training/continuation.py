@@ -1,0 +1,137 @@
+"""The folder of a run: claimed for one process, and continued only with the same settings and data."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from molslice.config import LENGTHS, RunConfig, config_to_mapping, load_config
+from molslice.data.base import Dataset
+from molslice.data.identity import changed_parts, data_identity
+from molslice.files.atomic import SUFFIX, remove_stale
+from molslice.files.lock import LOCK, lock_folder
+from molslice.files.parsing import read_json_object
+from molslice.run_folder import CHECKPOINTS, CONFIG, DATA
+from molslice.types import MolsliceError
+
+__all__ = ["as_begun", "check_data", "check_epochs", "claimed"]
+
+# settings that may change when a run is resumed: where it computes, not what
+MAY_DIFFER = (
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
+    "trainer.num_threads",
+    "training.checkpoint_every_steps",
+    "training.compile",
+)
+
+
+def check_data(folder: Path, dataset: Dataset) -> None:
+    """Refuse to continue a run on data that have changed since its start.
+
+    Args:
+        folder: The run folder.
+        dataset: The data.
+
+    Raises:
+        MolsliceError: The data have changed. The message names the changed parts.
+    """
+    if not (folder / DATA).is_file():
+        return
+    changed = changed_parts(read_json_object(folder / DATA), data_identity(dataset))
+    if changed:
+        raise MolsliceError(
+            f"the data of the run in {folder} have changed since its start: {', '.join(changed)} of "
+            f"{dataset.source}. Continue with the original data, or train in another folder"
+        )
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, resume: bool) -> Iterator[None]:
+    """Make the folder and hold its lock; refuse a folder whose content would be lost."""
+    _make(folder)
+    with lock_folder(folder):
+        for place in (folder, folder / CHECKPOINTS):
+            remove_stale(place)  # left by a kill during writing
+        _refuse_foreign(folder, resume)
+        try:
+            (folder / CHECKPOINTS).mkdir(exist_ok=True)
+        except OSError as error:
+            raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
+        yield
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if folder.exists():
+            raise MolsliceError(f"{folder} is a file; a run needs a folder") from error
+        raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
+
+
+def _refuse_foreign(folder: Path, resume: bool) -> None:
+    # a start that failed on its data leaves an empty folder of checkpoints, which may be replaced
+    if not resume and any(not _is_empty_start(path) for path in folder.iterdir()):
+        raise MolsliceError(
+            f"{folder} is not empty; choose another folder, remove it, or continue its run with --resume"
+        )
+    # a run that was killed while measuring its speed leaves an empty folder of checkpoints
+    foreign = not {path.name for path in folder.iterdir()} <= {CHECKPOINTS, DATA, LOCK}
+    if resume and foreign and not (folder / CONFIG).is_file():
+        raise MolsliceError(f"{folder} is not a run folder (it has no {CONFIG}); nothing to resume there")
+
+
+def _is_empty_start(path: Path) -> bool:
+    left = path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
+    return left or path.name == LOCK or path.name.endswith(SUFFIX)
+
+
+def as_begun(config: RunConfig, folder: Path) -> RunConfig:
+    """Return the configuration with the number of steps that the run was started with.
+
+    Raises:
+        MolsliceError: The configuration differs from that of the run in the folder.
+    """
+    if not (folder / CONFIG).is_file():
+        return config
+    begun = load_config(folder / CONFIG)
+    training = config.training
+    if training.max_steps is None:
+        lengths = {name: getattr(begun.training, name) for name in LENGTHS}
+        config = dataclasses.replace(config, training=dataclasses.replace(training, **lengths))
+    start, source = config.start, begun.start
+    if start is not None and source is not None and start.sha256 is None:
+        # the checksum is recorded when the run starts
+        config = dataclasses.replace(config, start=dataclasses.replace(start, sha256=source.sha256))
+    now, then = _flat(config_to_mapping(config)), _flat(config_to_mapping(begun))
+    changed = [
+        f"{key} is {now.get(key)!r}, was {then.get(key)!r}"
+        for key in sorted(now.keys() | then.keys())
+        if now.get(key) != then.get(key) and key not in MAY_DIFFER
+    ]
+    if changed:
+        raise MolsliceError(
+            f"the run in {folder} was started with another configuration: {'; '.join(changed)}. "
+            f"Resume it with its own (--config {folder / CONFIG}), or train in another folder"
+        )
+    return config
+
+
+def check_epochs(folder: Path, asked: int | None, begun: float) -> None:
+    """Refuse another number of epochs than at the start, because the schedule depends on it."""
+    if asked is not None and abs(begun - asked) > 1e-2:
+        raise MolsliceError(
+            f"the run in {folder} was started with {begun:g} epochs, not {asked}; train in another folder "
+            "for another number of epochs"
+        )
+
+
+def _flat(mapping: dict[str, Any], path: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        flat |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}
+    return flat

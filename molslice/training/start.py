@@ -1,0 +1,202 @@
+"""Start a run from the weights of a trained model: which ones fit, and which are new."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from molslice.config import RunConfig, StartConfig, config_to_mapping, load_config
+from molslice.data.base import Dataset
+from molslice.files.cache import file_checksum
+from molslice.inference.load import find_model
+from molslice.model import MODELS
+from molslice.model.base import SIZES
+from molslice.run_folder import MODEL, LoadedRun, read_run
+from molslice.tasks.targets import TargetInfo
+from molslice.types import MolsliceError
+
+__all__ = ["StartReport", "load_run_config", "start_from"]
+
+SHOWN = 8  # modules that a report names
+SAME = (
+    *SIZES[1:],
+    "norm",
+    "legacy_vocab",
+)  # settings that the weights depend on; the number of layers may differ
+FEATURES = "featurizer_version"
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """What a run took from a trained model.
+
+    Attributes:
+        model: Name of the model.
+        sha256: Checksum of its weights.
+        taken: Number of parameters that were taken.
+        total: Number of parameters of the new model.
+        new: Modules that start from random weights, with the reason.
+        unused: Modules of the trained model that are not used.
+    """
+
+    model: str
+    sha256: str
+    taken: int
+    total: int
+    new: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        share = f"{self.taken:,} of {self.total:,} parameters are those of {self.model}"
+        new = f"new: {_listed(self.new)}" if self.new else "nothing is new"
+        unused = f"; not used: {_listed(self.unused)}" if self.unused else ""
+        return f"{share}; {new}{unused}"
+
+
+def load_run_config(path: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
+    """Read a configuration as `load_config`, with the model and attention of `start.model` as defaults.
+
+    Raises:
+        MolsliceError: As `load_config`, or the model of `start.model` does not exist or is damaged.
+    """
+    return load_config(path, overrides, find_base=_sections_of_start)
+
+
+def _sections_of_start(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    start = mapping.get("start")
+    name = start.get("model") if isinstance(start, Mapping) else None
+    if not isinstance(name, str):
+        return {}
+    config = read_run(find_model(name)).config
+    source = config_to_mapping(config)
+    given = mapping.get("model")
+    wanted = given.get("name") if isinstance(given, Mapping) else None
+    if wanted not in MODELS.names():  # a pretraining model is continued without its heads
+        wanted = config.model.family
+    known = {field.name for field in fields(MODELS.find(str(wanted))) if field.name != "preset"}  # pyright: ignore
+    model = {key: value for key, value in source["model"].items() if key in known}
+    return {"model": {**model, "name": wanted}, "attention": source["attention"]}
+
+
+def start_from(
+    start: StartConfig, config: RunConfig, model: nn.Module, dataset: Dataset, targets: TargetInfo
+) -> StartReport:
+    """Load the weights of a trained model that fit by name and shape.
+
+    Heads are taken only for the same targets.
+
+    Args:
+        start: The trained model.
+        config: The configuration of the new run.
+        model: The new model, whose weights are changed.
+        dataset: The data of the new run.
+        targets: Its targets.
+
+    Raises:
+        MolsliceError: The trained model cannot be read, has changed, is for data of another kind or with
+            another vocabulary, or is of another family or size.
+    """
+    folder = find_model(start.model)
+    source = read_run(folder)
+    file = folder if folder.is_file() else folder / MODEL
+    checksum = file_checksum(file)
+    if start.sha256 not in (None, checksum):
+        raise MolsliceError(
+            f"{file} is not the model that the run started from: its SHA-256 is {checksum}, not "
+            f"{start.sha256}"
+        )
+    _check_data(start.model, source, dataset)
+    _check_model(start.model, source, config)
+    return _load(model, source, start.model, checksum, _same_targets(source.targets, targets))
+
+
+def _check_data(name: str, source: LoadedRun, dataset: Dataset) -> None:
+    spec = dataset.spec
+    if source.data.tokens != spec.tokens:
+        raise MolsliceError(
+            f"{name} takes {source.data.tokens}, but the data {dataset.source} are {spec.tokens}"
+        )
+    for part in ("vocabulary", "vocabulary_size", "channels", "grid"):
+        theirs, ours = getattr(source.data, part), getattr(spec, part)
+        if theirs != ours:
+            raise MolsliceError(
+                f"{name} was trained with another {part.replace('_', ' ')} than that of {dataset.source}: "
+                f"{theirs!r} instead of {ours!r}"
+            )
+    then, now = source.metadata.get(FEATURES), dataset.metadata.get(FEATURES)
+    if then is not None and then != now:
+        raise MolsliceError(f"{name} was trained on features of version {then}; this version makes {now}")
+
+
+def _check_model(name: str, source: LoadedRun, config: RunConfig) -> None:
+    theirs, ours = source.config.model, config.model
+    if theirs.family != ours.family:
+        raise MolsliceError(
+            f"{name} is a {theirs.name}, whose weights do not fit model.name {ours.name}; leave model out of "
+            "the configuration to take that of the trained model"
+        )
+    differing = [
+        f"model.{part} is {getattr(ours, part)!r}, not {getattr(theirs, part)!r}"
+        for part in SAME
+        if getattr(ours, part, None) != getattr(theirs, part, None)
+    ]
+    if differing:
+        raise MolsliceError(
+            f"the weights of {name} do not fit: {'; '.join(differing)}; leave these settings out to take "
+            "those of the trained model"
+        )
+
+
+def _same_targets(theirs: TargetInfo, ours: TargetInfo) -> bool:
+    return all(getattr(theirs, part) == getattr(ours, part) for part in ("names", "units", "kind", "classes"))
+
+
+def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, with_heads: bool) -> StartReport:
+    own, theirs = model.state_dict(), source.model.state_dict()
+    heads = () if with_heads else tuple(f"{child}." for child in _heads(model))
+    reasons: dict[str, str] = {}
+    taken: dict[str, Tensor] = {}
+    for key, tensor in own.items():
+        other = theirs.get(key)
+        if other is None:
+            reasons[key] = "not there"
+        elif key.startswith(heads) if heads else False:
+            reasons[key] = "for other targets"
+        elif other.shape != tensor.shape:
+            reasons[key] = f"{list(tensor.shape)} instead of {list(other.shape)}"
+        else:
+            taken[key] = other
+    model.load_state_dict({**own, **taken})
+    count = sum(tensor.numel() for tensor in own.values())
+    return StartReport(
+        model=name,
+        sha256=checksum,
+        taken=sum(tensor.numel() for tensor in taken.values()),
+        total=count,
+        new=tuple(f"{module} ({reason})" for module, reason in _by_module(reasons).items()),
+        unused=tuple(_by_module(dict.fromkeys(theirs.keys() - taken.keys() - reasons.keys(), ""))),
+    )
+
+
+def _heads(model: nn.Module) -> list[str]:
+    """The children after the encoder; for models without one, those named like a readout."""
+    children = [name for name, _ in model.named_children()]
+    if "encoder" in children:
+        return children[children.index("encoder") + 1 :]
+    return [name for name in children if "readout" in name or "head" in name]
+
+
+def _by_module(reasons: Mapping[str, str]) -> dict[str, str]:
+    """One reason for each module, that of its first tensor; sorted."""
+    modules: dict[str, str] = {}
+    for key in sorted(reasons, key=lambda key: (key.rpartition(".")[0] or key, not key.endswith("weight"))):
+        module, _, last = key.rpartition(".")
+        modules.setdefault(module if last in ("weight", "bias") and module else key, reasons[key])
+    return modules
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
