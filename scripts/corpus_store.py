@@ -11,8 +11,8 @@ from corpus_keys import Shard
 from corpus_labels import QUANTUM, Labels
 from corpus_parts import Part
 
-from molslice.chem import FEATURIZER_VERSION
-from molslice.chem.descriptors import DESCRIPTORS_VERSION, descriptor_names
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
+from molslice.chem.descriptors import descriptor_names
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MoleculeArrays

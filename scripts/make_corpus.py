@@ -44,8 +44,7 @@ from corpus_parts import write_part
 from corpus_store import Corpus, Scalings, write_corpus
 from tqdm import tqdm
 
-from molslice.chem import FEATURIZER_VERSION
-from molslice.chem.descriptors import DESCRIPTORS_VERSION
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.files.atomic import atomic_file, atomic_folder, remove_stale, write_atomically
 from molslice.files.cache import file_checksum
 from molslice.files.lock import lock_folder

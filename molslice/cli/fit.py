@@ -14,7 +14,7 @@ SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
   molslice fit measured.csv --target logS --out solubility
   molslice fit measured.csv --target active --split scaffold --out activity
-  molslice predict solubility --input new.csv --output predicted.csv"""
+  molslice fit measured.csv.gz --target logD --target logBB --split part --out several"""
 TAKES_OVERRIDES = False
 
 

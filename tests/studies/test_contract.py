@@ -95,7 +95,7 @@ def test_a_model_without_attention_is_refused(tmp_path, runs, data, monkeypatch)
         model = torch.nn.Linear(2, 2)
         config = load_model(runs["softmax"]).config
 
-    monkeypatch.setattr(models, "load_model", lambda run: Other)
+    monkeypatch.setattr(models, "load_network", lambda run: Other)
     with pytest.raises(MolsliceError, match="without attention"):
         run_study("spectrum", tmp_path, runs=["other"], options={"data": data})
 
