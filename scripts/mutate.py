@@ -41,18 +41,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("ops", "attention", "model", "chem", "data", "tasks", "training")
 VERDICTS = ("caught", "survived", "timeout")
 MEMORY_BYTES = 24 << 30  # limit of the address space of a test process
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+_PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
+COMPARISONS = dict([*_PAIRS, *((other, one) for one, other in _PAIRS)])
 ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -80,6 +70,12 @@ class Mutant:
     before: str
     after: str
     span: tuple[int, int]
+
+    @classmethod
+    def of(cls, line: dict[str, Any]) -> "Mutant":
+        """Return the mutant of a line of results."""
+        names = ("file", "line", "operator", "before", "after")
+        return cls(*(line[name] for name in names), span=tuple(line["span"]))
 
     def apply(self, content: bytes) -> bytes:
         """Return the content of the file with this change."""
@@ -164,7 +160,10 @@ def _python_files(path: Path) -> list[Path]:
 
 
 def tests_of(root: Path, file: str) -> list[list[str]]:
-    """Return the test files of a module: its own, those that contain its name, the rest of the folder."""
+    """Return the test files of a module: its own, those that contain its name, the rest of the folder.
+
+    The name is searched in all tests of the top folder, such as `tests/data`.
+    """
     path = Path(file)
     folder = Path("tests", *path.parts[1:-1])
     while not (root / folder).is_dir():
@@ -172,7 +171,10 @@ def tests_of(root: Path, file: str) -> list[list[str]]:
     own = folder / f"test_{path.stem}.py"
     files = [test.relative_to(root) for test in sorted((root / folder).rglob("test_*.py"))]
     module = ".".join(path.with_suffix("").parts)
-    naming = [test for test in files if test != own and module in (root / test).read_text(encoding="utf-8")]
+    top = [
+        test.relative_to(root) for test in sorted((root / Path("tests", path.parts[1])).rglob("test_*.py"))
+    ]
+    naming = [test for test in top if test != own and module in (root / test).read_text(encoding="utf-8")]
     rest = [test for test in files if test != own and test not in naming]
     return [[str(test) for test in part] for part in ([own] if own in files else [], naming, rest)]
 
@@ -324,28 +326,23 @@ def measure(root: Path, mutants: Sequence[Mutant], limit: float, out: Path) -> l
     Returns:
         One line per mutant: its fields, `verdict`, `test`, and `seconds` (elapsed time).
     """
-    known = {_key(line): line for line in read_results(out)}
+    known = {Mutant.of(line): line for line in read_results(out)}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         runner = Runner(root, Path(folder).resolve(), limit)
         for number, mutant in enumerate(mutants, 1):
-            fields = {**asdict(mutant), "span": list(mutant.span)}
-            if _key(fields) in known:
+            if mutant in known:
                 continue
             begin = time.monotonic()
             outcome = runner.run(mutant)
-            line = {**fields, **outcome._asdict(), "seconds": round(time.monotonic() - begin, 1)}
-            known[_key(line)] = line
+            seconds = round(time.monotonic() - begin, 1)
+            fields = {**asdict(mutant), "span": list(mutant.span)}
+            known[mutant] = {**fields, **outcome._asdict(), "seconds": seconds}
             with out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(known[mutant]) + "\n")
             place = f"{mutant.file}:{mutant.line} {mutant.before!r} -> {mutant.after!r}"
-            text = f"{number}/{len(mutants)} {outcome.verdict} {place} ({line['seconds']} s)"
+            text = f"{number}/{len(mutants)} {outcome.verdict} {place} ({seconds} s)"
             print(text, file=sys.stderr, flush=True)
-    return [known[_key({**asdict(mutant), "span": list(mutant.span)})] for mutant in mutants]
-
-
-def _key(line: dict[str, Any]) -> str:
-    """Return the fields that identify a mutant."""
-    return json.dumps([line[name] for name in ("file", "line", "operator", "before", "after", "span")])
+    return [known[mutant] for mutant in mutants]
 
 
 def summarize(results: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_targets_are_standardized_by_the_training_split(finished):
 
 def test_minutes_become_steps_that_repeat_the_run(build_config, tmp_path):
     # batch norms have statistics that measuring the speed must not leave behind
-    small = build_config(training={"max_minutes": 0.08}, model={"name": "gin_virtual"})
+    small = build_config(training={"max_minutes": 0.02}, model={"name": "gin_virtual"})
     summary = train(small, tmp_path / "minutes", quiet=True)
     again = build_config(training={"max_steps": summary["steps"]}, model={"name": "gin_virtual"})
     train(again, tmp_path / "steps", quiet=True)
