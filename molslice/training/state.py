@@ -1,16 +1,22 @@
 """The checkpoint of a run, with all that is needed to continue after a kill."""
 
 import dataclasses
+import math
+import pickle
 import typing
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from molslice.files.atomic import atomic_file
 from molslice.types import MolsliceError
+
+AT_MOST_STEPS = ("epoch", "index", "loss_steps", "validated_step", "best_step", "validations_without_better")
 
 
 @dataclass(slots=True)
@@ -81,15 +87,64 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
         MolsliceError: The file is damaged or not a checkpoint of this package.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's advice about a pickle of another program
+            content = torch.load(path, map_location="cpu", weights_only=True)
         progress = Progress(**content.pop("progress"))
+        _check_progress(progress)
     except Exception as error:  # noqa: BLE001 - errors of damaged files have no common base
         raise unreadable_checkpoint(path, error) from error
+    return content, progress
+
+
+def _check_progress(progress: Progress) -> None:
+    """Refuse values that no run has: it would continue at another step, or never end."""
+    wrong = []
     for name, kind in typing.get_type_hints(Progress).items():
         value = getattr(progress, name)
         if not isinstance(value, dict if typing.get_origin(kind) is dict else kind | int):
-            raise MolsliceError(f"cannot read checkpoint {path}: {name} is {value!r:.80}")
-    return content, progress
+            raise MolsliceError(f"{name} is {value!r:.80}")
+        if name in ("step", "rows", "seconds", "best_epoch", *AT_MOST_STEPS):
+            most = progress.step if name in AT_MOST_STEPS else math.inf
+            wrong += [name] if not 0 <= value <= most or value == math.inf else []
+    if progress.best_score is not None and not math.isfinite(progress.best_score):
+        wrong.append("best_score")
+    if not all(isinstance(value, int | float) for value in progress.best_metrics.values()):
+        wrong.append("best_metrics")
+    if wrong:
+        raise MolsliceError(f"{wrong[0]} is {getattr(progress, wrong[0])!r:.80}")
+
+
+def check_like(found: object, own: Tensor | Mapping[Any, Any], name: str) -> None:
+    """Refuse tensors of a checkpoint that differ from those of the run in names, types or shapes.
+
+    torch's fused optimizer reads beyond a tensor that is too small, and a tensor of another type is cast.
+
+    Args:
+        found: What the checkpoint holds.
+        own: A tensor, or a mapping of such, of the run.
+        name: The place in the checkpoint, for messages.
+
+    Raises:
+        MolsliceError: They differ, or a tensor holds NaN.
+    """
+    if isinstance(own, Mapping):
+        if not isinstance(found, Mapping):
+            raise MolsliceError(f"{name} is {found!r:.80}, expected a mapping")
+        for names, what in ((own.keys() - found.keys(), "lacks"), (found.keys() - own.keys(), "also holds")):
+            if names:
+                shown = ", ".join(sorted(map(str, names))[:3])
+                raise MolsliceError(f"{name} {what} {shown:.200}{', ...' if len(names) > 3 else ''}")
+        for key, value in own.items():
+            check_like(found[key], value, f"{name}.{key}")
+        return
+    if not isinstance(found, Tensor):
+        raise MolsliceError(f"{name} is {found!r:.80}, expected a tensor")
+    kinds = [(str(each.dtype), list(each.shape), str(each.layout)) for each in (found, own)]
+    if kinds[0] != kinds[1]:
+        raise MolsliceError(f"{name} is {kinds[0]}, expected {kinds[1]}")
+    if torch.isnan(found).any():
+        raise MolsliceError(f"{name} holds NaN")
 
 
 def unreadable_checkpoint(path: Path, error: Exception) -> MolsliceError:
@@ -100,4 +155,8 @@ def unreadable_checkpoint(path: Path, error: Exception) -> MolsliceError:
         error: The error of loading it.
     """
     reason = " ".join(str(error).split())[:300]
-    return MolsliceError(f"cannot read checkpoint {path}: {type(error).__name__}: {reason}")
+    if isinstance(error, pickle.UnpicklingError):  # torch's own text advises to run the code in the file
+        reason = "not a checkpoint, or one that holds other objects than tensors and plain values"
+    elif not isinstance(error, MolsliceError):
+        reason = f"{type(error).__name__}: {reason}"
+    return MolsliceError(f"cannot read checkpoint {path}: {reason}")

@@ -1,5 +1,6 @@
 """One optimizer step and the state that it changes."""
 
+import math
 from typing import Any
 
 import lightning.fabric
@@ -12,7 +13,8 @@ from molslice.training.batches import StepBatch, TrainingBatches
 from molslice.training.ema import WeightAverage
 from molslice.training.fabric import seed_step
 from molslice.training.optimizer import build_optimizer
-from molslice.training.state import Progress
+from molslice.training.state import Progress, check_like
+from molslice.types import MolsliceError
 
 
 class Stepper:
@@ -94,9 +96,40 @@ class Stepper:
         }
 
     def load_tensors(self, tensors: dict[str, Any]) -> None:
-        """Load the tensors of a checkpoint, as returned by `tensors`."""
+        """Load the tensors of a checkpoint, as returned by `tensors`.
+
+        The settings of the optimizer stay those of the configuration; only its state is loaded.
+
+        Raises:
+            MolsliceError: A part is missing, or differs in names, types or shapes.
+        """
+        own = self.tensors()
+        if lacking := own.keys() - tensors.keys():
+            raise MolsliceError(f"it lacks {', '.join(sorted(lacking))}")
+        for name in ("model", "average"):
+            check_like(tensors[name], own[name], name)
+        state = self._checked_moments(tensors["optimizer"])
+        for key in own["precision"]:
+            value = dict(tensors["precision"]).get(key)
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise MolsliceError(f"precision.{key} is {value!r:.80}")
         self.model.load_state_dict(tensors["model"])
         if self.average:
             self.average.model.load_state_dict(tensors["average"])
-        self.optimizer.optimizer.load_state_dict(tensors["optimizer"])
+        self.optimizer.optimizer.load_state_dict({**own["optimizer"], "state": state})
         self.fabric.strategy.precision.load_state_dict(tensors["precision"])
+
+    def _checked_moments(self, optimizer: Any) -> dict[int, Any]:  # noqa: ANN401
+        """Return AdamW's state of each parameter; one that never had a gradient has no state."""
+        state = optimizer.get("state") if isinstance(optimizer, dict) else None
+        if not isinstance(state, dict) or (self.progress.step > 0 and not state):
+            raise MolsliceError("optimizer holds no state")
+        parameters = [p for group in self.optimizer.optimizer.param_groups for p in group["params"]]
+        count = torch.zeros(())
+        expected = {
+            place: {"step": count, "exp_avg": parameter, "exp_avg_sq": parameter}
+            for place, parameter in enumerate(parameters)
+            if place in state
+        }
+        check_like(state, expected, "optimizer.state")
+        return state

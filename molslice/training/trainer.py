@@ -45,11 +45,13 @@ class Trainer:
         self.checkpoint = folder / LAST_CHECKPOINT
         if resume and self.checkpoint.is_file():
             tensors, self.progress = load_checkpoint(self.checkpoint)
+            stepper.progress = self.progress
             try:
+                if self.progress.step > max_steps:
+                    raise MolsliceError(f"step is {self.progress.step}, the run has {max_steps}")
                 stepper.load_tensors(tensors)
             except Exception as error:  # noqa: BLE001 - errors of torch's optimizers have no common base
                 raise unreadable_checkpoint(self.checkpoint, error) from error
-            stepper.progress = self.progress
         measures = stepper.task.measures
         self.records = Records(folder, measures, self.progress.step) if self.lead else None
         self.bar = ProgressBar(

@@ -7,14 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.owner import Owner
-from molslice.run_folder import CONFIG, DATA, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
+from molslice.run_folder import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.run import train
 from molslice.training.state import load_checkpoint
 from molslice.training.trainer import interruptible
@@ -250,66 +249,6 @@ def test_changed_data_are_not_a_resumption(build_config, molecules, tmp_path, ch
         train(config, tmp_path / "run", resume=True, quiet=True)
 
 
-def rewritten(change):
-    def damage(folder):
-        content = torch.load(folder / LAST_CHECKPOINT, weights_only=True)
-        change(content)
-        torch.save(content, folder / LAST_CHECKPOINT)
-
-    return damage
-
-
-DAMAGES = {
-    "no-model": (rewritten(lambda c: c.pop("model")), "checkpoint .*last.ckpt: KeyError: 'model'"),
-    "shapes": (
-        rewritten(lambda c: c.update(model={})),
-        "checkpoint .*last.ckpt: RuntimeError: .*Missing",
-    ),
-    "optimizer": (rewritten(lambda c: c.update(optimizer=[])), "checkpoint .*last.ckpt: "),
-    "step": (rewritten(lambda c: c["progress"].update(step="x")), "checkpoint .*last.ckpt: step is 'x'"),
-    "list": (lambda folder: torch.save([1], folder / LAST_CHECKPOINT), "checkpoint .*last.ckpt: "),
-    "metrics-step": (lambda folder: (folder / METRICS).write_text("step,epoch\nx,1\n"), "metrics.csv: "),
-    "metrics-column": (lambda folder: (folder / METRICS).write_text("a,b\n1,2\n"), "metrics.csv: no column"),
-    "metrics-bytes": (lambda folder: (folder / METRICS).write_bytes(b"step\n\xff\n"), "metrics.csv: "),
-    "summary": (lambda folder: (folder / SUMMARY).write_text("{"), "summary.json: "),
-    "summary-list": (
-        lambda folder: (folder / SUMMARY).write_text("[]"),
-        "summary.json: it does not hold a JSON object",
-    ),
-    "summary-empty": (
-        lambda folder: (folder / SUMMARY).write_text("{}"),
-        "summary.json: no epochs, max_steps, ",
-    ),
-    "data": (lambda folder: (folder / DATA).write_text("[]"), "data.json: it does not hold"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_named_and_nothing_is_lost(config, begun, damage):
-    do, words = DAMAGES[damage]
-    do(begun)
-    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
-    with pytest.raises(MolsliceError, match=f"^cannot read {words}|^cannot read .*/{words}") as caught:
-        train(config, begun, resume=True, quiet=True)
-    assert "\n" not in str(caught.value)
-    after = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
-    assert {path.name for path in before if before[path] != after.get(path)} <= {
-        "config.yaml",
-        ".lock",
-    }  # a lock that its process left goes with the next run
-
-
-def test_nothing_in_a_checkpoint_is_run(config, begun, tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return Path.touch, (tmp_path / "evil",)
-
-    torch.save({"progress": Evil()}, begun / LAST_CHECKPOINT)
-    with pytest.raises(MolsliceError, match="cannot read checkpoint"):
-        train(config, begun, resume=True, quiet=True)
-    assert not (tmp_path / "evil").exists()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_second_signal_ends_at_once(number):
     with interruptible(1) as interrupted:
@@ -317,14 +256,3 @@ def test_the_second_signal_ends_at_once(number):
         assert interrupted.is_set()
         with pytest.raises(KeyboardInterrupt, match="--resume"):
             os.kill(os.getpid(), number)
-
-
-@pytest.mark.parametrize("damage", [b"", b"not a checkpoint", None], ids=["empty", "foreign", "truncated"])
-def test_a_damaged_checkpoint_is_named(config, killed, tmp_path, damage):
-    folder = tmp_path / "run"
-    shutil.copytree(killed / "_step-11", folder)
-    (folder / SUMMARY).unlink(missing_ok=True)
-    file: Path = folder / LAST_CHECKPOINT
-    file.write_bytes(file.read_bytes()[:-200] if damage is None else damage)
-    with pytest.raises(MolsliceError, match=r"cannot read checkpoint .*last.ckpt: "):
-        train(config, folder, resume=True, quiet=True)
