@@ -61,7 +61,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
     """
-    final = Path(os.path.realpath(path))
+    final = _final(path)
     remove_stale(final.parent)
     partial = _partial(final)
     try:
@@ -115,7 +115,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
     Raises:
         UnwritableError: The folder cannot be written, or the final name is taken (`EEXIST`).
     """
-    final = Path(os.path.realpath(path))
+    final = _final(path)
     partial = _partial(final)
     try:
         with contextlib.suppress(FileExistsError):  # a parent is a file: `mkdir` below reports it
@@ -156,6 +156,13 @@ def _remove_if_stale(entry: os.DirEntry[str]) -> None:
             shutil.rmtree(entry.path, ignore_errors=True)
         else:
             os.unlink(entry.path)
+
+
+def _final(path: str | os.PathLike[str]) -> Path:
+    final = Path(os.path.realpath(path))
+    if final.is_symlink():  # what is left of a loop
+        raise UnwritableError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+    return final
 
 
 def _partial(final: Path) -> Path:

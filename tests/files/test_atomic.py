@@ -143,6 +143,16 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "real").read_text() == "content"
 
 
+@both
+def test_a_loop_of_links_is_refused_and_stays(tmp_path, write):
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(UnwritableError, match=r"^cannot write .*/one: Too many levels of symbolic links$"):
+        write(tmp_path / "one", "content")
+    assert names(tmp_path) == ["one", "two"]
+    assert os.readlink(tmp_path / "one") == "two"
+
+
 def test_a_long_name(tmp_path):
     write_atomically(tmp_path / ("n" * 255), "content")
     assert names(tmp_path) == ["n" * 255]
