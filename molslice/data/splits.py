@@ -204,12 +204,12 @@ def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]
         return SplitChoice("files")
     choice: dict[str, Any] = dict(split) if isinstance(split, Mapping) else {"kind": split or "random"}
     kind = choice.pop("kind", "random")
-    if kind not in OPTIONS:
+    if not isinstance(kind, str) or kind not in OPTIONS:
         raise MolsliceError(f"unknown split {kind!r}; {near_names(str(kind), OPTIONS)}")
     for option in choice:
         if option not in OPTIONS[kind]:
             raise MolsliceError(
-                f"split {kind!r} has no option {option!r}; {near_names(option, OPTIONS[kind])}"
+                f"split {kind!r} has no option {option!r}; {near_names(str(option), OPTIONS[kind])}"
             )
     if kind == "column":
         return _by_column(choice.get("column"), files)
