@@ -314,7 +314,8 @@ def _checked_arrays(arrays: dict[str, np.ndarray], path: Path) -> dict[str, np.n
             expected = f"[{count}, ...]" if vectors else f"[{count}]"
             raise MolsliceError(f"{path}: {name} has the shape {list(values.shape)}, expected {expected}")
         if vectors:
-            arrays[name] = values.reshape(count, -1).astype(np.float32)
+            with np.errstate(over="ignore"):  # infinite values are reported with their episode
+                arrays[name] = values.reshape(count, -1).astype(np.float32)
         else:
             arrays[name] = values.reshape(count).astype(np.float64 if name == "rewards" else bool)
     return arrays

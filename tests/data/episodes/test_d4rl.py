@@ -1,6 +1,7 @@
 """Tests of recorded episodes: ends, windows, damaged files."""
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -143,11 +144,17 @@ def test_an_episode_without_its_end_has_no_windows(tmp_path, episodes):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("observations", np.nan), ("actions", np.inf), ("rewards", np.nan)]
+    ("name", "value"),
+    [("observations", np.nan), ("observations", 1e300), ("actions", np.inf), ("rewards", np.nan)],
 )
 def test_an_episode_with_a_number_that_is_none_has_no_windows(tmp_path, episodes, name, value):
-    episodes[2][name][3] = value
-    data = build(write_d4rl(tmp_path / "x.hdf5", episodes))
+    path = write_d4rl(tmp_path / "x.hdf5", episodes)
+    with h5py.File(path, "a") as file:
+        values = file.pop(name)[...].astype(np.float64)
+        values[11] = value
+        file[name] = values
+    with warnings.catch_warnings(action="error"):
+        data = build(path)
     assert list(data.errors) == list(range(8, 20))
     assert f"{name} that are not finite, at step 11" in data.errors[8]
     assert np.isfinite(data.spec.statistics["state_mean"]).all()
