@@ -22,8 +22,8 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
         columns: The columns that the file must have.
 
     Raises:
-        MolsliceError: pyarrow is not installed, the file or a column does not exist, or the file is damaged,
-            also if pyarrow finds the damage inside of the block.
+        MolsliceError: pyarrow is not installed, the file or a column does not exist, a column is there more
+            than once, or the file is damaged, also if pyarrow finds the damage inside of the block.
     """
     try:
         from pyarrow import ArrowException
@@ -39,6 +39,8 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
         with ParquetFile(path, page_checksum_verification=True) as file:
             names = file.schema_arrow.names
             for column in columns:
+                if names.count(column) > 1:
+                    raise MolsliceError(f"{path} has {names.count(column)} columns named {column!r}")
                 if column not in names:
                     raise MolsliceError(f"{path} has no column {column!r}; {near_names(column, names)}")
             yield file

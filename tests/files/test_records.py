@@ -66,6 +66,8 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": latin}), tmp_path / "latin.parquet")
     write(tmp_path / "good.parquet")
     write(tmp_path / "good.jsonl")
+    twice = pyarrow.table([pyarrow.array(["x"]), pyarrow.array(["y"])], names=["text", "text"])
+    pyarrow.parquet.write_table(twice, tmp_path / "twice.parquet")
     for name, columns, message in [
         ("bad.jsonl", ("text",), "bad.jsonl, line 2 is not JSON"),
         ("list.jsonl", ("text",), r"line 1 is not an object: '\[1\]'"),
@@ -74,6 +76,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
         ("good.parquet", ("labels",), "no column 'labels'; did you mean 'label'"),
         ("torn.parquet", ("text",), "cannot read .*torn.parquet as Parquet"),
         ("latin.parquet", ("text",), "cannot read .*latin.parquet as Parquet: 'utf-8' codec"),
+        ("twice.parquet", ("text",), "twice.parquet has 2 columns named 'text'"),
         ("none.parquet", ("text",), "no such file"),
         ("none.csv", ("text",), "no such file"),
         ("table.xlsx", ("text",), r"\.csv, \.tsv, \.jsonl"),

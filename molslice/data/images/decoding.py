@@ -98,7 +98,8 @@ def decode_all(
         workers: Number of threads; by default all cores.
 
     Raises:
-        MolsliceError: Pillow is not installed, or the images differ in size and `size` is not set.
+        MolsliceError: Pillow is not installed, no image can be read, or the images differ in size and `size`
+            is not set.
     """
     folders = cache_folders(cache_dir)
 
@@ -164,7 +165,8 @@ def _decode(
             )
         pixels[row] = found
     if pixels is None:
-        pixels = np.zeros((count, how.size or 1, how.size or 1, 1 if how.gray else 3), np.uint8)
+        reason = next(iter(failed.values()), "")
+        raise MolsliceError(f"none of the {count} images can be read; the first: {reason}")
     return Decoded(pixels, failed)
 
 

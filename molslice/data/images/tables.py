@@ -97,16 +97,19 @@ def read_table(
 
     Raises:
         MolsliceError: pyarrow is not installed, a file cannot be read, a column is missing, the split of a
-            file is unknown, or labels are not class numbers.
+            file is unknown, labels are not class numbers, or the files have different classes.
     """
     with open_parquet(files[0]) as file:
         schema = file.schema_arrow
     image_column = _image_column(files[0], schema, image_column)
     label_column = _label_column(files[0], schema, label_column)
-    labels, bounds, names = [], {}, []
+    labels, bounds, classes = [], {}, {}
     for path in files:
         start = sum(map(len, labels))
-        labels.append(_labels(path, image_column, label_column))
+        found, class_names = _labels(path, image_column, label_column)
+        labels.append(found)
+        if class_names:
+            classes.setdefault(class_names, path)
         name = _split_of(path) or ("train" if len(files) == 1 else None)
         if name is None:
             raise MolsliceError(
@@ -114,12 +117,13 @@ def read_table(
                 "train-00000-of-00001.parquet"
             )
         bounds.setdefault(name, []).append(np.arange(start, start + len(labels[-1]), dtype=np.int64))
-        names.append(name)
     if not any(map(len, labels)):
         raise MolsliceError(f"{files[0]} and the other files have no rows")
+    if len(classes) > 1:
+        one, other = list(classes.values())[:2]
+        raise MolsliceError(f"the classes in {other} differ from those in {one}")
     splits = {name: np.concatenate(bounds[name]) for name in sorted(bounds, key=NAMES.index)}
-    classes = _class_names(files[0], schema, label_column)
-    return ImageTable(tuple(files), image_column, np.concatenate(labels), classes, splits)
+    return ImageTable(tuple(files), image_column, np.concatenate(labels), next(iter(classes), ()), splits)
 
 
 def _image_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: ANN401
@@ -153,16 +157,18 @@ def _label_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: A
     )
 
 
-def _labels(path: Path, image_column: str, label_column: str) -> np.ndarray:
+def _labels(path: Path, image_column: str, label_column: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read the class of each row, and the names of the classes if the file has them."""
     import pyarrow as pa
 
     with open_parquet(path, [image_column, label_column]) as file:
         column = file.read(columns=[label_column]).column(0)
+        names = _class_names(path, file.schema_arrow, label_column)
     if not pa.types.is_integer(column.type):
         raise MolsliceError(
             f"{path}, column {label_column!r}: classes must be non-negative integers, got {column.type}"
         )
-    return column.cast(pa.int64()).fill_null(-1).to_numpy()
+    return column.cast(pa.int64()).fill_null(-1).to_numpy(), names
 
 
 def _class_names(path: Path, schema: Any, label_column: str) -> tuple[str, ...]:  # noqa: ANN401
@@ -170,7 +176,7 @@ def _class_names(path: Path, schema: Any, label_column: str) -> tuple[str, ...]:
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         names = features[label_column]["names"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ()
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise MolsliceError(f"invalid class names in {path}: {names!r}")

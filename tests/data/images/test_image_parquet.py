@@ -84,6 +84,26 @@ def test_what_is_wrong_is_named(tmp_path):
     write_table(tmp_path / "train.parquet", FILES, [0, 2] * 6, ("cat", "dog"))
     with pytest.raises(MolsliceError, match="invalid class 2 in .*row 2; choices: 0 to 1"):
         ImageParquet(root=tmp_path, patch=4)
+    write_table(tmp_path / "train.parquet", FILES, [0, 1] * 6, ("cat", "dog"))
+    write_table(tmp_path / "test.parquet", FILES, [0, 1] * 6)  # a file without names has any
+    assert ImageParquet(root=tmp_path, patch=4).class_names == ("cat", "dog")
+    write_table(tmp_path / "test.parquet", FILES, [0, 1] * 6, ("dog", "cat"))
+    with pytest.raises(MolsliceError, match="classes in .*train.parquet differ from those in .*test.parquet"):
+        ImageParquet(root=tmp_path, patch=4)
+
+
+def test_a_description_of_classes_that_is_too_deep_is_ignored(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = write_table(tmp_path / "train.parquet", FILES, [0, 1] * 6)
+    table = pq.read_table(path).replace_schema_metadata({"huggingface": '{"info":' + "[" * 100_000})
+    pq.write_table(table, path)
+    assert len(ImageParquet(root=path, patch=4).class_names) == 2
+
+
+def test_images_of_which_none_can_be_read(tmp_path):
+    path = write_table(tmp_path / "train.parquet", [b"torn", None] * 6, [0, 1] * 6)
+    with pytest.raises(MolsliceError, match="none of the 12 images can be read; the first: cannot identify"):
+        ImageParquet(root=path, patch=4)
 
 
 def test_fetching_from_the_hub(tmp_path, monkeypatch):
