@@ -1,15 +1,13 @@
 """Checksums of the contents of a data set, to detect changes between the parts of a resumed run."""
 
 import hashlib
-import math
 
 import numpy as np
 
 from molslice.data.base import Dataset
+from molslice.files.cache import array_checksum
 
-__all__ = ["array_checksum", "changed_parts", "data_identity"]
-
-MOST_BYTES = 1 << 30  # of a larger array only every k-th row is read, to save time
+__all__ = ["changed_parts", "data_identity"]
 
 
 def data_identity(dataset: Dataset) -> dict[str, str]:
@@ -36,15 +34,3 @@ def changed_parts(then: dict[str, str], now: dict[str, str]) -> list[str]:
         f"the number of rows ({now.get(name)}, was {then.get(name)})" if name == "rows" else f"the {name}"
         for name in changed
     ]
-
-
-def array_checksum(array: np.ndarray) -> str:
-    """Compute the SHA-256 of an array in hexadecimal, above 1 GiB of evenly spaced rows only."""
-    step = max(1, math.ceil(array.nbytes / MOST_BYTES))
-    part = np.ascontiguousarray(array[::step] if array.ndim else array)
-    total = hashlib.sha256()
-    if part.dtype.hasobject:
-        total.update(repr(part.tolist()).encode())
-    elif part.size:
-        total.update(part.reshape(-1).view(np.uint8).data)
-    return total.hexdigest()

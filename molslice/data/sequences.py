@@ -14,13 +14,13 @@ import torch
 
 from molslice.data.base import Dataset
 from molslice.files.atomic import atomic_folder
-from molslice.files.cache import FAILING, failing_disk
+from molslice.files.cache import FAILING, array_checksum, failing_disk
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 logger = logging.getLogger(__name__)
 
 HEADER = "header.json"
-FORMAT = "molslice-sequences-1"
+FORMAT = "molslice-sequences-2"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -248,7 +248,8 @@ def _write_arrays(
         ) as part:  # an existing folder is damaged, or it would have been found
             for label, array in arrays.items():
                 np.save(part / f"{label}.npy", array)
-            header = {"format": FORMAT, "identity": dict(identity), "arrays": sorted(arrays)}
+            stated = {label: _describe(array) for label, array in arrays.items()}
+            header = {"format": FORMAT, "identity": dict(identity), "arrays": stated}
             (part / HEADER).write_text(json.dumps(header, indent=2, default=str) + "\n", encoding="utf-8")
     except OSError as error:
         if error.errno in FAILING:
@@ -258,8 +259,15 @@ def _write_arrays(
 
 
 def _open_arrays(place: Path) -> dict[str, np.ndarray] | None:
+    """Open arrays of a cache; None if they are not there, or damaged."""
     try:
-        header = json.loads((place / HEADER).read_text(encoding="utf-8"))
-        return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in header["arrays"]}
+        stated = json.loads((place / HEADER).read_text(encoding="utf-8"))["arrays"]
+        arrays = {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in stated}
+        sound = {name: _describe(array) for name, array in arrays.items()} == stated
     except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError):  # EOFError: an empty file
         return None
+    return arrays if sound else None
+
+
+def _describe(array: np.ndarray) -> dict[str, Any]:
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": array_checksum(array)}

@@ -1,15 +1,19 @@
-"""Cache folders, checksums of files, and the message for a full or broken disk."""
+"""Cache folders, checksums of files and arrays, and the message for a full or broken disk."""
 
 import contextlib
 import errno
 import hashlib
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from molslice.types import MolsliceError
 
 FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # others: the folder is not writable
+MOST_BYTES = 1 << 30  # of a larger array only every k-th row is read, to save time
 
 
 def failing_disk(error: OSError) -> str:
@@ -66,4 +70,16 @@ def files_identity(paths: Sequence[Path], root: Path) -> str:
     for path in paths:
         state = path.stat()
         total.update(f"{path.relative_to(root).as_posix()}\n{state.st_size} {state.st_mtime_ns}\n".encode())
+    return total.hexdigest()
+
+
+def array_checksum(array: np.ndarray) -> str:
+    """Compute the SHA-256 of an array in hexadecimal, above 1 GiB of evenly spaced rows only."""
+    step = max(1, math.ceil(array.nbytes / MOST_BYTES))
+    part = np.ascontiguousarray(array[::step] if array.ndim else array)
+    total = hashlib.sha256()
+    if part.dtype.hasobject:
+        total.update(repr(part.tolist()).encode())
+    elif part.size:
+        total.update(part.reshape(-1).view(np.uint8).data)
     return total.hexdigest()

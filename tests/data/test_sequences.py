@@ -110,14 +110,31 @@ def test_kept_arrays_are_made_once_for_each_identity(tmp_path):
     assert not list((tmp_path / "cache").glob(".*"))
 
 
-@pytest.mark.parametrize("left", [20, 0])
-def test_damaged_arrays_are_made_again(left, tmp_path):
+def flip_last_byte(file):
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+DAMAGES = {
+    "cut": ("values.npy", lambda file: file.write_bytes(file.read_bytes()[:20])),
+    "empty": ("values.npy", lambda file: file.write_bytes(b"")),
+    "a changed value": ("values.npy", flip_last_byte),
+    "another shape": ("values.npy", lambda file: np.save(file, np.zeros((3, 1), np.int64))),
+    "another type": ("values.npy", lambda file: np.save(file, np.zeros(3, np.float32))),
+    "a header without arrays": ("header.json", lambda file: file.write_text('{"arrays": []}')),
+    "a deep header": ("header.json", lambda file: file.write_text("[" * 100_000)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_arrays_are_made_again(damage, tmp_path):
+    name, do = DAMAGES[damage]
     for number in range(2):
         found = keep_arrays([tmp_path], {}, lambda: {"values": np.arange(3)})
         assert found["values"].tolist() == [0, 1, 2]
         if number == 0:
-            (file,) = tmp_path.glob("*/values.npy")
-            file.write_bytes(file.read_bytes()[:left])
+            (file,) = tmp_path.glob(f"*/{name}")
+            do(file)
 
 
 def test_where_nothing_can_be_written_they_stay_in_memory(tmp_path, caplog):
