@@ -333,26 +333,24 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
         where: Describes the row of a cell by its index, for messages.
 
     Returns:
-        The numbers, float32 [len(texts)].
+        The numbers, float64 [len(texts)].
 
     Raises:
-        MolsliceError: A cell is not a number, is infinite, or exceeds float32. The message names its row, its
-            column and its text.
+        MolsliceError: A cell is not a number, is infinite, or exceeds the range of float32. The message names
+            its row, its column and its text.
     """
     text = pd.Series(texts, dtype=object).str.strip()
     missing = text.str.lower().isin(MISSING).to_numpy()
     wide = np.array(pd.to_numeric(text.where(~missing, None), errors="coerce"), dtype=np.float64)
-    with np.errstate(over="ignore"):
-        values = wide.astype(np.float32)
     for wrong, complaint in (
         (np.isnan(wide) & ~missing, "is not a number"),
         (np.isinf(wide), "is infinite; leave the cell empty where the target is unknown"),
-        (np.isinf(values), "is too large for 32-bit floating point"),
+        (np.abs(wide) > np.finfo(np.float32).max, "is too large for 32-bit floating point"),
     ):
         if wrong.any():
             place = int(wrong.argmax())
             raise _complaint(where(place), column, texts[place], complaint)
-    return values
+    return wide
 
 
 def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
@@ -375,7 +373,7 @@ def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np
     if wrong.any():
         place = int(wrong.argmax())
         raise _complaint(where(place), column, texts[place], "is neither 0 nor 1")
-    return values
+    return values.astype(np.float32)
 
 
 def _complaint(place: str, column: str, text: str, complaint: str) -> MolsliceError:

@@ -15,6 +15,9 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.files import cache, tables
 from molslice.types import MolsliceError
 
+COARSE = 0.01  # largest rounding error of a target, relative to its standard deviation
+CONSTANT = 1e-12  # spread of a constant target relative to its value: rounding of the mean
+
 
 class Csv(MoleculeDataset):
     """Molecules and targets from `.csv` or `.csv.gz`. An empty cell is a missing target.
@@ -118,6 +121,7 @@ class Csv(MoleculeDataset):
         for column, known in zip(self.target_names, np.isfinite(values).T, strict=True):
             if not known.any():
                 raise MolsliceError(f"the column {column!r} of {self.source} has no value in any row")
+        values = _as_float32(values, self.target_names, self.source)
         sizes = dict(zip(self.files, map(len, self._lines), strict=True))
         return smiles, values, words, sizes
 
@@ -147,6 +151,29 @@ class Csv(MoleculeDataset):
             self.source, chunks, len(smiles), self.target_names, self.target_units, identity
         )
         return prepare.prepare_store(source, how, cache.cache_folders(cache_dir))
+
+
+def _as_float32(values: np.ndarray, columns: Sequence[str], source: str) -> np.ndarray:
+    """Round targets to float32.
+
+    Args:
+        values: The targets, float64 [rows, T].
+        columns: Their columns, for messages.
+        source: Their file, for messages.
+
+    Raises:
+        MolsliceError: The values of a column differ by little more than their rounding.
+    """
+    rounded = values.astype(np.float32)
+    largest, spread = np.nanmax(np.abs(values), axis=0), np.nanstd(values, axis=0)
+    errors = np.nanmax(np.abs(rounded - values), axis=0)
+    for column, name in enumerate(columns):
+        if errors[column] > COARSE * spread[column] > COARSE * CONSTANT * largest[column]:
+            raise MolsliceError(
+                f"the column {name!r} of {source} has a spread of {spread[column]:.3g}, and 32-bit floating "
+                f"point rounds it by up to {errors[column]:.3g}; subtract a constant or change the unit"
+            )
+    return rounded
 
 
 def _checked_columns(target_columns: str | Sequence[str], smiles_column: str) -> tuple[str, ...]:

@@ -81,7 +81,8 @@ class Pcqm4m(MoleculeDataset):
     def _chunks(self) -> Iterator[tuple[list[str], np.ndarray]]:
         for chunk in tables.read_columns(self.root / TABLE, COLUMNS, chunk_rows=prepare.CHUNK_ROWS):
             _check_numbering(chunk)
-            yield chunk["smiles"], tables.numbers(chunk["homolumogap"], "homolumogap", chunk.where)[:, None]
+            gaps = tables.numbers(chunk["homolumogap"], "homolumogap", chunk.where)
+            yield chunk["smiles"], gaps[:, None].astype(np.float32)
 
     def _check_splits(self) -> None:
         path, rows = self.root / SPLITS, len(self.store)

@@ -173,6 +173,27 @@ def test_wrong_values_are_named(tmp_path, value, message):
 
 
 @pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x + 1e9, r"column 'gap' of .* has a spread of 0\.\d+, .* rounds it by up to \d+"),
+        (lambda x: x * 1e-50, "has a spread of .*e-50"),
+        (lambda x: x * 1e-45, "has a spread of .*e-46"),
+    ],
+)
+def test_targets_that_float32_would_round_away_are_refused(tmp_path, change, words):
+    gaps = [change(x) for x in (1.1, 2.3, 1.7, 2.9, 1.5, 2.1, 1.9, 2.2, 1.4, 2.6)]
+    path = write(tmp_path / "t.csv", {"smiles": ["C"] * 10, "gap": gaps})
+    with pytest.raises(MolsliceError, match=words):
+        Csv(path=path, target_columns="gap")
+
+
+@pytest.mark.parametrize("gaps", [[3.7] * 10, [1e30] * 10, [0.1 * i - 5000 for i in range(10)], [0.0] * 10])
+def test_targets_that_are_constant_or_far_from_zero_are_taken(tmp_path, gaps):
+    data = Csv(path=write(tmp_path / "t.csv", {"smiles": ["C"] * 10, "gap": gaps}), target_columns="gap")
+    assert data.targets[:, 0].tolist() == np.array(gaps, np.float32).tolist()
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"target_columns": "A"}, r"no column 'A'; .*choices: a, b, name, smiles, solvent"),
