@@ -482,7 +482,7 @@ def test_an_interruption_ends_with_130(folder, tmp_path):
     ("words", "code", "message"),
     [
         (
-            "study --list > /dev/full",
+            "--help > /dev/full",
             1,
             "molslice: error: cannot write to standard output: No space left on device\n",
         ),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from molslice.cli import main
 from molslice.config import load_config
@@ -27,9 +28,9 @@ def _cache(tmp_path, monkeypatch):
 
 def count(config, attention):
     """Count parameters without data, as `molslice params` does."""
-    return parameters_by_part(build_model(config.model, AttentionChoice(attention), describe_data(config)))[
-        "total"
-    ]
+    with torch.device("meta"):
+        model = build_model(config.model, AttentionChoice(attention), describe_data(config))
+    return parameters_by_part(model)["total"]
 
 
 def test_there_are_configurations():
