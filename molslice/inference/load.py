@@ -1,6 +1,6 @@
 """Load a trained model and predict from SMILES."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.fitted_folder import is_fitted_folder, read_fitted
 from molslice.inference.base import NOT_FINITE, Predictions, SmilesPredictor
+from molslice.inference.embedding import Embedder
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.forward import float32_inference
 from molslice.inference.progress import progress_bar
@@ -120,13 +121,61 @@ class Predictor(SmilesPredictor):
             The predictions in the order of `rows`.
         """
         rows = np.arange(len(store)) if rows is None else np.asarray(rows, dtype=np.int64)
+        return self._compute_store(
+            store,
+            rows,
+            lambda batch: self.targets.to_unit(self.model(batch).prediction),
+            len(self.target_names),
+            atom_permutation,
+            "molecules" if progress else None,
+        )
+
+    def embed(self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False) -> np.ndarray:
+        """Compute the learned fingerprint of each SMILES.
+
+        Args:
+            smiles: The molecules.
+            workers: Number of processes that read SMILES; 0 reads them in this process.
+            progress: Whether to show a bar on standard error.
+
+        Returns:
+            float32 [n, 2 D]: the last state of the graph token and the mean of the last states of the atoms,
+            each D wide. NaN for an unreadable molecule.
+
+        Raises:
+            MolsliceError: As in `predict`, or the model has no embedding.
+        """
+        return Embedder(self).predict_with_errors(smiles, workers=workers, progress=progress).values
+
+    def embed_store(self, store: MoleculeStore) -> Predictions:
+        """Compute the embeddings of all rows of a store; see `embed`."""
+        model: Any = self.model
+        return self._compute_store(
+            store,
+            np.arange(len(store)),
+            model.embed,
+            model.embedding_dim,
+            atom_permutation=None,
+            row_name=None,
+        )
+
+    def _compute_store(
+        self,
+        store: MoleculeStore,
+        rows: np.ndarray,
+        compute: Callable[[Any], Tensor],
+        columns: int,
+        atom_permutation: int | None,
+        row_name: str | None,
+    ) -> Predictions:
+        """Compute numbers for rows of a store, in batches of similar length."""
         num_atoms = np.asarray(store.num_atoms)[rows]
-        values = self._predict(
+        values = self._compute(
             _batches(num_atoms, np.flatnonzero(num_atoms)),
             lambda places: collate(store, rows[places], atom_permutation=atom_permutation),
-            lambda prediction, _: self.targets.to_unit(prediction),
-            (len(rows), len(self.target_names)),
-            "molecules" if progress else None,
+            compute,
+            (len(rows), columns),
+            row_name,
         )
         reasons = store.errors
         errors = [None if num_atoms[i] else reasons.get(int(row), "no atoms") for i, row in enumerate(rows)]
@@ -162,29 +211,29 @@ class Predictor(SmilesPredictor):
             batch_size=training.batch_size,
             parts=training.accumulate,
         )
-        return self._predict(
+        return self._compute(
             batches,
             lambda places: dataset.collate(rows[places]),
-            results,
+            lambda batch: results(self.model(batch).prediction, batch),
             (len(rows), num_results),
             dataset.row_name if progress else None,
         )
 
-    def _predict(
+    def _compute(
         self,
         batches: Iterable[np.ndarray],
         collate: Callable[[np.ndarray], Any],
-        results: Callable[[Tensor, Any], Tensor],
+        compute: Callable[[Any], Tensor],
         shape: tuple[int, int],
         row_name: str | None,
     ) -> np.ndarray:
-        """Compute results, float32 `shape`; NaN in rows of no batch. `row_name` None shows no bar."""
+        """Compute numbers, float32 `shape`; NaN in rows of no batch. `row_name` None shows no bar."""
         values = np.full(shape, np.nan, dtype=np.float32)
         with progress_bar(shape[0], row_name or "", row_name is not None) as bar:
             for places in batches:
                 batch = collate(places).to(self.device)
                 with float32_inference(self.device):
-                    values[places] = results(self.model(batch).prediction, batch).float().cpu().numpy()
+                    values[places] = compute(batch).float().cpu().numpy()
                 bar.update(len(places))
         return values
 

@@ -1,27 +1,20 @@
 """Predict a CSV file of any length: read, predict and write chunk by chunk, in bounded memory."""
 
-import csv
-import gzip
-import io
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO
 
-import numpy as np
-
-from molslice.files.atomic import UnwritableError, atomic_file
+from molslice.files.atomic import UnwritableError
 from molslice.files.tables import Chunk, Table, open_table
 from molslice.inference.base import Predictions, SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.progress import progress_bar
+from molslice.inference.sinks import CSV, Sink, open_sink
 from molslice.types import MolsliceError
 
 __all__ = ["TableReport", "predict_table"]
 
-SUFFIXES = (".csv", ".csv.gz")
 SHOWN = 60  # characters of a SMILES in a message
 
 
@@ -50,6 +43,7 @@ def predict_table(
     target: Path,
     *,
     smiles_column: str = "smiles",
+    endings: Sequence[str] = CSV,
     workers: int = 0,
     progress: bool = True,
 ) -> TableReport:
@@ -64,6 +58,7 @@ def predict_table(
         source: The table, CSV or gzip-compressed CSV.
         target: The file to write.
         smiles_column: The name of the column with SMILES.
+        endings: The allowed endings of `target`, of those of `open_sink`.
         workers: Number of worker processes; 0 reads SMILES in this process.
         progress: Whether to show a bar on standard error.
 
@@ -72,16 +67,14 @@ def predict_table(
             invalid. The message says that `target` is not written.
         OSError: The file cannot be written. No partial file is left.
     """
-    _check_names(source, target)
+    _check_names(source, target, endings)
     with open_table(source) as table:
         table.find(smiles_column)
         *columns, error_column = distinct_columns([*predictor.columns, ERROR], taken=table.names)
         report = TableReport(tuple(columns), error_column)
         try:
-            with atomic_file(target) as raw, _text_stream(raw, target.name.lower().endswith(".gz")) as stream:
-                writer = _RowWriter(stream)
-                writer.write_row([*table.names, *columns, error_column])
-                _stream(predictor, table, smiles_column, writer, report, workers, progress)
+            with open_sink(target, table.names, columns, error_column) as sink:
+                _stream(predictor, table, smiles_column, sink, report, workers, progress)
         except UnwritableError:
             raise
         except MolsliceError as error:
@@ -90,24 +83,11 @@ def predict_table(
     return report
 
 
-class _RowWriter:
-    r"""Writes CSV rows that end in \n. A cell with any line end, also a lone \r, is quoted."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-        # the csv module quotes the characters of its own line end
-        self.write_row = csv.writer(self, lineterminator="\r\n").writerow
-
-    def write(self, line: str) -> int:
-        """Write a line of the csv module with another line end."""
-        return self._stream.write(line[:-2] + "\n")
-
-
 def _stream(
     predictor: SmilesPredictor,
     table: Table,
     column: str,
-    writer: _RowWriter,
+    sink: Sink,
     report: TableReport,
     workers: int,
     progress: bool,
@@ -125,18 +105,10 @@ def _stream(
         for part in reader.read(smiles()):
             predictions = predictor.predict_part(part)
             chunk = kept.popleft()
-            for cells, values, reason in zip(
-                chunk.cells, predictions.values, predictions.errors, strict=True
-            ):
-                writer.write_row([*cells, *map(format_value, values), reason or ""])
+            sink.write(chunk.cells, predictions)
             _count(report, chunk, chunk[column], predictions)
             bar.set_postfix_str(f"{report.rows} molecules", refresh=False)
             bar.update(table.position - bar.n)
-
-
-def format_value(value: float | np.floating) -> str:
-    """Return the shortest text that reads back as the same float32."""
-    return str(np.float32(value))
 
 
 def _count(report: TableReport, chunk: Chunk, smiles: list[str], predictions: Predictions) -> None:
@@ -149,32 +121,13 @@ def _count(report: TableReport, chunk: Chunk, smiles: list[str], predictions: Pr
     report.rows += len(chunk)
 
 
-def _check_names(source: Path, target: Path) -> None:
-    for path in (source, target):
-        if not path.name.lower().endswith(SUFFIXES):
-            raise MolsliceError(f"{path}: the name must end in {' or '.join(SUFFIXES)}")
+def _check_names(source: Path, target: Path, endings: Sequence[str]) -> None:
+    for path, allowed in ((source, CSV), (target, tuple(endings))):
+        if not path.name.lower().endswith(allowed):
+            raise MolsliceError(f"{path}: the name must end in {' or '.join(allowed)}")
     if not target.parent.is_dir():
         raise MolsliceError(f"{target}: the folder {target.parent} does not exist")
     if target.exists() and source.exists() and target.samefile(source):
         raise MolsliceError(f"{target}: the output would replace the input; choose another name")
     if target.exists() and not target.is_file():
         raise MolsliceError(f"{target}: not a regular file")
-
-
-@contextmanager
-def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
-    if not packed:
-        stream = io.TextIOWrapper(raw, encoding="utf-8", newline="")
-        try:
-            yield stream
-            stream.flush()
-        finally:
-            with suppress(OSError):  # keep the first error
-                stream.detach()
-        return
-    # a gzip header without time and name, so that the same predictions give the same bytes
-    with (
-        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as archive,
-        io.TextIOWrapper(archive, encoding="utf-8", newline="") as stream,
-    ):
-        yield stream

@@ -142,6 +142,17 @@ class Graphormer(nn.Module):
             bias = self.graph_bias(paths, batch.bond_features, batch.hidden_bonds, self.hidden_bond)
         return self.encoder(tokens, F.pad(batch.atom_mask, (1, 0), value=True), bias)
 
+    @property
+    def embedding_dim(self) -> int:
+        """Number of values of an embedding: twice the width."""
+        return 2 * self.readout.in_features
+
+    def embed(self, batch: MoleculeBatch) -> Float[Tensor, "B E"]:
+        """Return the last state of the graph token and the mean of those of the atoms [B, 2 D]."""
+        tokens = self.encode(batch).tokens
+        mean = masked_mean(tokens[:, 1:], batch.atom_mask[..., None], 1)
+        return torch.cat([tokens[:, 0], mean], -1)
+
     def read_state(self, batch: MoleculeBatch, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B D"]:
         """Return the state that the prediction is read from.
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from molslice.files.tables import open_table
-from molslice.inference import reading, table
+from molslice.inference import reading
 from molslice.inference.load import Predictions
+from molslice.inference.sinks import format_value
 from molslice.inference.table import predict_table
 from molslice.types import MolsliceError
 from tests.inference.models import TWO, checkpoint_folder, embedded_smiles, untrained
@@ -213,8 +214,8 @@ def test_as_many_rows_come_out_as_go_in(model, tmp_path, monkeypatch, pieces):
 
 def test_values_read_back_exactly(model, tmp_path):
     value = np.float32(model.predict(["CCO"])[0])
-    assert np.float32(float(table.format_value(value))) == value
-    assert table.format_value(np.float32("nan")) == "nan"
+    assert np.float32(float(format_value(value))) == value
+    assert format_value(np.float32("nan")) == "nan"
 
 
 @pytest.mark.parametrize(

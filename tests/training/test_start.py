@@ -12,6 +12,7 @@ from molslice.cli import main
 from molslice.config import DataConfig, StartConfig, config_to_mapping, load_config
 from molslice.files.cache import file_checksum
 from molslice.model import build_model
+from molslice.model.graphormer import GraphormerSpec
 from molslice.run_folder import CONFIG, LAST_CHECKPOINT, MODEL, read_run
 from molslice.tasks import TASKS, TargetInfo
 from molslice.training.compare import compare_attentions
@@ -67,6 +68,7 @@ def weights(folder):
 
 def test_the_model_is_that_of_the_encoder_with_a_new_head(settings, encoder, tmp_path, caplog):
     config = read(settings(optimizer=WITHOUT_MOVING, model={"dropout": 0.3}), encoder)
+    assert isinstance(config.model, GraphormerSpec)
     assert config.model.name == "graphormer"
     assert (config.model.num_layers, config.model.readout, config.model.dropout) == (3, "mean", 0.3)
     with caplog.at_level(logging.WARNING):

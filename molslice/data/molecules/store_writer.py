@@ -1,8 +1,6 @@
 """Write a store of molecules chunk by chunk, atomically."""
 
-import contextlib
 import errno
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,45 +12,10 @@ import numpy as np
 
 from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, PackedMolecules, offsets
 from molslice.files.atomic import UnwritableError, atomic_folder
+from molslice.files.npy import ArrayFile
 
 SCHEMA_VERSION = 1
 HEADER = "header.json"
-
-
-class _ArrayFile:
-    """An .npy file written piece by piece, with the number of rows in the header written last.
-
-    NumPy pads the header so that a larger number of rows fits into the same bytes.
-    """
-
-    def __init__(self, path: Path, dtype: str, columns: int | None) -> None:
-        self.dtype, self.columns, self.rows = np.dtype(dtype), columns, 0
-        self.digest = hashlib.sha256()
-        self.file = path.open("wb")
-        self._write_header()
-
-    def _write_header(self) -> tuple[int, ...]:
-        shape = (self.rows,) if self.columns is None else (self.rows, self.columns)
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self.file, header)
-        return shape
-
-    def append(self, values: np.ndarray) -> None:
-        data = np.ascontiguousarray(values, dtype=self.dtype).tobytes()
-        self.file.write(data)
-        self.digest.update(data)
-        self.rows += len(values)
-
-    def finish(self) -> dict[str, Any]:
-        self.file.seek(0)
-        shape = self._write_header()
-        self.file.close()
-        return {"shape": list(shape), "sha256": self.digest.hexdigest()}
-
-    def close(self) -> None:
-        """Close an unfinished file, ignoring errors: flushing the buffer fails on a full disk."""
-        with contextlib.suppress(OSError):
-            self.file.close()
 
 
 def write_store(
@@ -118,10 +81,10 @@ class _StoreWriter:
         self.counts: dict[str, list[np.ndarray]] = {"atom": [], "bond": []}
         self.errors: dict[int, str] = {}
         self.rows = 0
-        self.files: dict[str, _ArrayFile] = {}
+        self.files: dict[str, ArrayFile] = {}
         for name in (*LAYOUT, *self.optional):
             dtype, columns = {**LAYOUT, **OPTIONAL_LAYOUT}[name]
-            file = _ArrayFile(folder / f"{name}.npy", dtype, widths.get(name, columns))
+            file = ArrayFile(folder / f"{name}.npy", dtype, widths.get(name, columns))
             exits.callback(file.close)
             self.files[name] = file
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from molslice.data.molecules import prepare
-from molslice.data.molecules.store_writer import _ArrayFile
 from molslice.files import cache
+from molslice.files.npy import ArrayFile
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES
 
@@ -32,7 +32,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch, code):
     def full(self, values):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(_ArrayFile, "append", full)
+    monkeypatch.setattr(ArrayFile, "append", full)
     with pytest.raises(MolsliceError) as caught:
         prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path / "cache"])
     message = str(caught.value)

@@ -13,8 +13,8 @@ import pytest
 
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.store_writer import _ArrayFile
 from molslice.files.atomic import UnwritableError
+from molslice.files.npy import ArrayFile
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES, memory_store, molecules
 
@@ -190,7 +190,7 @@ def test_of_two_writers_the_first_stays(tmp_path):
 
 @pytest.mark.parametrize("after", [0, 1, 3, 8])
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, after):
-    write, calls = _ArrayFile.append, []
+    write, calls = ArrayFile.append, []
 
     def full(self, values):
         calls.append(values)
@@ -198,7 +198,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, after):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(self, values)
 
-    monkeypatch.setattr(_ArrayFile, "append", full)
+    monkeypatch.setattr(ArrayFile, "append", full)
     with pytest.raises(OSError, match="No space left") as caught:
         MoleculeStore.write(tmp_path / "store", [*parts(), *parts()], **NAMES)
     assert caught.value.errno == errno.ENOSPC

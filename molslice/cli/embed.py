@@ -1,0 +1,80 @@
+"""Write the learned fingerprints of molecules in a CSV file of any length.
+
+The embedding of a molecule is the state of the encoder before the head: the last state of the graph token,
+then the mean of the last states of the atoms. Rows that cannot be read have NaN and a reason. A .csv or
+.parquet file has all columns of the input, the embedding and the reason. A .npy file has the embeddings only,
+one row for each row of the input.
+"""
+
+import argparse
+from dataclasses import asdict
+
+from molslice.cli.arguments import add_device, add_json, add_quiet, add_workers, file_path, model_name
+from molslice.cli.console import say, write_json
+
+SUMMARY = "write learned fingerprints of molecules"
+EXAMPLE = """\
+  molslice embed gap-xtb --input molecules.csv --output embedded.npy
+  molslice embed runs/encoder --input molecules.csv.gz --output embedded.parquet --workers 2"""
+TAKES_OVERRIDES = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `embed`."""
+    parser.add_argument(
+        "model",
+        type=model_name,
+        metavar="MODEL",
+        help="run folder, checkpoint folder, or name of a shipped model",
+    )
+    parser.add_argument(
+        "--input",
+        type=file_path,
+        required=True,
+        metavar="FILE",
+        help=".csv or .csv.gz file with a column of SMILES",
+    )
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        required=True,
+        metavar="FILE",
+        help="the .csv, .csv.gz, .parquet or .npy file to write",
+    )
+    parser.add_argument(
+        "--smiles-column", default="smiles", metavar="NAME", help="column of --input (default: smiles)"
+    )
+    add_workers(parser)
+    add_device(parser)
+    add_quiet(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Embed, and return 1 if no molecule could be read."""
+    from molslice.inference.embedding import Embedder
+    from molslice.inference.load import load_network
+    from molslice.inference.sinks import ENDINGS
+    from molslice.inference.table import predict_table
+
+    embedder = Embedder(load_network(args.model, args.device))
+    report = predict_table(
+        embedder,
+        args.input,
+        args.output,
+        smiles_column=args.smiles_column,
+        endings=ENDINGS,
+        workers=args.workers,
+        progress=not args.quiet,
+    )
+    if args.json:
+        fields = {key: value for key, value in asdict(report).items() if key != "columns"}
+        write_json({"model": args.model, "output": args.output, "size": len(report.columns), **fields})
+    if report.failed == report.rows:
+        say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}")
+        return 1
+    if report.failed:
+        say(f"{report.failed} of {report.rows} rows have no embedding; {report.first_failure}")
+    if not args.quiet:
+        say(f"{report.rows} rows of {len(report.columns)} numbers written to {args.output}")
+    return 0

@@ -1,0 +1,50 @@
+"""The learned fingerprints of a trained encoder."""
+
+from typing import TYPE_CHECKING
+
+from molslice.data.molecules.store import MoleculeStore
+from molslice.inference.base import Predictions, SmilesPredictor
+from molslice.inference.reading import SmilesReader
+from molslice.tasks.targets import TargetInfo
+from molslice.types import MolsliceError
+
+if TYPE_CHECKING:
+    from molslice.inference.load import Predictor
+
+__all__ = ["Embedder"]
+
+COLUMN = "embedding"
+
+
+class Embedder(SmilesPredictor):
+    """Computes the embedding of each molecule, in place of a prediction.
+
+    The embedding of an encoder of width D has 2 D numbers without unit: the last state of the graph token,
+    then the mean of the last states of the atoms. Both are taken after the final norm and before the head.
+    They depend on the molecule only, up to rounding.
+
+    Args:
+        predictor: The trained model.
+
+    Raises:
+        MolsliceError: The model has no embedding.
+    """
+
+    def __init__(self, predictor: "Predictor") -> None:
+        self.predictor, self.name = predictor, predictor.name
+        size = getattr(predictor.model, "embedding_dim", None)
+        if size is None:
+            raise MolsliceError(
+                f"{predictor.name} is a {predictor.config.model.name}, which has no embedding; a graphormer "
+                "has one"
+            )
+        names = tuple(f"{COLUMN}_{place}" for place in range(size))
+        self.targets = TargetInfo(names, ("",) * size, "regression", (0.0,) * size, (1.0,) * size)
+
+    def reader(self, workers: int = 0) -> SmilesReader:
+        """Return the reader of the model; see `Predictor.reader`."""
+        return self.predictor.reader(workers)
+
+    def predict_part(self, part: MoleculeStore) -> Predictions:
+        """Compute the embeddings of the molecules of a store, float32 [rows, 2 D]; NaN in failed rows."""
+        return self.predictor.embed_store(part)
