@@ -1,0 +1,291 @@
+"""Find out which labels of pretraining carry over to small measured sets.
+
+Encoders are pretrained for the same number of steps with one family of labels each, with all of them, and
+with none (random weights). Each is then used in two ways on three development sets of MoleculeNet, ESOL, BACE
+and FreeSolv, with one random split for each seed:
+
+    frozen      ridge regression (logistic regression for classes) on the embeddings
+    fine-tuned  all weights are trained, the lower layers with smaller rates
+
+    python benchmarks/pretraining_ablation.py --corpus PATH_TO_CORPUS --data PATH_TO_MOLECULENET
+
+The program continues where it was stopped: pretrained encoders and results are in `--runs`, one folder for
+each pair of labels and seed. Writes `benchmarks/results/pretraining_ablation.json`.
+"""
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from record import record, write_json
+
+from molslice.config import RunConfig, config_from_mapping, config_to_mapping, load_config
+from molslice.data import build_dataset
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.files.parsing import read_json_object
+from molslice.inference.load import Predictor, load_network
+from molslice.tasks.metrics import mean_absolute_error, roc_auc
+from molslice.tasks.pretraining import FAMILIES
+from molslice.training.run import train
+
+ROOT = Path(__file__).resolve().parents[1]
+NONE, ALL = "none", "all"
+ENTRIES = (NONE, *FAMILIES, ALL)
+HOW = ("frozen", "fine-tuned")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSet:
+    """A development set.
+
+    Attributes:
+        file: Name of the file.
+        target: Column of the measured values.
+        kind: `regression` or `classification`.
+        unit: Unit of the values.
+    """
+
+    file: str
+    target: str
+    kind: str
+    unit: str = ""
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric."""
+        return "mae" if self.kind == "regression" else "roc_auc"
+
+    def data(self, folder: Path, seed: int, cache: Path) -> dict[str, Any]:
+        """Return the settings of the data set for one seed."""
+        return {
+            "name": "csv",
+            "path": str(folder / self.file),
+            "target_columns": self.target,
+            "units": self.unit,
+            "kind": self.kind,
+            "split": {"kind": "random", "fractions": [0.8, 0.1, 0.1], "seed": seed},
+            "cache_dir": str(cache),
+        }
+
+
+SETS = {
+    "esol": MeasuredSet(
+        "esol.csv.gz", "measured log solubility in mols per litre", "regression", "log mol/L"
+    ),
+    "bace": MeasuredSet("bace.csv.gz", "Class", "classification"),
+    "freesolv": MeasuredSet("freesolv.csv.gz", "expt", "regression", "kcal/mol"),
+}
+
+
+def label_weights(entry: str) -> dict[str, float]:
+    """Return the weights of the families of an entry."""
+    return dict.fromkeys(FAMILIES if entry == ALL else [entry], 1.0)
+
+
+def pretrain(base: RunConfig, entry: str, seed: int, steps: int, run: Path) -> Path:
+    """Train an encoder unless it is finished, and return its run folder."""
+    mapping = config_to_mapping(base)
+    mapping["seed"] = seed
+    mapping["training"] |= {"max_epochs": None, "max_minutes": None, "max_steps": steps}
+    if entry == NONE:  # a step of no length keeps the random weights
+        mapping["training"] |= {"max_steps": 1, "label_weights": {"descriptors": 1.0}}
+        mapping["optimizer"] |= {"lr": 1e-12, "weight_decay": 0.0, "ema_decay": None}
+    else:
+        mapping["training"]["label_weights"] = label_weights(entry)
+    train(config_from_mapping(mapping), run, resume=run.exists(), quiet=True)
+    return run
+
+
+def tune(
+    base: RunConfig, data: Mapping[str, Any], encoder: Path | None, epochs: int, seed: int, run: Path
+) -> float:
+    """Train all weights on measured values and return the metric of the test split."""
+    mapping = config_to_mapping(base)
+    keys = ("num_layers", "dim", "ffn_dim", "num_heads", "readout", "norm")
+    mapping = {
+        "data": dict(data),
+        "model": {key: mapping["model"][key] for key in keys} | {"dropout": 0.1, "attention_dropout": 0.0},
+        "attention": mapping["attention"],
+        "optimizer": {"lr": 1e-3, "schedule": "cosine", "warmup_fraction": 0.1, "ema_decay": 0.99},
+        "training": {"max_epochs": epochs, "batch_size": 32, "token_budget": 4096},
+        "trainer": mapping["trainer"],
+        "seed": seed,
+    }
+    if encoder is not None:
+        mapping["optimizer"]["layer_decay"] = 0.8
+        mapping["start"] = {"model": str(encoder)}
+    summary = train(config_from_mapping(mapping), run, resume=run.exists(), quiet=True)
+    return next(iter(summary["test"][summary["metric"]].values()))
+
+
+def probe(encoder: Predictor, data: Mapping[str, Any]) -> float:
+    """Fit a linear model to the embeddings of the training rows and return the metric of the test split."""
+    from sklearn.linear_model import LogisticRegressionCV, RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    options = {key: value for key, value in data.items() if key != "name"}
+    dataset = build_dataset("csv", options)
+    assert isinstance(dataset, MoleculeDataset)
+    smiles = dataset.smiles()
+    rows = {split: dataset.labeled_rows(split) for split in ("train", "valid", "test")}
+    known = np.concatenate([rows["train"], rows["valid"]])
+    vectors = {
+        name: encoder.embed([smiles[row] for row in part])
+        for name, part in (("fit", known), ("test", rows["test"]))
+    }
+    truth = dataset.targets[known, 0].astype(np.float64), dataset.targets[rows["test"], 0].astype(np.float64)
+    if data["kind"] == "regression":
+        model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2, 5, 15)))
+        predicted = model.fit(vectors["fit"], truth[0]).predict(vectors["test"])
+        return mean_absolute_error(predicted, truth[1])
+    strengths: Any = np.logspace(-5, 1, 7)
+    classes = LogisticRegressionCV(Cs=strengths, cv=5, max_iter=2000, scoring="roc_auc")
+    model = make_pipeline(StandardScaler(), classes)
+    predicted = model.fit(vectors["fit"], truth[0]).predict_proba(vectors["test"])[:, 1]
+    return roc_auc(predicted, truth[1])
+
+
+def measure(base: RunConfig, entry: str, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the results of a pair of labels and seed on all sets; what is finished is read."""
+    folder = options.runs / entry / f"seed{seed}"
+    kept = folder / "results.json"
+    settings = {"config": config_to_mapping(base), "steps": options.steps, "epochs": options.epochs}
+    content = read_json_object(kept) if kept.is_file() else {"settings": settings, "results": []}
+    if content["settings"] != settings:
+        raise SystemExit(f"{kept} was made with other settings; choose another folder with --runs")
+    results = content["results"]
+    done = {(row["set"], row["how"]) for row in results}
+    if len(done) == len(options.sets) * len(HOW):
+        return results
+    encoder = pretrain(base, entry, seed, options.steps, folder / "encoder")
+    for name in options.sets:
+        measured = SETS[name]
+        data = measured.data(options.data, seed, options.runs / "cache")
+        for how in HOW:
+            if (name, how) in done:
+                continue
+            if how == "frozen":
+                value = probe(load_network(encoder), data)
+            else:
+                start = None if entry == NONE else encoder
+                value = tune(base, data, start, options.epochs, seed, folder / name)
+            row = {
+                "labels": entry,
+                "seed": seed,
+                "set": name,
+                "how": how,
+                "metric": measured.metric,
+                "value": value,
+            }
+            results.append(row)
+            write_json(kept, {"settings": settings, "results": results})
+            print(json.dumps(row), flush=True)
+    return results
+
+
+def summarize(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return mean and standard deviation over seeds of each entry, set and use."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for row in results:
+        groups.setdefault((row["how"], row["set"], row["metric"], row["labels"]), []).append(row["value"])
+    return [
+        {
+            **dict(zip(("how", "set", "metric", "labels"), key, strict=True)),
+            "mean": statistics.fmean(values),
+            "sd": statistics.stdev(values) if len(values) > 1 else None,
+            "seeds": len(values),
+        }
+        for key, values in groups.items()
+    ]
+
+
+def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the geometric mean of the error ratios to random weights, over sets and seeds.
+
+    The error of a classification is 1 - ROC-AUC.
+    """
+    errors = {
+        (row["how"], row["labels"], row["set"], row["seed"]): row["value"]
+        if row["metric"] == "mae"
+        else 1 - row["value"]
+        for row in results
+    }
+    rows = []
+    for how, labels in dict.fromkeys((row["how"], row["labels"]) for row in results):
+        ratios = [
+            math.log(max(error, 1e-9) / max(errors[how, NONE, *rest], 1e-9))
+            for (one, other, *rest), error in errors.items()
+            if (one, other) == (how, labels) and (how, NONE, *rest) in errors
+        ]
+        if ratios:
+            rows.append(
+                {
+                    "how": how,
+                    "labels": labels,
+                    "error_over_none": math.exp(statistics.fmean(ratios)),
+                    "pairs": len(ratios),
+                }
+            )
+    return rows
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--corpus", type=Path, required=True, help="folder that scripts/make_corpus.py wrote")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the files of the sets")
+    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "molecule" / "encoder_small.yaml")
+    parser.add_argument("--entries", default=",".join(ENTRIES), help="families of labels, none and all")
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--steps", type=int, default=3000, help="steps of pretraining")
+    parser.add_argument("--epochs", type=int, default=40, help="epochs of fine-tuning")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "pretraining_ablation")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    options = parser.parse_args(argv)
+    options.entries, options.sets = options.entries.split(","), options.sets.split(",")
+    for given, known in ((options.entries, ENTRIES), (options.sets, SETS)):
+        for name in given:
+            if name not in known:
+                parser.error(f"unknown name {name!r}; choices: {', '.join(known)}")
+    return options
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Pretrain, evaluate and write the JSON."""
+    options = parse_arguments(argv)
+    settings = {
+        "data.path": json.dumps(str(options.corpus)),
+        "trainer.accelerator": "cpu",
+        "trainer.num_threads": str(options.threads),
+    }
+    base = load_config(options.config, list(settings.items()))
+    results = []
+    for seed in range(options.seeds):
+        for entry in options.entries:
+            results += measure(base, entry, seed, options)
+    payload = {
+        "corpus": read_json_object(options.corpus / "report.json")
+        if (options.corpus / "report.json").is_file()
+        else None,
+        "config": config_to_mapping(base),
+        "steps": options.steps,
+        "epochs": options.epochs,
+        "results": summarize(results),
+        "ratios": compare(results),
+    }
+    print(record("pretraining_ablation", payload, options.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The program that compares labels of pretraining, on tiny data."""
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+import yaml
+
+from molslice.chem.featurize import molecule_arrays
+from tests.data.molecules.corpora import make_corpus
+from tests.programs import load_program
+from tests.real_data import embedded_smiles
+
+
+@pytest.fixture(scope="module")
+def program():
+    return load_program("pretraining_ablation")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A corpus, a configuration of a small encoder, and two measured sets of 60 molecules."""
+    folder = tmp_path_factory.mktemp("ablation")
+    make_corpus(folder / "corpus", rows=400)
+    smiles = embedded_smiles()[5::200][:60]
+    rings = [int(molecule_arrays(text).atoms[:, 8].sum()) for text in smiles]
+    for name, column, values in (
+        ("freesolv", "expt", np.array(rings) * 0.5),
+        ("bace", "Class", (np.array(rings) > np.median(rings)).astype(int)),
+    ):
+        rows = "".join(f"{text},{value}\n" for text, value in zip(smiles, values, strict=True))
+        (folder / f"{name}.csv.gz").write_bytes(gzip.compress(f"smiles,{column}\n{rows}".encode()))
+    mapping = {
+        "data": {"name": "corpus", "path": "none", "valid_fraction": 0.1, "test_fraction": 0.1},
+        "model": {
+            "name": "graphormer_pretraining",
+            "num_layers": 1,
+            "dim": 16,
+            "ffn_dim": 16,
+            "num_heads": 2,
+        },
+        "task": "pretraining",
+        "training": {"max_epochs": 1, "batch_size": 32, "token_budget": 2048},
+    }
+    (folder / "encoder.yaml").write_text(yaml.safe_dump(mapping))
+    return folder
+
+
+def arguments(folder, out, *more):
+    given = {
+        "--corpus": folder / "corpus",
+        "--data": folder,
+        "--config": folder / "encoder.yaml",
+        "--entries": "none,descriptors,all",
+        "--sets": "freesolv,bace",
+        "--steps": 3,
+        "--epochs": 1,
+        "--seeds": 1,
+        "--runs": out / "runs",
+        "--out": out,
+    }
+    return [str(word) for pair in given.items() for word in pair] + [str(word) for word in more]
+
+
+def test_each_entry_is_measured_on_each_set_and_kept(program, folder, tmp_path, monkeypatch):
+    program.main(arguments(folder, tmp_path))
+    found = json.loads((tmp_path / "pretraining_ablation.json").read_text())
+    assert found["steps"] == 3
+    keys = {(row["labels"], row["set"], row["how"]) for row in found["results"]}
+    assert len(found["results"]) == len(keys) == 3 * 2 * 2
+    assert all(math.isfinite(row["mean"]) for row in found["results"])
+    assert {row["metric"] for row in found["results"] if row["set"] == "bace"} == {"roc_auc"}
+    assert [row["error_over_none"] for row in found["ratios"] if row["labels"] == "none"] == [1.0, 1.0]
+    weights = (tmp_path / "runs" / "descriptors" / "seed0" / "encoder" / "config.yaml").read_text()
+    assert yaml.safe_load(weights)["training"]["label_weights"] == {"descriptors": 1.0}
+    tuned = (tmp_path / "runs" / "all" / "seed0" / "bace" / "config.yaml").read_text()
+    assert yaml.safe_load(tuned)["start"]["model"] == str(tmp_path / "runs" / "all" / "seed0" / "encoder")
+    scratch = (tmp_path / "runs" / "none" / "seed0" / "bace" / "config.yaml").read_text()
+    assert yaml.safe_load(scratch)["start"] is None
+    monkeypatch.setattr(program, "train", None)  # nothing is trained again
+    program.main(arguments(folder, tmp_path))
+    again = json.loads((tmp_path / "pretraining_ablation.json").read_text())
+    assert again["results"] == found["results"]
+    with pytest.raises(SystemExit, match="was made with other settings"):
+        program.main(arguments(folder, tmp_path, "--steps", 4))
+
+
+def test_a_run_that_was_cut_goes_on(program, folder, tmp_path, monkeypatch):
+    original, calls = program.probe, []
+
+    def cut(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    monkeypatch.setattr(program, "probe", cut)
+    small = ("--entries", "descriptors", "--steps", 2)
+    with pytest.raises(KeyboardInterrupt):
+        program.main(arguments(folder, tmp_path, *small))
+    program.main(arguments(folder, tmp_path, *small))
+    assert len(calls) == 3  # the first result was kept
+    found = json.loads((tmp_path / "pretraining_ablation.json").read_text())
+    assert len(found["results"]) == 4
+
+
+def test_ratios_are_geometric_means_of_errors(program):
+    rows = [
+        {"labels": labels, "seed": 0, "set": name, "how": "frozen", "metric": metric, "value": value}
+        for labels, name, metric, value in (
+            ("none", "esol", "mae", 1.0),
+            ("none", "bace", "roc_auc", 0.8),
+            ("all", "esol", "mae", 0.5),
+            ("all", "bace", "roc_auc", 0.9),
+        )
+    ]
+    ratios = {row["labels"]: row for row in program.compare(rows)}
+    assert ratios["all"]["error_over_none"] == pytest.approx(0.5)
+    assert ratios["all"]["pairs"] == 2
+
+
+def test_unknown_names_are_refused(program, folder, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        program.main(arguments(folder, tmp_path, "--entries", "descriptor"))
+    assert "unknown name 'descriptor'; choices: none, descriptors" in capsys.readouterr().err
