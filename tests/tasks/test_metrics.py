@@ -4,8 +4,8 @@ import pytest
 
 from molslice.cli.evaluate import result_text
 from molslice.cli.train import summary_text
+from molslice.tasks.base import Measure
 from molslice.tasks.metrics import format_metric
-from molslice.tasks.targets import TargetInfo
 from molslice.training.comparison import Line, _cell
 from molslice.training.records import ProgressBar
 
@@ -73,8 +73,7 @@ def test_tiny_errors_are_shown_in_a_comparison():
 
 
 def test_tiny_errors_are_shown_by_the_progress_bar():
-    targets = TargetInfo(("dipole",), ("C m",), "regression", (0.0,), (1.0,))
-    bar = ProgressBar(10, 0, quiet=True, targets=targets)
+    bar = ProgressBar(10, 0, quiet=True, measures=[Measure("dipole", "mae", "C m")])
     bar.show_metrics({"dipole": 3.1254e-30})
     assert bar.valid == "valid MAE 3.125e-30 C m"
     bar.show(4.2e-5, 100.0)
