@@ -19,7 +19,7 @@ run="runs/$name"
 compare="runs/$name-compare"
 config=configs/molecule/quickstart.yaml
 attentions=softmax,slice_sort,flow,singular
-compare_steps=600
+compare_steps=400
 step() { printf '\n[%s/5] %s\n' "$1" "$2"; }
 tell_how_to_continue() {
     local status=$?
