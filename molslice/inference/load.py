@@ -1,5 +1,6 @@
 """Load a trained model and predict from SMILES."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -301,10 +302,12 @@ def load_network(name_or_path: str | Path, device: torch.device | str = "cpu") -
 def _find_device(device: torch.device | str) -> torch.device:
     """Return the device after making an empty tensor on it."""
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about names that torch is going to remove
+            found = torch.device(device)
+            torch.empty(0, device=found)
+    except Exception as error:  # noqa: BLE001 - the errors of torch's backends have no common base
+        reason = f"{error}".partition("\n")[0] or type(error).__name__
         raise MolsliceError(f"device {str(device)!r} is not available: {reason}") from error
     if found.type == "meta":
         raise MolsliceError("device 'meta' is not available for inference: its tensors have no values")

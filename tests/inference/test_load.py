@@ -201,7 +201,7 @@ def test_a_folder_that_is_no_run(tmp_path):
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("device", ["frog", "cuda:99", "meta2"])
+@pytest.mark.parametrize("device", ["frog", "cuda:99", "meta2", "hpu", "privateuseone", "mkldnn"])
 def test_a_device_that_is_not_there(tmp_path, device):
     folder = checkpoint_folder(tmp_path)
     with pytest.raises(MolsliceError, match=device):
