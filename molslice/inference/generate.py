@@ -70,13 +70,16 @@ def generate(
         The text and the generated tokens.
 
     Raises:
-        MolsliceError: The model is not a language model, or a number is out of range.
+        MolsliceError: The model is not a language model, its tokens do not fit its weights, or a number is
+            out of range.
     """
     model = predictor.model
     if not isinstance(model, LanguageModel):
         raise MolsliceError(f"{predictor.name} is not a language model: it predicts {predictor.target_names}")
     _check(tokens, temperature, top_k)
     lexicon = Lexicon.from_mapping(predictor.metadata.get("lexicon"))
+    if len(lexicon) > (size := predictor.data.vocabulary_size or 0):
+        raise MolsliceError(f"{predictor.name} names {len(lexicon)} tokens, but its weights are for {size}")
     numbers = lexicon.encode(prompt) or [lexicon.line_end]
     given = len(numbers)
     generator = torch.Generator().manual_seed(seed)

@@ -171,6 +171,22 @@ def test_bad_numbers_are_refused(predictor, options, message):
         generate(predictor(), "one", **options)
 
 
+@pytest.mark.parametrize(
+    ("lexicon", "message"),
+    [
+        (None, "cannot read the tokens"),
+        ({"kind": "words", "entries": 5}, "must be a list of texts: 5"),
+        ({"kind": "words", "entries": ["<unk>", "<eos>", ["one"]]}, "must be a list of texts"),
+        ({"kind": "bytes", "entries": []}, r"names 256 tokens, but its weights are for \d+"),
+    ],
+)
+def test_tokens_that_do_not_fit_the_model_are_refused(predictor, lexicon, message):
+    loaded = predictor()
+    loaded.metadata["lexicon"] = lexicon
+    with pytest.raises(MolsliceError, match=message):
+        generate(loaded, "one")
+
+
 def test_another_model_is_refused(tmp_path):
     with pytest.raises(MolsliceError, match="is not a language model"):
         generate(untrained(tmp_path / "molecules"), "one")

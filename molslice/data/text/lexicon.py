@@ -144,7 +144,12 @@ class Lexicon:
         """
         if not isinstance(mapping, Mapping) or not {"kind", "entries"} <= mapping.keys():
             raise MolsliceError(f"cannot read the tokens of a language model: {str(mapping)[:60]}")
-        return cls(mapping["kind"], tuple(map(str, mapping["entries"])))
+        entries = mapping["entries"]
+        if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) for entry in entries):
+            raise MolsliceError(
+                f"the tokens of a language model must be a list of texts: {str(entries)[:60]}"
+            )
+        return cls(mapping["kind"], tuple(entries))
 
 
 def check_kind(kind: object) -> None:
