@@ -75,8 +75,8 @@ class DecisionModel(nn.Module):
         data: The properties of the data.
 
     Raises:
-        MolsliceError: The attention does not support the spec, for example lacks a causal form, or actions in
-            the data exceed `action_limit`.
+        MolsliceError: The attention does not support the spec, for example lacks a causal form, actions in
+            the data exceed `action_limit`, or the context is shorter than a step.
 
     Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, section 3 and algorithm 1), with the
     norm of the embedded tokens and the learned timesteps of the authors' code.
@@ -87,6 +87,8 @@ class DecisionModel(nn.Module):
     def __init__(self, spec: DecisionSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
         self.spec, self.data = spec, data
+        if data.max_tokens is not None and data.max_tokens < TOKENS_PER_STEP:
+            raise MolsliceError(f"a step has {TOKENS_PER_STEP} tokens, but max_tokens is {data.max_tokens}")
         _check_limit(spec, data)
         self.embedding = EpisodeEmbedding(spec, data)
         self.encoder = build_encoder(spec, attention, causal=spec.is_causal, max_tokens=data.max_tokens)

@@ -201,6 +201,11 @@ def test_actions_that_the_model_cannot_return_are_refused():
                 fresh(data=data)
 
 
+def test_a_context_shorter_than_a_step_is_refused():
+    with pytest.raises(MolsliceError, match="a step has 3 tokens, but max_tokens is 2"):
+        fresh(data=replace(DATA, max_tokens=2))
+
+
 def test_more_steps_than_the_context_are_refused():
     with pytest.raises(MolsliceError, match="a context of 6 steps, got 7"):
         build()(episodes(steps=7))
