@@ -12,6 +12,7 @@ from molslice.types import MolsliceError
 __all__ = ["BenchResult", "Cell", "Crossing", "Measurement", "Spread", "find_crossing"]
 
 BASELINE = "softmax"
+LARGEST = 2**63  # of a number in `bench.json`
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,10 @@ class Measurement:
         try:
             for name, value in mapping.items():
                 kind = kinds[name]
-                if not isinstance(value, kind) and not (type(value) is int and isinstance(0.0, kind)):
+                sound = isinstance(value, kind) or (type(value) is int and isinstance(0.0, kind))
+                if isinstance(value, int | float):
+                    sound = sound and 0 <= value <= LARGEST and (value > 0 or not name.endswith("_seconds"))
+                if not sound:
                     raise TypeError(f"{name} is {value!r:.80}")
             return cls(**mapping)
         except (TypeError, KeyError, AttributeError) as error:

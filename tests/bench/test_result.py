@@ -1,12 +1,14 @@
 """Tests of medians, outcomes, crossings, tables, the plot and its scores."""
 
 import json
+import math
+from dataclasses import asdict
 
 import pytest
 
 from molslice.bench.bubbles import draw_bubbles
 from molslice.bench.plan import SETTINGS
-from molslice.bench.result import BenchResult, Spread
+from molslice.bench.result import BenchResult, Measurement, Spread
 from molslice.bench.scores import Scores, read_scores
 from molslice.bench.tables import to_csv, to_markdown
 from molslice.types import MolsliceError
@@ -208,3 +210,23 @@ def test_a_result_is_read_back():
     assert again.to_mapping() == measured.to_mapping()
     with pytest.raises(MolsliceError, match="cannot read bench.json"):
         BenchResult.of_mapping({"cells": []}, "bench.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("training_seconds", 0.0),
+        ("training_seconds", math.nan),
+        ("inference_seconds", -1.0),
+        ("inference_seconds", math.inf),
+        ("peak_bytes", -5),
+        ("parameters", 10**400),
+        ("round", -1),
+        ("length", "8"),
+    ],
+)
+def test_numbers_that_no_measurement_has_are_refused(name, value):
+    mapping = asdict(measurement("mean", 8))
+    assert Measurement.of_mapping(mapping, "bench.json") == measurement("mean", 8)
+    with pytest.raises(MolsliceError, match=f"^invalid measurement in bench.json: {name} is "):
+        Measurement.of_mapping({**mapping, name: value}, "bench.json")
