@@ -41,7 +41,7 @@ def open_streams() -> None:
 def say(message: str) -> None:
     """Write one line for the user to standard error."""
     with contextlib.suppress(OSError):  # standard error is closed
-        sys.stderr.write(f"molslice: {message}\n")
+        sys.stderr.write(f"molslice: {_visible(message)}\n")
     close_messages()
 
 
@@ -119,7 +119,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         header: The column names.
         rows: The cells of each row, one for each column.
     """
-    table = [list(header), *(list(row) for row in rows)]
+    table = [list(map(_visible, row)) for row in (header, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]
 
@@ -128,6 +128,11 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in cells).rstrip()
 
     return "\n".join(line(row) for row in table)
+
+
+def _visible(text: str) -> str:
+    """Escape characters that would break a line or control the terminal, such as names in a model's file."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _is_number(text: str) -> bool:
