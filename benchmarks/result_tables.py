@@ -302,7 +302,7 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "compare": lambda: console(
         "compare",
-        "molslice compare --config configs/molecule/quickstart.yaml --training.max_steps 400 --out runs/compare \\\n"
+        "molslice compare --config configs/molecule/quickstart.yaml --training.max_steps 360 --out runs/compare \\\n"
         "      --attention softmax,slice_sort,flow,singular",
     ),
     "gap_xtb": gap_xtb,
