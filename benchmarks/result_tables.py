@@ -302,8 +302,8 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "compare": lambda: console(
         "compare",
-        "molslice compare --config configs/molecule/quickstart.yaml --training.max_steps 360 --out runs/compare \\\n"
-        "      --attention softmax,slice_sort,flow,singular",
+        "molslice compare --config configs/molecule/quickstart.yaml --out runs/compare \\\n"
+        "      --training.max_steps 360 --attention softmax,slice_sort,flow,singular",
     ),
     "gap_xtb": gap_xtb,
     "qm9": qm9,
