@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from molslice.chem.smiles import parse_smiles
+from molslice.tasks.metrics import format_metric
 
 BINS, RADIUS = 2048, 2
 CHUNK = 200
@@ -123,7 +124,7 @@ def fit(
     with threadpool_limits(limits=1):  # the fits run in parallel
         model.fit(features, targets)
     stopped_at = abs(float(model.validation_score_[-1]))
-    sys.stderr.write(f"  {options}, seed {seed}: {model.n_iter_} trees, held-out loss {stopped_at:.4f}\n")
+    sys.stderr.write(f"  {options}, seed {seed}: {model.n_iter_} trees, held-out loss {stopped_at:.4g}\n")
     return model
 
 
@@ -245,7 +246,7 @@ def main(argv: list[str] | None = None) -> int:
         for part in ("valid", "test"):
             if part in result:
                 error = result[part]
-                text = f"{error['mae_mean']:.4f} +- {error['mae_sd']:.4f}"
+                text = format_metric(error["mae_mean"], error["mae_sd"])
                 sys.stdout.write(f"{name:24s} {part:6s} {text}\n")
     sys.stderr.write(f"written to {path}\n")
     return 0

@@ -26,6 +26,7 @@ from molslice.data import build_dataset
 from molslice.entries import folder_name, parse_entries
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
+from molslice.tasks.metrics import format_metric
 from molslice.training.comparison import Comparison, Result
 from molslice.training.figure import draw_comparison
 from molslice.training.run import train
@@ -135,7 +136,8 @@ def main() -> None:
         for future in as_completed(futures):
             run = future.result()
             runs[run["label"]].append(run)
-            print(f"{futures[future]}: {run['canonical']:.4f} {run['summary']['seconds']:.0f} s", flush=True)
+            error = format_metric(run["canonical"])
+            print(f"{futures[future]}: {error} eV, {run['summary']['seconds']:.0f} s", flush=True)
     for own in runs.values():
         own.sort(key=lambda run: run["summary"]["seed"])
     payload = {

@@ -29,6 +29,7 @@ from molslice.entries import folder_name, parse_entries
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.model import build_model
+from molslice.tasks.metrics import format_metric
 from molslice.training.run import train
 from molslice.types import DataSpec
 
@@ -165,7 +166,7 @@ def main() -> None:
                     futures[pool.submit(measure, entry.label, data, config, folder, held_out)] = folder
         for future in as_completed(futures):
             runs.append(future.result())
-            print(f"{futures[future]}: {runs[-1]['mae']:.4f}", flush=True)
+            print(f"{futures[future]}: {format_metric(runs[-1]['mae'])}", flush=True)
     runs.sort(key=lambda run: (run["data"], run["label"], run["summary"]["seed"]))
     payload = {
         "question": "MAE in eV: the test split of data/gap_xtb; valid.csv.gz of QM9 after 10,000 rows",

@@ -30,6 +30,7 @@ from record import record
 from molslice.config import RunConfig, load_config
 from molslice.data import build_dataset
 from molslice.entries import folder_name, parse_entries
+from molslice.tasks.metrics import format_metric
 from molslice.training.run import train
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -273,7 +274,7 @@ def main() -> None:
             result = future.result()
             name = futures[future]
             found[name].append(result)
-            print(f"{name}: {result['label']}: {result['value']:.4f}", flush=True)
+            print(f"{name}: {result['label']}: {format_metric(result['value'])}", flush=True)
             if len(found[name]) == sum(other == name for other in futures.values()):
                 write(name, found[name], options)
 

@@ -1,7 +1,7 @@
-"""Read lines of SMILES, recognize molecules by keys, and decide which rows a corpus has.
+"""Read lines of SMILES, identify molecules by keys, and select the rows of a corpus.
 
-A key is the first eight bytes of SHA-256, as a number. The probability that any two of ten million molecules
-share a key is 3e-6.
+A key is the first eight bytes of the SHA-256, as an integer. The probability that any two of ten million
+molecules share a key is 3e-6.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from molslice.types import MolsliceError
 MAX_HEAVY = 64
 SHARD_LINES = 10_000
 USUAL_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "structure", "drug")
-# what may keep a line from being a row; a line that is a row has the number 0
+# why a line is not a row; index 0 is for lines that are rows
 REASONS = (
     "",
     "blank line",
@@ -34,7 +34,7 @@ REASONS = (
 
 
 def key_of(text: str) -> int:
-    """The key of a canonical SMILES or of a skeleton."""
+    """Compute the key of a canonical SMILES or of a skeleton."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
@@ -43,8 +43,8 @@ class Shard:
     """Consecutive lines of one file.
 
     Attributes:
-        reasons: Place in `REASONS` of each line, uint8 [n].
-        smiles: Canonical SMILES of each line, empty if it is no row.
+        reasons: Index into `REASONS` for each line, uint8 [n].
+        smiles: Canonical SMILES of each line, empty if the line is not a row.
         keys: Key of the canonical SMILES, uint64 [n].
         skeletons: Key of the skeleton of the main fragment, uint64 [n].
     """
@@ -56,7 +56,7 @@ class Shard:
 
     @classmethod
     def of_lines(cls, lines: Sequence[bytes]) -> "Shard":
-        """Parse lines that hold a SMILES and, after a blank, anything else."""
+        """Parse lines of a SMILES. Text after a blank is ignored."""
         rows = [_read_line(line) for line in lines]
         reasons, smiles, keys, skeletons = zip(*rows, strict=True) if rows else ((), (), (), ())
         return cls(
@@ -98,13 +98,13 @@ def _read_line(line: bytes) -> tuple[int, str, int, int]:
 
 
 def write_shard(lines: Sequence[bytes], path: Path) -> int:
-    """Parse the lines of a shard into a file, in a worker process; returns the number of lines."""
+    """Parse the lines of a shard and write them to a file; returns the number of lines."""
     Shard.of_lines(lines).write(path)
     return len(lines)
 
 
 def shards_of_file(path: Path) -> Iterator[list[bytes]]:
-    """The lines of a file in shards, only one of them in memory."""
+    """Yield the lines of a file in shards. Only one shard is in memory."""
     lines: list[bytes] = []
     for line in read_byte_lines(path):
         lines.append(line)
@@ -117,13 +117,13 @@ def shards_of_file(path: Path) -> Iterator[list[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """The skeletons of a table whose molecules are to be left out.
+    """The skeletons of a table whose molecules are excluded.
 
     Attributes:
         file: Name of the table.
         rows: Number of its rows.
         unreadable: Number of rows without a molecule.
-        skeletons: Keys of the skeletons of the main fragments, uint64, sorted, each once.
+        skeletons: Keys of the skeletons of the main fragments, uint64, sorted and unique.
     """
 
     file: str
@@ -136,11 +136,11 @@ def read_excluded(path: Path, column: str | None) -> Excluded:
     """Read the molecules of a table.
 
     Args:
-        path: CSV, compressed with gzip or not.
-        column: Name of the column of SMILES; None to look for one of `USUAL_NAMES`.
+        path: A CSV file, plain or gzip.
+        column: Name of the column of SMILES; None searches for one of `USUAL_NAMES`.
 
     Raises:
-        MolsliceError: The table cannot be read or has no such column.
+        MolsliceError: The table cannot be read, or the column is missing.
     """
     keys: set[int] = set()
     rows = unreadable = 0
@@ -162,20 +162,20 @@ def _find_column(path: Path, names: Sequence[str]) -> str:
             if name.strip().lower() == usual:
                 return name
     raise MolsliceError(
-        f"{path} has no column with a usual name of SMILES ({', '.join(USUAL_NAMES)}); its columns are "
-        f"{', '.join(names)}. Give the name with --smiles-column"
+        f"{path}: cannot find the column of SMILES ({', '.join(USUAL_NAMES)}); its columns are "
+        f"{', '.join(names)}. Name it with --smiles-column"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows of a corpus and why other lines are none.
+    """The rows of a corpus, and the reasons why other lines are not rows.
 
     Attributes:
         lines: Numbers of the chosen lines of each shard, from 0.
         counts: Number of lines by reason, for each input file.
-        excluded: Number of molecules left out because a table has their skeleton, by table.
-        candidates: Number of different molecules that may be chosen.
+        excluded: Number of molecules excluded by the skeletons of each table.
+        candidates: Number of distinct molecules that remain.
     """
 
     lines: list[np.ndarray]
@@ -185,7 +185,7 @@ class Selection:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return sum(map(len, self.lines))
 
 
@@ -195,16 +195,16 @@ def select(
     wanted: int | None,
     labeled: np.ndarray,
 ) -> Selection:
-    """Decide which lines are rows: the first of each molecule, if no table has its skeleton.
+    """Select the first line of each molecule whose skeleton is in no table.
 
-    Memory is about 40 bytes for each line.
+    This needs about 40 bytes of memory for each line.
 
     Args:
         shards: Name of the input file and path of each shard, in order.
-        excluded: The tables; a molecule counts for the first that has it.
-        wanted: Number of rows; None for all. The rows with the smallest keys are taken, so that a larger
+        excluded: The tables. A molecule counts for the first table that has its skeleton.
+        wanted: Number of rows; None for all. The rows with the smallest keys are selected, so that a larger
             corpus contains a smaller one.
-        labeled: Keys of molecules that are taken in any case, uint64.
+        labeled: Keys of molecules that are always selected, uint64.
     """
     names: list[str] = []
     parts: dict[str, list[np.ndarray]] = {"reasons": [], "keys": [], "skeletons": []}

@@ -1,8 +1,8 @@
-"""Read a log of quantum labels and bring the charges into the order of the atoms in a store.
+"""Read a log of quantum labels and sort the charges into the order of the atoms in a store.
 
-The log is that of make_gap_data.py: a first line about its making, then one JSON object a line with `smiles`
-and either labels or a reason. Labels of molecules in the valid and test splits of data/gap_xtb and of its
-large form are left out, so that a model that learns from the corpus can be tested there.
+The log is written by make_gap_data.py: a first line with its settings, then one JSON object per line with
+`smiles` and either labels or a reason. Labels of molecules in the valid and test splits of data/gap_xtb and
+of its large form are excluded, so that a model trained on the corpus can be tested there.
 """
 
 import hashlib
@@ -54,13 +54,13 @@ class Record(NamedTuple):
 
 
 def arrays_identity(molecule: MoleculeArrays) -> int:
-    """A checksum of the arrays of a molecule."""
+    """Compute a checksum of the arrays of a molecule."""
     content = hashlib.sha256(molecule.atoms.tobytes() + molecule.bonds.tobytes())
     return int.from_bytes(content.digest()[:8], "big")
 
 
 def read_record(record: dict[str, Any]) -> Record | str:
-    """Convert one object of the log, or say which of `OUTCOMES` it has."""
+    """Convert one object of the log; returns one of `OUTCOMES` if it cannot be used."""
     if "reason" in record or "gap_ev" not in record:
         return "without label"
     try:
@@ -74,7 +74,7 @@ def read_record(record: dict[str, Any]) -> Record | str:
     charges = np.array(record.get("charges", []), np.float64)
     values = [float(record.get(name, math.nan)) for *_, name in QUANTUM]
     values[-1] = values[-1] / len(charges) if len(charges) else math.nan
-    # the first charges are those of the atoms of the SMILES, the others those of its hydrogens
+    # the charges of the atoms of the SMILES are before those of the added hydrogens
     heavy = charges[order] if len(charges) >= len(order) else np.full(len(order), math.nan)
     return Record(key_of(smiles or ""), values, heavy.astype(np.float32), arrays_identity(molecule))
 
@@ -84,7 +84,7 @@ class Labels:
     """The labels of many molecules, sorted by key.
 
     Attributes:
-        keys: Keys of canonical SMILES, uint64 [n], each once.
+        keys: Keys of canonical SMILES, uint64 [n], sorted and unique.
         values: Quantum labels, float32 [n, 5], NaN if missing.
         charges: Charges of all atoms, float32 [sum of atoms].
         offsets: Start of the charges of each molecule and end of the last, int64 [n + 1].
@@ -100,26 +100,23 @@ class Labels:
     counts: dict[str, int]
 
     def places(self, keys: np.ndarray) -> np.ndarray:
-        """The place of each key, int64; -1 for a molecule without labels."""
+        """Return the index of each key, int64; -1 for a molecule without labels."""
         if not len(self.keys):
             return np.full(len(keys), -1)
         found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[found] == keys, found, -1)
 
     def charges_of(self, place: int, molecule: MoleculeArrays) -> np.ndarray | None:
-        """Charges of the atoms of a molecule; None if its arrays are not those that the charges belong to."""
+        """Return the charges of the atoms of a molecule; None if they belong to other arrays."""
         if arrays_identity(molecule) != int(self.identities[place]):
             return None
         return self.charges[self.offsets[place] : self.offsets[place + 1]]
 
 
-def no_labels() -> Labels:
-    """The labels of no molecule."""
-    return _assemble([])
-
-
 def chunks_of_log(log: Path) -> Iterator[list[bytes]]:
-    """The lines of a log after the first, with their ends; a last line without an end is still being written.
+    """Yield the complete lines of a log after the first, with their line ends, in chunks.
+
+    A last line without a line end is still being written and is skipped.
 
     Raises:
         MolsliceError: The log cannot be read.
@@ -135,12 +132,12 @@ def chunks_of_log(log: Path) -> Iterator[list[bytes]]:
 
 
 def chunk_path(folder: Path, lines: Sequence[bytes]) -> Path:
-    """The file of a chunk: its name is the checksum of the lines, so that a log may grow."""
+    """Return the file of a chunk, named by the checksum of its lines, so that a log may grow."""
     return folder / f"{hashlib.sha256(b''.join(lines)).hexdigest()[:24]}.npz"
 
 
 def write_chunk(lines: Sequence[bytes], first: int, log: str, path: Path) -> int:
-    """Convert the lines of a log into a file, in a worker process; returns their number.
+    """Convert lines of a log and write them to a file; returns their number.
 
     Raises:
         MolsliceError: A line is not a JSON object with a SMILES.
@@ -151,7 +148,7 @@ def write_chunk(lines: Sequence[bytes], first: int, log: str, path: Path) -> int
         try:
             content = json.loads(line)
             if not isinstance(content["smiles"], str):
-                raise TypeError("smiles is not a text")
+                raise TypeError("smiles is not text")
         except (ValueError, TypeError, KeyError) as error:
             raise MolsliceError(f"{log}, line {number} is not a record with a SMILES: {error}") from error
         record = read_record(content)
@@ -172,7 +169,7 @@ def write_chunk(lines: Sequence[bytes], first: int, log: str, path: Path) -> int
 
 
 def read_labels(paths: Sequence[Path]) -> Labels:
-    """Join the files of all chunks. Of a molecule that is labeled twice, the first labels are taken."""
+    """Join the files of all chunks. If a molecule is labeled twice, the first labels are used."""
     parts = []
     for path in paths:
         with np.load(path) as arrays:

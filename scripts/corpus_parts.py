@@ -1,4 +1,4 @@
-"""Arrays and descriptors of the chosen rows of a shard, in a file that later runs continue."""
+"""Compute arrays and descriptors of the selected rows of a shard, in a file that later runs continue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from molslice.types import MoleculeArrays
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Computed rows of one shard.
+    """The computed rows of one shard.
 
     Attributes:
-        lines: Number of the line of each row in its shard, int64 [n], increasing.
-        molecules: Arrays of each row, or the reason why there are none.
+        lines: Line of each row in its shard, int64 [n], ascending.
+        molecules: Arrays of each row, or the reason why the row has no arrays.
         descriptors: float32 [n, D], NaN where a value is missing.
     """
 
@@ -31,7 +31,7 @@ class Part:
     descriptors: np.ndarray
 
     def at(self, lines: np.ndarray) -> "Part":
-        """Some of the rows, by their lines."""
+        """Return the rows at some lines."""
         places = np.searchsorted(self.lines, lines)
         return Part(lines, [self.molecules[place] for place in places], self.descriptors[places])
 
@@ -53,7 +53,7 @@ class Part:
 
     @classmethod
     def read(cls, path: Path) -> "Part":
-        """Read the result of `write`; no rows if there is no such file."""
+        """Read the result of `write`; a missing file has no rows."""
         if not path.is_file():
             return cls(np.empty(0, np.int64), [], np.empty((0, len(descriptor_names())), np.float32))
         with np.load(path) as found:
@@ -69,12 +69,12 @@ class Part:
 
 
 def write_part(shard: Path, lines: np.ndarray, path: Path) -> tuple[int, int]:
-    """Compute the rows of a part that its file lacks, in a worker process.
+    """Compute the rows of a part that its file lacks, and add them to the file.
 
     Args:
         shard: The file of the shard.
         lines: The lines that are rows of the corpus.
-        path: The file of the part; its other rows stay.
+        path: The file of the part. Its other rows are kept.
 
     Returns:
         Number of rows and number of atoms that were computed.

@@ -30,10 +30,10 @@ class Scaling:
     """Limits, mean and standard deviation of columns, float64 [T] each.
 
     Attributes:
-        low: Smallest value that is kept; smaller ones become this value.
-        high: Largest value that is kept.
+        low: Lower limit; smaller values are set to it.
+        high: Upper limit; larger values are set to it.
         mean: Mean within the quantiles.
-        std: Standard deviation within the quantiles; 0 of a column that does not vary.
+        std: Standard deviation within the quantiles; 0 for a constant column.
     """
 
     low: np.ndarray
@@ -45,11 +45,11 @@ class Scaling:
     def measure(cls, values: np.ndarray) -> "Scaling":
         """Measure the columns of `values`, float [n, T], NaN if missing.
 
-        Values outside of `QUANTILES` are moved to them before mean and deviation are computed. The limits are
-        these quantiles, or `SIGMAS` deviations from the mean where that is nearer: a rare group would
-        otherwise be a target of 30 deviations.
+        Values outside of `QUANTILES` are clipped before mean and deviation are computed. The limits are these
+        quantiles, or `SIGMAS` deviations from the mean where that is nearer. Otherwise the target of a rare
+        functional group would be 30 deviations.
 
-        Source: The limit of six deviations is that of CheMeleon, Burns et al. 2025, arXiv 2506.15792.
+        Source: The limit of six deviations is from CheMeleon, Burns et al. 2025, arXiv 2506.15792.
         """
         rows = [cls._measure_column(column[~np.isnan(column)].astype(np.float64)) for column in values.T]
         return cls(*(np.array(part) for part in zip(*rows, strict=True)))
@@ -66,11 +66,11 @@ class Scaling:
         return max(float(low), mean - SIGMAS * std), min(float(high), mean + SIGMAS * std), mean, std
 
     def at(self, columns: np.ndarray) -> "Scaling":
-        """Some of the columns."""
+        """Return some of the columns."""
         return Scaling(self.low[columns], self.high[columns], self.mean[columns], self.std[columns])
 
     def limit(self, values: np.ndarray) -> np.ndarray:
-        """Move values to the limits; float32, NaN stays."""
+        """Clip values to the limits; float32. NaN is kept."""
         return values.clip(self.low, self.high).astype(np.float32)
 
     def to_mapping(self) -> dict[str, list[float]]:
@@ -95,7 +95,7 @@ class Corpus:
     labels: Labels
 
     def blocks(self) -> Iterator["Block"]:
-        """The rows of one shard after the other, without rows that have no arrays."""
+        """Yield the rows shard by shard, without rows that have no arrays."""
         for shard, path, lines in zip(self.shards, self.parts, self.lines, strict=True):
             if not len(lines):
                 continue
@@ -114,15 +114,15 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of one shard.
+    """The rows of one shard.
 
     Attributes:
         molecules: Arrays of each row.
         descriptors: float32 [n, D].
-        places: Place of each row in the labels, int64 [n]; -1 without labels.
-        charges: Charges of the atoms of each row, or None.
+        places: Index of each row in the labels, int64 [n]; -1 without labels.
+        charges: Charges of the atoms of each row; None if unknown.
         groups: Key of the skeleton of each row, uint64 [n].
-        failed: Number of rows without arrays, which are left out.
+        failed: Number of rows without arrays, which are excluded.
     """
 
     molecules: list[MoleculeArrays]
@@ -135,14 +135,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Scalings:
-    """How the targets of a corpus are scaled, and what was counted on the way.
+    """The scaling of the targets of a corpus, with counts.
 
     Attributes:
-        varying: The descriptors that vary, by number.
-        descriptors: Their scaling.
-        quantum: Scaling of the quantum labels; None if no row has any.
-        charges: Scaling of the charges; None if no row has any.
-        counts: Number of rows, atoms, rows with labels, and of rows that are left out.
+        varying: Indices of the descriptors that are not constant.
+        descriptors: Scaling of these descriptors.
+        quantum: Scaling of the quantum labels; None without labels.
+        charges: Scaling of the charges; None without charges.
+        counts: Number of rows, atoms, labeled rows and excluded rows.
     """
 
     varying: np.ndarray
@@ -192,7 +192,7 @@ class Scalings:
         return [*[""] * len(self.varying), *(unit for _, unit, _ in QUANTUM)][: len(self.target_names)]
 
     def about(self) -> dict[str, Any]:
-        """What the header of the store says about the targets."""
+        """Return the description of the targets for the header of the store."""
         parts = [self.descriptors, *([self.quantum] if self.quantum else [])]
         scaling = Scaling(*(np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS))
         return {
@@ -218,14 +218,14 @@ def write_corpus(
     about: dict[str, Any],
     tick: Callable[[int], Any],
 ) -> None:
-    """Write the store of a corpus, the rows of one shard in memory at a time.
+    """Write the store of a corpus. The rows of one shard are in memory at a time.
 
     Args:
         path: The new folder.
         corpus: The rows.
         scalings: The scaling of the targets.
-        source: Where the molecules come from, for messages.
-        about: Other values for the header.
+        source: Origin of the molecules, for messages.
+        about: Other entries of the header.
         tick: Called with the number of rows of each block.
     """
     MoleculeStore.write(

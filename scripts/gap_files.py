@@ -1,4 +1,4 @@
-"""Write labeled molecules in PCQM4M's layout: rows, split, origin of each row, charges and card."""
+"""Write labeled molecules in PCQM4M's layout: table, split, origin of each row, charges and card."""
 
 import csv
 import gzip
@@ -36,16 +36,16 @@ Labels = Sequence[tuple[Candidate, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Labeled:
-    """What is to be written.
+    """The content of a data set.
 
     Attributes:
-        rows: the molecules, each with its record of the log: its labels or the reason why it has none.
-        left_out: rows of the source that were left out before any computing.
-        settings: what the labels depend on besides the SMILES.
-        wide: whether to write all labels, or the gap alone as in PCQM4M. With all labels, the files are kept
-            small: the rows that were left out before any computing are counted in the card and not listed,
-            and the keys of the skeletons are not written.
-        card: what else the card tells.
+        rows: The molecules, each with its record in the log: its labels, or the reason why labeling failed.
+        left_out: Rows of the source that were excluded before labeling.
+        settings: The settings that determine the labels of a SMILES.
+        wide: Whether to write all labels; otherwise only the gap, as in PCQM4M. With all labels, the card
+            counts the rows that were excluded before labeling, without a list of them, and the keys of the
+            skeletons are omitted, to keep the files small.
+        card: Other entries of the card.
     """
 
     rows: Labels
@@ -62,13 +62,13 @@ def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
         The card.
 
     Raises:
-        ValueError: there is no labeled molecule.
+        ValueError: No molecule has a label.
     """
-    import torch  # only here is it needed
+    import torch  # slow to import
 
     kept = [(c, record) for c, record in labeled.rows if "gap_ev" in record]
     if not kept:
-        raise ValueError("no molecule got a label, so there is nothing to write")
+        raise ValueError("no molecule has a label, so nothing is written")
     lost = [Choice(c, record["reason"]) for c, record in labeled.rows if "reason" in record]
     keys = [key_of(Chem.MolFromSmiles(c.smiles)) for c, _ in kept]
     parts = np.array([split_of(key) for key in keys])
@@ -115,10 +115,10 @@ def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
 
 
 def label_columns(kept: Labels) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Round the labels to the digits that the convergence of the method supports.
+    """Round the labels to the precision of the method.
 
     Returns:
-        The columns of the table, and the energy of each element, in eV, by the least-squares fit of the
+        The columns of the table, and the energy of each element in eV, from a least-squares fit of the
         energies per atom to the fractions of the elements.
     """
     records = [record for _, record in kept]
@@ -146,11 +146,11 @@ def label_columns(kept: Labels) -> tuple[dict[str, list[float]], dict[str, float
 
 
 def pack_charges(kept: Labels) -> tuple[np.ndarray, np.ndarray]:
-    """Pack the charges of the atoms that stand in the SMILES.
+    """Pack the charges of the atoms written in the SMILES.
 
     Returns:
-        int16 [atoms of all molecules], in thousandths of the elementary charge, and int64 [molecules + 1],
-        where each molecule starts.
+        The charges, int16 [atoms of all molecules], in thousandths of the elementary charge, and the first
+        atom of each molecule, int64 [molecules + 1].
     """
     numbers = [Chem.MolFromSmiles(c.smiles).GetNumAtoms() for c, _ in kept]
     values = [record["charges"][:number] for number, (_, record) in zip(numbers, kept, strict=True)]
@@ -161,7 +161,7 @@ def pack_charges(kept: Labels) -> tuple[np.ndarray, np.ndarray]:
 def describe(
     kept: Sequence[Candidate], excluded: Counter, split: Mapping[str, np.ndarray], skeletons: int
 ) -> dict[str, Any]:
-    """Count what was written and what was left out."""
+    """Count the written and the excluded molecules."""
     heavy, elements, ions = Counter(), Counter(), 0
     for candidate in kept:
         mol = Chem.MolFromSmiles(candidate.smiles)
@@ -185,7 +185,7 @@ def describe(
 
 
 def summaries(columns: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Summarize each label; the gap under the name `gap_ev`."""
+    """Summarize each label. The gap is named `gap_ev`."""
     return {
         "gap_ev" if name == "homolumogap" else name: summary(np.array(values))
         for name, values in columns.items()
@@ -193,7 +193,7 @@ def summaries(columns: Mapping[str, Sequence[float]]) -> dict[str, Any]:
 
 
 def summary(values: np.ndarray) -> dict[str, Any]:
-    """Mean, standard deviation and quantiles."""
+    """Compute mean, standard deviation and quantiles."""
     return {
         "mean": round(float(values.mean()), 4),
         "sd": round(float(values.std()), 4),
@@ -205,7 +205,7 @@ def summary(values: np.ndarray) -> dict[str, Any]:
 
 
 def csv_gz(header: list[str], rows: Iterable[Sequence[object]]) -> bytes:
-    """Pack a gzipped CSV whose bytes depend on the content alone."""
+    """Return a gzipped CSV whose bytes depend only on the content."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return gzip.compress(text.getvalue().encode(), compresslevel=9, mtime=0)

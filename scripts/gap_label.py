@@ -1,7 +1,7 @@
-"""Label molecules by GFN2-xTB in processes that can be timed out and killed.
+"""Label molecules with GFN2-xTB in worker processes with a time limit.
 
-What a label is (geometry, method, when there is none) and how many are made at once. Which molecules are
-labeled stands in gap_source.py, what is written in gap_files.py.
+This file defines the labels and the worker processes. `gap_source.py` selects the molecules, and
+`gap_files.py` writes the data set.
 """
 
 import math
@@ -26,7 +26,11 @@ DEBYE = 2.541746473  # of one elementary charge times one bohr, CODATA 2018
 
 
 def embed(smiles: str) -> tuple[Chem.Mol | None, str | None]:
-    """Give the molecule with hydrogens and one MMFF94 conformer, or say why it has none."""
+    """Generate one MMFF94 conformer.
+
+    Returns:
+        The molecule with hydrogens and the conformer, and None; or None and the reason of the failure.
+    """
     mol = Chem.AddHs(Chem.MolFromSmiles(smiles))
     params = rdDistGeom.ETKDGv3()
     params.randomSeed = SEED
@@ -49,13 +53,15 @@ def quantum_labels(mol: Chem.Mol) -> tuple[dict[str, Any], str | None]:
     """Compute the closed-shell labels at the given conformer.
 
     Args:
-        mol: a molecule with its hydrogens and one conformer, in angstrom.
+        mol: A molecule with its hydrogens and one conformer, in angstrom.
 
     Returns:
-        The labels and None, or nothing and the reason why there are none. `homo_ev`, `lumo_ev` and `gap_ev`:
-        orbital energies by electron count, and their difference. `dipole_debye`: length of the dipole moment
-        from the center of mass, which matters only if there is a net charge. `energy_ev`: total energy.
-        `charges`: Mulliken charges in elementary charges, one for each atom of `mol`.
+        The labels and None; or an empty dictionary and the reason of the failure. The labels are
+
+        - `homo_ev`, `lumo_ev`, `gap_ev`: the orbital energies, by electron count, and their difference;
+        - `dipole_debye`: length of the dipole moment. Its origin, the center of mass, matters only for ions;
+        - `energy_ev`: total energy;
+        - `charges`: Mulliken charge of each atom of `mol`, in elementary charges.
     """
     from tblite.exceptions import TBLiteRuntimeError, TBLiteValueError  # pyright: ignore[reportMissingImports]
     from tblite.interface import Calculator  # pyright: ignore[reportMissingImports]
@@ -93,9 +99,11 @@ def quantum_labels(mol: Chem.Mol) -> tuple[dict[str, Any], str | None]:
 
 
 def label(smiles: str) -> dict[str, Any]:
-    """Label one SMILES: {smiles, gap_ev, ...} as `quantum_labels` names them, or {smiles, reason}.
+    """Label one SMILES.
 
-    The first of the `charges` are those of the atoms of the SMILES, in its order; the rest are hydrogens.
+    Returns:
+        A record with `smiles` and the labels of `quantum_labels`, or with `smiles` and `reason`. The charges
+        of the atoms of the SMILES come first, in its order, and those of the added hydrogens last.
     """
     mol, reason = embed(smiles)
     labels, reason = ({}, reason) if mol is None else quantum_labels(mol)
@@ -103,12 +111,12 @@ def label(smiles: str) -> dict[str, Any]:
 
 
 def failed(smiles: str, reason: str) -> dict[str, Any]:
-    """Record a molecule that has no label."""
+    """Return the record of a molecule without labels."""
     return {"smiles": smiles, "reason": reason}
 
 
 def serve(pipe: Connection) -> None:
-    """Label what comes down the pipe until it closes (runs in a worker process)."""
+    """Receive SMILES and send their records until the pipe closes. Runs in a worker process."""
     rdBase.DisableLog("rdApp.*")
     while True:
         try:
@@ -118,7 +126,7 @@ def serve(pipe: Connection) -> None:
 
 
 class Worker:
-    """A process that labels one molecule at a time and can be killed and replaced."""
+    """A process that labels one molecule at a time and can be killed at any time."""
 
     def __init__(self) -> None:
         """Start the process."""
@@ -131,19 +139,25 @@ class Worker:
         self.since = 0.0
 
     def give(self, smiles: str) -> None:
-        """Hand over the next molecule."""
+        """Send the next molecule."""
         self.smiles, self.since = smiles, time.monotonic()
         self.pipe.send(smiles)
 
     def stop(self) -> None:
-        """End the process now."""
+        """Kill the process."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
 def label_all(todo: Iterable[str], jobs: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield a record for each SMILES as they finish; each gets `seconds` at most."""
+    """Yield the record of each SMILES when it is finished.
+
+    Args:
+        todo: The SMILES.
+        jobs: Number of worker processes.
+        seconds: Time limit of a molecule, in seconds.
+    """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # inherited by the spawned workers
     queue = iter(todo)
@@ -179,7 +193,15 @@ def label_all(todo: Iterable[str], jobs: int, seconds: float) -> Iterator[dict[s
 
 
 def collect(worker: Worker, answered: bool) -> tuple[dict[str, Any], bool]:
-    """Take a worker's record, or say what became of it; and whether it can be used again."""
+    """Receive the record of a worker.
+
+    Args:
+        worker: The worker.
+        answered: Whether its pipe has data; otherwise its time is over.
+
+    Returns:
+        The record, and whether the worker can be used again.
+    """
     smiles = worker.smiles or ""
     if not answered:
         return failed(smiles, "time_limit"), False
@@ -190,7 +212,7 @@ def collect(worker: Worker, answered: bool) -> tuple[dict[str, Any], bool]:
 
 
 def settings() -> dict[str, Any]:
-    """Name what a label depends on besides the SMILES."""
+    """Return the settings and versions that determine the labels of a SMILES."""
     return {
         "method": "GFN2-xTB single point, closed shell, gas phase",
         "geometry": "ETKDGv3, then MMFF94",

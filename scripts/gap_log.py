@@ -1,4 +1,4 @@
-"""Label molecules into a log that survives being killed: JSON lines, one for each finished molecule."""
+"""Keep the labels of finished molecules in a log of JSON lines, so that labeling continues after a kill."""
 
 import json
 import os
@@ -17,15 +17,15 @@ LABELS = ("gap_ev", "homo_ev", "lumo_ev", "dipole_debye", "energy_ev", "charges"
 
 
 def header() -> dict[str, Any]:
-    """The first line of a log: what the labels in it depend on besides the SMILES, and which they are."""
+    """Return the first line of a log: the settings that determine the labels, and their names."""
     return {"settings": settings(), "labels": list(LABELS)}
 
 
 def start_log(log: Path) -> None:
-    """Create the log, or cut off a last line that was not written whole.
+    """Create the log, or remove an incomplete last line.
 
     Raises:
-        ValueError: the log was made with other settings or versions.
+        ValueError: The log was made with other settings or versions.
     """
     whole = 0
     if log.exists():
@@ -37,18 +37,18 @@ def start_log(log: Path) -> None:
         return
     os.truncate(log, whole)
     if read_header(log) != header():
-        raise ValueError(f"{log} was made with other settings or versions; give another --work")
+        raise ValueError(f"{log} was made with other settings or versions; choose another --work")
 
 
 def read_header(log: Path) -> dict[str, Any]:
-    """The first line of the log; nothing if it was not written whole."""
+    """Read the first line of the log; an incomplete line gives an empty dictionary."""
     with open(log) as file:
         line = file.readline()
     return json.loads(line) if line.endswith("\n") else {}
 
 
 def read_log(log: Path) -> Iterator[dict[str, Any]]:
-    """Yield the finished records; a last line that is not whole, which may still be written, is left out."""
+    """Yield the complete records. An incomplete last line, which may still be written, is skipped."""
     with open(log) as file:
         next(file)
         for line in file:
@@ -59,15 +59,18 @@ def read_log(log: Path) -> Iterator[dict[str, Any]]:
 def finished(
     candidates: Sequence[Candidate], log: Path, rows: int | None
 ) -> list[tuple[Candidate, dict[str, Any]]] | None:
-    """Take the candidates up to the last that is wanted, each with its record; None if the log lacks one.
+    """Take candidates in order, each with its record, until `rows` of them have labels.
 
-    So the molecules that are written depend neither on the order in which they finished nor on where the log
-    ends. The log is only read, so another process may be going on with it.
+    The result depends neither on the order in which the molecules finished nor on the end of the log. The log
+    is only read, so another process may continue it at the same time.
 
     Args:
-        candidates: the molecules.
-        log: the log; its charges become arrays, which take less memory than lists.
-        rows: number of labeled molecules that are wanted; None for all candidates.
+        candidates: The molecules.
+        log: The log. Charges become arrays, which need less memory than lists.
+        rows: Number of labeled molecules; None for all candidates.
+
+    Returns:
+        The candidates with their records; None if the record of one of them is missing.
     """
     if not log.exists() or read_header(log).get("labels") != list(LABELS):
         return None
@@ -91,14 +94,14 @@ def _compact(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(candidates: Sequence[Candidate], log: Path, rows: int | None, jobs: int, seconds: float) -> None:
-    """Label what the log lacks, in the order of the candidates, appending as molecules finish.
+    """Label the candidates that the log lacks, in order, and append each record when it is finished.
 
     Args:
-        candidates: the molecules.
-        log: the log to start or to go on with. Its folder is locked meanwhile.
-        rows: number of labeled molecules to stop at; None for all candidates.
-        jobs: number of worker processes.
-        seconds: time limit for a molecule.
+        candidates: The molecules.
+        log: The log, which is created or continued. Its folder is locked during the run.
+        rows: Number of labeled molecules to stop at; None for all candidates.
+        jobs: Number of worker processes.
+        seconds: Time limit of a molecule, in seconds.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(log.parent):

@@ -1,4 +1,4 @@
-"""Choose the molecules of data/gap_xtb and of its large form: where they come from and which are left out."""
+"""Select the molecules of data/gap_xtb and of its large form."""
 
 import csv
 import gzip
@@ -29,9 +29,9 @@ class Candidate:
     """One molecule of a source.
 
     Attributes:
-        source: name of the source.
-        source_id: name or line of the molecule in the source.
-        smiles: RDKit's canonical isomeric form; of a molecule that cannot be parsed, the text of the source.
+        source: Name of the source.
+        source_id: Name or line number of the molecule in the source.
+        smiles: RDKit's canonical isomeric SMILES, or the text of the source if it cannot be parsed.
     """
 
     source: str
@@ -40,14 +40,19 @@ class Candidate:
 
 
 class Choice(NamedTuple):
-    """A row of a source, and the reason why it is left out before any computing, or None."""
+    """The decision on a row of a source.
+
+    Attributes:
+        row: The row.
+        reason: Why the row is excluded; None if it is to be labeled.
+    """
 
     row: Candidate
     reason: str | None
 
 
 def read_rdkit_lists() -> Iterator[Candidate]:
-    """Yield the rows of the NCI and WEHI lists in the rdkit package in file order, SMILES as written."""
+    """Yield the rows of the NCI and WEHI lists of the rdkit package in file order, SMILES as written."""
     data = Path(RDConfig.RDDataDir)
     for line in (data / "NCI" / "first_5K.smi").read_text().splitlines():
         if line.strip():
@@ -59,13 +64,13 @@ def read_rdkit_lists() -> Iterator[Candidate]:
 
 
 def draw(path: Path) -> Iterator[Candidate]:
-    """Yield the rows of a file with one SMILES a line, in the order of SHA-256 of the SMILES.
+    """Yield the rows of a file with one SMILES per line, in the order of the SHA-256 of the SMILES.
 
-    The order is random in effect, and the same whatever the order of the lines. So the rows up to any place
-    are a uniform sample of the file. The file is held in memory.
+    This order is pseudo-random and does not depend on the order of the lines. The first rows are therefore a
+    uniform sample of the file. The whole file is read into memory.
 
     Args:
-        path: the file, packed by gzip or not. What follows the SMILES after a blank is ignored.
+        path: The file, plain or gzip. Text after the SMILES and a blank is ignored.
     """
     texts = [(number, line.split()[0]) for number, line in enumerate(read_lines(path), 1) if line.strip()]
     texts.sort(
@@ -77,7 +82,7 @@ def draw(path: Path) -> Iterator[Candidate]:
 
 
 def refuse(mol: Chem.Mol) -> str | None:
-    """Say why a parsed molecule is left out before any computing, or None."""
+    """Return the reason to exclude a molecule, or None."""
     if not MIN_HEAVY <= mol.GetNumHeavyAtoms() <= MAX_HEAVY:
         return "heavy_atoms_outside_2_to_30"
     if len(Chem.GetMolFrags(mol)) > 1:
@@ -92,11 +97,11 @@ def refuse(mol: Chem.Mol) -> str | None:
 
 
 def select(rows: Iterable[Candidate], excluded: Mapping[str, str] | None = None) -> Iterator[Choice]:
-    """Decide for each row of a source whether its molecule is to be labeled.
+    """Decide for each row of a source whether to label its molecule.
 
     Args:
-        rows: the rows, SMILES as written in the source.
-        excluded: reason to leave a molecule out, by the key of its skeleton.
+        rows: The rows, with the SMILES of the source.
+        excluded: Reason to exclude a molecule, by the key of its skeleton.
     """
     seen: set[str] = set()
     for row in rows:
@@ -105,7 +110,7 @@ def select(rows: Iterable[Candidate], excluded: Mapping[str, str] | None = None)
         except ChemError:
             yield Choice(row, "unparsable")
             continue
-        # Parsed again from its canonical form: the label is then a function of the written SMILES.
+        # The canonical SMILES is parsed again, so that the label is a function of the written SMILES.
         smiles = Chem.CanonSmiles(Chem.MolToSmiles(mol))
         mol = Chem.MolFromSmiles(smiles)
         reason = refuse(mol) or ("duplicate" if smiles in seen else None)
@@ -118,12 +123,12 @@ def select(rows: Iterable[Candidate], excluded: Mapping[str, str] | None = None)
 
 
 def key_of(mol: Chem.Mol) -> str:
-    """Name the skeleton of a molecule of one fragment."""
+    """Compute the key of the skeleton of a molecule with one fragment."""
     return key_of_skeleton(connectivity(mol))
 
 
 def key_of_skeleton(skeleton: str) -> str:
-    """The first 16 hexadecimal digits of SHA-256 of a skeleton."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a skeleton."""
     return hashlib.sha256(skeleton.encode()).hexdigest()[:16]
 
 
@@ -134,20 +139,20 @@ def split_of(key: str) -> str:
 
 
 def held_out_keys(folder: Path) -> dict[str, str]:
-    """Collect the skeletons in the valid and test split of a data set, each with the reason to exclude it."""
+    """Return the keys of the skeletons in the valid and test splits, each with the reason to exclude it."""
     with gzip.open(folder / "origin.csv.gz", "rt", newline="") as file:
         keys = [row["connectivity"] for row in csv.DictReader(file)]
     return {key: HELD_OUT for key in keys if split_of(key) != "train"}
 
 
 def keys_of_table(path: Path) -> tuple[set[str], int, int]:
-    """Collect the skeletons in a table with a column of SMILES, those of each fragment of a mixture or salt.
+    """Collect the skeletons of the molecules of a table. Each fragment of a mixture or salt counts.
 
     Args:
-        path: a CSV, packed by gzip or not. Its column `smiles` is read, whatever the case of its name.
+        path: A CSV file, plain or gzip, with a column `smiles` in upper or lower case.
 
     Returns:
-        The keys of the skeletons, the number of rows, and the number of those that cannot be parsed.
+        The keys of the skeletons, the number of rows, and the number of unparsable rows.
     """
     keys: set[str] = set()
     rows = unparsable = 0
@@ -168,19 +173,19 @@ def keys_of_table(path: Path) -> tuple[set[str], int, int]:
 def select_from_file(
     source: Path, exclude: Sequence[Path], base: Path, work: Path
 ) -> tuple[dict, list[Choice]]:
-    """Decide for each row of a file, in the order of `draw`; WORK/selection.jsonl.gz keeps the decisions.
+    """Decide for each row of a file, in the order of `draw`. The decisions are in WORK/selection.jsonl.gz.
 
     Args:
-        source: one SMILES a line.
-        exclude: tables whose molecules are left out, by skeleton; counted for the first of them that has it.
-        base: data set whose valid and test molecules are left out, by skeleton.
-        work: folder of the run; a selection that is there already is read.
+        source: A file with one SMILES per line.
+        exclude: Tables whose molecules are excluded by skeleton. The first table with a skeleton counts it.
+        base: The data set whose valid and test molecules are excluded by skeleton.
+        work: The folder of the run. If it holds a selection, that selection is read.
 
     Returns:
-        What the selection was made from, and the decisions.
+        The inputs of the selection, and the decisions.
 
     Raises:
-        ValueError: the selection in `work` was made from other files or by another version of RDKit.
+        ValueError: The selection in `work` was made from other files or by another version of RDKit.
     """
     identity: dict[str, Any] = {
         "source": [source.name, file_checksum(source)],
@@ -193,7 +198,7 @@ def select_from_file(
         lines = map(json.loads, read_lines(path))
         made_from = next(lines)
         if made_from["identity"] != identity:
-            raise ValueError(f"{path} was made from other files or another RDKit; give another --work")
+            raise ValueError(f"{path} was made from other files or another RDKit; choose another --work")
         source_name = made_from["source"]
         return made_from, [Choice(Candidate(source_name, row, text), why) for row, text, why in lines]
     excluded, tables = held_out_keys(base), []

@@ -3,18 +3,18 @@
     python scripts/make_corpus.py molecules.smi.gz more.smi --exclude tests/*.csv.gz \
         --work work --out corpus --jobs 2
 
-One row is one molecule: the first line of each canonical SMILES. Left out are lines that cannot be parsed,
-molecules of more than 64 heavy atoms, and molecules whose skeleton (elements and which atom touches which, in
-the largest fragment) is in a table of --exclude. With --rows N the N molecules with the smallest hash are
-taken, so that a larger corpus contains a smaller one. Molecules with quantum labels are taken in any case.
+One row is one molecule: the first line of each canonical SMILES. Lines that cannot be parsed, molecules with
+more than 64 heavy atoms, and molecules whose skeleton (elements and bonds without bond orders, in the largest
+fragment) is in a table of --exclude are left out. --rows N selects the N molecules with the smallest hash, so
+that a larger corpus contains a smaller one. Molecules with quantum labels are always selected.
 
-OUT/store is a store of `molslice` with the descriptors that vary and the quantum labels as targets, and the
-partial charges as targets of atoms. OUT/report.json counts what was left out and why. OUT/CARD.md names the
-sources, with the PROVENANCE.txt beside them.
+OUT/store is a store of `molslice`. Its targets are the descriptors that are not constant and the quantum
+labels, and its targets of atoms are the partial charges. OUT/report.json counts the rows that were left out,
+by reason. OUT/CARD.md names the sources and includes the PROVENANCE.txt beside them.
 
-The work is done in pieces, each written to --work when it is complete. The same command goes on after any
-interruption, and the store has the same bytes. With other tables, labels or numbers of rows, the pieces that
-are there are used. Memory is about 40 bytes for each line and 300 MB besides.
+Each piece of the work is written to --work when it is complete. After an interruption the same command
+continues, and the store has the same bytes. Pieces are reused with other tables, labels or numbers of rows.
+The program needs about 300 MB of memory and 40 bytes for each line.
 """
 
 import argparse
@@ -58,9 +58,9 @@ class Program:
     """One run of the program.
 
     Attributes:
-        options: The command line.
-        seconds: Time of each pass of this run.
-        done: Number of pieces of each pass that this run made, or of their rows.
+        options: The arguments of the command line.
+        seconds: Time of each pass of this run, in seconds.
+        done: Number of items that each pass of this run has computed.
     """
 
     options: argparse.Namespace
@@ -68,7 +68,7 @@ class Program:
     done: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
-        """Make the corpus; returns the report."""
+        """Make the corpus, and return the report."""
         options, work = self.options, self.options.work
         check_settings(work, options.inputs)
         shards = self._parse()
@@ -170,20 +170,20 @@ class Program:
         return report
 
     @contextmanager
-    def _pass(self, noun: str, task: str, total: int | None = None) -> Iterator[Callable]:
-        """Work on pieces in processes; what each returns is counted."""
+    def _pass(self, items: str, task: str, total: int | None = None) -> Iterator[Callable]:
+        """Yield a function that computes pieces in worker processes and counts their `items`."""
 
         def work(function: Callable, arguments: Iterable[tuple]) -> None:
             for result in pool.map(function, arguments):
                 count = result[0] if isinstance(result, tuple) else result
-                self.done[noun] = self.done.get(noun, 0) + count
+                self.done[items] = self.done.get(items, 0) + count
                 bar.update(count)
 
         jobs = self.options.jobs
         with (
-            self._timed(noun),
+            self._timed(items),
             WorkerPool(jobs if jobs > 1 else 0, task) as pool,
-            self._bar(noun, total) as bar,
+            self._bar(items, total) as bar,
         ):
             yield work
 
@@ -193,13 +193,13 @@ class Program:
         yield
         self.seconds[name] = round(time.perf_counter() - start, 1)
 
-    def _bar(self, noun: str, total: int | None) -> tqdm:
+    def _bar(self, items: str, total: int | None) -> tqdm:
         quiet = True if self.options.quiet else None  # None: shown on a terminal
-        return tqdm(total=total, unit=f" {noun}", desc=noun, mininterval=2, disable=quiet)
+        return tqdm(total=total, unit=f" {items}", desc=items, mininterval=2, disable=quiet)
 
 
 def check_settings(work: Path, inputs: list[Path]) -> None:
-    """Refuse a folder whose pieces were made from other files or by other versions.
+    """Refuse a folder whose pieces were made from other files or with other versions.
 
     Raises:
         MolsliceError: The settings differ; the message names them.
@@ -219,11 +219,11 @@ def check_settings(work: Path, inputs: list[Path]) -> None:
     then = read_json_object(path)
     changed = [name for name in now if then.get(name) != now[name]]
     if changed:
-        raise MolsliceError(f"{work} was made with other {', '.join(changed)}; give another folder to --work")
+        raise MolsliceError(f"{work} was made with other {', '.join(changed)}; choose another --work")
 
 
 def write_excluded(path: Path, column: str | None, out: Path) -> int:
-    """Read a table of molecules to leave out into a file, in a worker process; returns 1."""
+    """Write the skeletons of a table of molecules to exclude to a file; returns 1, the number of tables."""
     table = read_excluded(path, column)
     with atomic_file(out) as file:
         np.savez(file, counts=np.array([table.rows, table.unreadable]), skeletons=table.skeletons)
@@ -238,12 +238,12 @@ def read_written(name: str, path: Path) -> Excluded:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
+    """Return the versions of the libraries that compute the numbers."""
     return {name: version(name) for name in ("numpy", "rdkit")}
 
 
 def card(report: dict[str, Any], inputs: list[Path]) -> str:
-    """Describe a corpus: rows, targets, and the sources as the files beside them tell."""
+    """Return the card of a corpus: rows, targets, excluded rows, sources and licenses."""
     kept = ("rows", "atoms", "with quantum labels", "with charges")
     lines = ["# Corpus of molecules", "", *(f"- {name}: {report[name]:,}" for name in kept)]
     lines += [f"- targets: {name}: {count}" for name, count in report["targets"].items()]
@@ -256,9 +256,9 @@ def card(report: dict[str, Any], inputs: list[Path]) -> str:
     lines += ["", "## Sources and licenses", ""]
     folders = dict.fromkeys(path.resolve().parent for path in inputs)
     for folder in folders:
-        told = folder / "PROVENANCE.txt"
-        if told.is_file():
-            lines += ["```", told.read_text(encoding="utf-8").strip(), "```", ""]
+        provenance = folder / "PROVENANCE.txt"
+        if provenance.is_file():
+            lines += ["```", provenance.read_text(encoding="utf-8").strip(), "```", ""]
     lines += [f"- {source['file']}, SHA-256 {source['sha256']}" for source in report["sources"]]
     return "\n".join(lines) + "\n"
 
@@ -274,19 +274,22 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "inputs", nargs="+", type=Path, metavar="FILE", help=".smi file, also compressed by gzip"
-    )
+    parser.add_argument("inputs", nargs="+", type=Path, metavar="FILE", help=".smi file, plain or gzip")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder of the corpus")
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of the pieces")
     parser.add_argument(
-        "--exclude", nargs="+", type=Path, default=[], metavar="CSV", help="tables of molecules to leave out"
+        "--exclude",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="CSV",
+        help="tables of molecules to exclude, by skeleton",
     )
     parser.add_argument(
-        "--smiles-column", metavar="NAME", help="column of the tables, if its name is not usual"
+        "--smiles-column", metavar="NAME", help="column of SMILES of the tables (default: found by its name)"
     )
     parser.add_argument(
-        "--labels", type=Path, metavar="LOG", help="quantum labels, a log of make_gap_data.py"
+        "--labels", type=Path, metavar="LOG", help="log of make_gap_data.py with quantum labels"
     )
     parser.add_argument("--rows", type=int, metavar="N", help="number of molecules (default: all)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="worker processes (default: 1)")

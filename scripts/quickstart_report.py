@@ -7,6 +7,7 @@ from pathlib import Path
 
 from molslice import load_model
 from molslice.cli.console import text_table
+from molslice.tasks.metrics import format_metric
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINES = ROOT / "benchmarks" / "results" / "baselines_gap_xtb.json"
@@ -30,13 +31,13 @@ def errors_table(run: Path) -> str:
     """Return a table of training, validation and test MAE of the run and of the baselines."""
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     ((target, unit),) = summary["units"].items()
-    ours = [f"{summary[split]['mae'][target]:.4f}" for split in ("train", "valid", "test")]
+    ours = [format_metric(summary[split]["mae"][target]) for split in ("train", "valid", "test")]
     rows = [[f"this run: {summary['attention']}, {summary['parameters']:,} parameters", *ours]]
     if BASELINES.is_file():
         baselines = json.loads(BASELINES.read_text(encoding="utf-8"))["baselines"]
         for name, label in BASELINE_NAMES.items():
             cells = [baselines[name].get(split, {}) for split in ("train", "valid", "test")]
-            rows.append([label, *(f"{cell['mae_mean']:.4f}" if cell else "-" for cell in cells)])
+            rows.append([label, *(format_metric(cell.get("mae_mean")) for cell in cells)])
     return text_table([f"MAE in {unit}", "train", "valid", "test"], rows)
 
 
@@ -45,7 +46,7 @@ def molecules_table(run: Path) -> str:
     model = load_model(run)
     values = model.predict(list(MOLECULES.values()))
     rows = [
-        [name, f"{value:.2f}", smiles]
+        [name, format_metric(value), smiles]
         for (name, smiles), value in zip(MOLECULES.items(), values, strict=True)
     ]
     return text_table(["molecule", model.columns[0], "SMILES"], rows)

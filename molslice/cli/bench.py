@@ -24,7 +24,9 @@ TAKES_OVERRIDES = False
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bench`."""
     parser.add_argument(
-        "--attention", metavar="A,B,...", help="entries, or all (default: the four, softmax both ways)"
+        "--attention",
+        metavar="A,B,...",
+        help="entries, or all (default: softmax fused and unfused, slice_sort, flow, singular)",
     )
     _add_sizes(parser)
     parser.add_argument("--causal", action="store_true", help="measure the causal forms")

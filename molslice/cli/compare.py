@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--runs", type=file_path, nargs="+", metavar="RUN", help="finished runs to compare without training"
     )
-    parser.add_argument("--attention", metavar="A,B,...", help="entries to train (default: the four)")
+    parser.add_argument(
+        "--attention", metavar="A,B,...", help="entries to train (default: softmax,slice_sort,flow,singular)"
+    )
     parser.add_argument(
         "--seeds", type=positive, default=1, metavar="N", help="number of seeds for each entry (default: 1)"
     )

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         say(dataset.failures)
     if store is not None:
-        say(f"the store is {store.path or 'in memory, because no folder can be written'}")
+        say(f"the store is {store.path or 'in memory, because no cache folder is writable'}")
     return 0
 
 

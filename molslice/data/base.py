@@ -70,7 +70,7 @@ class Dataset(ABC):
             return ""
         row, reason = next(iter(self.errors.items()))
         count = f"{len(self.errors)} of {len(self)} {self.row_name} cannot be read"
-        return f"{count}; they stay without input. The first, {self.where(row)}: {reason}"
+        return f"{count}; they are not used. The first, {self.where(row)}: {reason}"
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from molslice.data.episodes.d4rl import TOKENS_A_STEP, normalized_score
+from molslice.data.episodes.d4rl import TOKENS_PER_STEP, normalized_score
 from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor
 from molslice.inference.progress import progress_bar
@@ -133,7 +133,7 @@ class _Episodes:
     ) -> None:
         count = len(environments)
         self.environments, self.step = environments, 0
-        self.context, self.limit = data.max_tokens // TOKENS_A_STEP, data.timesteps
+        self.context, self.limit = data.max_tokens // TOKENS_PER_STEP, data.timesteps
         self.states = np.zeros((count, self.limit, data.channels), np.float32)
         self.actions = np.zeros((count, self.limit, data.num_outputs), np.float32)
         self.wanted = np.full((count, self.limit), target_return, np.float32)

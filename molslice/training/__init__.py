@@ -12,7 +12,10 @@ Modules:
     state: Checkpoints.
     records: `metrics.csv`, TensorBoard and the progress bar.
     fabric: Device, precision and processes by Lightning Fabric.
-    compare, entries, comparison, figure: Comparisons of attentions.
+    start: Starts a run from the weights of a trained model.
+    continuation: The lock and the checks of a run folder.
+    compare, comparison, figure: Comparisons of attentions.
+    fit, fit_data, fit_report: `fit`, a stack of learners on fixed features.
 
 Imports: everything below `molslice.cli`.
 

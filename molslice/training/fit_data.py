@@ -215,7 +215,7 @@ def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool)
     if by_column:
         both = {name for name, test in groups if test} & {name for name, test in groups if not test}
         if both:
-            data.findings.append(f"{len(both)} held-out molecules are also training molecules; they stay")
+            data.findings.append(f"{len(both)} held-out molecules are also training molecules; both are kept")
     several = [rows for rows in groups.values() if len(rows) > 1]
     if not several:
         return

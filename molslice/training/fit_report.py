@@ -49,8 +49,8 @@ def write_card(about: Mapping[str, Any]) -> str:
             f"# Model fitted to {about['source']}",
             "",
             f"Fitted by molslice {about['version']} in {about['seconds']:.0f} s on "
-            f"{about['rows']['train']:,} rows. {about['rows']['test']:,} held-out rows measured it and chose "
-            "nothing.",
+            f"{about['rows']['train']:,} rows. {about['rows']['test']:,} held-out rows were used only for "
+            "these errors.",
             "",
             *_markdown(header, rows),
             "",

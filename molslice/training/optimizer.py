@@ -52,7 +52,7 @@ def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torc
         fused: Whether to use torch's fused kernel.
 
     Raises:
-        MolsliceError: The rates shall decrease from layer to layer in a model without numbered layers.
+        MolsliceError: `layer_decay` is set, and the model has no numbered layers.
     """
     factors = None
     if config.layer_decay is not None:

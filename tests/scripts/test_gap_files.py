@@ -184,7 +184,7 @@ def test_files_are_the_same_each_time(folder, tmp_path):
 
 def test_nothing_is_written_without_a_label(tmp_path):
     rows = [(Candidate("some", "77", "CCI"), {"smiles": "CCI", "reason": "scf_failed"})]
-    with pytest.raises(ValueError, match="no molecule got a label"):
+    with pytest.raises(ValueError, match="no molecule has a label"):
         write_dataset(tmp_path / "out", Labeled(rows, [], SETTINGS))
     assert not (tmp_path / "out").exists()
 

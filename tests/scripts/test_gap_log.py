@@ -102,7 +102,7 @@ def test_log_of_other_settings_or_labels_is_refused(tmp_path, monkeypatch):
     gap_log.run(CANDIDATES, log, 2, 1, 60)
     content = log.read_bytes()
     monkeypatch.setattr(gap_log, "settings", lambda: {"seed": 2})
-    with pytest.raises(ValueError, match="other settings or versions; give another --work"):
+    with pytest.raises(ValueError, match="other settings or versions; choose another --work"):
         gap_log.run(CANDIDATES, log, 3, 1, 60)
     monkeypatch.setattr(gap_log, "LABELS", ("gap_ev",))
     assert gap_log.finished(CANDIDATES, log, 2) is None

@@ -156,7 +156,7 @@ def test_selection_of_other_files_is_refused(tmp_path):
     with pytest.raises(ValueError, match="selection.jsonl.gz was made from other files"):
         gap_source.select_from_file(source, [table], BASE, work)
     write(source, SMILES[:-1])
-    with pytest.raises(ValueError, match="give another --work"):
+    with pytest.raises(ValueError, match="choose another --work"):
         gap_source.select_from_file(source, [], BASE, work)
 
 

@@ -207,7 +207,7 @@ def test_other_input_is_refused(make, files, capsys):
     make(*files)
     write_lines(files[1], MOLECULES[:3])
     assert make(*files, out="other", fails=True) == 1
-    assert "was made with other inputs; give another folder to --work" in capsys.readouterr().err
+    assert "was made with other inputs; choose another --work" in capsys.readouterr().err
 
 
 def test_a_table_without_smiles_is_refused(make, files, tmp_path, capsys):
@@ -215,7 +215,7 @@ def test_a_table_without_smiles_is_refused(make, files, tmp_path, capsys):
     table.write_text("a,b\nCCO,1\n")
     assert make(*files, "--exclude", table, fails=True) == 1
     error = capsys.readouterr().err
-    assert f"{table} has no column with a usual name of SMILES" in error
+    assert f"{table}: cannot find the column of SMILES" in error
     assert "its columns are a, b" in error
     _, report = make(*files, "--exclude", table, "--smiles-column", "a")
     assert report["excluded"]["table.csv"]["skeletons"] == 1

@@ -67,7 +67,7 @@ def test_log_of_other_settings_is_refused(tmp_path):
 def test_time_limit_kills_and_is_counted(tmp_path):
     done = make(tmp_path, "--limit", "2", "--jobs", "1", "--seconds", "0.01")
     assert done.returncode == 1
-    assert "no molecule got a label" in done.stderr
+    assert "no molecule has a label" in done.stderr
     records = [json.loads(line) for line in (tmp_path / "work" / "labels.jsonl").read_text().splitlines()]
     assert [record.get("reason") for record in records[1:]] == ["time_limit", "time_limit"]
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import quickstart_report
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,3 +94,22 @@ def test_every_step_says_how_long_it_takes(clone):
     steps = [line for line in done.stdout.splitlines() if re.match(r"\[\d/5\]", line)]
     assert len(steps) == 5
     assert all(re.search(r"second|minute", line) for line in steps)
+
+
+def test_errors_have_four_significant_digits_and_a_missing_one_is_a_dash(tmp_path, monkeypatch):
+    summary = {"units": {"mu": "D"}, "attention": "flow", "parameters": 1234}
+    summary |= {
+        split: {"mae": {"mu": error}}
+        for split, error in (("train", 3.2e-5), ("valid", 12.3456), ("test", 0.25))
+    }
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    baselines = {
+        name: {"valid": {"mae_mean": 0.98765}, "test": {"mae_mean": 101.234}}
+        for name in quickstart_report.BASELINE_NAMES
+    }
+    (tmp_path / "baselines.json").write_text(json.dumps({"baselines": baselines}))
+    monkeypatch.setattr(quickstart_report, "BASELINES", tmp_path / "baselines.json")
+    header, ours, first, *_ = quickstart_report.errors_table(tmp_path).splitlines()
+    assert header.split() == ["MAE", "in", "D", "train", "valid", "test"]
+    assert ours.split()[-3:] == ["3.200e-05", "12.35", "0.2500"]
+    assert first.split()[-3:] == ["-", "0.9877", "101.2"]

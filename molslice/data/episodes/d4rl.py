@@ -26,7 +26,7 @@ REFERENCE_RETURNS = {
 FILES = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2/"
 NEEDED = ("observations", "actions", "rewards", "terminals")
 DEFLATED = 1032  # maximum compression ratio of deflate
-TOKENS_A_STEP = 3  # return-to-go, state, action
+TOKENS_PER_STEP = 3  # return-to-go, state, action
 STD_OFFSET = 1e-6  # as in the code of Chen et al. 2021, for constant states
 
 
@@ -149,7 +149,7 @@ class D4rl(Dataset):
     @property
     def num_tokens(self) -> np.ndarray:
         """Number of tokens of each row, int [rows]: three per step of the window."""
-        return TOKENS_A_STEP * self.lengths
+        return TOKENS_PER_STEP * self.lengths
 
     @property
     def targets(self) -> np.ndarray:
@@ -248,7 +248,7 @@ def _spec(
         action,
         "steps",
         channels=state,
-        max_tokens=TOKENS_A_STEP * context,
+        max_tokens=TOKENS_PER_STEP * context,
         timesteps=timesteps,
         statistics=statistics,
     )
