@@ -2,12 +2,15 @@
 
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 import molslice
+from molslice.cli import build_parser
+from molslice.cli.arguments import split_overrides
 from tests.programs import ROOT, load_program
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,6 +52,36 @@ def test_every_file_that_a_page_names_exists(page):
 def test_links_to_files_resolve(page):
     links = re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def commands(page):
+    """Return the words of each command `molslice ...` in the code blocks of a page."""
+    blocks = re.findall(r"```(?:bash|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    split = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines if "molslice " in line]
+    return [words[1:] for words in split if words and words[0] == "molslice"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "data/README.md"], ids=lambda page: page.name)
+def test_commands_of_a_page_parse_and_their_configurations_exist(page):
+    for words in commands(page):
+        rest, overrides = split_overrides(words)
+        args = build_parser().parse_args(rest)
+        assert not overrides or args.takes_overrides, words
+        config = getattr(args, "config", None)
+        assert config is None or not str(config).startswith("configs/") or (ROOT / config).is_file(), words
+
+
+def test_the_readme_shows_the_common_commands():
+    assert {words[0] for words in commands(ROOT / "README.md")} == {
+        *("predict", "fit", "train", "evaluate", "compare"),
+    }
+
+
+def test_the_design_names_every_folder():
+    table = (ROOT / "docs/design.md").read_text(encoding="utf-8").partition("## Folders")[2]
+    folders = {path.parent.name for path in (ROOT / "molslice").glob("*/__init__.py")}
+    assert set(re.findall(r"`(\w+)/`", table)) == folders
 
 
 def test_the_readme_fits_on_two_screens():

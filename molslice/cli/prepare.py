@@ -103,9 +103,5 @@ def _of_name(args: argparse.Namespace) -> "Dataset":
     if not root.exists():
         raise MolsliceError(f"{root}: no such folder; --download downloads {args.dataset} into it")
     dataset = Pcqm4m(root=root, workers=args.workers or None)
-    expected = "v2" if args.dataset == "pcqm4m-v2" else "v1"
-    if dataset.version != expected:
-        raise MolsliceError(
-            f"{dataset.source} has the splits of PCQM4M {dataset.version}, not those of {args.dataset}"
-        )
+    dataset.check_version(args.dataset)
     return dataset

@@ -8,9 +8,29 @@ from typing import Any
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["open_parquet", "read_parquet"]
+__all__ = ["import_pyarrow", "open_parquet", "read_parquet"]
 
 BATCH_ROWS = 1024
+
+
+def import_pyarrow(path: Path) -> Any:  # noqa: ANN401
+    """Import `pyarrow` with `pyarrow.parquet`.
+
+    Args:
+        path: The file that needs it, for the message.
+
+    Raises:
+        MolsliceError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise MolsliceError(
+            f"{path} needs the library pyarrow, which comes with the extras text and images: "
+            "pip install 'molslice[text]'"
+        ) from error
+    return pyarrow
 
 
 @contextmanager
@@ -25,18 +45,11 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
         MolsliceError: pyarrow is not installed, the file or a column does not exist, a column is there more
             than once, or the file is damaged, also if pyarrow finds the damage inside of the block.
     """
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise MolsliceError(
-            f"{path} needs the library pyarrow, which comes with the extras text and images: "
-            "pip install 'molslice[text]'"
-        ) from error
+    pyarrow = import_pyarrow(path)
     if not path.is_file():
         raise MolsliceError(f"no such file: {path}")
     try:
-        with ParquetFile(path, page_checksum_verification=True) as file:
+        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             names = file.schema_arrow.names
             for column in columns:
                 if names.count(column) > 1:
@@ -44,7 +57,7 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
                 if column not in names:
                     raise MolsliceError(f"{path} has no column {column!r}; {near_names(column, names)}")
             yield file
-    except (OSError, ArrowException, UnicodeDecodeError) as error:
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise MolsliceError(f"cannot read {path} as Parquet: {' '.join(str(error).split())}") from error
 
 

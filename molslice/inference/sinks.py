@@ -13,6 +13,7 @@ import numpy as np
 
 from molslice.files.atomic import atomic_file, atomic_path
 from molslice.files.npy import ArrayFile
+from molslice.files.parquet import import_pyarrow
 from molslice.inference.base import Predictions
 from molslice.types import MolsliceError
 
@@ -133,14 +134,7 @@ def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
 def _parquet_sink(
     partial: Path, path: Path, names: list[str], columns: list[str], reasons: str
 ) -> Iterator[Sink]:
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetWriter
-    except ImportError as error:
-        raise MolsliceError(
-            f"{path} needs the library pyarrow, which comes with the extras text and images: "
-            "pip install 'molslice[text]'"
-        ) from error
+    pyarrow = import_pyarrow(path)
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise MolsliceError(
@@ -148,12 +142,12 @@ def _parquet_sink(
         )
     fields = [(name, pyarrow.string()) for name in names] + [(name, pyarrow.float32()) for name in columns]
     schema = pyarrow.schema([*fields, (reasons, pyarrow.string())])
-    with ParquetWriter(partial, schema) as writer:
+    with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
         yield _ParquetSink(writer, schema)
 
 
 class _ParquetSink(Sink):
-    """Text, float32 and text; the numbers and the reason are null where there are none."""
+    """Text, float32 and text; the reason is null for a row with a prediction."""
 
     def __init__(self, writer: Any, schema: Any) -> None:  # noqa: ANN401
         self._writer, self._schema = writer, schema

@@ -9,8 +9,6 @@ from molslice.types import MolsliceError
 
 __all__ = ["predict_submission"]
 
-VERSIONS = {"pcqm4m": "v1", "pcqm4m-v2": "v2"}
-
 
 def predict_submission(
     predictor: Predictor,
@@ -44,8 +42,8 @@ def predict_submission(
             f"a submission has one target, {predictor.name} has {len(predictor.target_names)}"
         )
     data = Pcqm4m(root=root, atom_order=predictor.atom_order, workers=workers or None)
-    if dataset is not None and VERSIONS[dataset] != data.version:
-        raise MolsliceError(f"{data.source} has the splits of PCQM4M {data.version}, not those of {dataset}")
+    if dataset is not None:
+        data.check_version(dataset)
     wanted = {split: rows for (version, split), (_, rows) in SUBMISSIONS.items() if version == data.version}
     for split, rows in wanted.items():
         found = len(data.rows(split))

@@ -24,7 +24,6 @@ from molslice.types import MolsliceError
 
 __all__ = ["TrainedModel", "draw_rows", "find_models", "load_data", "load_molecules", "rows_of"]
 
-OF_MOLECULES = ("graphormer", "gin_virtual")
 # Sizes and rates of configs/molecule/gap_xtb.yaml; ema_decay suits a training of a few hundred steps.
 SHORT_RUN: dict[str, Any] = {
     "model": {
@@ -82,7 +81,7 @@ def load_data(request: Request, molecules: str) -> Dataset:
         MolsliceError: The runs were trained on different data, or the data cannot be loaded.
     """
     configs = [load_network(run).config for run in request.runs]
-    others = [config.data for config in configs if config.model.name not in OF_MOLECULES]
+    others = [config.data for config in configs if "molecules" not in config.model.takes]
     if not others:
         return load_molecules(molecules)
     if len(others) < len(configs) or any(data != others[0] for data in others):

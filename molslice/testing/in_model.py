@@ -162,4 +162,4 @@ def _molecules(lengths: tuple[int, ...], padding: int = 0) -> MoleculeBatch:
     return MoleculeBatch(atoms, mask, index, kinds.to(torch.uint8))
 
 
-CHECKS = [check_padding_in_a_model, check_initialization_in_a_model, check_qkv_bias]
+CHECKS = [value for name, value in list(vars().items()) if name.startswith("check_")]

@@ -83,6 +83,15 @@ def test_of_equal_scores_the_first_is_the_best(build_config, tmp_path, monkeypat
     assert (summary["best_step"], summary["steps"]) == (4, 8)
 
 
+def test_a_validation_takes_no_more_at_once_than_a_part_of_a_step(build_stepper):
+    stepper = build_stepper(training={"batch_size": 12, "token_budget": 240, "accumulate": 3})
+    dataset, config = stepper.batches.dataset, stepper.config.training
+    evaluator = Evaluator(stepper.fabric, stepper.task, dataset, dataset.splits["train"], config)
+    assert sum(map(len, evaluator.batches)) == len(dataset.splits["train"])
+    assert max(map(len, evaluator.batches)) == 12 // 3
+    assert max(evaluator.padded_tokens) <= max(240 // 3, max(dataset.num_tokens))
+
+
 def test_one_signal_interrupts_several_processes():
     """Several processes could not agree on a step to stop at."""
     with interruptible(2), pytest.raises(KeyboardInterrupt, match="--resume"):

@@ -17,6 +17,7 @@ from molslice.types import MolsliceError
 TABLE = Path("raw") / "data.csv.gz"
 SPLITS = "split_dict.pt"
 COLUMNS = ("idx", "smiles", "homolumogap")
+VERSIONS = {"pcqm4m": "v1", "pcqm4m-v2": "v2"}  # by name of the archive
 
 
 class Pcqm4m(MoleculeDataset):
@@ -72,6 +73,18 @@ class Pcqm4m(MoleculeDataset):
     def version(self) -> Literal["v1", "v2"]:
         """OGB's version, detected from the splits: v2 has test-dev and test-challenge, v1 has test."""
         return "v2" if "test-dev" in self.splits else "v1"
+
+    def check_version(self, name: str) -> None:
+        """Refuse data of another version.
+
+        Args:
+            name: The required archive, `pcqm4m` or `pcqm4m-v2`.
+
+        Raises:
+            MolsliceError: The splits are those of the other version.
+        """
+        if self.version != VERSIONS[name]:
+            raise MolsliceError(f"{self.source} has the splits of PCQM4M {self.version}, not those of {name}")
 
     def smiles(self) -> list[str]:
         """Read the SMILES of every row."""
