@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import IO, Any, Self, TypeVar
 
 from molslice.types import MolsliceError
@@ -102,7 +102,9 @@ class WorkerPool:
         under_way: deque[Future[Result]] = deque()
         try:
             for each in arguments:
-                under_way.append(self._pool.submit(function, *each))
+                with _deferred_signals():  # the first call starts the workers
+                    future = self._pool.submit(function, *each)
+                under_way.append(future)
                 if len(under_way) >= 2 * self.workers:
                     yield under_way.popleft().result()
             while under_way:
@@ -112,6 +114,40 @@ class WorkerPool:
                 f"one of {self.workers} worker processes that {self.task} was killed, usually because memory "
                 "ran out; try again with fewer workers (0 computes without worker processes)"
             ) from error
+
+
+@contextmanager
+def _deferred_signals() -> Iterator[None]:
+    """Handle INT, TERM and HUP after the block.
+
+    Python ignores an exception that a handler raises while a process is forked, so the signal would be lost.
+    """
+    former: dict[int, Callable[[int, FrameType | None], object]] = {}
+    arrived: list[int] = []
+    deferring = True
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if deferring:
+            arrived.append(number)
+        else:  # another handler raised an exception before this one was replaced below
+            former[number](number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            handler = None if number is None else signal.getsignal(number)
+            if number is not None and callable(handler):  # neither ignored nor left to the system
+                former[number] = handler
+    try:
+        for number in former:
+            signal.signal(number, handle)
+        yield
+    finally:
+        deferring = False
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 def _begin_worker() -> None:

@@ -91,6 +91,27 @@ def test_workers_end_with_their_parent(start, number):
     wait_until(lambda: not any(map(running, [parent.pid, *workers])))
 
 
+SIGNALED_IN_FORK = """
+import os, signal, time
+from molslice.files.processes import WorkerPool
+
+def end(number, frame):
+    raise SystemExit(9)
+
+signal.signal(signal.SIGTERM, end)
+os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGTERM))
+with WorkerPool(1, "waits") as pool:
+    list(pool.map(time.sleep, [(1,)]))
+"""
+
+
+def test_a_signal_during_the_start_of_workers_is_not_lost(start):
+    """Python ignores an exception that is raised between the fork and its return."""
+    parent = start(sys.executable, "-c", SIGNALED_IN_FORK)
+    assert parent.communicate(timeout=DEADLINE_SECONDS)[1] == ""
+    assert parent.returncode == 9
+
+
 def words(tmp_path, verb):
     table = tmp_path / "in.csv"
     table.write_text("smiles,gap\n" + "CCO,1.0\n" * 10)
