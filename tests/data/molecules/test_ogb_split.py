@@ -222,8 +222,9 @@ def test_a_memo_of_high_numbers_is_refused_before_it_takes_memory(tmp_path):
 
 
 def storage_id(key, kind="storage"):
-    """Return the persistent id of an int64 storage, as torch writes it."""
-    parts = unicode(kind), b"ctorch\nLongStorage\n", unicode(key), unicode("cpu"), b"K\x03"
+    """Return the persistent id of an int64 storage, as torch writes it. `key` may be opcodes."""
+    name = key if isinstance(key, bytes) else unicode(key)
+    parts = unicode(kind), b"ctorch\nLongStorage\n", name, unicode("cpu"), b"K\x03"
     return b"(" + b"".join(parts) + b"tQ"
 
 
@@ -239,6 +240,7 @@ def tensor_program(identity, size=3, offset=0):
     ("identity", "size", "offset", "words"),
     [
         (storage_id("0", "module"), 3, 0, "other than a tensor storage"),
+        (storage_id(b"C\x010"), 3, 0, "other than a tensor storage"),  # bytes in place of text
         (b"NQ", 3, 0, "cannot read"),
         (storage_id("../secret"), 3, 0, "cannot read"),
         (storage_id("1"), 3, 0, "cannot read"),
@@ -261,6 +263,8 @@ def test_a_foreign_persistent_id_or_a_short_storage_is_refused(tmp_path, identit
     ("shape", "dtype", "data"),
     [
         (b"K\x02\x85", b"cnumpy\ndtype\n" + unicode("i1") + b"\x85R", b"]"),  # a list in place of bytes
+        # a storage in place of bytes
+        (b"K\x18\x85", b"cnumpy\ndtype\n" + unicode("i1") + b"\x85R", storage_id("0")),
         (b"K\x02\x85", b"N", b"c_codecs\nencode\n" + unicode("ab") + unicode("latin1") + b"\x86R"),
         (b"K\x03\x85", b"cnumpy\ndtype\n" + unicode("i1") + b"\x85R", b"C\x02ab"),  # longer than its bytes
         (b"K\x02\x85", b"cnumpy\ndtype\n" + unicode("O8") + b"\x85R", b"C\x02ab"),
@@ -281,7 +285,7 @@ def test_a_foreign_state_of_an_array_is_refused(tmp_path, shape, dtype, data):
     good = b"K\x02\x85", b"cnumpy\ndtype\n" + unicode("i1") + b"\x85R", b"C\x02ab"
     write_program(tmp_path / "good.pt", program(*good))
     check(tmp_path / "good.pt", {"train": [97, 98]})
-    write_program(tmp_path / "bad.pt", program(shape, dtype, data))
+    write_program(tmp_path / "bad.pt", program(shape, dtype, data), [bytes(24)])
     with pytest.raises(MolsliceError, match=r"cannot read .*bad\.pt"):
         read_split_file(tmp_path / "bad.pt")
 
