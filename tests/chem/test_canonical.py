@@ -58,3 +58,11 @@ def test_atom_maps_are_dropped():
 def test_what_cannot_be_read_is_refused(smiles):
     with pytest.raises(ChemError):
         canonical_molecule(smiles)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "canonical"),
+    [("[CH3:1][C@H:2]([CH3:3])[OH:4]", "CC(C)O"), ("[CH3:1]/C=C(/C)[CH3:2]", "CC=C(C)C")],
+)
+def test_stereo_that_only_atom_maps_told_apart_is_not_in_the_canonical_smiles(smiles, canonical):
+    assert canonical_molecule(smiles).smiles == canonical
