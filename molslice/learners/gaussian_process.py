@@ -19,7 +19,7 @@ from molslice.types import MolsliceError
 __all__ = ["GaussianProcess"]
 
 SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows
-EVIDENCE_ROWS = 1_000  # rows that choose the weights of the kernels
+EVIDENCE_ROWS = (300, 1_000)  # rows that choose the weights of the kernels, roughly and then finely
 MAX_ROWS = 6_000  # rows of one fold; time grows with the cube, memory with the square
 CHUNK_ROWS = 2_048
 
@@ -64,23 +64,30 @@ class GaussianProcess(Learner):
         scales = np.array([_mean_distance(part) for part in _scored_parts(rows)])
         num_folds = int(folds.max()) + 1
         draw = np.random.default_rng(seed)
-        num_kernels = 1 + len(parts) * (len(SCALES) + 1)
-        coefficients = np.zeros((num_kernels, len(values), num_folds))
-        offsets = np.zeros(num_folds)
+        kernels = np.stack([part.astype(np.float32) for part in _kernels(rows, rows, scales)])
+        coefficients = np.zeros((len(kernels), len(values), num_folds))
+        offsets, unseen = np.zeros(num_folds), np.zeros(len(values))
         for fold in range(num_folds):
             used = draw.permutation(np.flatnonzero(folds != fold))[:MAX_ROWS]
             offsets[fold] = values[used].mean()
             spread = values[used].std() or 1.0
             standardized = (values[used] - offsets[fold]) / spread
-            few = used[:EVIDENCE_ROWS]
-            weights = fit_weights(_kernels(rows[few], rows[few], scales), standardized[: len(few)])
+            weights = None
+            for size in EVIDENCE_ROWS:
+                few = used[:size]
+                part = kernels[:, few[:, None], few].astype(np.float64)
+                weights = fit_weights(part, standardized[: len(few)], start=weights)
+            assert weights is not None
             covariance = np.zeros((len(used), len(used)))
-            for weight, kernel in zip(weights, _kernels(rows[used], rows[used], scales), strict=False):
-                covariance += weight * kernel
+            held = np.flatnonzero(folds == fold)
+            for weight, kernel in zip(weights, kernels, strict=False):
+                covariance += weight * kernel[used[:, None], used]
             solved = solve(covariance, weights[-1], standardized) * spread
             coefficients[:, used, fold] = weights[:-1, None] * solved
-        learner = cls(rows, scores, scales, coefficients, offsets)
-        return learner, learner._predict_scored(rows)[folds, np.arange(len(folds))]
+            unseen[held] = offsets[fold]
+            for kernel, each in zip(kernels, coefficients[:, used, fold], strict=True):
+                unseen[held] += kernel[held[:, None], used] @ each
+        return cls(rows, scores, scales, coefficients, offsets), unseen
 
     def predict(self, features: Features) -> np.ndarray:
         """Predict with the process of each fold; see `Learner.predict`."""

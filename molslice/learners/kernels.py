@@ -1,7 +1,5 @@
 """Similarities of molecules, and the evidence of a Gaussian process over their weighted sum."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,7 +8,7 @@ __all__ = ["fit_weights", "min_max_kernel", "rational_quadratic_kernel", "solve"
 
 MOST_COUNTS = 15  # larger counts of one fragment are alike
 JITTER = 1e-4  # of the variance of the target; also keeps the matrix positive definite
-MAX_EVALUATIONS = 60
+MAX_EVALUATIONS, LATER_EVALUATIONS = 60, 20  # of the evidence, from the first weights and from given ones
 
 
 def min_max_kernel(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -52,14 +50,15 @@ def rational_quadratic_kernel(distances: np.ndarray, scale: float) -> np.ndarray
     return 1.0 / (1.0 + distances / (2.0 * scale))
 
 
-def fit_weights(kernels: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
+def fit_weights(kernels: np.ndarray, values: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
     """Maximize the evidence of a Gaussian process over the weights of kernels and the noise.
 
     The covariance is sum_k w_k K_k + w_noise I. A weak prior keeps the logarithms of the weights near zero.
 
     Args:
-        kernels: Positive definite matrices [n, n].
+        kernels: Positive definite matrices, float64 [kernels, n, n].
         values: Standardized target [n].
+        start: Weights to start from, such as those of fewer rows, which need fewer steps; None for ones.
 
     Returns:
         Weights of the kernels, then the variance of the noise, float64 [kernels + 1].
@@ -68,7 +67,7 @@ def fit_weights(kernels: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray
     """
     from scipy.optimize import minimize
 
-    stacked = torch.from_numpy(np.stack(kernels))
+    stacked = torch.from_numpy(kernels)
     target = torch.from_numpy(values)
     identity = torch.eye(len(values), dtype=torch.float64)
 
@@ -79,12 +78,13 @@ def fit_weights(kernels: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray
         assert raw.grad is not None
         return float(loss.detach()), raw.grad.numpy()
 
-    start = np.zeros(len(kernels) + 1)
-    start[-1] = -2.0
-    bounds = [(-12.0, 5.0)] * len(start)
-    found = minimize(
-        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": MAX_EVALUATIONS}
-    )
+    logs = np.zeros(len(kernels) + 1)
+    logs[-1] = -2.0
+    most = MAX_EVALUATIONS
+    if start is not None:
+        logs, most = np.log(start), LATER_EVALUATIONS
+    bounds = [(-12.0, 5.0)] * len(logs)
+    found = minimize(objective, logs, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": most})
     return np.exp(found.x)
 
 

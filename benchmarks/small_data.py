@@ -1,0 +1,316 @@
+"""Compare methods on small measured sets: MoleculeNet, ADMET sets of TDC and others, and MoleculeACE.
+
+Every method gets the same rows. Random and scaffold splits hold out a tenth for testing and a tenth for the
+methods that need validation rows; the others train on both. Sets with a test split of their own keep it.
+Sets above 5,000 rows are represented by a fixed sample. The error is MAE (RMSE for MoleculeACE), one less the
+Spearman correlation for clearance, or one less the area under the curve. Nothing is chosen on the test rows;
+ESOL, FreeSolv and BACE are development sets, and are not part of the means.
+
+    python benchmarks/small_data.py --data PATH_TO_SETS --members forest,boosting,fit
+    python benchmarks/small_data.py --data PATH_TO_SETS --members chemprop --chemprop chemprop
+    python benchmarks/small_data.py --data PATH_TO_SETS --members frozen,tuned --encoder encoder-small
+    python benchmarks/small_data.py --data PATH_TO_SETS --curve
+    python benchmarks/small_data.py --collect
+
+Each finished job is a JSON file below `--runs` and is not repeated. Several processes may work on the same
+`--runs` at once. `--collect` writes `benchmarks/results/small_data.json` from what is finished. Chemprop
+needs an environment of its own; see `qm9_vs_chemprop.py`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from record import record, write_json
+from small_data_members import MEMBERS, Work, encoder_checksum
+from small_data_sets import SETS, Molecules, divide, error_of, read_molecules, score
+
+from molslice.files.lock import lock_folder
+from molslice.types import MolsliceError
+
+ROOT = Path(__file__).resolve().parents[1]
+DEVELOPMENT = ("esol", "freesolv", "bace")
+CURVE_SETS, CURVE_ROWS = ("lipo", "tdc_solubility_aqsoldb", "tdc_ames"), (100, 300, 1_000, None)
+REFERENCES = ("chemprop ensemble", "best of forest and boosting")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training of one method.
+
+    Attributes:
+        measured: Name of the set.
+        split: Name of the division.
+        seed: Seed of the division and of the method.
+        member: Name of the method.
+        train_rows: Number of training rows for a learning curve; None for all.
+    """
+
+    measured: str
+    split: str
+    seed: int
+    member: str
+    train_rows: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the folder of the job."""
+        rows = "" if self.train_rows is None else f"-{self.train_rows}"
+        return f"{self.measured}-{self.split}-{self.seed}-{self.member}{rows}"
+
+
+def list_jobs(options: argparse.Namespace) -> Iterator[Job]:
+    """Yield the jobs, all sets with the first seed before the second."""
+    for seed in range(options.seeds):
+        for name in options.sets:
+            splits = [split for split in SETS[name].splits if split in options.splits]
+            sizes = CURVE_ROWS if options.curve else (None,)
+            if options.curve and name not in CURVE_SETS:
+                continue
+            for split in splits[:1] if options.curve else splits:
+                for rows in sizes:
+                    for member in options.members:
+                        yield Job(name, split, seed, member, rows)
+
+
+class Runner:
+    """Runs jobs and keeps their results.
+
+    Args:
+        options: The command line.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self._read: tuple[str, Molecules] | None = None
+
+    def run(self, job: Job) -> None:
+        """Run a job unless it is finished or another process is at it."""
+        folder = self.options.runs / "jobs" / job.name
+        result = folder / "result.json"
+        if result.is_file():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with lock_folder(folder):
+                if not result.is_file():
+                    self._run_locked(job, folder, result)
+        except MolsliceError as error:
+            print(f"{job.name}: {error}", flush=True)
+
+    def _run_locked(self, job: Job, folder: Path, result: Path) -> None:
+        measured, member = SETS[job.measured], MEMBERS[job.member]
+        molecules = self._molecules(job.measured)
+        parts = divide(molecules, job.split, job.seed, job.train_rows)
+        scratch = folder / "scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        options = self.options
+        work = Work(
+            molecules,
+            measured.kind,
+            parts,
+            job.seed,
+            scratch,
+            options.encoder,
+            options.chemprop,
+            options.threads,
+        )
+        start, used = time.perf_counter(), _processor_seconds()
+        predictions = member.run(work)
+        content = {
+            **asdict(job),
+            "metric": measured.metric,
+            "rows": {name: len(rows) for name, rows in parts.items()},
+            "values": {
+                label: score(measured.metric, found, molecules.values[parts["test"]])
+                for label, found in predictions.items()
+            },
+            "encoder": encoder_checksum(options.encoder) if member.needs == "encoder" else None,
+            "processor_seconds": round(_processor_seconds() - used, 1),
+            "seconds": round(time.perf_counter() - start, 1),
+        }
+        shutil.rmtree(scratch, ignore_errors=True)
+        write_json(result, content)
+        values = ", ".join(f"{label} {value:.4g}" for label, value in content["values"].items())
+        print(f"{job.name}: {values} ({content['processor_seconds']:.0f} s)", flush=True)
+
+    def _molecules(self, name: str) -> Molecules:
+        if self._read is None or self._read[0] != name:
+            found = read_molecules(SETS[name], self.options.data, self.options.runs / "features")
+            self._read = (name, found)
+        return self._read[1]
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of its ended children."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def read_results(runs: Path) -> list[dict[str, Any]]:
+    """Return the finished results below a folder, one line for each label."""
+    lines = []
+    for file in sorted((runs / "jobs").glob("*/result.json")):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        values = content.pop("values")
+        lines += [{**content, "label": label, "value": value} for label, value in values.items()]
+    return lines
+
+
+def summarize(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return mean and spread over the seeds for each set, division, size and method."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for line in lines:
+        key = line["measured"], line["split"], line["train_rows"], line["label"]
+        groups.setdefault(key, []).append(line)
+    rows = []
+    for (name, split, train_rows, label), found in groups.items():
+        values = [line["value"] for line in found]
+        metric = SETS[name].metric
+        rows.append(
+            {
+                "set": name,
+                "split": split,
+                "train_rows": train_rows,
+                "label": label,
+                "metric": metric,
+                "mean": statistics.fmean(values),
+                "sd": statistics.stdev(values) if len(values) > 1 else None,
+                "error": statistics.fmean(error_of(metric, value) for value in values),
+                "seeds": len(values),
+                "processor_seconds": statistics.fmean(line["processor_seconds"] for line in found),
+            }
+        )
+    return rows
+
+
+def compare(rows: Sequence[dict[str, Any]], label: str, reference: str) -> dict[str, Any] | None:
+    """Compare a method with a reference over the pairs of set and division that both have finished.
+
+    Returns:
+        Number of pairs, share of pairs with a lower error, and geometric mean of the ratios of the errors.
+        Development sets are not counted. None without a common pair.
+    """
+    ratios = []
+    for errors in tabulate(rows).values():
+        if label in errors and reference in errors:
+            ratios.append(max(errors[label], 1e-9) / max(errors[reference], 1e-9))
+    if not ratios:
+        return None
+    return {
+        "label": label,
+        "reference": reference,
+        "pairs": len(ratios),
+        "share_better": float(np.mean(np.array(ratios) < 1.0)),
+        "geometric_mean_ratio": float(np.exp(np.mean(np.log(ratios)))),
+    }
+
+
+def tabulate(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the error of each method for each pair of set and division, without the development sets."""
+    table: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        if row["train_rows"] is None and row["set"] not in DEVELOPMENT:
+            table.setdefault((row["set"], row["split"]), {})[row["label"]] = row["error"]
+    for errors in table.values():
+        if "forest" in errors and "boosting" in errors:
+            errors[REFERENCES[1]] = min(errors["forest"], errors["boosting"])
+    return table
+
+
+def mean_ranks(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean rank of each method over the pairs that all methods have finished."""
+    from scipy.stats import rankdata
+
+    table = tabulate(rows)
+    labels = sorted({row["label"] for row in rows})
+    complete = [errors for errors in table.values() if set(labels) <= set(errors)]
+    if not complete:
+        return {"pairs": 0, "ranks": {}}
+    ranks = np.mean([rankdata([errors[label] for label in labels]) for errors in complete], axis=0)
+    return {"pairs": len(complete), "ranks": dict(zip(labels, ranks.tolist(), strict=True))}
+
+
+def collect(runs: Path, out: Path) -> Path:
+    """Write the finished results and their comparisons as JSON."""
+    lines = read_results(runs)
+    if not lines:
+        raise SystemExit(f"no finished job below {runs}")
+    rows = summarize(lines)
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    comparisons = [
+        found
+        for reference in REFERENCES
+        for label in labels
+        if label != reference and (found := compare(rows, label, reference)) is not None
+    ]
+    payload = {
+        "question": "error on small measured sets, the same rows for every method",
+        "development_sets": list(DEVELOPMENT),
+        "encoders": sorted({line["encoder"] for line in lines if line["encoder"]}),
+        "comparisons": comparisons,
+        "mean_ranks": mean_ranks(rows),
+        "results": rows,
+    }
+    return record("small_data", payload, out)
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder with moleculenet, admet and moleculeace")
+    parser.add_argument("--sets", default=",".join(SETS), help="default: all")
+    parser.add_argument("--splits", default="random,scaffold,own")
+    parser.add_argument("--members", default=",".join(MEMBERS), help="default: all")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--curve", action="store_true", help="learning curves of three sets instead")
+    parser.add_argument("--encoder", help="run folder or name of a pretrained encoder")
+    parser.add_argument("--chemprop", help="command of chemprop")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "small_data")
+    parser.add_argument("--collect", action="store_true", help="write the JSON, train nothing")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    options = parser.parse_args(argv)
+    for name, known in (("sets", SETS), ("members", MEMBERS), ("splits", ("random", "scaffold", "own"))):
+        given = getattr(options, name).split(",")
+        for one in given:
+            if one not in known:
+                parser.error(f"unknown name {one!r} in --{name}; choices: {', '.join(known)}")
+        setattr(options, name, given)
+    if options.collect:
+        return options
+    if options.data is None:
+        parser.error("training needs --data")
+    for member in options.members:
+        needs = MEMBERS[member].needs
+        if needs is not None and getattr(options, needs) is None:
+            parser.error(f"the member {member!r} needs --{needs}")
+    return options
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the jobs, or collect the finished ones."""
+    options = parse_arguments(argv)
+    if options.collect:
+        print(collect(options.runs, options.out))
+        return
+    torch.set_num_threads(options.threads)
+    runner = Runner(options)
+    for job in list_jobs(options):
+        runner.run(job)
+
+
+if __name__ == "__main__":
+    main()

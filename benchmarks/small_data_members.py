@@ -1,0 +1,266 @@
+"""The methods that `small_data.py` compares. Each predicts the test rows of one division of one set.
+
+A member gets the rows of train, val and test as one CSV and as arrays. Members that need no validation rows
+train on train and val together, as a user would.
+"""
+
+import csv
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from small_data_sets import Molecules, write_rows
+
+from molslice.config import config_from_mapping
+from molslice.inference.load import load_model, load_network
+from molslice.training.fit import BASELINES, fit
+from molslice.training.run import train
+
+CHEMPROP_EPOCHS, CHEMPROP_MODELS = 50, 5
+SCRATCH_EPOCHS, TUNING_EPOCHS = 60, 40
+SCRATCH_MODEL = {"num_layers": 4, "dim": 64, "ffn_dim": 64, "num_heads": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One division of one set.
+
+    Attributes:
+        molecules: All rows of the set.
+        kind: `regression` or `classification`.
+        parts: Rows of train, val and test.
+        seed: Seed of the member.
+        folder: Empty folder for files.
+        encoder: Run folder or name of a pretrained encoder; None without one.
+        chemprop: Command of chemprop; None if it is not installed.
+        threads: Number of threads.
+    """
+
+    molecules: Molecules
+    kind: str
+    parts: Mapping[str, np.ndarray]
+    seed: int
+    folder: Path
+    encoder: str | None
+    chemprop: str | None
+    threads: int
+
+    @property
+    def known(self) -> np.ndarray:
+        """Rows of train and val."""
+        return np.sort(np.concatenate([self.parts["train"], self.parts["val"]]))
+
+    @property
+    def test_smiles(self) -> list[str]:
+        """SMILES of the test rows."""
+        return [self.molecules.smiles[row] for row in self.parts["test"]]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the target columns in the table that `write_rows` makes."""
+        return [f"t{index}" for index in range(len(self.molecules.names))]
+
+
+Predictions = dict[str, np.ndarray]
+
+
+def run_forest(work: Work) -> Predictions:
+    """Random forest of scikit-learn with its defaults, on descriptors and Morgan counts."""
+    return {"forest": _baseline(work, "random forest")}
+
+
+def run_boosting(work: Work) -> Predictions:
+    """Histogram gradient boosting of scikit-learn with its defaults, on descriptors and Morgan counts."""
+    return {"boosting": _baseline(work, "boosting")}
+
+
+def _baseline(work: Work, name: str) -> np.ndarray:
+    columns = []
+    for index in range(len(work.columns)):
+        values = work.molecules.values[:, index]
+        rows = work.known[np.isfinite(values[work.known])]
+        columns.append(
+            BASELINES[name](
+                work.molecules.features,
+                rows,
+                work.parts["test"],
+                values,
+                work.kind == "classification",
+                work.seed,
+            )
+        )
+    return np.stack(columns, axis=1)
+
+
+def run_fit(work: Work) -> Predictions:
+    """`molslice fit` with its defaults; it never sees the test rows."""
+    table, model = work.folder / "known.csv", work.folder / "model"
+    write_rows(table, work.molecules, {**work.parts, "train": work.known}, ["train"])
+    fit(
+        table,
+        work.columns,
+        model,
+        kind="classification" if work.kind == "classification" else "regression",
+        split="split",
+        seed=work.seed,
+        workers=0,
+        quiet=True,
+    )
+    return {"fit": load_model(model).predict(work.test_smiles)}
+
+
+def run_chemprop(work: Work) -> Predictions:
+    """Chemprop with its defaults: an ensemble of five, and its first model alone."""
+    assert work.chemprop is not None
+    table, out = work.folder / "rows.csv", work.folder / "chemprop"
+    write_rows(table, work.molecules, work.parts)
+    options = {
+        "--data-path": table,
+        "--output-dir": out,
+        "--task-type": work.kind,
+        "--smiles-columns": "smiles",
+        "--splits-column": "split",
+        "--epochs": CHEMPROP_EPOCHS,
+        "--ensemble-size": CHEMPROP_MODELS,
+        "--num-workers": 0,
+        "--accelerator": "cpu",
+        "--pytorch-seed": work.seed,
+        "--data-seed": work.seed,
+    }
+    command = [work.chemprop, "train", *(str(part) for item in options.items() for part in item)]
+    command += ["--remove-checkpoints", "-q", "--target-columns", *work.columns]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(work.threads)}
+    with open(work.folder / "chemprop.log", "w") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=work.folder, env=environment)
+    members = [
+        read_predictions(out / f"model_{index}" / "test_predictions.csv", work.columns)
+        for index in range(CHEMPROP_MODELS)
+    ]
+    return {"chemprop": members[0], "chemprop ensemble": np.mean(members, axis=0)}
+
+
+def read_predictions(file: Path, columns: list[str]) -> np.ndarray:
+    """Read the columns of predictions: float64 [n, T]."""
+    with file.open(newline="", encoding="utf-8") as stream:
+        return np.array([[float(row[name]) for name in columns] for row in csv.DictReader(stream)])
+
+
+def run_scratch(work: Work) -> Predictions:
+    """A small molslice encoder from random weights."""
+    model = {**SCRATCH_MODEL, "dropout": 0.1, "attention_dropout": 0.0}
+    return {"scratch": _train(work, {"model": model}, SCRATCH_EPOCHS)}
+
+
+def run_tuned(work: Work) -> Predictions:
+    """The pretrained encoder, all weights trained, one model."""
+    settings: dict[str, Any] = {
+        "start": {"model": work.encoder},
+        "optimizer": {"layer_decay": 0.8},
+    }
+    return {"tuned": _train(work, settings, TUNING_EPOCHS)}
+
+
+def _train(work: Work, settings: dict[str, Any], epochs: int) -> np.ndarray:
+    table, run = work.folder / "rows.csv", work.folder / "run"
+    write_rows(table, work.molecules, work.parts)
+    optimizer = {"lr": 1e-3, "schedule": "cosine", "warmup_fraction": 0.1, "ema_decay": 0.99}
+    mapping = {
+        "data": {
+            "name": "csv",
+            "path": str(table),
+            "target_columns": work.columns,
+            "kind": work.kind,
+            "split": {"kind": "column", "column": "split"},
+            "cache_dir": str(work.folder / "cache"),
+        },
+        "training": {"max_epochs": epochs, "batch_size": 32, "token_budget": 4096},
+        "trainer": {"accelerator": "cpu", "num_threads": work.threads},
+        "seed": work.seed,
+        **settings,
+        "optimizer": {**optimizer, **settings.get("optimizer", {})},
+    }
+    train(config_from_mapping(mapping), run, quiet=True)
+    return load_model(run).predict(work.test_smiles)
+
+
+def run_frozen(work: Work) -> Predictions:
+    """A linear model on the embeddings of the pretrained encoder."""
+    assert work.encoder is not None
+    encoder = load_network(work.encoder)
+    known = encoder.embed([work.molecules.smiles[row] for row in work.known])
+    test = encoder.embed(work.test_smiles)
+    values = work.molecules.values[work.known]
+    columns = [
+        fit_linear(known, values[:, index], test, work.kind == "classification")
+        for index in range(values.shape[1])
+    ]
+    return {"frozen": np.stack(columns, axis=1)}
+
+
+def fit_linear(vectors: np.ndarray, values: np.ndarray, test: np.ndarray, classes: bool) -> np.ndarray:
+    """Fit ridge or logistic regression, its strength chosen by cross-validation, and predict.
+
+    Args:
+        vectors: Features of the training rows, [n, E].
+        values: Targets [n], NaN where missing.
+        test: Features of the test rows, [m, E].
+        classes: Whether the targets are 0 and 1.
+
+    Returns:
+        Predictions, or probabilities of class 1, float64 [m].
+    """
+    from sklearn.linear_model import LogisticRegressionCV, RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    known = np.isfinite(values)
+    if not classes:
+        model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2, 5, 15)))
+        return model.fit(vectors[known], values[known]).predict(test)
+    strengths: Any = np.logspace(-5, 1, 7)
+    logistic = LogisticRegressionCV(Cs=strengths, cv=5, max_iter=2000, scoring="roc_auc")
+    model = make_pipeline(StandardScaler(), logistic)
+    return model.fit(vectors[known], values[known]).predict_proba(test)[:, 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A method.
+
+    Attributes:
+        run: Function that trains and predicts.
+        labels: Names of the results that it gives.
+        needs: Attribute of `Work` without which it cannot run, or None.
+    """
+
+    run: Callable[[Work], Predictions]
+    labels: tuple[str, ...]
+    needs: str | None = None
+
+
+MEMBERS = {
+    "forest": Member(run_forest, ("forest",)),
+    "boosting": Member(run_boosting, ("boosting",)),
+    "fit": Member(run_fit, ("fit",)),
+    "chemprop": Member(run_chemprop, ("chemprop", "chemprop ensemble"), "chemprop"),
+    "scratch": Member(run_scratch, ("scratch",)),
+    "frozen": Member(run_frozen, ("frozen",), "encoder"),
+    "tuned": Member(run_tuned, ("tuned",), "encoder"),
+}
+
+
+def encoder_checksum(encoder: str | None) -> str | None:
+    """Return what identifies the weights of an encoder, so that results of different ones are not mixed."""
+    if encoder is None:
+        return None
+    from molslice.files.cache import file_checksum
+    from molslice.inference.load import find_model
+
+    folder = find_model(encoder)
+    files = sorted(folder.glob("*.safetensors"))
+    return json.dumps([file_checksum(file)[:16] for file in files])
