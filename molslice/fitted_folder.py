@@ -1,10 +1,12 @@
 """The folder that `molslice fit` writes: `fit.json`, `learners.safetensors`, `rows.csv` and a card.
 
 `rows.csv` holds the rows that the model was fitted and measured on, with the split, the fold and the
-prediction of each. Nothing in the folder can run code.
+prediction of each. `encoder/` is a copy of the trained encoder, if the fit used one. Nothing in the folder
+can run code.
 """
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from molslice.types import MolsliceError
 
 __all__ = [
     "CARD",
+    "ENCODER",
     "FIT",
     "LEARNER_FILE",
     "ROWS",
@@ -30,10 +33,12 @@ __all__ = [
     "is_fitted_folder",
     "read_fitted",
     "row_columns",
+    "save_encoder",
     "save_learners",
 ]
 
 FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
+ENCODER = "encoder"
 FORMAT = "molslice-fit-1"
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -55,6 +60,11 @@ class FittedModel:
     stacks: tuple[Stack, ...]
     about: Mapping[str, Any]
 
+    @property
+    def needs_encoder(self) -> bool:
+        """Whether the learners take the embeddings of the encoder in the folder."""
+        return self.about.get("encoder") is not None
+
 
 def row_columns(targets: Sequence[str]) -> list[str]:
     """Name the columns of the targets in `rows.csv`: the targets, unless another column has that name."""
@@ -66,13 +76,20 @@ def is_fitted_folder(path: Path) -> bool:
     return (path / FIT).is_file()
 
 
-def describe_model(targets: TargetInfo, stacks: Sequence[Stack]) -> dict[str, Any]:
-    """Return the part of `fit.json` that `read_fitted` needs."""
+def describe_model(targets: TargetInfo, stacks: Sequence[Stack], encoder: str | None) -> dict[str, Any]:
+    """Return the part of `fit.json` that `read_fitted` needs.
+
+    Args:
+        targets: The description of the targets.
+        stacks: The weights of the learners of each target.
+        encoder: Name of the trained encoder whose embeddings are features; None without one.
+    """
     return {
         "format": FORMAT,
         "descriptors_version": DESCRIPTORS_VERSION,
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
+        "encoder": encoder,
     }
 
 
@@ -85,6 +102,13 @@ def save_learners(folder: Path, learners: Sequence[Mapping[str, Learner]]) -> No
         for key, array in learner.arrays().items()
     }
     save_file(arrays, folder / LEARNER_FILE, metadata={"format": FORMAT})
+
+
+def save_encoder(folder: Path, files: Iterable[Path]) -> None:
+    """Copy the files of a trained encoder, so that the folder needs no other one."""
+    (folder / ENCODER).mkdir()
+    for file in files:
+        shutil.copyfile(file, folder / ENCODER / file.name)
 
 
 def read_fitted(folder: Path) -> FittedModel:
@@ -107,6 +131,8 @@ def read_fitted(folder: Path) -> FittedModel:
     stacks = _read_stacks(about, folder)
     if len(stacks) != len(targets.names):
         raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {len(targets.names)}")
+    if about.get("encoder") is not None and not (folder / ENCODER).is_dir():
+        raise MolsliceError(f"{folder} was fitted with the embeddings of an encoder, but has no {ENCODER}/")
     arrays = _read_arrays(folder / LEARNER_FILE)
     learners = tuple(
         {name: _learner(name, index, arrays, folder / LEARNER_FILE) for name in stack.names}

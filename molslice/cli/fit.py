@@ -45,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--members", type=positive, default=5, metavar="K", help="folds (default: 5)")
     parser.add_argument("--minutes", type=minutes, metavar="M", help="start no learner after this time")
     parser.add_argument("--seed", type=count, default=0, metavar="N", help="seed (default: 0)")
+    parser.add_argument(
+        "--encoder",
+        metavar="MODEL",
+        help="trained encoder whose embeddings are features too (default: unused)",
+    )
     parser.add_argument("--workers", type=worker_count, metavar="N", help="processes that read SMILES")
     add_quiet(parser)
     add_json(parser)
@@ -68,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         members=args.members,
         minutes=args.minutes,
         seed=args.seed,
+        encoder=args.encoder,
         workers=args.workers,
         quiet=args.quiet,
     )

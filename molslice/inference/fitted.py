@@ -1,6 +1,8 @@
 """Predict with a model that `molslice fit` wrote."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +17,14 @@ from molslice.types import MolsliceError
 __all__ = ["FittedPredictor"]
 
 
+class Encoder(Protocol):
+    """Computes embeddings of molecules, as `molslice.inference.load.Predictor` does."""
+
+    def embed(self, smiles: Sequence[str]) -> np.ndarray:
+        """Compute the embedding of each SMILES: float32 [n, E]."""
+        ...
+
+
 class FittedPredictor(SmilesPredictor):
     """A stack of learners on descriptors and fingerprints, which predicts in the units of its targets.
 
@@ -24,10 +34,11 @@ class FittedPredictor(SmilesPredictor):
         model: The learners and their weights.
         name: The name of the model in messages.
         folder: The folder of the model.
+        encoder: The encoder whose embeddings are features; None for a model without one.
     """
 
-    def __init__(self, model: FittedModel, name: str, folder: Path) -> None:
-        self.model, self.name, self.folder = model, name, folder
+    def __init__(self, model: FittedModel, name: str, folder: Path, encoder: Encoder | None = None) -> None:
+        self.model, self.name, self.folder, self.encoder = model, name, folder, encoder
         self.targets = model.targets
 
     @property
@@ -52,11 +63,15 @@ class FittedPredictor(SmilesPredictor):
         errors = list(part.errors)
         good = np.flatnonzero([reason is None for reason in errors])
         if len(good):
-            members = self.member_predictions(Features(part.descriptors[good], part.counts[good]))
-            values[good] = members.mean(0)
+            values[good] = self.member_predictions(self.features(part.take(good))).mean(0)
         for row in good[~np.isfinite(values[good]).all(1)]:
             values[row], errors[row] = np.nan, NOT_FINITE
         return Predictions(values, errors)
+
+    def features(self, part: DescribedMolecules) -> Features:
+        """Return the features of molecules without errors."""
+        embedding = None if self.encoder is None else self.encoder.embed(part.canonical)
+        return Features(part.descriptors, part.counts, embedding)
 
     def member_predictions(self, features: Features) -> np.ndarray:
         """Predict with the stack of each fold: float64 [folds, n, T] in the units of the targets."""

@@ -16,7 +16,7 @@ from molslice.data.batching import ordered_batches
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
-from molslice.fitted_folder import is_fitted_folder, read_fitted
+from molslice.fitted_folder import ENCODER, is_fitted_folder, read_fitted
 from molslice.inference.base import NOT_FINITE, Predictions, SmilesPredictor
 from molslice.inference.embedding import Embedder
 from molslice.inference.fitted import FittedPredictor
@@ -261,7 +261,11 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
     path = find_model(name_or_path)
     target = _find_device(device)
     if is_fitted_folder(path):
-        return FittedPredictor(read_fitted(path), str(name_or_path), path)
+        model, inner = read_fitted(path), path / ENCODER
+        if not model.needs_encoder:
+            return FittedPredictor(model, str(name_or_path), path)
+        encoder = Predictor(read_run(inner), f"{name_or_path}/{ENCODER}", target)
+        return FittedPredictor(model, str(name_or_path), path, encoder)
     return Predictor(read_run(path), name=str(name_or_path), device=target)
 
 
@@ -297,6 +301,17 @@ def load_network(name_or_path: str | Path, device: torch.device | str = "cpu") -
     if not isinstance(predictor, Predictor):
         raise MolsliceError(f"{name_or_path} was written by molslice fit; this needs the run of a network")
     return predictor
+
+
+def load_encoder(name_or_path: str | Path) -> Predictor:
+    """Load a trained network that computes embeddings of molecules.
+
+    Raises:
+        MolsliceError: As in `load_network`, or the network has no embedding of molecules.
+    """
+    network = load_network(name_or_path)
+    Embedder(network)
+    return network
 
 
 def _find_device(device: torch.device | str) -> torch.device:

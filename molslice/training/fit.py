@@ -1,6 +1,7 @@
 """Fit a model to a table of molecules with measured values, in one call.
 
-Every molecule is described by RDKit's descriptors and Morgan counts. For each target, the learners of
+Every molecule is described by RDKit's descriptors and Morgan counts, and by the embedding of a trained
+encoder if one is given. For each target, the learners of
 `molslice.learners` are fitted once for each fold, and weighed by their predictions for the rows that they
 have not seen. The model is measured on held-out rows, beside a random forest and gradient boosting on the
 same rows and features. Nothing is chosen on the held-out rows.
@@ -29,12 +30,15 @@ from molslice.fitted_folder import (
     ROWS,
     describe_model,
     row_columns,
+    save_encoder,
     save_learners,
 )
 from molslice.inference.columns import distinct_columns
 from molslice.inference.json_text import to_json
+from molslice.inference.load import find_model, load_encoder
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
+from molslice.run_folder import CONFIG, MODEL
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
 from molslice.training.fit_data import Duplicates, FitData, check_split, read_fit_data
@@ -82,6 +86,7 @@ def fit(
     members: int = 5,
     minutes: float | None = None,
     seed: int = 0,
+    encoder: Path | str | None = None,
     workers: int | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
@@ -102,6 +107,8 @@ def fit(
         members: Number of folds, and of models that are averaged.
         minutes: Learners and baselines that would start later are left out; at least one is fitted.
         seed: Seed of the split, the folds and the learners.
+        encoder: A trained encoder whose embeddings are features too: a run folder or the name of a shipped
+            model; None for no encoder.
         workers: Processes that compute descriptors; None for all cores in large tables.
         quiet: Whether to hide progress.
 
@@ -115,6 +122,7 @@ def fit(
     path, folder = Path(data), Path(out)
     _check(path, folder, split, members, kind, duplicates)
     check_workers(workers)
+    network = None if encoder is None else load_encoder(encoder)
     # the folder is made first, so that a path that cannot be written fails before the work
     with atomic_folder(folder) as partial:
         with _bar("descriptors", quiet) as described:
@@ -130,15 +138,21 @@ def fit(
                 progress=described,
             )
         targets = _describe_targets(found, units)
-        features = Features(found.molecules.descriptors, found.molecules.counts)
+        canonical = found.molecules.canonical
+        embedding = None if network is None else network.embed(canonical, progress=not quiet)
+        features = Features(found.molecules.descriptors, found.molecules.counts, embedding)
         folds = _divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         steps = len(found.names) * (len(LEARNERS.names()) + len(BASELINES))
         with _bar("learners", quiet) as learned:
             work = _Work(found, features, folds, deadline, seed, lambda done: learned(done, steps))
             fitted = [work.fit_target(index) for index in range(len(found.names))]
-        about = _summarize(path, found, targets, fitted, folds, work.left_out, time.monotonic() - start)
+        seconds, named = time.monotonic() - start, None if encoder is None else str(encoder)
+        about = _summarize(path, found, targets, fitted, folds, named, work.left_out, seconds)
         about["options"] = {"split": split, "duplicates": duplicates, "members": members, "seed": seed}
+        if encoder is not None:
+            source = find_model(encoder)
+            save_encoder(partial, (file for name in (MODEL, CONFIG) if (file := source / name).is_file()))
         save_learners(partial, [each.learners for each in fitted])
         (partial / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
         (partial / FIT).write_text(to_json(about), encoding="utf-8")
@@ -306,6 +320,7 @@ def _summarize(
     targets: TargetInfo,
     fitted: Sequence[_Fitted],
     folds: np.ndarray,
+    encoder: str | None,
     left_out: list[str],
     seconds: float,
 ) -> dict[str, Any]:
@@ -326,7 +341,7 @@ def _summarize(
             }
         )
     return {
-        **describe_model(targets, [each.stack for each in fitted]),
+        **describe_model(targets, [each.stack for each in fitted], encoder),
         "source": path.name,
         "source_sha256": file_checksum(path),
         "smiles_column": found.smiles_column,

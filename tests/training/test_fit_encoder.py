@@ -1,0 +1,91 @@
+"""Fitting with the embeddings of a trained encoder as features."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+
+from molslice.fitted_folder import ENCODER, LEARNER_FILE, ROWS, read_fitted
+from molslice.inference.load import load_model, load_network
+from molslice.training.fit import fit
+from molslice.types import MolsliceError
+from tests.inference.models import embedded_smiles
+from tests.training.test_fit import targets_of, write_table
+
+SHIPPED = "gap-xtb"
+
+
+@pytest.fixture(scope="module")
+def smiles():
+    return embedded_smiles(70)
+
+
+@pytest.fixture(scope="module")
+def table(smiles, tmp_path_factory):
+    rows = [[text, value] for text, (value, _, _) in zip(smiles, targets_of(smiles), strict=True)]
+    return write_table(tmp_path_factory.mktemp("table") / "measured.csv", ["smiles", "size"], rows)
+
+
+@pytest.fixture(scope="module")
+def fitted(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fit") / "model"
+    return folder, fit(table, "size", folder, members=2, encoder=SHIPPED, quiet=True)
+
+
+def test_the_embeddings_are_features(fitted, smiles):
+    folder, about = fitted
+    predictor = load_model(folder)
+    part = next(iter(predictor.reader().read([smiles[:5]])))
+    expected = load_network(SHIPPED).embed(part.canonical)
+    np.testing.assert_array_equal(predictor.features(part).embedding, expected)
+    gaussian = read_fitted(folder).learners[0]["gaussian_process"].arrays()
+    assert gaussian["embedding"].shape == (about["rows"]["train"], expected.shape[1])
+    assert about["encoder"] == SHIPPED
+
+
+def test_a_moved_folder_predicts_what_the_fit_has_measured(fitted, tmp_path):
+    folder, _ = fitted
+    moved = tmp_path / "moved"
+    shutil.copytree(folder, moved)
+    with open(moved / ROWS, newline="") as file:
+        held = [row for row in csv.DictReader(file) if row["split"] == "test"]
+    assert held
+    found = load_model(moved).predict([row["smiles"] for row in held])
+    np.testing.assert_allclose(found, [float(row["size_predicted"]) for row in held], rtol=1e-5)
+
+
+def test_a_folder_without_its_encoder_is_refused(fitted, tmp_path):
+    folder, _ = fitted
+    moved = tmp_path / "moved"
+    shutil.copytree(folder, moved)
+    shutil.rmtree(moved / ENCODER)
+    with pytest.raises(MolsliceError, match="was fitted with the embeddings of an encoder"):
+        load_model(moved)
+    (moved / ENCODER).mkdir()
+    with pytest.raises(MolsliceError, match="model.safetensors"):
+        load_model(moved)
+
+
+def test_an_encoder_that_cannot_be_used_is_refused_before_anything_is_written(fitted, table, tmp_path):
+    folder, _ = fitted
+    out = tmp_path / "out"
+    for encoder, reason in (
+        (folder, "was written by molslice fit"),
+        ("absent", "no model 'absent'"),
+        (tmp_path, "model.safetensors"),
+    ):
+        with pytest.raises(MolsliceError, match=reason):
+            fit(table, "size", out, encoder=encoder, quiet=True)
+    assert not out.exists()
+
+
+def test_a_fit_without_an_encoder_has_none(table, tmp_path):
+    fit(table, "size", tmp_path / "model", members=2, quiet=True)
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "card.md",
+        "fit.json",
+        LEARNER_FILE,
+        ROWS,
+    ]
+    assert load_model(tmp_path / "model").encoder is None
