@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from record import record, write_json
+from small_data_members import fit_linear
 
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping, load_config
 from molslice.data import build_dataset
@@ -126,10 +127,6 @@ def tune(
 
 def probe(encoder: Predictor, data: Mapping[str, Any]) -> float:
     """Fit a linear model to the embeddings of the training rows and return the metric of the test split."""
-    from sklearn.linear_model import LogisticRegressionCV, RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     options = {key: value for key, value in data.items() if key != "name"}
     dataset = build_dataset("csv", options)
     assert isinstance(dataset, MoleculeDataset)
@@ -141,15 +138,9 @@ def probe(encoder: Predictor, data: Mapping[str, Any]) -> float:
         for name, part in (("fit", known), ("test", rows["test"]))
     }
     truth = dataset.targets[known, 0].astype(np.float64), dataset.targets[rows["test"], 0].astype(np.float64)
-    if data["kind"] == "regression":
-        model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2, 5, 15)))
-        predicted = model.fit(vectors["fit"], truth[0]).predict(vectors["test"])
-        return mean_absolute_error(predicted, truth[1])
-    strengths: Any = np.logspace(-5, 1, 7)
-    classes = LogisticRegressionCV(Cs=strengths, cv=5, max_iter=2000, scoring="roc_auc")
-    model = make_pipeline(StandardScaler(), classes)
-    predicted = model.fit(vectors["fit"], truth[0]).predict_proba(vectors["test"])[:, 1]
-    return roc_auc(predicted, truth[1])
+    regression = data["kind"] == "regression"
+    predicted = fit_linear(vectors["fit"], truth[0], vectors["test"], classes=not regression)
+    return (mean_absolute_error if regression else roc_auc)(predicted, truth[1])
 
 
 def measure(base: RunConfig, entry: str, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:

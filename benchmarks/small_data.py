@@ -22,8 +22,11 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -91,21 +94,28 @@ class Runner:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        self.failed: list[str] = []
         self._read: tuple[str, Molecules] | None = None
 
     def run(self, job: Job) -> None:
-        """Run a job unless it is finished or another process is at it."""
+        """Run a job unless it is finished or another process runs it. A failure is printed and remembered."""
         folder = self.options.runs / "jobs" / job.name
         result = folder / "result.json"
         if result.is_file():
             return
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with lock_folder(folder):
-                if not result.is_file():
-                    self._run_locked(job, folder, result)
-        except MolsliceError as error:
-            print(f"{job.name}: {error}", flush=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(lock_folder(folder))
+            except MolsliceError:
+                return  # another process runs it
+            if result.is_file():
+                return
+            try:
+                self._run_locked(job, folder, result)
+            except (MolsliceError, subprocess.CalledProcessError) as error:
+                self.failed.append(job.name)
+                print(f"{job.name} failed: {error}", file=sys.stderr, flush=True)
 
     def _run_locked(self, job: Job, folder: Path, result: Path) -> None:
         measured, member = SETS[job.measured], MEMBERS[job.member]
@@ -310,6 +320,8 @@ def main(argv: list[str] | None = None) -> None:
     runner = Runner(options)
     for job in list_jobs(options):
         runner.run(job)
+    if runner.failed:
+        raise SystemExit(f"{len(runner.failed)} jobs failed: {', '.join(runner.failed)}")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from small_data_sets import Molecules, write_rows
 
-from molslice.config import config_from_mapping
 from molslice.inference.load import load_model, load_network
 from molslice.training.fit import BASELINES, fit
 from molslice.training.run import train
+from molslice.training.start import load_run_config
 
 CHEMPROP_EPOCHS, CHEMPROP_MODELS = 50, 5
 SCRATCH_EPOCHS, TUNING_EPOCHS = 60, 40
@@ -111,7 +111,7 @@ def run_fit(work: Work) -> Predictions:
         workers=0,
         quiet=True,
     )
-    return {"fit": load_model(model).predict(work.test_smiles)}
+    return {"fit": _predict(work, model)}
 
 
 def run_chemprop(work: Work) -> Predictions:
@@ -184,8 +184,15 @@ def _train(work: Work, settings: dict[str, Any], epochs: int) -> np.ndarray:
         **settings,
         "optimizer": {**optimizer, **settings.get("optimizer", {})},
     }
-    train(config_from_mapping(mapping), run, quiet=True)
-    return load_model(run).predict(work.test_smiles)
+    config = work.folder / "run.yaml"
+    config.write_text(json.dumps(mapping), encoding="utf-8")  # JSON is YAML
+    train(load_run_config(config), run, quiet=True)
+    return _predict(work, run)
+
+
+def _predict(work: Work, model: Path) -> np.ndarray:
+    """Predict the test rows with a trained model: float32 [n, T]."""
+    return load_model(model).predict(work.test_smiles).reshape(len(work.test_smiles), -1)
 
 
 def run_frozen(work: Work) -> Predictions:

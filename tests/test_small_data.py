@@ -1,0 +1,205 @@
+"""The program that compares methods on small measured sets, on tiny tables."""
+
+import csv
+import gzip
+import json
+import stat
+
+import numpy as np
+import pytest
+
+from molslice.tasks.metrics import roc_auc
+from tests.programs import load_program
+from tests.real_data import embedded_smiles
+
+
+@pytest.fixture(scope="module")
+def program():
+    return load_program("small_data")
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return load_program("small_data_sets")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Two of the sets with 60 molecules: one with several targets, one with its own test split."""
+    folder = tmp_path_factory.mktemp("sets")
+    smiles = embedded_smiles()[3::150][:60]
+    sizes = np.array([len(text) for text in smiles])
+    tables = {
+        "moleculenet/clintox.csv.gz": (
+            ["smiles", "FDA_APPROVED", "CT_TOX"],
+            [
+                [text, int(n > np.median(sizes)), "" if n % 3 else n % 2]
+                for text, n in zip(smiles, sizes, strict=True)
+            ],
+        ),
+        "admet/tdc_ld50_zhu.csv.gz": (
+            ["smiles", "ld50[-log10(mol/kg)]", "split"],
+            [
+                [text, n / 10, "test" if i % 5 == 0 else "train_val"]
+                for i, (text, n) in enumerate(zip(smiles, sizes, strict=True))
+            ],
+        ),
+    }
+    for name, (header, rows) in tables.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        with gzip.open(folder / name, "wt", newline="") as file:
+            csv.writer(file).writerows([header, *rows, [rows[0][0], *rows[0][1:]], ["C(C", *rows[0][1:]]])
+    return folder
+
+
+def arguments(data, runs, *more):
+    given = ["--data", data, "--runs", runs, "--sets", "clintox,tdc_ld50_zhu", "--seeds", "1", *more]
+    return [str(part) for part in given]
+
+
+def test_a_molecule_is_in_one_split(sets, data, tmp_path):
+    measured = sets.SETS["clintox"]
+    molecules = sets.read_molecules(measured, data, tmp_path)
+    again = sets.read_molecules(measured, data, tmp_path)  # from the cache
+    np.testing.assert_array_equal(molecules.features.matrix(), again.features.matrix())
+    assert molecules.canonical == again.canonical
+    assert len(molecules.smiles) == len(set(molecules.canonical)) == 60  # not the duplicate, not `C(C`
+    for split in ("random", "scaffold"):
+        parts = sets.divide(molecules, split, 0)
+        assert sorted(np.concatenate(list(parts.values()))) == list(range(60))
+        assert len(parts["test"]) == pytest.approx(6, abs=2)
+    frames = [{molecules.scaffolds[row] for row in parts[name]} for name in ("train", "test")]
+    assert not frames[0] & frames[1]
+
+
+def test_test_rows_of_the_file_are_kept_and_a_curve_takes_fewer_training_rows(sets, data, tmp_path):
+    molecules = sets.read_molecules(sets.SETS["tdc_ld50_zhu"], data, tmp_path)
+    parts, few = sets.divide(molecules, "own", 1), sets.divide(molecules, "own", 1, 20)
+    assert [molecules.own_split[row] for row in parts["test"]] == ["test"] * len(parts["test"])
+    assert "test" not in {molecules.own_split[row] for name in ("train", "val") for row in parts[name]}
+    np.testing.assert_array_equal(parts["test"], few["test"])
+    assert (len(few["train"]), len(few["val"])) == (18, 2)
+
+
+def test_scores_are_means_over_the_targets_that_have_one(sets):
+    draw = np.random.default_rng(0)
+    truth = draw.integers(0, 2, (50, 3)).astype(float)
+    truth[:, 2] = 1.0  # not defined for one class
+    truth[draw.random((50, 3)) < 0.2] = np.nan
+    found = draw.random((50, 3))
+    expected = np.mean([roc_auc(found[:, i], truth[:, i]) for i in range(2)])
+    assert sets.score("roc_auc", found, truth) == pytest.approx(expected)
+    values = draw.normal(size=(50, 1))
+    from scipy.stats import spearmanr
+
+    assert sets.score("spearman", found[:, :1], values) == pytest.approx(
+        spearmanr(found[:, 0], values[:, 0])[0]
+    )
+    assert sets.score("rmse", values + 2, values) == pytest.approx(2)
+    assert sets.score("mae", values - 3, values) == pytest.approx(3)
+    assert sets.score("pr_auc", found[:2, :1], np.array([[1.0], [0.0]])) in (0.5, 1.0)
+    assert sets.error_of("roc_auc", 0.9) == pytest.approx(0.1)
+    assert sets.error_of("rmse", 0.9) == 0.9
+
+
+def test_jobs_are_run_once_and_collected(program, data, tmp_path, capsys):
+    runs = tmp_path / "runs"
+    for _ in range(2):
+        program.main(arguments(data, runs, "--members", "boosting"))
+        program.main(arguments(data, runs, "--members", "fit", "--sets", "tdc_ld50_zhu"))
+    printed = capsys.readouterr().out
+    assert printed.count("boosting ") == 3
+    assert printed.count("fit ") == 1
+    program.main(["--collect", "--runs", str(runs), "--out", str(tmp_path)])
+    content = json.loads((tmp_path / "small_data.json").read_text())
+    assert {(row["set"], row["split"], row["label"]) for row in content["results"]} == {
+        ("clintox", "random", "boosting"),
+        ("clintox", "scaffold", "boosting"),
+        ("tdc_ld50_zhu", "own", "boosting"),
+        ("tdc_ld50_zhu", "own", "fit"),
+    }
+    assert not list(runs.glob("jobs/*/scratch"))
+
+
+def test_chemprop_is_called_with_the_same_rows(program, sets, data, tmp_path):
+    """A program in place of chemprop that checks its arguments and predicts the number of its model."""
+    command = tmp_path / "chemprop"
+    command.write_text(
+        """#!/usr/bin/env python3
+import csv, pathlib, sys
+given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+assert sys.argv[1] == "train" and given["--epochs"] == "50" and given["--ensemble-size"] == "5"
+rows = list(csv.DictReader(open(given["--data-path"])))
+assert {row["split"] for row in rows} == {"train", "val", "test"}
+columns = [name for name in rows[0] if name.startswith("t") and name != "split"]
+assert sys.argv[-len(columns):] == columns
+for model in range(5):
+    folder = pathlib.Path(given["--output-dir"]) / f"model_{model}"
+    folder.mkdir(parents=True)
+    with open(folder / "test_predictions.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["smiles", *columns])
+        writer.writerows([row["smiles"], *[model] * len(columns)] for row in rows if row["split"] == "test")
+"""
+    )
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    runs = tmp_path / "runs"
+    more = ["--members", "chemprop", "--chemprop", command]
+    program.main(arguments(data, runs, *more))
+    found = json.loads((runs / "jobs" / "tdc_ld50_zhu-own-0-chemprop" / "result.json").read_text())
+    molecules = sets.read_molecules(sets.SETS["tdc_ld50_zhu"], data, runs / "features")
+    truth = molecules.values[sets.divide(molecules, "own", 0)["test"], 0]
+    assert found["values"]["chemprop"] == pytest.approx(np.abs(truth).mean())
+    assert found["values"]["chemprop ensemble"] == pytest.approx(np.abs(truth - 2).mean())
+
+
+def test_a_failed_job_does_not_stop_the_others(program, data, tmp_path, capsys):
+    command = tmp_path / "chemprop"
+    command.write_text("#!/bin/sh\nexit 3\n")
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    more = ["--members", "chemprop,boosting", "--chemprop", command, "--sets", "tdc_ld50_zhu"]
+    with pytest.raises(SystemExit, match="1 jobs failed: tdc_ld50_zhu-own-0-chemprop"):
+        program.main(arguments(data, tmp_path / "runs", *more))
+    assert (tmp_path / "runs" / "jobs" / "tdc_ld50_zhu-own-0-boosting" / "result.json").is_file()
+    assert "exit status 3" in capsys.readouterr().err
+
+
+def test_an_encoder_is_used_frozen_and_tuned(program, data, tmp_path):
+    runs = tmp_path / "runs"
+    more = ["--members", "frozen,tuned", "--sets", "tdc_ld50_zhu", "--encoder", "gap-xtb"]
+    program.main(arguments(data, runs, *more))
+    for member in ("frozen", "tuned"):
+        found = json.loads((runs / "jobs" / f"tdc_ld50_zhu-own-0-{member}" / "result.json").read_text())
+        assert 0 < found["values"][member] < 2
+        assert found["encoder"]
+
+
+def test_ratios_and_ranks_leave_the_development_sets_out(program):
+    def line(name, label, error):
+        return {"set": name, "split": "random", "train_rows": None, "label": label, "error": error}
+
+    rows = [
+        *[line("esol", label, error) for label, error in (("fit", 9.0), ("forest", 1.0), ("boosting", 1.0))],
+        *[line("lipo", label, error) for label, error in (("fit", 0.4), ("forest", 0.8), ("boosting", 0.5))],
+        *[line("hiv", label, error) for label, error in (("fit", 0.2), ("forest", 0.1), ("boosting", 0.3))],
+        line("tox21", "fit", 0.1),
+    ]
+    found = program.compare(rows, "fit", "best of forest and boosting")
+    assert found["pairs"] == 2
+    assert found["share_better"] == 0.5
+    assert found["geometric_mean_ratio"] == pytest.approx(np.sqrt(0.8 * 2.0))
+    ranks = program.mean_ranks(rows)
+    assert ranks["pairs"] == 2
+    assert ranks["ranks"] == {"fit": 1.5, "forest": 2.0, "boosting": 2.5}
+    assert program.compare(rows, "fit", "chemprop ensemble") is None
+
+
+def test_unknown_names_and_missing_programs_are_named(program, data, tmp_path, capsys):
+    for more, reason in (
+        (["--members", "oracle"], "unknown name 'oracle' in --members"),
+        (["--members", "chemprop"], "the member 'chemprop' needs --chemprop"),
+        (["--members", "tuned"], "the member 'tuned' needs --encoder"),
+    ):
+        with pytest.raises(SystemExit):
+            program.main(arguments(data, tmp_path, *more))
+        assert reason in capsys.readouterr().err
