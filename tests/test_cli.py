@@ -431,7 +431,7 @@ def test_settings_are_taken_out_of_the_words():
     assert overrides == [("a.b", "1"), ("c.d", "e=f"), ("g.h", "-1"), ("i.j", None)]
 
 
-def test_a_fault_of_ours_shows_its_traceback(molslice, run_folder, monkeypatch):
+def test_a_bug_shows_its_traceback(molslice, run_folder, monkeypatch):
     from molslice.inference import load
 
     def faulty(*arguments):
@@ -453,7 +453,7 @@ def test_debug_shows_the_traceback(molslice, way, monkeypatch):
     assert MolsliceError.__name__ in err
 
 
-def test_a_reader_that_leaves_is_no_error(tmp_path):
+def test_a_closed_output_is_not_an_error(tmp_path):
     folder = checkpoint_folder(tmp_path / "model")
     process = command("predict", folder, "--json", "--smiles", *["CCO"] * 3)
     assert process.stdout is not None

@@ -39,7 +39,7 @@ def test_labels_of_a_crowd_overlap_neither_each_other_nor_marks(log):
     assert all(axes.bbox.contains(*corner) for box in boxes for corner in box.corners())
 
 
-def test_a_lone_label_stands_beside_its_mark_without_a_line():
+def test_a_single_label_is_next_to_its_mark_without_a_line():
     _, axes = drawn([Point(1.0, 2.0, "softmax", radius=3.0)])
     (note,) = axes.texts
     assert note.arrow_patch is None

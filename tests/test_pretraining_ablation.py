@@ -87,7 +87,7 @@ def test_each_entry_is_measured_on_each_set_and_kept(program, folder, tmp_path, 
         program.main(arguments(folder, tmp_path, "--steps", 4))
 
 
-def test_a_run_that_was_cut_goes_on(program, folder, tmp_path, monkeypatch):
+def test_an_interrupted_run_continues(program, folder, tmp_path, monkeypatch):
     original, calls = program.probe, []
 
     def cut(*given):

@@ -55,7 +55,7 @@ def test_the_file_alone_is_enough(folder):
     assert read_run(folder / MODEL).targets == TARGETS
 
 
-def test_the_summary_comes_along(folder):
+def test_the_summary_is_read_too(folder):
     (folder / SUMMARY).write_text(json.dumps({"steps": 7}))
     assert read_run(folder).summary == {"steps": 7}
 
@@ -67,7 +67,7 @@ def test_equal_models_are_equal_files(folder, tmp_path, model):
         assert (tmp_path / MODEL).read_bytes() == first
 
 
-def test_a_folder_that_is_none(tmp_path):
+def test_a_missing_or_empty_folder_is_refused(tmp_path):
     with pytest.raises(MolsliceError, match="nowhere does not exist"):
         read_run(tmp_path / "nowhere")
     with pytest.raises(MolsliceError, match="holds no model.safetensors"):
@@ -276,7 +276,7 @@ def test_a_link_is_followed_to_a_regular_file_alone(folder, tmp_path):
         ),
     ],
 )
-def test_a_description_that_does_not_read(folder, about, words):
+def test_an_unreadable_description_is_refused(folder, about, words):
     save_file(load_file(folder / MODEL), folder / MODEL, {"molslice": about})
     with pytest.raises(MolsliceError, match=words):
         read_run(folder)

@@ -414,7 +414,7 @@ def test_a_model_that_draws_the_weights_again_is_caught(monkeypatch):
         in_model.check_initialization_in_a_model(Subject("softmax", Softmax))
 
 
-def test_each_attention_has_a_reference_that_is_no_member_of_the_registry():
+def test_each_attention_has_a_reference_that_is_not_registered():
     files = {file.stem for file in Path(references.__file__).parent.glob("*.py")}
     assert files == {*ATTENTIONS.names(), "__init__"}
     assert "references" not in ATTENTIONS.names()

@@ -13,7 +13,7 @@ REWRITE = "if the change is meant, say why and run: python -m tests.attention.sn
 
 
 @pytest.mark.parametrize("subject", all_subjects(), ids=lambda subject: subject.label)
-def test_state_and_values_stand(subject):
+def test_state_and_values_do_not_change(subject):
     assert subject.label in SNAPSHOTS, f"no snapshot of {subject.label}; {REWRITE}"
     expected, found = SNAPSHOTS[subject.label], snapshot(subject)
     assert found["state"] == expected["state"], REWRITE

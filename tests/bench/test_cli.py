@@ -27,7 +27,7 @@ def molslice(capsys):
     return run
 
 
-def test_measure_with_a_budget_and_go_on(molslice, tmp_path):
+def test_measuring_with_a_budget_continues(molslice, tmp_path):
     words = ["--attention", "softmax:fused=false", "--lengths", "16,1024", *SMALL, *QUICK]
     code, out, err = molslice(*words, "--budget-gb", "0.01", "--out", tmp_path, "--json")
     assert (code, err) == (0, "")
@@ -74,7 +74,7 @@ def test_an_interruption_ends_with_130_and_keeps_what_is_measured(molslice, monk
     assert len(json.loads((tmp_path / "bench.json").read_text())["measurements"]) == 1
 
 
-def test_an_entry_that_fails_is_told_after_the_others(molslice, monkeypatch):
+def test_an_entry_that_fails_is_reported_after_the_others(molslice, monkeypatch):
     def run_job(job, timeout):
         return answer() if job.attention == "flow" else {"outcome": "failed", "reason": "a fault"}
 

@@ -108,7 +108,7 @@ def test_widths_and_batches_have_tables_of_their_own():
     assert len(measured.crossings()) == 4
 
 
-def test_the_numbers_of_the_paper_stand_beside_its_setting():
+def test_the_numbers_of_the_paper_are_beside_its_setting():
     text = to_markdown(result([1.0] * 4, setting="sliceformer_text"))
     assert "Sliceformer (`slice_sort`)" in text
     assert "OOM" in text
@@ -182,7 +182,7 @@ def test_scores_from_a_file(tmp_path, name, text, label):
         ("a.csv", None, "cannot read"),
     ],
 )
-def test_scores_that_do_not_read(tmp_path, name, text, message):
+def test_unreadable_scores_are_refused(tmp_path, name, text, message):
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(MolsliceError, match=message):

@@ -64,7 +64,7 @@ def test_out_of_memory_is_not_measured_again_and_the_others_are(worker):
     assert result.failures() == {}
 
 
-def test_an_interrupted_measurement_goes_on(worker, tmp_path):
+def test_an_interrupted_measurement_continues(worker, tmp_path):
     worker.stop_after = 3
     first = run_bench(plan(rounds=2), tmp_path)
     assert first.interrupted

@@ -59,7 +59,7 @@ def test_the_error_of_each_target_in_its_unit(tmp_path):
     assert result["seconds"] > 0
 
 
-def test_classes_are_judged_by_roc_auc(tmp_path):
+def test_classes_are_measured_by_roc_auc(tmp_path):
     model = untrained(tmp_path / "model", targets=CLASSES)
     toxic = np.random.default_rng(1).integers(0, 2, 40)
     dataset = table_of(tmp_path, {"toxic": toxic}, kind="classification")
@@ -92,7 +92,7 @@ def gap_model(tmp_path, **options):
     return untrained(tmp_path / "model", targets=targets, **options)
 
 
-def test_pcqm4m_is_judged_by_ogb(tmp_path, monkeypatch):
+def test_pcqm4m_is_measured_by_the_evaluator_of_ogb(tmp_path, monkeypatch):
     asked = []
     PCQM4MEvaluator = import_ogb("ogb.lsc").PCQM4MEvaluator  # noqa: N806
     real = PCQM4MEvaluator.eval

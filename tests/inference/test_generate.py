@@ -136,7 +136,7 @@ def test_rows_of_the_table_without_a_token_are_never_drawn(predictor):
 
 
 @pytest.mark.parametrize("kind", ["words", "characters", "bytes"])
-def test_the_text_goes_on_where_the_prompt_ends(predictor, kind):
+def test_the_text_continues_where_the_prompt_ends(predictor, kind):
     loaded = predictor(kind=kind)
     lexicon = Lexicon.of_text(kind, LINES)
     for prompt in ("", "one", "one\n", "one "):
@@ -149,7 +149,7 @@ def test_the_text_goes_on_where_the_prompt_ends(predictor, kind):
     assert generate(loaded, "", 6, seed=3).numbers == generate(loaded, "\n", 6, seed=3).numbers
 
 
-def test_what_of_the_prompt_is_unknown_is_told(predictor):
+def test_unknown_words_of_the_prompt_are_reported(predictor):
     loaded = predictor()
     result = generate(loaded, "one hundred and one", 4)
     assert result.unknown == ("hundred", "and")

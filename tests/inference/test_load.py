@@ -55,7 +55,7 @@ def test_a_bad_row_keeps_its_place_and_says_why(predictor):
 
 
 @pytest.mark.parametrize("row", [None, float("nan"), 7, b"CCO", "C C"])
-def test_what_is_no_text_is_a_bad_row(predictor, row):
+def test_a_value_that_is_not_text_is_an_unreadable_row(predictor, row):
     predictions = predictor.predict_with_errors(["CCO", row])
     assert np.isfinite(predictions.values[0, 0])
     assert np.isnan(predictions.values[1, 0])
@@ -185,7 +185,7 @@ def test_a_large_molecule_is_predicted_and_a_larger_one_refused(predictor):
     assert "256" in predictions.errors[1]
 
 
-def test_load_model_is_at_hand_in_the_package(tmp_path):
+def test_load_model_is_exported_from_the_package(tmp_path):
     assert molslice.load_model(checkpoint_folder(tmp_path)).target_units == ("eV",)
 
 
@@ -196,7 +196,7 @@ def test_a_model_that_is_not_there(name, tmp_path, monkeypatch):
         load_model(name)
 
 
-def test_a_folder_that_is_no_run(tmp_path):
+def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(MolsliceError, match=r"model\.safetensors"):
         load_model(tmp_path)
 

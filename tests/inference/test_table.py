@@ -167,7 +167,7 @@ def test_cells_keep_their_line_ends(model, tmp_path):
     assert [row[1] for row in rows_of(tmp_path / "out.csv")[1:]] == cells
 
 
-def test_predictions_stand_beside_what_was_measured(tmp_path):
+def test_predictions_are_beside_the_measured_values(tmp_path):
     model = untrained(tmp_path / "model", targets=TWO)
     source = written(tmp_path / "in.csv", "smiles,logp,gap_eV_predicted,error\nCCO,1.5,2.5,0.1\n")
     report = predict_table(model, source, tmp_path / "out.csv")
@@ -274,7 +274,7 @@ def test_the_output_that_is_the_input_under_another_name(model, tmp_path):
     assert source.read_text() == "smiles\nCCO\n"
 
 
-def test_names_that_do_not_do(model, tmp_path):
+def test_invalid_file_names_are_refused(model, tmp_path):
     source = written(tmp_path / "in.csv", "smiles\nCCO\n")
     (tmp_path / "folder.csv").mkdir()
     for first, second, message in [

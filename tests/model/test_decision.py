@@ -153,7 +153,7 @@ def test_the_statistics_travel_in_the_description_and_not_in_the_weights():
 VALUES = {"num_outputs": 2, "tokens": "steps", "channels": 3, "max_tokens": 18, "timesteps": 30}
 
 
-def test_a_mask_of_true_is_no_mask():
+def test_a_mask_of_true_equals_no_mask():
     for name in ("softmax", "flow"):
         model, batch = build(name), episodes()
         mask = torch.ones(3, 6, dtype=torch.bool)

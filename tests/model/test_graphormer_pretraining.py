@@ -125,7 +125,7 @@ def test_a_graphormer_has_no_embeddings_of_hidden_atoms():
         (("ring", "ring"), "each feature once"),
     ],
 )
-def test_features_that_are_none_are_refused(features, message):
+def test_invalid_features_are_refused(features, message):
     with pytest.raises(MolsliceError, match=message):
         build(atom_features=features)
     with pytest.raises(MolsliceError, match="num_layers is missing"):

@@ -112,7 +112,7 @@ def test_a_distilled_model_has_two_tokens_and_two_maps():
         fresh(data=PAIRS, readout="cls_distilled")
 
 
-def test_dense_layers_stand_before_the_outputs():
+def test_dense_layers_are_before_the_outputs():
     model = build(head=(6, 5))
     assert [tuple(dense.weight.shape) for dense in model.head] == [(6, 8), (5, 6)]
     batch = padded(ROWS, 5)

@@ -37,7 +37,7 @@ def test_merging_is_the_inverse_of_splitting(length, size):
         (0, 0, [[1, 2, 3], [4, 5, 6], [7, 0, 0]]),
     ],
 )
-def test_neighbors_stand_around_their_block_and_their_places_say_where(before, after, expected):
+def test_neighbors_are_around_their_block_with_their_positions(before, after, expected):
     found = with_neighbors(split_blocks(PLACES, 3), before, after)
     assert found[0].tolist() == expected
     queries, keys = window_positions(3, 3, before, after, PLACES.device)

@@ -111,7 +111,7 @@ def test_without_the_other_labels_the_table_is_that_of_pcqm4m(tmp_path):
 
 
 @pytest.mark.parametrize("atom_order", ["canonical", "input"])
-def test_charges_stand_in_the_order_of_the_atoms_of_the_data_set(folder, tmp_path, atom_order):
+def test_charges_are_in_the_order_of_the_atoms_of_the_data_set(folder, tmp_path, atom_order):
     data = Pcqm4m(root=folder, atom_order=atom_order, cache_dir=tmp_path)
     with np.load(folder / "charges.npz") as packed:
         charges, offsets = packed["charges"], packed["atom_offsets"]
@@ -162,7 +162,7 @@ def test_rows_without_a_label_are_listed_and_those_left_out_before_counted(folde
         assert excluded == {"some": {"scf_failed": 1, "unparsable": 1}}
 
 
-def test_card_tells_settings_counts_and_distributions(folder):
+def test_the_card_has_settings_counts_and_distributions(folder):
     card = json.loads((folder / "card.json").read_text())
     assert card["settings"] == SETTINGS
     assert card["source"] == {"file": "some.smi.gz"}

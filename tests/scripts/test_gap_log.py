@@ -57,7 +57,7 @@ def test_run_stops_at_the_wanted_number_of_labels(tmp_path, jobs):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_run_killed_at_some_byte_goes_on_to_the_same_molecules(tmp_path, jobs):
+def test_a_run_killed_at_any_byte_continues_to_the_same_molecules(tmp_path, jobs):
     whole = tmp_path / "whole.jsonl"
     gap_log.run(CANDIDATES, whole, 6, jobs, 60)
     content, wanted = whole.read_bytes(), take(whole, 6)

@@ -119,7 +119,7 @@ def test_a_row_is_a_molecule_with_its_arrays_and_descriptors(make, files):
     assert len(np.unique(store.groups)) == len({connectivity(Chem.MolFromSmiles(text)) for text in MOLECULES})
 
 
-def test_lines_that_are_no_rows_are_counted(make, tmp_path):
+def test_lines_that_are_not_rows_are_counted(make, tmp_path):
     lines = ["CCO", "", "OCC again", "C(", "\u0421CO", "C" * 65, "[H][H]", "C" * 64, "CCN"]
     store, report = make(write_lines(tmp_path / "odd.smi", lines))
     assert report["lines"]["odd.smi"] == {
@@ -170,7 +170,7 @@ def test_processes_give_the_bytes_of_one(make, files):
 
 
 @pytest.mark.parametrize("stage", ["keys", "parts"])
-def test_a_killed_run_goes_on_with_the_same_bytes(make, files, tmp_path, stage):
+def test_a_killed_run_continues_with_the_same_bytes(make, files, tmp_path, stage):
     expected, _ = make(*files, work="reference", out="expected")
     arguments = [
         *map(str, files),
@@ -234,7 +234,7 @@ def test_a_corpus_without_molecules_is_refused(make, tmp_path, capsys):
     assert "no molecule is left" in capsys.readouterr().err
 
 
-def test_what_stands_there_stays(modules, files, tmp_path):
+def test_an_existing_folder_stays(modules, files, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(SystemExit) as caught:
         modules["make_corpus"].main(
@@ -277,7 +277,7 @@ def tenth(modules, smiles):
     return modules["corpus_keys"].key_of(connectivity(Chem.MolFromSmiles(smiles))) % 10
 
 
-def test_labels_stand_at_their_molecules_and_atoms(modules, make, files, tmp_path):
+def test_labels_belong_to_their_molecules_and_atoms(modules, make, files, tmp_path):
     train = [text for text in MOLECULES if tenth(modules, text) < 8]
     test = [text for text in MOLECULES if tenth(modules, text) >= 8]
     assert len(train) > 30

@@ -40,7 +40,7 @@ def uninterrupted(tmp_path_factory) -> Path:
     return folder
 
 
-def test_run_of_two_jobs_cut_in_the_middle_of_a_line_goes_on_with_one(uninterrupted, tmp_path):
+def test_a_run_of_two_jobs_interrupted_within_a_line_continues_with_one(uninterrupted, tmp_path):
     whole = (uninterrupted / "work" / "labels.jsonl").read_text().splitlines(keepends=True)
     log = tmp_path / "work" / "labels.jsonl"
     log.parent.mkdir()
@@ -73,7 +73,7 @@ def test_time_limit_kills_and_is_counted(tmp_path):
 
 
 @pytest.mark.slow
-def test_large_form_killed_by_force_goes_on_to_the_same_files(tmp_path):
+def test_a_killed_run_of_the_large_form_continues_to_the_same_files(tmp_path):
     source = tmp_path / "some.smi"
     source.write_text("".join(f"{'C' * n}O\n{'C' * n}N\n" for n in range(1, 12)))
     options = ("--source", str(source), "--rows", "15", "--jobs", "1")

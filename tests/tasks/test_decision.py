@@ -77,7 +77,7 @@ def test_without_a_mask_every_step_counts():
     assert loss.item() == pytest.approx(np.mean(expected))
 
 
-def test_a_metric_of_nothing_is_none():
+def test_a_metric_without_values_is_nan():
     assert np.isnan(build().metrics(np.zeros((1, 1)), np.array([[NAN]]))["action"])
 
 

@@ -83,7 +83,7 @@ def test_each_entry_is_trained_with_each_seed(config_file, tmp_path):
     assert not result.failed
 
 
-def test_a_second_call_goes_on_where_the_first_stopped(config_file, tmp_path, monkeypatch):
+def test_a_second_call_continues_where_the_first_stopped(config_file, tmp_path, monkeypatch):
     out, asked = tmp_path / "out", []
     real = compare.train
 

@@ -81,7 +81,7 @@ def test_the_folds_are_those_of_the_data(texts, tmp_path):
         assert "folds: 2" in config
 
 
-def test_a_second_call_goes_on(texts, tmp_path, monkeypatch):
+def test_a_second_call_continues(texts, tmp_path, monkeypatch):
     real, asked = compare.train, []
 
     def train(config, run, *, resume, quiet):

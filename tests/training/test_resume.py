@@ -196,7 +196,7 @@ def test_another_configuration_is_not_a_resumption(build_config, whole):
         train(other, whole, resume=True, quiet=True)
 
 
-def test_a_run_that_was_killed_at_its_first_files_goes_on(build_config, tmp_path):
+def test_a_run_that_was_killed_at_its_first_files_continues(build_config, tmp_path):
     """Only the checksum of the data is written, so without --resume the folder is not empty."""
     config, run = build_config(training={"max_steps": 1}), tmp_path / "run"
     train(config, run, quiet=True)
@@ -220,7 +220,7 @@ def begun(killed, tmp_path):
     return folder
 
 
-def test_a_run_that_is_going_on_is_not_resumed(config, begun):
+def test_a_run_that_is_still_running_is_not_resumed(config, begun):
     before = sorted(begun.rglob("*"))
     with lock_folder(begun):
         for resume in (True, False):

@@ -203,7 +203,7 @@ def test_the_stream_can_be_entered_anywhere(stream):
     assert first == sorted(stream.order.rows)
 
 
-def test_prefetching_changes_nothing_and_hands_on_errors(stream, monkeypatch):
+def test_prefetching_changes_nothing_and_raises_the_errors(stream, monkeypatch):
     monkeypatch.setattr(MicroBatch, "pin_memory", lambda micro_batch: micro_batch)  # needs a GPU
     plain = taken(stream, 0, 2, 20)
     fetched = prefetch(stream.stream(0, 2))

@@ -223,7 +223,7 @@ def test_studies_of_data_without_a_test_split_take_the_next(tmp_path, undrawn):
         assert found.rows > 0
 
 
-def test_rows_that_cannot_be_read_are_told(tmp_path, caplog):
+def test_unreadable_rows_are_reported(tmp_path, caplog):
     summary = train(config(data={"torn": True}, training={"max_steps": 1}), tmp_path / "run", quiet=True)
     assert summary["failed"] == 1
     told = "majority: 1 of 300 strings cannot be read; they are not used. The first, row 4: line 4 is torn"

@@ -106,7 +106,7 @@ def test_a_head_for_the_same_targets_is_taken(settings, encoder, tmp_path, caplo
     torch.testing.assert_close(one["readout.weight"], other["readout.weight"], atol=1e-6, rtol=0)
 
 
-def test_pretraining_goes_on_with_its_heads(encoder, tmp_path, caplog):
+def test_pretraining_continues_with_its_heads(encoder, tmp_path, caplog):
     config = load_config(encoder / CONFIG)
     config = dataclasses.replace(config, start=StartConfig(str(encoder)))
     with caplog.at_level(logging.WARNING):
@@ -182,7 +182,7 @@ def test_rates_of_the_optimizer_decrease_from_layer_to_layer(settings, encoder, 
     assert found["encoder.layers.1.ffn.inner.weight"] == pytest.approx((0.0025, 0.1))
 
 
-def test_an_interrupted_run_goes_on_without_the_encoder(settings, encoder, tmp_path, monkeypatch):
+def test_an_interrupted_run_continues_without_the_encoder(settings, encoder, tmp_path, monkeypatch):
     path = settings(training={"max_steps": 4, "checkpoint_every_steps": 1}, optimizer={"layer_decay": 0.7})
     config = read(path, encoder)
     train(config, tmp_path / "whole", quiet=True)

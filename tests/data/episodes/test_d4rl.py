@@ -147,7 +147,7 @@ def test_an_episode_without_its_end_has_no_windows(tmp_path, episodes):
     ("name", "value"),
     [("observations", np.nan), ("observations", 1e300), ("actions", np.inf), ("rewards", np.nan)],
 )
-def test_an_episode_with_a_number_that_is_none_has_no_windows(tmp_path, episodes, name, value):
+def test_an_episode_with_a_number_that_is_not_finite_has_no_windows(tmp_path, episodes, name, value):
     path = write_d4rl(tmp_path / "x.hdf5", episodes)
     with h5py.File(path, "a") as file:
         values = file.pop(name)[...].astype(np.float64)
@@ -231,7 +231,7 @@ def test_a_file_that_is_not_such_is_named(path, change, message):
         build(path)
 
 
-def test_a_file_that_is_missing_or_foreign_is_named(tmp_path, path):
+def test_a_missing_or_other_file_is_named(tmp_path, path):
     with pytest.raises(MolsliceError, match="no such file: .* Download the files of D4RL from http"):
         build(tmp_path / "none.hdf5")
     (tmp_path / "text.hdf5").write_text("no")
@@ -282,7 +282,7 @@ def test_a_task_of_known_sizes_is_described_without_data():
     assert D4rl.describe({"path": "none", "environment": "Own-v0"}) is None
 
 
-def test_scores_lie_between_the_random_and_the_expert_policy():
+def test_scores_are_between_the_random_and_the_expert_policy():
     assert normalized_score("Hopper-v5", -20.272305) == 0.0
     assert normalized_score("hopper-medium-v2", 3234.3) == pytest.approx(100.0)
     assert normalized_score("HalfCheetah-v4", (12135.0 - 280.178953) / 2) == pytest.approx(50.0)

@@ -125,7 +125,7 @@ def test_a_damaged_image_keeps_its_row(tmp_path):
     assert len(data) == 10
 
 
-def test_given_mean_and_std_stand_in_the_spec(tmp_path):
+def test_given_mean_and_std_are_in_the_spec(tmp_path):
     fill(tmp_path, {"a": 5, "b": 5})
     mean, std = [0.5, 0.4, 0.3], [0.25, 0.25, 0.25]
     data = ImageFolder(root=tmp_path, patch=4, mean=mean, std=std)
@@ -166,7 +166,7 @@ def test_bad_folders_are_named(tmp_path):
         ImageFolder(root=tmp_path / "empty")
 
 
-def test_folders_of_equal_names_and_times_are_told_apart(tmp_path):
+def test_folders_of_equal_names_and_times_are_distinguished(tmp_path):
     for name, level in (("one", 10), ("other", 200)):
         (tmp_path / name / "a").mkdir(parents=True)
         for number in range(12):

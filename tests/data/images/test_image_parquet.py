@@ -183,7 +183,7 @@ def test_classes_of_any_whole_type(kind, tmp_path):
         ImageParquet(root=path, patch=4)
 
 
-def test_parts_of_a_killed_download_are_no_data(tmp_path):
+def test_parts_of_a_killed_download_are_not_read(tmp_path):
     write_table(tmp_path / "train.parquet", FILES, [0, 1] * 6)
     (tmp_path / ".valid.7.tmp.parquet").write_bytes(b"PAR1 half")
     assert set(ImageParquet(root=tmp_path, patch=4).splits) >= {"train"}

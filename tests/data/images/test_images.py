@@ -55,7 +55,7 @@ def test_pixels_are_levels():
     assert colors.spec.max_tokens == 12
 
 
-def test_the_grid_of_patches_is_told():
+def test_the_grid_of_patches_is_in_the_spec():
     data = Drawn(pixels(2, 4, 8), patch=2, scale=([0, 0, 0], [1, 1, 1]))
     assert data.spec.grid == (2, 4)
     # patches go row by row: the second token is to the right of the first

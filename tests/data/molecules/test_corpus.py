@@ -89,7 +89,7 @@ def test_invalid_options_are_refused(folder, options, message):
         Corpus(path=folder, **{**SHARES, **options})
 
 
-def test_a_folder_that_is_no_corpus_is_refused(tmp_path):
+def test_a_folder_without_a_corpus_is_refused(tmp_path):
     with pytest.raises(MolsliceError, match=r"no such file.*make_corpus.py"):
         build_dataset("corpus", {"path": str(tmp_path / "missing")})
     MoleculeStore.write(tmp_path / "store", [PackedMolecules.pack(molecules())])

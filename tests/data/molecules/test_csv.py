@@ -266,7 +266,7 @@ def test_a_damaged_gzip(tmp_path, keep):
         Csv(path=path, target_columns="a")
 
 
-def test_a_directory_is_no_file(tmp_path):
+def test_a_directory_instead_of_a_file_is_refused(tmp_path):
     with pytest.raises(MolsliceError, match="cannot read .*: Is a directory"):
         Csv(path=tmp_path, target_columns="a")
 

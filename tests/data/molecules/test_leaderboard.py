@@ -56,7 +56,7 @@ def test_a_column_is_not_a_list(tmp_path):
         write_submission(tmp_path, np.zeros((147_037, 1)), "v2", "test-dev")
 
 
-def test_predictions_that_are_not_finite_are_told(tmp_path):
+def test_predictions_that_are_not_finite_are_reported(tmp_path):
     values = np.zeros(147_037)
     values[5] = np.nan
     with pytest.warns(UserWarning, match="1 predictions .* not finite"):

@@ -89,7 +89,7 @@ def test_what_is_downloaded_can_be_read(tmp_path, offer, good):
     assert names(tmp_path / "data") == ["mine"]
 
 
-def test_what_stands_there_is_left_alone(tmp_path, offer):
+def test_existing_files_are_kept(tmp_path, offer):
     root = gap_folder(tmp_path / "pcqm4m-v2")
     offer(b"", url="http://127.0.0.1:1/never-asked.zip")
     assert download("pcqm4m-v2", root) == root

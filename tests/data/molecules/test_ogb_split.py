@@ -312,7 +312,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch, place):
         read_split_file(tmp_path / "bad.pt")
 
 
-def test_files_that_are_no_pickles(tmp_path):
+def test_files_that_are_not_pickles(tmp_path):
     path = tmp_path / "split_dict.pt"
     with pytest.raises(MolsliceError, match="no such file"):
         read_split_file(path)

@@ -58,7 +58,7 @@ def test_two_folders_in_one_parent(tmp_path):
         Pcqm4m(root=tmp_path)
 
 
-def test_the_store_stands_below_the_root_and_is_found_again(tmp_path):
+def test_the_store_is_below_the_root_and_is_found_again(tmp_path):
     first = Pcqm4m(root=gap_folder(tmp_path))
     assert first.store.path.parent == tmp_path / "processed"
     assert first.store.header["source"] == str(tmp_path)

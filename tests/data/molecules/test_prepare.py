@@ -53,7 +53,7 @@ def test_an_interruption_leaves_nothing(tmp_path, workers):
     assert files(tmp_path) == []
 
 
-def test_a_chunk_at_a_time_is_under_way(tmp_path):
+def test_one_chunk_at_a_time_is_computed(tmp_path):
     drawn = []
 
     def watched():
@@ -99,7 +99,7 @@ def test_another_process_was_quicker(tmp_path, monkeypatch):
     assert prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path]).path == made.path
 
 
-def test_silent_where_no_one_watches(tmp_path, capfd):
+def test_no_bar_without_a_terminal(tmp_path, capfd):
     prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path])
     assert capfd.readouterr() == ("", "")
 

@@ -163,14 +163,14 @@ def test_another_header_shows(path, change, message):
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]"])
-def test_a_folder_that_is_no_store(tmp_path, content):
+def test_a_folder_without_a_store_is_refused(tmp_path, content):
     if content is not None:
         (tmp_path / "header.json").write_text(content)
     with pytest.raises(MolsliceError, match="header.json"):
         MoleculeStore.open(tmp_path)
 
 
-def test_what_stands_there_is_not_overwritten(path):
+def test_existing_files_are_not_overwritten(path):
     with pytest.raises(UnwritableError, match="store: File exists"):
         MoleculeStore.write(path, [])
     check_contents(MoleculeStore.open(path))

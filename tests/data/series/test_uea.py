@@ -73,7 +73,7 @@ def test_missing_values_are_interpolated_or_zero(folder):
     same(toy(folder, missing="zero").sequences[2], [[0, 0], [0, 11], [4, 0], [0, 13]])
 
 
-def test_an_indicator_tells_where_a_value_was_missing(folder):
+def test_an_indicator_marks_missing_values(folder):
     data = toy(folder, missing_indicator=True)
     same(data.sequences[2], [[0, 11, 0, 1], [2, 11, 1, 0], [4, 12, 0, 1], [4, 13, 1, 0]])
     same(data.sequences[3], [[7, 8, 0, 0]])
@@ -143,7 +143,7 @@ def test_numbers_to_predict(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["", "Toy"])
-def test_files_may_be_compressed_and_lie_in_a_folder_of_the_name(folder, place):
+def test_files_may_be_compressed_and_in_a_folder_of_the_name(folder, place):
     expected = toy(folder)
     (folder / "other" / place).mkdir(parents=True)
     for part, text in (("TRAIN", TRAIN), ("TEST", TEST)):
@@ -152,7 +152,7 @@ def test_files_may_be_compressed_and_lie_in_a_folder_of_the_name(folder, place):
     same(data.sequences.values, expected.sequences.values)
 
 
-def test_a_variant_lies_beside_its_original(folder):
+def test_a_variant_is_next_to_its_original(folder):
     (folder / "archive" / "Toy").mkdir(parents=True)
     for part, text in (("TRAIN", TRAIN), ("TEST", TEST)):
         (folder / "archive" / "Toy" / f"Toy_eq_{part}.ts").write_text(text)
@@ -270,7 +270,7 @@ def test_what_is_fetched_can_be_read(monkeypatch, tmp_path):
     assert aeon.asked[1][0] == "regression"
 
 
-def test_a_download_that_fails_says_why(monkeypatch, tmp_path):
+def test_a_failed_download_reports_the_reason(monkeypatch, tmp_path):
     FakeAeon(monkeypatch)
     with pytest.raises(MolsliceError, match="cannot download Nothing to .*not in the list"):
         Uea.download({"root": tmp_path, "problem": "Nothing"})

@@ -97,7 +97,7 @@ def test_what_expressions_come_to(text, value):
         ("[MAX 1 [SM ] ]", r"without arguments: \[SM \]"),
     ],
 )
-def test_what_is_no_expression_is_refused(text, message):
+def test_an_invalid_expression_is_refused(text, message):
     with pytest.raises(MolsliceError, match=message):
         evaluate(numbers(text))
 
@@ -190,7 +190,7 @@ def test_the_seed_decides():
     assert all(np.array_equal(a, b) for a, b in zip(one, longer, strict=False))
 
 
-def test_when_there_are_no_more_it_says_so(monkeypatch):
+def test_an_exhausted_generator_is_an_error(monkeypatch):
     monkeypatch.setattr("molslice.data.synthetic.listops_rule.PATIENCE", 20)
     rule = ListOpsRule(min_length=0, max_length=3)
     with pytest.raises(MolsliceError, match="found 10 expressions .* ask for fewer"):

@@ -105,7 +105,7 @@ def test_newsgroups_come_through_scikit_learn(tmp_path, monkeypatch):
     assert len(list((tmp_path / "ng").iterdir())) == 2
 
 
-def test_what_goes_wrong_is_told(tmp_path, monkeypatch):
+def test_a_failed_download_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MolsliceError, match=r"molslice\[text\]"):
         Imdb.download({"root": tmp_path})

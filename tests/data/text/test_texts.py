@@ -263,7 +263,7 @@ def test_the_options_tell_the_spec_without_the_data(name, options):
     assert spec.vocabulary_size == {"bytes": 257, "subwords": 400}.get(options.get("tokens"), 16_000)
 
 
-def test_what_is_told_is_what_there_is(imdb):
+def test_described_properties_are_those_of_the_data(imdb):
     for options in ({}, {"tokens": "bytes"}, {"tokens": "subwords", "vocabulary_size": 300, "max_tokens": 4}):
         data = Imdb(root=imdb / "lines", **options)
         assert replace(data.spec, vocabulary="") == Imdb.describe(options)

@@ -100,7 +100,7 @@ def test_a_frequent_word_is_one_subword_and_padding_is_never_spelt():
     assert 0 not in found[3]
 
 
-def test_a_fingerprint_tells_vocabularies_apart():
+def test_a_fingerprint_differs_between_vocabularies():
     names = set()
     for how in (
         Tokenizing("bytes"),

@@ -53,7 +53,7 @@ def spoken(dataset, split):
     return said
 
 
-def test_words_stand_by_frequency_and_lines_end_in_eos(make):
+def test_words_are_sorted_by_frequency_and_lines_end_in_eos(make):
     data = make()
     words = data.lexicon.entries
     assert words == ("<unk>", "<eos>", "the", "=", "A", "cat", "dog", "mat", "on", "sat", "title")
@@ -311,7 +311,7 @@ def test_another_version_needs_another_folder(hub, tmp_path, tokens):
 
 
 @pytest.mark.parametrize("missing", [[], ["test"]])
-def test_nothing_is_said_of_files_that_were_not_fetched(hub, tmp_path, missing):
+def test_files_that_were_not_downloaded_are_not_mentioned(hub, tmp_path, missing):
     root = folder_of(tmp_path / "own")
     for split in missing:
         (root / f"wiki.{split}.tokens").unlink()
@@ -321,7 +321,7 @@ def test_nothing_is_said_of_files_that_were_not_fetched(hub, tmp_path, missing):
     assert sorted(path.name for path in root.iterdir()) == [f"wiki.{s}.tokens" for s in sorted(TEXTS)]
 
 
-def test_a_download_that_fails_says_why(hub, tmp_path, monkeypatch):
+def test_a_failed_download_reports_the_reason(hub, tmp_path, monkeypatch):
     for options in ({"train_path": "x"}, {"root": tmp_path / "x", "version": 3}, {"tokens": "subwords"}):
         with pytest.raises(MolsliceError, match="data.root|version 3|subwords"):
             Wikitext.download(options)
@@ -367,7 +367,7 @@ def test_what_is_unknown_is_named_once():
         {"kind": "words", "entries": ["<unk>", "<eos>", "a", "a"]},
     ],
 )
-def test_what_is_no_lexicon_is_refused(mapping):
+def test_an_invalid_lexicon_is_refused(mapping):
     with pytest.raises(MolsliceError):
         Lexicon.from_mapping(mapping)
 
