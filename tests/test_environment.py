@@ -1,5 +1,6 @@
 """The lists of packages agree, and the installation scripts work."""
 
+import ast
 import os
 import re
 import shutil
@@ -46,6 +47,25 @@ def test_conda_and_pip_ask_for_the_same():
     assert conda == expected
     assert {"pip": ["-e ."]} in listed
     assert set(ASKED) <= requirements("scatter").keys()
+
+
+def imported():
+    """Return the top-level names that the package imports, in modules and in functions."""
+    names = set()
+    for path in (ROOT / "molslice").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.partition(".")[0])
+    return names - sys.stdlib_module_names - {"molslice"}
+
+
+def test_every_library_that_the_package_imports_is_declared():
+    projects = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+    needed = {normal(projects.get(name, name)) for name in imported()}
+    with_torch = {"triton"}  # installed with torch for CUDA
+    assert needed - with_torch - requirements(*PROJECT["optional-dependencies"]).keys() == set()
 
 
 def test_constraints_are_exact_and_name_no_place():
