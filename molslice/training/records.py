@@ -51,8 +51,11 @@ class Records:
             return []
         try:
             with self.path.open(newline="", encoding="utf-8") as file:
-                # the last line may be incomplete
-                rows = [row for row in csv.DictReader(file) if None not in row.values()]
+                reader = csv.DictReader(file)
+                missing = [name for name in self.columns if name not in (reader.fieldnames or ())]
+                if missing:
+                    raise KeyError(missing[0])
+                rows = [row for row in reader if None not in row.values()]  # the last line may be incomplete
             return [row for row in rows if int(row["step"]) <= step]
         except (OSError, ValueError, KeyError, csv.Error) as error:
             reason = f"no column {error}" if isinstance(error, KeyError) else error

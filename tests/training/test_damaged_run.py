@@ -122,7 +122,15 @@ DAMAGES = {
     "metrics": (with_progress(best_metrics={"gap": "x"}), CHECKPOINT + "best_metrics is "),
     "progress": (with_progress(more=1), CHECKPOINT + "TypeError: .*more"),
     "list": (lambda folder: torch.save([1], folder / LAST_CHECKPOINT), CHECKPOINT),
-    "metrics-step": (lambda folder: (folder / METRICS).write_text("step,epoch\nx,1\n"), "metrics.csv: "),
+    "metrics-step": (
+        lambda folder: (folder / METRICS).write_text((folder / METRICS).read_text().replace("\n8,", "\nx,")),
+        "metrics.csv: invalid literal",
+    ),
+    "metrics-header": (
+        lambda folder: (folder / METRICS).write_text("step,\0\n1,2\n"),
+        "metrics.csv: no column 'epoch'",
+    ),
+    "metrics-text": (lambda folder: (folder / METRICS).write_text("x"), "metrics.csv: no column 'step'"),
     "metrics-column": (lambda folder: (folder / METRICS).write_text("a,b\n1,2\n"), "metrics.csv: no column"),
     "metrics-bytes": (lambda folder: (folder / METRICS).write_bytes(b"step\n\xff\n"), "metrics.csv: "),
     "summary": (lambda folder: (folder / SUMMARY).write_text("{"), "summary.json: "),
