@@ -1,7 +1,5 @@
 """Any text gives valid arrays or a reason."""
 
-import faulthandler
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +8,7 @@ from hypothesis import strategies as st
 from molslice.chem.featurize import ChemError, molecule_arrays
 from molslice.chem.scaffold import scaffolds
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
+from tests.fuzzing import fuzz_for_a_minute
 
 PIECES = (
     *"CNOPSFIBcnopsb*.-=#$:~/\\()[]@+%0123456789H|^,;&<> \t\n\0\u00e9\u200b",
@@ -100,8 +99,4 @@ def test_any_text_becomes_arrays_or_a_reason(text):
 
 @pytest.mark.slow
 def test_any_text_for_a_minute():
-    faulthandler.dump_traceback_later(900, exit=True)  # RDKit cannot be interrupted from Python
-    try:
-        settings(fuzz, max_examples=6_000)(given(texts())(check))()
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    fuzz_for_a_minute(texts(), check, fuzz)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from molslice.files import tables
 from molslice.files.tables import Unreadable, open_table, read_columns
 from molslice.types import MolsliceError
+from tests.fuzzing import fuzz_for_a_minute
 
 PLAIN = "smiles,n\nCCO,1\nCC,2\nC,3\n"
 ROWS = [["CCO", "1"], ["CC", "2"], ["C", "3"]]
@@ -224,7 +225,7 @@ def test_any_bytes(tmp_path, content):
 
 
 @pytest.mark.slow
-@settings(max_examples=8_000, **FUZZ)
-@given(content=any_bytes())
-def test_any_bytes_for_a_minute(tmp_path, content):
-    check_any_bytes(tmp_path / "t.csv", content)
+def test_any_bytes_for_a_minute(tmp_path):
+    fuzz_for_a_minute(
+        any_bytes(), lambda content: check_any_bytes(tmp_path / "t.csv", content), settings(**FUZZ)
+    )
