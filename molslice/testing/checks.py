@@ -203,8 +203,8 @@ def check_every_parameter_trained(subject: Subject) -> None:
     gradients = run(attention, tokens, context, positions).by_parameters
     for (name, _), gradient in zip(attention.named_parameters(), gradients, strict=True):
         largest, smallest = gradient.abs().max().item(), gradient.abs().min().item()
-        if name in subject.cancelled:
-            assert largest < 1e-12, f"{name} is listed as cancelled, but has a gradient"
+        if name in subject.canceled:
+            assert largest < 1e-12, f"{name} is listed as canceled, but has a gradient"
         elif subject.spec.causal and attention.traits.fixed_length:
             # A table over positions also has entries for future tokens, which the causal form does not use.
             assert largest > 1e-12, f"{name} has no gradient"

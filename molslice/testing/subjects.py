@@ -24,7 +24,7 @@ class Subject:
         label: The name in the test report.
         make: Builds the attention for a spec.
         spec: The spec of the attention.
-        cancelled: Names of parameters without a gradient, such as a bias that a softmax cancels.
+        canceled: Names of parameters without a gradient, such as a bias that a softmax cancels.
         reference: The float64 form for comparison, see `molslice.attention.references`; None skips the
             comparison.
         is_local: Whether the causal form uses only a window of past tokens, or a selection of them.
@@ -33,7 +33,7 @@ class Subject:
     label: str
     make: Callable[[AttentionSpec], Attention]
     spec: AttentionSpec = SPEC
-    cancelled: Collection[str] = frozenset()
+    canceled: Collection[str] = frozenset()
     reference: Reference | None = None
     is_local: bool = False
 
@@ -60,7 +60,7 @@ def subjects_of(
     name: str,
     options: Options | None = None,
     *,
-    cancelled: Collection[str] = frozenset(),
+    canceled: Collection[str] = frozenset(),
     reference: Reference | None = None,
     is_local: bool = False,
 ) -> list[Subject]:
@@ -69,7 +69,7 @@ def subjects_of(
     Args:
         name: The configuration name; register a class from elsewhere with `ATTENTIONS.add`.
         options: The options of the attention; None for the defaults.
-        cancelled: Names of parameters without a gradient, see `Subject`.
+        canceled: Names of parameters without a gradient, see `Subject`.
         reference: The float64 form for comparison, see `Subject`.
         is_local: Whether the causal form uses only a part of the past, see `Subject`.
 
@@ -92,7 +92,7 @@ def subjects_of(
                 "-".join(words),
                 lambda spec: build_attention(name, spec, given),
                 replace(SPEC, **changes, max_tokens=bound),
-                cancelled,
+                canceled,
                 reference,
                 is_local,
             )

@@ -64,11 +64,11 @@ OPTIONS = {
 }
 # Parameters that a softmax cancels: a key's bias adds the same number to all scores of a query. They stand in
 # the published counts, so they stay.
-CANCELLED = {("softmax", "key.bias"), ("singular", "key.bias"), ("soft", "query.bias")}
-CANCELLED |= {("realformer", "key.bias"), ("sinkhorn", "key.bias")}
-CANCELLED |= {("efficient", "key.bias"), ("nystrom", "key.bias")}
-CANCELLED |= {(name, "key.bias") for name in ("local", "longformer", "sparse", "bigbird")}
-CANCELLED |= {("longformer", "global_key.bias")}
+CANCELED = {("softmax", "key.bias"), ("singular", "key.bias"), ("soft", "query.bias")}
+CANCELED |= {("realformer", "key.bias"), ("sinkhorn", "key.bias")}
+CANCELED |= {("efficient", "key.bias"), ("nystrom", "key.bias")}
+CANCELED |= {(name, "key.bias") for name in ("local", "longformer", "sparse", "bigbird")}
+CANCELED |= {("longformer", "global_key.bias")}
 
 # Causal forms that see a window of the past, a bucket or a pattern of it, or what a relu lets through
 LOCAL = ("local", "reformer", "sparse", "flash_quad", "flash_linear")
@@ -142,7 +142,7 @@ def _subjects(name: str, options: dict) -> list[Subject]:
     return subjects_of(
         name,
         options,
-        cancelled=frozenset(parameter for owner, parameter in CANCELLED if owner == name),
+        canceled=frozenset(parameter for owner, parameter in CANCELED if owner == name),
         reference=find_reference(name),
         is_local=name in LOCAL,
     )
