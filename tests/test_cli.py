@@ -399,6 +399,12 @@ def test_wrong_usage(molslice, words):
     assert "error:" in err
 
 
+def test_wrong_usage_is_one_line_without_control_characters(molslice):
+    code, _, err = molslice("train", "--out", "x", "--frob\nmore", "\x1b[31m")
+    assert code == 2
+    assert err.endswith("molslice: error: unrecognized arguments: --frob\\nmore \\x1b[31m\n")
+
+
 def test_input_and_output_belong_together(molslice, run_folder):
     assert molslice("predict", run_folder, "--input", "x.csv")[0] == 2
     assert molslice("predict", run_folder, "--smiles", "C", "--output", "x.csv")[0] == 2

@@ -23,10 +23,18 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import IO
+from typing import IO, NoReturn
 
 from molslice.cli.arguments import HelpFormatter, split_overrides
-from molslice.cli.console import OutputClosedError, close_messages, close_output, open_streams, say, write
+from molslice.cli.console import (
+    OutputClosedError,
+    close_messages,
+    close_output,
+    escaped,
+    open_streams,
+    say,
+    write,
+)
 from molslice.version import __version__
 
 __all__ = ["build_parser", "find_verbs", "main"]
@@ -40,13 +48,16 @@ def find_verbs() -> dict[str, ModuleType]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that reports a failure to write its help, which argparse ignores."""
+    """A parser that reports a failure to write its help, and writes errors in one line."""
 
     def _print_message(self, message: str, file: IO[str] | None = None) -> None:
         if message and file is not None and file is sys.stdout:
             write(message)
         else:
             super()._print_message(message, file)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(escaped(message))
 
 
 def build_parser() -> argparse.ArgumentParser:

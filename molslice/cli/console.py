@@ -12,6 +12,7 @@ __all__ = [
     "OutputClosedError",
     "close_messages",
     "close_output",
+    "escaped",
     "open_streams",
     "say",
     "text_table",
@@ -41,7 +42,7 @@ def open_streams() -> None:
 def say(message: str) -> None:
     """Write one line for the user to standard error."""
     with contextlib.suppress(OSError):  # standard error is closed
-        sys.stderr.write(f"molslice: {_visible(message)}\n")
+        sys.stderr.write(f"molslice: {escaped(message)}\n")
     close_messages()
 
 
@@ -119,7 +120,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         header: The column names.
         rows: The cells of each row, one for each column.
     """
-    table = [list(map(_visible, row)) for row in (header, *rows)]
+    table = [list(map(escaped, row)) for row in (header, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]
 
@@ -130,7 +131,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line(row) for row in table)
 
 
-def _visible(text: str) -> str:
+def escaped(text: str) -> str:
     """Escape characters that would break a line or control the terminal, such as names in a model's file."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
