@@ -212,6 +212,7 @@ class MoleculeBatch(Batch):
         atom_targets: Targets of each atom [B, A, K], NaN where missing; None without such targets.
         hidden_atoms: True at atoms whose features a model must not use [B, A]; None if none are hidden.
         hidden_bonds: True at bonds whose features a model must not use [M]; None if none are hidden.
+        descriptors: Descriptors of each molecule [B, D], NaN where not defined; None without descriptors.
     """
 
     atoms: UInt8[Tensor, "B A 9"]
@@ -223,6 +224,7 @@ class MoleculeBatch(Batch):
     atom_targets: Float[Tensor, "B A K"] | None = None
     hidden_atoms: Bool[Tensor, "B A"] | None = None
     hidden_bonds: Bool[Tensor, " M"] | None = None
+    descriptors: Float[Tensor, "B D"] | None = None
 
     def __len__(self) -> int:
         return self.atoms.shape[0]
@@ -298,6 +300,7 @@ class DataSpec:
         timesteps: Largest number of steps of an episode, for `steps`.
         grid: Rows and columns of patches of an image; None for other data.
         num_atom_outputs: Number K of values that the model returns for each atom.
+        num_descriptors: Number D of descriptors of each molecule; 0 without descriptors.
         statistics: Numbers of the training data that the model computes with. They are ignored when two specs
             are compared.
 
@@ -315,6 +318,7 @@ class DataSpec:
     timesteps: int | None = None
     grid: tuple[int, int] | None = None
     num_atom_outputs: int = 0
+    num_descriptors: int = 0
     statistics: Mapping[str, tuple[float, ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molslice.chem import DESCRIPTORS_VERSION
 from molslice.chem.smiles import HARD_MAX_ATOMS
 from molslice.config import DataConfig
 from molslice.data.base import Dataset
@@ -71,14 +72,22 @@ class Predictor(SmilesPredictor):
             workers: Number of worker processes; 0 reads in this process.
 
         Raises:
-            MolsliceError: The model was not trained on molecules.
+            MolsliceError: The model was not trained on molecules, or on other descriptors.
         """
         if "molecules" not in self.config.model.takes:
             raise MolsliceError(
                 f"{self.name} does not take molecules: it was trained on data of {self.config.data.name!r}. "
                 "Use molslice evaluate to measure it on data of the same kind"
             )
-        return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers)
+        made_by = self.metadata.get("descriptors_version", DESCRIPTORS_VERSION)
+        if self.data.num_descriptors and made_by != DESCRIPTORS_VERSION:
+            raise MolsliceError(
+                f"{self.name} was trained on descriptors of version {made_by}; this version of molslice "
+                f"computes {DESCRIPTORS_VERSION}"
+            )
+        return SmilesReader(
+            HARD_MAX_ATOMS, self.atom_order, workers, with_descriptors=self.data.num_descriptors > 0
+        )
 
     def predict_part(self, part: MoleculeStore) -> Predictions:
         """Predict the rows of a store; see `SmilesPredictor.predict_part`."""

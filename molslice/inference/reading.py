@@ -21,10 +21,13 @@ class SmilesReader:
         max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
         atom_order: `canonical` or `input`.
         workers: Number of worker processes; 0 reads in this process.
+        with_descriptors: Whether to compute RDKit's descriptors too.
     """
 
-    def __init__(self, max_atoms: int, atom_order: str, workers: int = 0) -> None:
-        self.max_atoms, self.atom_order = max_atoms, atom_order
+    def __init__(
+        self, max_atoms: int, atom_order: str, workers: int = 0, *, with_descriptors: bool = False
+    ) -> None:
+        self.max_atoms, self.atom_order, self.with_descriptors = max_atoms, atom_order, with_descriptors
         self.chunk_rows = CHUNK_ROWS
         self._pool = WorkerPool(workers, "reads SMILES")
 
@@ -44,7 +47,13 @@ class SmilesReader:
             MolsliceError: A worker process was killed.
         """
         arguments = (
-            (chunk, np.empty((len(chunk), 0), np.float32), self.max_atoms, self.atom_order)
+            (
+                chunk,
+                np.empty((len(chunk), 0), np.float32),
+                self.max_atoms,
+                self.atom_order,
+                self.with_descriptors,
+            )
             for chunk in chunks
         )
         for packed in self._pool.map(featurize_chunk, arguments):

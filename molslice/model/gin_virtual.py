@@ -16,7 +16,7 @@ from molslice.model.base import AttentionChoice
 from molslice.model.embeddings import FeatureEmbedding
 from molslice.model.graphormer import GraphormerSpec
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
-from molslice.types import DataSpec, ModelOutput, MoleculeBatch
+from molslice.types import DataSpec, ModelOutput, MoleculeBatch, MolsliceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,13 @@ class GinVirtualSpec(GraphormerSpec):
     name: Literal["gin_virtual"] = "gin_virtual"
 
     def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:  # noqa: ARG002
-        """Construct the module, which has no attention; see `ModelSpec.build`."""
+        """Construct the module, which has no attention; see `ModelSpec.build`.
+
+        Raises:
+            MolsliceError: The data have descriptors.
+        """
+        if data.num_descriptors:
+            raise MolsliceError("gin_virtual does not take descriptors; remove data.descriptors")
         return GinVirtual(self, data)
 
 

@@ -89,11 +89,52 @@ class GraphormerSpec(OneEncoderSpec):
         return Graphormer(self, attention, data)
 
 
+class DescriptorState(nn.Module):
+    """Map the descriptors of a molecule to a state: standardize, a linear map, GELU.
+
+    Values outside the range of the training rows are moved to its limits. A descriptor that is not defined is
+    replaced by its mean.
+
+    Args:
+        dim: Width D of the state.
+        data: The properties of the data, with range, mean and spread of the descriptors in `statistics`.
+
+    Raises:
+        MolsliceError: The statistics are not those of `num_descriptors` descriptors.
+    """
+
+    low: Tensor
+    high: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, dim: int, data: DataSpec) -> None:
+        super().__init__()
+        for name, default in (("low", -1.0), ("high", 1.0), ("mean", 0.0), ("std", 1.0)):
+            values = data.statistics.get(f"descriptor_{name}", (default,) * data.num_descriptors)
+            if len(values) != data.num_descriptors:
+                raise MolsliceError(f"descriptor_{name} has {len(values)} of {data.num_descriptors} numbers")
+            # saved in the data spec, next to the weights
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32), persistent=False)
+        self.map = nn.Linear(data.num_descriptors, dim)
+
+    def forward(self, descriptors: Float[Tensor, "B C"] | None) -> Float[Tensor, "B D"]:
+        """Return the state of each molecule.
+
+        Raises:
+            MolsliceError: The batch has no descriptors.
+        """
+        if descriptors is None:
+            raise MolsliceError("the model takes descriptors, but the molecules have none")
+        standardized = (descriptors.clamp(self.low, self.high) - self.mean) / self.std
+        return F.gelu(self.map(standardized.nan_to_num(0.0)))
+
+
 class Graphormer(nn.Module):
     """Predict standardized values of molecules: embed, compute the pair bias, encode, read out.
 
     Token 0 is the virtual graph token. The prediction is a linear map of its last state, or of the mean of
-    the atoms' states (`readout="mean"`).
+    the atoms' states (`readout="mean"`). If the data have descriptors, their state is joined to it.
 
     Args:
         spec: The options of the model.
@@ -119,7 +160,8 @@ class Graphormer(nn.Module):
         self.graph_bias = GraphBias(spec.num_heads, legacy_vocab=spec.legacy_vocab)
         self.encoder = build_encoder(spec, attention, uses_pair_bias=True, max_tokens=spec.max_tokens)
         initialize_linear(self.encoder)
-        self.readout = nn.Linear(spec.dim, data.num_outputs)
+        self.descriptor_state = DescriptorState(spec.dim, data) if data.num_descriptors else None
+        self.readout = nn.Linear(spec.dim * (2 if data.num_descriptors else 1), data.num_outputs)
         nn.init.normal_(self.readout.weight, std=0.02)
         nn.init.zeros_(self.readout.bias)
         # embeddings of hidden atoms and bonds, which only a pretraining model has
@@ -129,7 +171,10 @@ class Graphormer(nn.Module):
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: standardized values [B, T], without unit."""
         encoded = self.encode(batch)
-        prediction: torch.Tensor = self.readout(self.read_state(batch, encoded.tokens))
+        state = self.read_state(batch, encoded.tokens)
+        if self.descriptor_state is not None:
+            state = torch.cat([state, self.descriptor_state(batch.descriptors)], -1)
+        prediction: torch.Tensor = self.readout(state)
         return ModelOutput(prediction, encoded.penalty)
 
     def encode(self, batch: MoleculeBatch) -> AttentionOutput:
@@ -145,7 +190,8 @@ class Graphormer(nn.Module):
     @property
     def embedding_dim(self) -> int:
         """Number of values of an embedding: twice the width."""
-        return 2 * self.readout.in_features
+        assert self.spec.dim is not None
+        return 2 * self.spec.dim
 
     def embed(self, batch: MoleculeBatch) -> Float[Tensor, "B E"]:
         """Return the last state of the graph token and the mean of those of the atoms [B, 2 D]."""

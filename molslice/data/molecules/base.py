@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from molslice.chem import FEATURIZER_VERSION
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.base import Dataset
 from molslice.data.molecules.collate import collate
+from molslice.data.molecules.prepare import count_descriptors
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import DataSpec, MoleculeBatch, MolsliceError
+
+DESCRIBED = {"descriptors_version": DESCRIPTORS_VERSION}
+TAILS = 0.005, 0.995  # quantiles of a descriptor to which values outside are moved
 
 
 class MoleculeDataset(Dataset):
@@ -25,8 +29,16 @@ class MoleculeDataset(Dataset):
 
     @property
     def spec(self) -> DataSpec:
-        """One output per target."""
-        return DataSpec(len(self.target_names))
+        """One output per target, and the descriptors with their range and spread in the training rows."""
+        values = self.store.descriptors
+        if values is None:
+            return DataSpec(len(self.target_names))
+        known = np.asarray(values[self.labeled_rows("train")])
+        return DataSpec(
+            len(self.target_names),
+            num_descriptors=values.shape[1],
+            statistics=describe_columns(known),
+        )
 
     @property
     def num_tokens(self) -> np.ndarray:
@@ -46,8 +58,9 @@ class MoleculeDataset(Dataset):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The version of the features, which the weights of a model depend on."""
-        return {"featurizer_version": FEATURIZER_VERSION}
+        """The versions of the features, which the weights of a model depend on."""
+        features = {"featurizer_version": FEATURIZER_VERSION}
+        return features if self.store.descriptors is None else {**features, **DESCRIBED}
 
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
         """Compute the checksums of the molecules, or take them from the header of a prepared store."""
@@ -63,7 +76,8 @@ class MoleculeDataset(Dataset):
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
         """Derive the number of outputs from `target_columns`."""
         columns = options.get("target_columns", "")
-        return DataSpec(1 if isinstance(columns, str) else max(1, len(columns)))
+        described = count_descriptors() if options.get("descriptors") else 0
+        return DataSpec(1 if isinstance(columns, str) else max(1, len(columns)), num_descriptors=described)
 
     @abstractmethod
     def smiles(self) -> list[str]:
@@ -74,3 +88,24 @@ class MoleculeDataset(Dataset):
             row, reason = next(iter(self.store.errors.items()))
             what = f"cannot read any of the {len(self.store)} SMILES of {self.source}"
             raise MolsliceError(f"{what}; {self.where(row)}: {reason}")
+
+
+def describe_columns(values: np.ndarray) -> dict[str, tuple[float, ...]]:
+    """Measure what a model needs to standardize descriptors.
+
+    Args:
+        values: Descriptors of the training rows, float32 [n, D], NaN where not defined.
+
+    Returns:
+        D numbers each: `descriptor_low` and `descriptor_high`, two quantiles, and `descriptor_mean` and
+        `descriptor_std` of the values between them. A constant column has the deviation 1, and a column that
+        is not defined in any row is zero.
+    """
+    known = values.astype(np.float64)
+    known[:, np.isnan(known).all(0)] = 0.0
+    low, high = np.nanquantile(known, TAILS, axis=0)
+    clipped = np.clip(known, low, high)
+    mean, std = np.nanmean(clipped, axis=0), np.nanstd(clipped, axis=0)
+    std = np.where(std > 1e-6 * np.maximum(np.abs(mean), 1e-6), std, 1.0)
+    columns = {"low": low, "high": high, "mean": mean, "std": std}
+    return {f"descriptor_{name}": tuple(column.tolist()) for name, column in columns.items()}

@@ -60,6 +60,9 @@ def collate(
         targets=torch.from_numpy(np.asarray(store.targets[rows])) if store.target_names else None,
         rows=torch.from_numpy(rows),
         atom_targets=atom_targets,
+        descriptors=None
+        if store.descriptors is None
+        else torch.from_numpy(np.asarray(store.descriptors[rows])),
     )
 
 

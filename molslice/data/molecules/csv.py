@@ -38,6 +38,8 @@ class Csv(MoleculeDataset):
             train and valid only.
         atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
         max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
+        descriptors: Whether a model gets RDKit's descriptors of each molecule too. They take several times
+            as long as the arrays.
         workers: Number of processes for the preparation; by default all cores for large files.
         cache_dir: Folder for the prepared store; by default the user's cache.
 
@@ -58,6 +60,7 @@ class Csv(MoleculeDataset):
         test_path: str | os.PathLike[str] | None = None,
         atom_order: str = "canonical",
         max_atoms: int = 256,
+        descriptors: bool = False,
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -76,7 +79,7 @@ class Csv(MoleculeDataset):
         choice = splits.checked_choice(split, set(self.files))
         smiles, targets, words, sizes = self._read(choice.column)
         self.store = self._prepare(
-            smiles, targets, prepare.Featurizing(max_atoms, atom_order, workers), cache_dir
+            smiles, targets, prepare.Featurizing(max_atoms, atom_order, workers, descriptors), cache_dir
         )
         self._refuse_if_all_failed()
         if choice.column is not None:

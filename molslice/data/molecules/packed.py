@@ -21,6 +21,7 @@ LAYOUT: dict[str, tuple[str, int | None]] = {
 OPTIONAL_LAYOUT: dict[str, tuple[str, int | None]] = {
     "atom_targets": ("<f4", 0),
     "groups": ("<u8", None),
+    "descriptors": ("<f4", 0),
 }
 
 
@@ -38,6 +39,7 @@ class PackedMolecules:
         atom_targets: Targets of each atom, float32 [sum n, K], NaN if missing; None without such targets.
         groups: Number of the group of each row, uint64 [rows]; rows of one group belong to the same split.
             None without groups.
+        descriptors: Descriptors of each row, float32 [rows, D], NaN where not defined; None without them.
     """
 
     atoms: np.ndarray
@@ -48,6 +50,7 @@ class PackedMolecules:
     errors: dict[int, str]
     atom_targets: np.ndarray | None = None
     groups: np.ndarray | None = None
+    descriptors: np.ndarray | None = None
 
     @classmethod
     def pack(

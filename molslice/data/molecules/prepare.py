@@ -9,14 +9,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from molslice.chem import FEATURIZER_VERSION
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.store_writer import SCHEMA_VERSION
@@ -39,11 +39,18 @@ class Featurizing:
         max_atoms: Maximum number of atoms of a molecule.
         atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
         workers: Number of processes; by default all cores for large data, one process for small data.
+        descriptors: Whether to compute RDKit's descriptors too.
     """
 
     max_atoms: int = 256
     atom_order: str = "canonical"
     workers: int | None = None
+    descriptors: bool = False
+
+    @property
+    def num_descriptors(self) -> int:
+        """Number of descriptors of each row; 0 without descriptors."""
+        return count_descriptors() if self.descriptors else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +112,19 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
     )
 
 
+def count_descriptors() -> int:
+    """Return the number of descriptors of a molecule."""
+    from molslice.chem.descriptors import descriptor_names  # needs rdkit
+
+    return len(descriptor_names())
+
+
 def featurize_chunk(
-    smiles: Sequence[str], targets: np.ndarray, max_atoms: int, atom_order: str
+    smiles: Sequence[str],
+    targets: np.ndarray,
+    max_atoms: int,
+    atom_order: str,
+    with_descriptors: bool = False,
 ) -> PackedMolecules:
     """Convert SMILES to packed molecules, with the reasons of failed rows.
 
@@ -115,6 +133,7 @@ def featurize_chunk(
         targets: float32 [n, T].
         max_atoms: Maximum number of atoms of a molecule.
         atom_order: `canonical` or `input`.
+        with_descriptors: Whether to compute RDKit's descriptors too.
     """
     from molslice.chem.featurize import ChemError, molecule_arrays  # needs rdkit
 
@@ -127,7 +146,17 @@ def featurize_chunk(
             molecules.append(molecule_arrays(text, max_atoms=max_atoms, atom_order=atom_order))  # type: ignore
         except ChemError as error:
             molecules.append(str(error))
-    return PackedMolecules.pack(molecules, targets, targets.shape[1])
+    packed = PackedMolecules.pack(molecules, targets, targets.shape[1])
+    return replace(packed, descriptors=_describe(smiles, packed)) if with_descriptors else packed
+
+
+def _describe(smiles: Sequence[str], packed: PackedMolecules) -> np.ndarray:
+    """Compute the descriptors of the rows with a molecule: float32 [n, D], NaN in the other rows."""
+    from molslice.chem.descriptors import describe_smiles  # needs rdkit
+
+    found = describe_smiles([None if row in packed.errors else text for row, text in enumerate(smiles)])
+    largest = np.finfo(np.float32).max
+    return np.clip(found.descriptors, -largest, largest).astype(np.float32)
 
 
 def _key(source: Source, how: Featurizing) -> str:
@@ -139,6 +168,8 @@ def _key(source: Source, how: Featurizing) -> str:
         "atom_order": how.atom_order,
         "max_atoms": how.max_atoms,
     }
+    if how.descriptors:
+        identity["descriptors"] = DESCRIPTORS_VERSION
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -176,6 +207,7 @@ def _write(path: Path, source: Source, how: Featurizing) -> MoleculeStore:
         target_names=source.target_names,
         target_units=source.target_units,
         source=source.name,
+        num_descriptors=how.num_descriptors,
         versions={
             "molslice": __version__,
             **{name: importlib.metadata.version(name) for name in ("numpy", "rdkit")},
@@ -202,5 +234,7 @@ def _number_of_workers(workers: int | None, rows: int) -> int:
 def _in_order(chunks: Chunks, how: Featurizing, workers: int) -> Iterator[PackedMolecules]:
     """Featurize chunks in order, a few at a time to bound memory."""
     with WorkerPool(workers, "reads molecules") as pool:
-        arguments = ((smiles, targets, how.max_atoms, how.atom_order) for smiles, targets in chunks)
+        arguments = (
+            (smiles, targets, how.max_atoms, how.atom_order, how.descriptors) for smiles, targets in chunks
+        )
         yield from pool.map(featurize_chunk, arguments)

@@ -1,7 +1,8 @@
 """Molecules as a folder of memory-mapped arrays with a JSON header.
 
-An atom takes nine bytes and a bond five. Targets of atoms and groups of rows are optional arrays. A store is
-written to a temporary folder and renamed when complete, so that the final name never holds a partial store.
+An atom takes nine bytes and a bond five. Targets of atoms, groups of rows and descriptors are optional. A
+store is written to a temporary folder and renamed when complete, so that the final name never holds a partial
+store.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ class MoleculeStore:
     """Arrays and targets of molecules by row, and the reasons of rows without a molecule.
 
     Args:
-        arrays: The arrays `atoms` to `groups` below by name; the last two are optional.
+        arrays: The arrays `atoms` to `descriptors` below by name; the last three are optional.
         header: Contents of `header.json`. A store in memory needs only names, units, `source` and `errors`.
         path: The folder; None for a store in memory.
 
@@ -53,6 +54,7 @@ class MoleculeStore:
         atom_targets: Targets of each atom, float32 [sum n, K], NaN if missing; None if the store has none.
         groups: Number of the group of each row, uint64 [rows]; None if the store has no groups. Rows of one
             group belong to the same split.
+        descriptors: Descriptors of each row, float32 [rows, D], NaN where not defined; None without them.
         header: Contents of `header.json`.
         path: The folder; None for a store in memory.
         errors: Reasons of rows without a molecule, by row number.
@@ -66,6 +68,7 @@ class MoleculeStore:
         self.atom_offsets, self.bond_offsets = arrays["atom_offsets"], arrays["bond_offsets"]
         self.targets = arrays["targets"]
         self.atom_targets, self.groups = arrays.get("atom_targets"), arrays.get("groups")
+        self.descriptors = arrays.get("descriptors")
         self.header, self.path = dict(header), path
         self.errors = {int(row): str(reason) for row, reason in header["errors"].items()}
         self.num_atoms: np.ndarray = np.diff(self.atom_offsets)
@@ -188,6 +191,7 @@ class MoleculeStore:
         versions: Mapping[str, str] | None = None,
         atom_target_names: Sequence[str] = (),
         grouped: bool = False,
+        num_descriptors: int = 0,
         about: Mapping[str, Any] | None = None,
     ) -> Self:
         """Write a store to a folder and open it. Only one part is in memory at a time.
@@ -201,6 +205,7 @@ class MoleculeStore:
             versions: Library versions for the header.
             atom_target_names: Names of the targets of atoms, if the parts have any.
             grouped: Whether the parts have groups.
+            num_descriptors: Number of descriptors of each row, if the parts have any.
             about: Other JSON values for the header, under `about`.
 
         Raises:
@@ -215,6 +220,7 @@ class MoleculeStore:
             versions=versions or {},
             atom_target_names=atom_target_names,
             grouped=grouped,
+            num_descriptors=num_descriptors,
             about=about,
         )
         return cls.open(path, verify=False)
@@ -300,6 +306,8 @@ def _check_shapes(folder: Path, arrays: Mapping[str, np.ndarray], header: Mappin
         sound = sound and bool((np.diff(ends) >= 0).all())
     if "groups" in arrays:
         sound = sound and arrays["groups"].shape == (rows,)
+    if "descriptors" in arrays:
+        sound = sound and arrays["descriptors"].shape[:1] == (rows,) and arrays["descriptors"].ndim == 2
     if "atom_targets" in arrays:
         columns = len(header.get("atom_target_names", ()))
         sound = sound and columns > 0 and arrays["atom_targets"].shape == (len(arrays["atoms"]), columns)

@@ -28,6 +28,7 @@ def write_store(
     versions: Mapping[str, str],
     atom_target_names: Sequence[str] = (),
     grouped: bool = False,
+    num_descriptors: int = 0,
     about: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a store part by part. Only one part is in memory at a time.
@@ -43,6 +44,7 @@ def write_store(
         versions: Library versions for the header.
         atom_target_names: Names of the targets of atoms, if the parts have any.
         grouped: Whether the parts have groups.
+        num_descriptors: Number of descriptors of each row, if the parts have any.
         about: Other JSON values for the header, under `about`.
 
     Raises:
@@ -57,7 +59,7 @@ def write_store(
                 header["atom_target_names"] = list(atom_target_names)
             if about is not None:
                 header["about"] = dict(about)
-            writer = _StoreWriter(folder, header, grouped, exits)
+            writer = _StoreWriter(folder, header, grouped, num_descriptors, exits)
             for part in parts:
                 writer.append(part)
             writer.finish(source, versions)
@@ -69,15 +71,17 @@ def write_store(
 class _StoreWriter:
     """The open files of a store."""
 
-    def __init__(self, folder: Path, header: dict[str, Any], grouped: bool, exits: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, header: dict[str, Any], grouped: bool, num_descriptors: int, exits: ExitStack
+    ) -> None:
         self.folder, self.header = folder, header
         widths = {
             "targets": len(header["target_names"]),
             "atom_targets": len(header.get("atom_target_names", ())),
+            "descriptors": num_descriptors,
         }
-        self.optional = [
-            name for name, has in (("atom_targets", widths["atom_targets"]), ("groups", grouped)) if has
-        ]
+        present = {**widths, "groups": grouped}
+        self.optional = [name for name in OPTIONAL_LAYOUT if present[name]]
         self.counts: dict[str, list[np.ndarray]] = {"atom": [], "bond": []}
         self.errors: dict[int, str] = {}
         self.rows = 0

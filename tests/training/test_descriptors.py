@@ -1,0 +1,191 @@
+"""Descriptors at the readout: from the table to the store, the batch, the model and the prediction."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from molslice.chem import DESCRIPTORS_VERSION
+from molslice.chem.descriptors import describe_smiles, descriptor_names
+from molslice.config import config_from_mapping
+from molslice.data import build_dataset
+from molslice.data.molecules.base import describe_columns
+from molslice.data.molecules.collate import collate
+from molslice.data.molecules.store import MoleculeStore
+from molslice.inference.evaluate import evaluate
+from molslice.inference.load import load_model
+from molslice.model import build_model
+from molslice.model.graphormer import DescriptorState
+from molslice.run_folder import MODEL
+from molslice.training.run import train
+from molslice.types import DataSpec, MolsliceError
+from tests.real_data import embedded_smiles
+
+BAD = "C(C"
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Molecules with their polar surface area as target, and a row that cannot be read."""
+    smiles = [*embedded_smiles()[::160][:80], BAD]
+    area = describe_smiles(smiles).descriptors[:, descriptor_names().index("TPSA")]
+    file = tmp_path_factory.mktemp("table") / "area.csv"
+    with file.open("w", newline="") as stream:
+        rows = [[text, "" if np.isnan(value) else value] for text, value in zip(smiles, area, strict=True)]
+        csv.writer(stream).writerows([["smiles", "area"], *rows])
+    return file
+
+
+def options(table, **more):
+    return {"path": str(table), "target_columns": "area", "cache_dir": str(table.parent / "cache"), **more}
+
+
+def configuration(table, **more):
+    return config_from_mapping(
+        {
+            "data": {"name": "csv", **options(table, descriptors=True)},
+            "model": {"num_layers": 1, "dim": 16, "ffn_dim": 16, "num_heads": 2, "dropout": 0.0},
+            "optimizer": {"lr": 1e-2},
+            "training": {"max_epochs": 40, "batch_size": 16, "token_budget": 2048},
+            "trainer": {"accelerator": "cpu"},
+            **more,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def run(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return folder, train(configuration(table), folder, quiet=True)
+
+
+def test_the_store_holds_the_descriptors_of_every_row(table):
+    dataset = build_dataset("csv", options(table, descriptors=True))
+    expected = describe_smiles(dataset.smiles()).descriptors.astype(np.float32)
+    np.testing.assert_array_equal(dataset.store.descriptors, expected)
+    assert np.isnan(dataset.store.descriptors[-1]).all()
+    reopened = MoleculeStore.open(dataset.store.path)
+    np.testing.assert_array_equal(reopened.descriptors, expected)
+    np.testing.assert_array_equal(collate(reopened, [3, 1]).descriptors, expected[[3, 1]])
+    assert dataset.metadata["descriptors_version"] == DESCRIPTORS_VERSION
+
+
+def test_stores_with_and_without_descriptors_are_different_ones(table):
+    plain, described = (build_dataset("csv", options(table, descriptors=with_)) for with_ in (False, True))
+    assert plain.store.path != described.store.path
+    assert plain.store.descriptors is None
+    assert plain.spec == DataSpec(1)
+    assert collate(plain.store, [0]).descriptors is None
+    assert "descriptors_version" not in plain.metadata
+    assert described.describe({"descriptors": True}) == described.spec
+
+
+def test_statistics_are_those_of_the_training_rows(table):
+    dataset = build_dataset("csv", options(table, descriptors=True))
+    values = dataset.store.descriptors[dataset.labeled_rows("train")].astype(np.float64)
+    column = descriptor_names().index("MolWt")
+    low, high = np.quantile(values[:, column], [0.005, 0.995])
+    kept = [min(max(value, low), high) for value in values[:, column]]
+    for name, expected in (("low", low), ("high", high), ("mean", np.mean(kept)), ("std", np.std(kept))):
+        assert dataset.spec.statistics[f"descriptor_{name}"][column] == pytest.approx(expected)
+    found = describe_columns(
+        np.array([[1.0, np.nan, np.nan], [1.0, 2.0, np.nan], [1.0, 4.0, np.nan]], np.float32)
+    )
+    assert found["descriptor_std"][0] == found["descriptor_std"][2] == 1.0
+    assert found["descriptor_mean"] == pytest.approx((1.0, 3.0, 0.0), abs=0.01)
+
+
+def test_the_state_is_that_of_its_formula():
+    draw = np.random.default_rng(0)
+    statistics = {
+        "descriptor_low": (-1.0, -2.0),
+        "descriptor_high": (1.0, 2.0),
+        "descriptor_mean": (0.5, -0.5),
+        "descriptor_std": (2.0, 0.5),
+    }
+    state = DescriptorState(3, DataSpec(1, num_descriptors=2, statistics=statistics)).double()
+    values = draw.normal(size=(20, 2)) * 3
+    values[0, 0], values[1] = np.nan, np.nan
+    found = state(torch.from_numpy(values)).detach().numpy()
+    weight, bias = (tensor.detach().numpy() for tensor in (state.map.weight, state.map.bias))
+    for row, numbers in enumerate(values):
+        standardized = [
+            0.0 if np.isnan(number) else (min(max(number, low), high) - mean) / std
+            for number, low, high, mean, std in zip(numbers, *statistics.values(), strict=True)
+        ]
+        inner = weight @ np.array(standardized) + bias
+        expected = [0.5 * x * (1.0 + math.erf(x / math.sqrt(2.0))) for x in inner]
+        np.testing.assert_allclose(found[row], expected, rtol=1e-6, atol=1e-12)
+
+
+def test_a_batch_without_descriptors_is_refused(table):
+    config = configuration(table)
+    data = DataSpec(1, num_descriptors=2)
+    model = build_model(config.model, config.attention, data)
+    batch = collate(build_dataset("csv", options(table)).store, [0, 1])
+    with pytest.raises(MolsliceError, match="the model takes descriptors, but the molecules have none"):
+        model(batch)
+
+
+def test_a_run_learns_from_descriptors_and_predicts_from_smiles(run, table):
+    folder, summary = run
+    targets = build_dataset("csv", options(table)).targets
+    assert summary["test"]["mae"]["area"] < 0.25 * np.nanstd(targets)
+    model = load_model(folder)
+    dataset = build_dataset("csv", options(table, descriptors=True))
+    rows = dataset.labeled_rows("test")
+    found = model.predict([dataset.smiles()[row] for row in rows])
+    error = float(np.abs(found - dataset.targets[rows, 0]).mean())
+    assert error == pytest.approx(summary["test"]["mae"]["area"], rel=1e-4)
+    assert evaluate(model, dataset, "test", progress=False)["targets"][0]["mae"] == pytest.approx(
+        error, rel=1e-4
+    )
+    assert np.isnan(model.predict([BAD]))[0]
+    np.testing.assert_allclose(model.predict(["OCC"]), model.predict(["C(O)C"]), rtol=1e-6)
+    assert model.embed(["CCO"]).shape == (1, 32)
+
+
+def test_other_descriptors_than_those_of_the_training_are_refused(run, monkeypatch):
+    folder, _ = run
+    monkeypatch.setattr("molslice.inference.load.DESCRIPTORS_VERSION", DESCRIPTORS_VERSION + 1)
+    with pytest.raises(MolsliceError, match=f"descriptors of version {DESCRIPTORS_VERSION}; this version"):
+        load_model(folder).predict(["CCO"])
+
+
+def test_forged_statistics_are_refused(run, tmp_path):
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    folder, _ = run
+    with safe_open(folder / MODEL, "pt") as file:
+        about = json.loads(file.metadata()["molslice"])
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    about["data"]["statistics"]["descriptor_low"] = [0.0]
+    save_file(state, tmp_path / MODEL, metadata={"molslice": json.dumps(about)})
+    with pytest.raises(MolsliceError, match="descriptor_low has 1 of"):
+        load_model(tmp_path)
+
+
+def test_a_trained_encoder_gets_a_new_head_for_descriptors(table, tmp_path, caplog):
+    from molslice.training.start import load_run_config
+
+    mapping = {
+        "data": {"name": "csv", **options(table, descriptors=True)},
+        "start": {"model": "gap-xtb"},
+        "training": {"max_steps": 2},
+        "trainer": {"accelerator": "cpu"},
+    }
+    (tmp_path / "run.yaml").write_text(json.dumps(mapping))
+    train(load_run_config(tmp_path / "run.yaml"), tmp_path / "run")
+    report = caplog.text
+    assert "new: descriptor_state.map" in report
+    assert "readout" in report
+
+
+def test_a_model_without_a_place_for_descriptors_refuses_them(table, tmp_path):
+    config = configuration(table, model={"name": "gin_virtual", "num_layers": 1, "dim": 8})
+    with pytest.raises(MolsliceError, match="gin_virtual does not take descriptors"):
+        train(config, tmp_path / "run", quiet=True)
