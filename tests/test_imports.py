@@ -1,6 +1,8 @@
-"""The package has no import cycles."""
+"""Imports of the package: no cycles, and what they change in the process."""
 
 import graphlib
+import subprocess
+import sys
 
 import grimp
 
@@ -13,3 +15,10 @@ def test_no_imports_form_a_cycle():
         graphlib.TopologicalSorter(imports).prepare()
     except graphlib.CycleError as error:
         raise AssertionError(f"imports in a cycle: {' <- '.join(error.args[1])}") from None
+
+
+def test_the_last_garbage_collection_of_a_command_is_short():
+    """Functions that are registered at exit run in reverse order; the first one sees what the others did."""
+    code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0)); import molslice.cli"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

@@ -13,6 +13,8 @@ To add a verb, write one such file. A verb is thin: it calls a function that Pyt
 """
 
 import argparse
+import atexit
+import gc
 import importlib
 import os
 import pkgutil
@@ -38,6 +40,9 @@ from molslice.cli.console import (
 from molslice.version import __version__
 
 __all__ = ["build_parser", "find_verbs", "main"]
+
+# Otherwise the last garbage collection searches all objects of torch and RDKit, which takes a second.
+atexit.register(gc.freeze)
 
 
 def find_verbs() -> dict[str, ModuleType]:
