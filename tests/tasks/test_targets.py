@@ -100,6 +100,13 @@ def test_something_else_is_refused(mapping):
         TargetInfo.from_mapping(mapping)
 
 
+@pytest.mark.parametrize("part", ["classes", "families"])
+def test_names_that_are_no_text_are_refused(part):
+    mapping = TargetInfo(("a",), ("",), "regression", (0.0,), (1.0,)).to_mapping()
+    with pytest.raises(MolsliceError, match=f"{part} are"):
+        TargetInfo.from_mapping({**mapping, part: ["x", 3]})
+
+
 @pytest.mark.parametrize("std", [0.0, -1.0, NAN, np.inf])
 def test_a_spread_that_cannot_be_divided_by_is_refused(std):
     with pytest.raises(MolsliceError, match="std positive"):

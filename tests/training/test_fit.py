@@ -240,6 +240,16 @@ def test_duplicates_are_averaged(smiles, tmp_path):
     )
 
 
+def test_a_target_without_a_value_in_any_row_of_a_molecule_stays_missing(smiles, tmp_path):
+    rows = [(text, i, i / 2) for i, text in enumerate(smiles)]
+    table = write_table(
+        tmp_path / "two.csv", ["smiles", "y", "z"], [*rows[1:], (smiles[0], 4.0, ""), (smiles[0], 6.0, "")]
+    )
+    settings = {"smiles_column": None, "kind": None, "split": "random", "duplicates": "average", "seed": 0}
+    data = read_fit_data(table, ("y", "z"), workers=0, **settings)
+    np.testing.assert_array_equal(data.targets[data.smiles.index(smiles[0])], [5.0, np.nan])
+
+
 def test_classes_that_disagree_are_missing(smiles, tmp_path):
     data = read(duplicated(smiles, tmp_path, kind="class"))
     assert len(data.smiles) == ROWS_OF_TABLE - 1

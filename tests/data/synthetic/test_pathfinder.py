@@ -1,5 +1,6 @@
 """Tests of Pathfinder: generated images, labels, and the arena's folders."""
 
+import cmath
 import itertools
 import math
 import os
@@ -96,6 +97,17 @@ def test_turns_have_the_density_of_the_rule():
     assert turns.max() <= math.pi / 3 + 1e-9
     # the share of cos^2 up to half of the largest angle is (pi / 4 + 1 / 2) / (pi / 2)
     assert np.mean(turns < math.pi / 6) == pytest.approx(0.5 + 1 / math.pi, abs=0.03)
+
+
+def test_directions_of_dashes_are_uniform():
+    rule = replace(RULES[128], size=2000, num_distractors=0, contour_length=4)
+    angles = [
+        cmath.phase(end - start)
+        for picture in pictures(rule, range(1500), seed=5)
+        for start, end in picture.dashes
+    ]
+    shares = np.histogram(angles, bins=4, range=(-math.pi, math.pi))[0] / len(angles)
+    np.testing.assert_allclose(shares, 0.25, atol=0.03)
 
 
 def test_labels_and_markers_are_coins():
