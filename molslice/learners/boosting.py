@@ -57,11 +57,7 @@ class Boosting(Learner):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Rebuild the learner; see `Learner.from_arrays`."""
-        try:
-            trees, num_features = Trees.from_arrays(arrays), int(arrays["num_features"][0])
-        except (KeyError, IndexError, TypeError) as error:
-            raise MolsliceError(f"the arrays do not describe boosting: {error}") from error
-        trees.check(num_features)
+        trees, num_features = Trees.of_learner(arrays, "boosting")
         return cls(trees, num_features)
 
 

@@ -1,7 +1,7 @@
 """Binary decision trees as flat arrays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +11,41 @@ from molslice.types import MolsliceError
 __all__ = ["Trees"]
 
 CHUNK = 1 << 22  # positions (rows times trees) at once; bounds memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """The nodes of one tree of scikit-learn; children are counted from the root.
+
+    Attributes:
+        feature: Column that a node compares [nodes].
+        threshold: Threshold of a node [nodes].
+        missing_left: Whether a value that is not defined goes left [nodes].
+        left: Left child of a node [nodes].
+        right: Right child of a node [nodes].
+        value: Value of a node [nodes].
+        leaf: Whether a node is a leaf [nodes]; its feature, threshold and children are arbitrary.
+    """
+
+    feature: np.ndarray
+    threshold: np.ndarray
+    missing_left: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    value: np.ndarray
+    leaf: np.ndarray
+
+    def renumbered(self, root: int, columns: np.ndarray) -> "_Nodes":
+        """Count nodes from `root`, name columns of all features, and make each leaf its own child."""
+        places = np.arange(len(self.value)) + root
+        return replace(
+            self,
+            feature=np.where(self.leaf, 0, columns[np.where(self.leaf, 0, self.feature)]),
+            threshold=np.where(self.leaf, 0.0, self.threshold),
+            missing_left=self.missing_left.astype(bool),
+            left=np.where(self.leaf, places, root + self.left.astype(np.int64)),
+            right=np.where(self.leaf, places, root + self.right.astype(np.int64)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +84,71 @@ class Trees:
             models: The fitted estimators, binary or regression.
             columns: Column of the features behind each column that the estimators were fitted on.
         """
-        parts: dict[str, list[np.ndarray]] = {
-            name: [] for name in ("feature", "threshold", "missing_left", "left", "right", "value")
-        }
-        roots, groups, offsets, start = [], [], [], 0
+        offsets = [float(np.ravel(model._baseline_prediction)[0]) for model in models]
+        trees = [
+            (
+                fold,
+                _Nodes(
+                    feature=nodes["feature_idx"],
+                    threshold=nodes["num_threshold"],
+                    missing_left=nodes["missing_go_to_left"],
+                    left=nodes["left"],
+                    right=nodes["right"],
+                    value=nodes["value"],
+                    leaf=nodes["is_leaf"].astype(bool),
+                ),
+            )
+            for fold, model in enumerate(models)
+            for (predictor,) in model._predictors
+            for nodes in (predictor.nodes,)
+        ]
+        return cls._joined(trees, columns, offsets)
+
+    @classmethod
+    def of_forests(cls, models: Sequence[Any], columns: np.ndarray) -> Self:
+        """Copy the trees of fitted regression forests of scikit-learn, one forest for each fold.
+
+        A missing value is treated as zero.
+
+        Args:
+            models: The fitted estimators.
+            columns: Column of the features behind each column that the estimators were fitted on.
+        """
+        trees = []
         for fold, model in enumerate(models):
-            offsets.append(float(np.ravel(model._baseline_prediction)[0]))
-            for (tree,) in model._predictors:
-                nodes = tree.nodes
-                places, leaf = np.arange(len(nodes)) + start, nodes["is_leaf"].astype(bool)
-                parts["feature"].append(np.where(leaf, 0, columns[np.where(leaf, 0, nodes["feature_idx"])]))
-                parts["threshold"].append(np.where(leaf, 0.0, nodes["num_threshold"]))
-                parts["missing_left"].append(nodes["missing_go_to_left"].astype(bool))
-                parts["left"].append(np.where(leaf, places, start + nodes["left"].astype(np.int64)))
-                parts["right"].append(np.where(leaf, places, start + nodes["right"].astype(np.int64)))
-                parts["value"].append(nodes["value"])
-                roots.append(start)
-                groups.append(fold)
-                start += len(nodes)
+            for estimator in model.estimators_:
+                tree = estimator.tree_
+                value = tree.value[:, 0, 0] / len(model.estimators_)
+                nodes = _Nodes(
+                    feature=tree.feature,
+                    threshold=tree.threshold,
+                    missing_left=tree.threshold >= 0.0,
+                    left=tree.children_left,
+                    right=tree.children_right,
+                    value=value,
+                    leaf=tree.children_left < 0,
+                )
+                trees.append((fold, nodes))
+        return cls._joined(trees, columns, [0.0] * len(models))
+
+    @classmethod
+    def _joined(
+        cls, trees: Sequence[tuple[int, "_Nodes"]], columns: np.ndarray, offsets: Sequence[float]
+    ) -> Self:
+        """Concatenate the nodes of trees, each with its fold."""
+        sizes = [len(nodes.value) for _, nodes in trees]
+        roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        kept = [nodes.renumbered(int(root), columns) for root, (_, nodes) in zip(roots, trees, strict=True)]
         kinds = {"threshold": np.float64, "value": np.float64, "missing_left": np.bool_}
-        joined = {
-            name: np.concatenate(part).astype(kinds.get(name, np.int32)) for name, part in parts.items()
-        }
         return cls(
-            **joined,
-            roots=np.array(roots, np.int32),
-            groups=np.array(groups, np.int32),
+            **{
+                name: np.concatenate([getattr(nodes, name) for nodes in kept]).astype(
+                    kinds.get(name, np.int32)
+                )
+                for name in ("feature", "threshold", "missing_left", "left", "right", "value")
+            },
+            roots=roots.astype(np.int32),
+            groups=np.array([fold for fold, _ in trees], np.int32),
             offsets=np.array(offsets, np.float64),
         )
 
@@ -134,3 +208,24 @@ class Trees:
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Rebuild trees from their fields."""
         return cls(**{name: np.asarray(arrays[name]) for name in cls.__slots__})
+
+    @classmethod
+    def of_learner(cls, arrays: Mapping[str, np.ndarray], name: str) -> tuple[Self, int]:
+        """Rebuild and check the trees of a learner.
+
+        Args:
+            arrays: The fields of the trees, and `num_features`.
+            name: Name of the learner in messages.
+
+        Returns:
+            The trees and the number of features.
+
+        Raises:
+            MolsliceError: The arrays do not describe trees.
+        """
+        try:
+            trees, num_features = cls.from_arrays(arrays), int(arrays["num_features"][0])
+        except (KeyError, IndexError, TypeError) as error:
+            raise MolsliceError(f"the arrays do not describe {name}: {error}") from error
+        trees.check(num_features)
+        return trees, num_features

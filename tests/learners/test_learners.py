@@ -126,9 +126,49 @@ def test_boosting_predicts_as_scikit_learn_does(classes):
         np.testing.assert_allclose(learner.predict(new)[fold], theirs, rtol=1e-9, atol=1e-9)
 
 
-def test_trees_that_never_end_are_refused():
+@pytest.mark.parametrize("classes", [False, True])
+def test_extra_trees_predict_as_scikit_learn_does(classes):
+    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+
     features = draw_features(200)
-    learner, _ = LEARNERS.find("boosting").fit(
+    values, folds = draw_values(features, classes), np.arange(200) % 2
+    learner, _ = LEARNERS.find("extra_trees").fit(features, values, folds, classes=classes, seed=3)
+    new = draw_features(100, seed=5)
+    known, other = (np.nan_to_num(each.matrix()) for each in (features, new))
+    varying = np.flatnonzero(np.ptp(known, axis=0) > 0)
+    assert len(varying) < known.shape[1]
+    for fold in range(2):
+        settings: dict[str, Any] = {"n_estimators": 125, "random_state": 3 + fold}
+        used = folds != fold
+        for kind in (ExtraTreesRegressor, ExtraTreesClassifier)[: 1 + classes]:
+            # the classifier has the same splits as the regression up to ties of rounding
+            model: Any = kind(**settings, max_features="sqrt" if classes else 0.2)
+            model.fit(known[used][:, varying], values[used])
+            inner = other[:, varying]
+            if kind is ExtraTreesRegressor:
+                expected = model.predict(inner)
+                np.testing.assert_allclose(learner.predict(new)[fold], expected, rtol=1e-9, atol=1e-9)
+            else:
+                expected = model.predict_proba(inner)[:, 1]
+                np.testing.assert_allclose(learner.predict(new)[fold], expected, atol=0.15)
+
+
+def test_a_fold_of_one_class_is_predicted_by_it():
+    features = draw_features(40)
+    values = np.zeros(40)
+    values[::2] = 1.0
+    learner, unseen = LEARNERS.find("extra_trees").fit(
+        features, values, np.arange(40) % 2, classes=True, seed=0
+    )
+    # each fold was trained on the other class
+    np.testing.assert_allclose(unseen, 1.0 - values, atol=1e-12)
+    np.testing.assert_allclose(learner.predict(features[:3]), [[0.0] * 3, [1.0] * 3], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["boosting", "extra_trees"])
+def test_trees_that_never_end_are_refused(name):
+    features = draw_features(200)
+    learner, _ = LEARNERS.find(name).fit(
         features, draw_values(features, False), np.arange(200) % 2, classes=False, seed=0
     )
     arrays = learner.arrays()
@@ -136,7 +176,10 @@ def test_trees_that_never_end_are_refused():
     inner = int(np.flatnonzero(left != np.arange(len(left)))[3])
     left[inner] = 0
     with pytest.raises(MolsliceError, match="do not describe decision trees"):
-        LEARNERS.find("boosting").from_arrays({**arrays, "left": left})
+        LEARNERS.find(name).from_arrays({**arrays, "left": left})
+    arrays.pop("roots")
+    with pytest.raises(MolsliceError, match="the arrays do not describe"):
+        LEARNERS.find(name).from_arrays(arrays)
 
 
 def test_the_gaussian_process_has_the_mean_of_its_formula():

@@ -208,6 +208,7 @@ def test_little_time_leaves_learners_out(table, tmp_path):
     about = fit(table, "size", tmp_path / "model", members=2, minutes=1e-9, quiet=True)
     assert len(about["results"][0]["weights"]) == 1
     assert [what.partition(" ")[0] for what in about["left_out"]] == [
+        "extra_trees",
         "gaussian_process",
         "random",
         "boosting",
