@@ -14,7 +14,8 @@ from molslice.types import MolsliceError
 __all__ = ["ExtraTrees"]
 
 NUM_TREES = 250  # of all folds together
-ROWS_PER_LEAF_ROW = 2_000  # a leaf has one row for as many training rows, which bounds the number of nodes
+MIN_LEAF_ROWS = {"regression": 1, "classification": 3}
+ROWS_PER_LEAF_ROW = 2_000  # a leaf has one more row for as many training rows, which bounds the nodes
 SHARE_OF_COLUMNS = 0.2  # candidates of a split in a regression; the square root of all for classes
 LARGEST = 1e30  # scikit-learn's forests compare in float32
 
@@ -46,10 +47,11 @@ class ExtraTrees(Learner):
         for fold in range(num_folds):
             # for the targets 0 and 1, the squared error of a regression chooses the splits of the Gini index
             share: Any = "sqrt" if classes else SHARE_OF_COLUMNS
+            smallest = MIN_LEAF_ROWS["classification" if classes else "regression"]
             model = ExtraTreesRegressor(
                 n_estimators=max(1, NUM_TREES // num_folds),
                 max_features=share,
-                min_samples_leaf=1 + len(values) // ROWS_PER_LEAF_ROW,
+                min_samples_leaf=smallest + len(values) // ROWS_PER_LEAF_ROW,
                 n_jobs=count_cores(),
                 random_state=seed + fold,
             )
