@@ -131,7 +131,7 @@ class Line:
     seconds: float
     steps: int
     rows_per_second: float
-    folds: int = 0
+    folds: int
 
     @property
     def runs(self) -> int:

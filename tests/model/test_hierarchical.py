@@ -31,15 +31,16 @@ def batch_of(rows=3, data=DATA):
     return SequenceBatch(torch.randn(rows, data.max_tokens, data.channels, dtype=torch.float64))
 
 
-def test_it_is_convolutions_and_layers_written_out():
+@pytest.mark.parametrize("dims", [(8, 12), (8, 12, 4)])
+def test_it_is_convolutions_and_layers_written_out(dims):
     """Convolutions of 2 x 2 with stride 2 between stages, as in the released code."""
-    model, batch = build(ffn_scale=0.3), batch_of()
+    model, batch = build(ffn_scale=0.3, dims=dims, depths=(2, 1, 1)[: len(dims)]), batch_of()
     tokens = model.embedding.linear(batch.tokens) + model.embedding.positions
-    for stage, (rows, columns) in enumerate([(4, 8), (2, 4)]):
+    for stage, (rows, columns) in enumerate([(4, 8), (2, 4), (1, 2)][: len(dims)]):
         if stage:
-            merge = model.merges[0]
-            picture = tokens.reshape(3, 4, 8, 8).permute(0, 3, 1, 2)
-            kernel = merge.weight.reshape(12, 2, 2, 8).permute(0, 3, 1, 2)
+            merge, before = model.merges[stage - 1], dims[stage - 1]
+            picture = tokens.reshape(3, 2 * rows, 2 * columns, before).permute(0, 3, 1, 2)
+            kernel = merge.weight.reshape(dims[stage], 2, 2, before).permute(0, 3, 1, 2)
             tokens = functional.conv2d(picture, kernel, merge.bias, stride=2).flatten(2).transpose(1, 2)
         assert tokens.shape[1] == rows * columns
         for layer in model.stages[stage].layers:

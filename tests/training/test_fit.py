@@ -16,6 +16,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model, load_network
 from molslice.training.fit import fit
 from molslice.training.fit_data import read_fit_data
+from molslice.training.fit_report import result_rows
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 
@@ -79,6 +80,13 @@ def test_the_model_is_better_than_the_mean(fitted):
     assert set(result["test"]) == {"molslice fit", "random forest", "boosting"}
     assert result["cross_validated"] < 6.0  # the mean absolute deviation of the target is 9
     assert result["unit"] == "bits"
+
+
+def test_the_table_names_the_unit_or_a_dash(fitted, classes):
+    for (_, about), unit in ((fitted, "bits"), (classes, "-")):
+        header, rows = result_rows(about)
+        assert rows[0][header.index("unit")] == unit
+        assert rows[0][header.index("target")] == about["results"][0]["target"]
 
 
 def test_a_tenth_of_the_molecules_is_held_out(fitted):

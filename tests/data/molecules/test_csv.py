@@ -287,6 +287,7 @@ def test_rows_that_cannot_be_read_keep_their_place_and_have_no_target(tmp_path, 
         3: "empty SMILES",
     }
     assert len(dataset) == 21
+    assert dataset.num_tokens[:6].tolist() == [2, 0, 0, 0, 2, 2]
     np.testing.assert_array_equal(dataset.targets[:5, 0], [1, np.nan, np.nan, 7, 4])
     assert f"The first, {path}, row 2 (line 3): 2 cells" in dataset.failures
     assert dataset.smiles()[:4] == ["C", "", "", ""]

@@ -1,0 +1,61 @@
+"""Descriptors, counts, canonical SMILES and frameworks of many SMILES."""
+
+import numpy as np
+import pytest
+
+from molslice.chem.canonical import canonical_molecule
+from molslice.chem.descriptors import describe_smiles
+from molslice.chem.scaffold import scaffolds
+from molslice.data.molecules.describe import DescribedMolecules, MoleculeDescriber
+from molslice.files.tables import Unreadable
+from tests.real_data import embedded_smiles
+
+BAD = ["C(C", Unreadable("the row has too few cells")]
+
+
+@pytest.fixture(scope="module")
+def smiles():
+    return [*embedded_smiles()[::700], *BAD]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_are_described_in_order(smiles, workers):
+    with MoleculeDescriber(workers, with_scaffolds=True) as describer:
+        parts = list(describer.read([smiles[:7], smiles[7:]]))
+    assert [len(part) for part in parts] == [7, len(smiles) - 7]
+    found, good = DescribedMolecules.concatenate(parts), len(smiles) - len(BAD)
+    expected = describe_smiles(smiles[:good])
+    np.testing.assert_array_equal(found.descriptors[:good], expected.descriptors)
+    np.testing.assert_array_equal(found.counts[:good], expected.counts)
+    assert found.canonical[:good] == [canonical_molecule(text).smiles for text in smiles[:good]]
+    assert found.scaffolds[:good] == scaffolds(found.canonical[:good])
+    assert found.errors[:good] == [None] * good
+
+
+def test_a_row_that_cannot_be_read_has_a_reason(smiles):
+    with MoleculeDescriber() as describer:
+        (found,) = describer.read([smiles])
+    assert [reason is None for reason in found.errors] == [True] * (len(smiles) - 2) + [False] * 2
+    assert found.errors[-1] == "the row has too few cells"
+    assert np.isnan(found.descriptors[-2:]).all()
+    assert not found.counts[-2:].any()
+    assert found.canonical[-2:] == ["", ""]
+    assert found.scaffolds == [""] * len(smiles)  # not asked for
+
+
+def test_taken_rows_are_those_of_all_fields(smiles):
+    with MoleculeDescriber(with_scaffolds=True) as describer:
+        (found,) = describer.read([smiles])
+    rows = np.array([3, 0, len(smiles) - 1])
+    taken = found.take(rows)
+    for field in ("descriptors", "counts"):
+        np.testing.assert_array_equal(getattr(taken, field), getattr(found, field)[rows])
+    for field in ("canonical", "scaffolds", "errors"):
+        assert getattr(taken, field) == [getattr(found, field)[row] for row in rows]
+
+
+def test_no_rows_are_no_rows():
+    empty = DescribedMolecules.concatenate([])
+    assert len(empty) == 0
+    assert empty.descriptors.shape[1] > 100
+    assert empty.counts.shape == (0, 2048)
