@@ -68,7 +68,7 @@ def test_tiny_errors_are_shown_in_a_comparison():
     means: dict[str, float | None] = {"dipole": 3.1254e-30}
     spreads: dict[str, float | None] = {"dipole": 2.13e-31}
     counts = {"dipole": 2}
-    line = Line("flow", 2, 9, 8, means, spreads, counts, means, spreads, counts, 1.0, 5, 2.0)
+    line = Line("flow", 2, 9, 8, means, spreads, counts, means, spreads, counts, 1.0, 5, 2.0, 0)
     assert _cell(line, "valid", "dipole") == "3.125e-30 ± 2.1e-31"
 
 

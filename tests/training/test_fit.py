@@ -23,6 +23,14 @@ from tests.inference.models import embedded_smiles
 ROWS_OF_TABLE = 90
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_trees():
+    """Few trees, to save time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
+        yield
+
+
 @pytest.fixture(scope="module")
 def smiles():
     return embedded_smiles(ROWS_OF_TABLE)
@@ -266,7 +274,7 @@ def test_classes_that_disagree_are_missing(smiles, tmp_path):
 
 
 def test_kept_duplicates_stay_together(smiles, tmp_path):
-    for seed in range(12):
+    for seed in range(4):
         data = read(duplicated(smiles, tmp_path), duplicates="keep", seed=seed)
         assert len(data.smiles) == ROWS_OF_TABLE + 2
         assert len({bool(data.test[i]) for i, text in enumerate(data.smiles) if text == smiles[0]}) == 1
