@@ -1,37 +1,33 @@
 """Gradient boosting of decision trees on descriptors, fingerprint counts and embedding."""
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import numpy as np
 
 from molslice.files.processes import count_cores
-from molslice.learners.base import Learner
 from molslice.learners.features import Features
-from molslice.learners.trees import Trees
-from molslice.types import MolsliceError
+from molslice.learners.trees import TreeLearner, Trees
 
 __all__ = ["Boosting"]
 
 MIN_LEAF_ROWS = 20  # scikit-learn's default
 
 
-class Boosting(Learner):
+class Boosting(TreeLearner):
     """Histogram gradient boosting as in LightGBM, fitted by scikit-learn, evaluated here.
 
     Source: Ke et al. 2017, "LightGBM: A Highly Efficient Gradient Boosting Decision Tree".
     """
 
-    def __init__(self, trees: Trees, num_features: int) -> None:
-        self.trees, self.num_features = trees, num_features
+    label = "boosting"
 
     @classmethod
     def fit(
         cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray]:
         """Fit one model for each fold; see `Learner.fit`. Scores of classes are log-odds."""
-        matrix = features.matrix()
+        matrix = cls.matrix_of(features)
         columns = _splittable(matrix)
         chosen = matrix[:, columns]
 
@@ -40,25 +36,7 @@ class Boosting(Learner):
 
         with ThreadPoolExecutor(count_cores()) as threads:
             models = list(threads.map(fit_fold, range(int(folds.max()) + 1)))
-        learner = cls(Trees.of_boosting(models, columns), matrix.shape[1])
-        return learner, learner.trees.predict(matrix)[folds, np.arange(len(folds))]
-
-    def predict(self, features: Features) -> np.ndarray:
-        """Predict with the model of each fold; see `Learner.predict`."""
-        matrix = features.matrix()
-        if matrix.shape[1] != self.num_features:
-            raise MolsliceError(f"boosting takes {self.num_features} features, got {matrix.shape[1]}")
-        return self.trees.predict(matrix)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of the trees; see `Learner.arrays`."""
-        return {**self.trees.arrays(), "num_features": np.array([self.num_features], np.int64)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the learner; see `Learner.from_arrays`."""
-        trees, num_features = Trees.of_learner(arrays, "boosting")
-        return cls(trees, num_features)
+        return cls.of_training(Trees.of_boosting(models, columns), matrix, folds)
 
 
 def _fit_one(matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int) -> Any:  # noqa: ANN401
@@ -69,7 +47,7 @@ def _fit_one(matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int) -
     model: Any = (HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor)()
     model.set_params(early_stopping=False, min_samples_leaf=MIN_LEAF_ROWS, random_state=seed)
     with threadpool_limits(1, user_api="openmp"):  # of this thread only
-        return model.fit(matrix, values)
+        return model.fit(_defined(matrix), values)
 
 
 def _splittable(matrix: np.ndarray) -> np.ndarray:
@@ -77,7 +55,13 @@ def _splittable(matrix: np.ndarray) -> np.ndarray:
 
     Most fingerprint bins are rare, and the time of boosting is proportional to the number of columns.
     """
-    middle = np.nanmedian(np.where(np.isnan(matrix).all(0), 0.0, matrix), axis=0)
+    matrix = _defined(matrix)
+    middle = np.nanmedian(matrix, axis=0)
     differing = (matrix != middle).sum(0)  # if a value is in most rows, it is the median
     columns = np.flatnonzero(differing >= MIN_LEAF_ROWS)
     return columns if len(columns) else np.array([0])
+
+
+def _defined(matrix: np.ndarray) -> np.ndarray:
+    """Replace columns without any defined value by zeros; scikit-learn cannot bin them."""
+    return np.where(np.isnan(matrix).all(0), 0.0, matrix)

@@ -1,14 +1,16 @@
-"""Binary decision trees as flat arrays."""
+"""Binary decision trees as flat arrays, and what all learners of trees share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from molslice.learners.base import Learner
+from molslice.learners.features import Features
 from molslice.types import MolsliceError
 
-__all__ = ["Trees"]
+__all__ = ["TreeLearner", "Trees"]
 
 CHUNK = 1 << 22  # positions (rows times trees) at once; bounds memory
 
@@ -209,23 +211,58 @@ class Trees:
         """Rebuild trees from their fields."""
         return cls(**{name: np.asarray(arrays[name]) for name in cls.__slots__})
 
+
+class TreeLearner(Learner):
+    """A learner whose models are trees, one group of trees for each fold.
+
+    Args:
+        trees: The trees.
+        num_features: Number of columns of the features.
+
+    Attributes:
+        label: Name of the learner in messages.
+    """
+
+    label: ClassVar[str]
+
+    def __init__(self, trees: Trees, num_features: int) -> None:
+        self.trees, self.num_features = trees, num_features
+
     @classmethod
-    def of_learner(cls, arrays: Mapping[str, np.ndarray], name: str) -> tuple[Self, int]:
-        """Rebuild and check the trees of a learner.
+    def matrix_of(cls, features: Features) -> np.ndarray:
+        """Return the features as the trees compare them, [n, C]."""
+        return features.matrix()
+
+    @classmethod
+    def of_training(cls, trees: Trees, matrix: np.ndarray, folds: np.ndarray) -> tuple[Self, np.ndarray]:
+        """Return the learner, and the prediction for each training row by the trees of its fold.
 
         Args:
-            arrays: The fields of the trees, and `num_features`.
-            name: Name of the learner in messages.
-
-        Returns:
-            The trees and the number of features.
-
-        Raises:
-            MolsliceError: The arrays do not describe trees.
+            trees: The fitted trees.
+            matrix: The result of `matrix_of` for the training rows.
+            folds: Fold of each row, int [n].
         """
+        return cls(trees, matrix.shape[1]), trees.predict(matrix)[folds, np.arange(len(folds))]
+
+    def predict(self, features: Features) -> np.ndarray:
+        """Predict with the trees of each fold; see `Learner.predict`."""
+        matrix = self.matrix_of(features)
+        if matrix.shape[1] != self.num_features:
+            raise MolsliceError(
+                f"{self.label} was fitted on {self.num_features} features, got {matrix.shape[1]}"
+            )
+        return self.trees.predict(matrix)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of the trees; see `Learner.arrays`."""
+        return {**self.trees.arrays(), "num_features": np.array([self.num_features], np.int64)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the learner; see `Learner.from_arrays`."""
         try:
-            trees, num_features = cls.from_arrays(arrays), int(arrays["num_features"][0])
+            trees, num_features = Trees.from_arrays(arrays), int(arrays["num_features"][0])
         except (KeyError, IndexError, TypeError) as error:
-            raise MolsliceError(f"the arrays do not describe {name}: {error}") from error
+            raise MolsliceError(f"the arrays do not describe {cls.label}: {error}") from error
         trees.check(num_features)
-        return trees, num_features
+        return cls(trees, num_features)

@@ -166,6 +166,17 @@ def test_a_fold_of_one_class_is_predicted_by_it():
     np.testing.assert_allclose(learner.predict(features[:3]), [[0.0] * 3, [1.0] * 3], atol=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", LEARNERS.names())
+def test_a_descriptor_that_is_not_defined_in_any_row_or_in_one_fold_only(name):
+    features, folds = draw_features(60), np.arange(60) % 2
+    features.descriptors[:, 2] = np.nan
+    features.descriptors[folds == 0, 4] = np.nan
+    values = draw_values(features, False)
+    _, unseen = LEARNERS.find(name).fit(features, values, folds, classes=False, seed=0)
+    assert np.isfinite(unseen).all()
+
+
 @pytest.mark.parametrize("name", ["boosting", "extra_trees"])
 def test_trees_that_never_end_are_refused(name):
     features = draw_features(200)
