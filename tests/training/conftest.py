@@ -15,6 +15,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="module")
+def few_trees():
+    """Fit few extra trees, to save time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
+        yield
+
+
 @pytest.fixture(scope="session")
 def molecules(tmp_path_factory):
     """Write a CSV file of 150 real molecules: gap, a target with every third value missing, a class."""

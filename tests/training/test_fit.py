@@ -22,13 +22,7 @@ from tests.inference.models import embedded_smiles
 
 ROWS_OF_TABLE = 90
 
-
-@pytest.fixture(scope="module", autouse=True)
-def few_trees():
-    """Few trees, to save time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
-        yield
+pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 @pytest.fixture(scope="module")

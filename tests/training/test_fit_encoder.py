@@ -15,13 +15,7 @@ from tests.training.test_fit import targets_of, write_table
 
 SHIPPED = "gap-xtb"
 
-
-@pytest.fixture(scope="module", autouse=True)
-def few_trees():
-    """Few trees, to save time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
-        yield
+pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 @pytest.fixture(scope="module")
