@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from molslice.data.molecules.describe import DescribedMolecules, MoleculeDescriber
+from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
 from molslice.data.splits import Division
 from molslice.files.atomic import atomic_path
 from molslice.files.tables import numbers, open_table, read_columns
@@ -212,10 +212,7 @@ def describe(smiles: list[str], file: Path) -> DescribedMolecules:
             arrays["scaffolds"].tolist(),
             [text or None for text in arrays["errors"].tolist()],
         )
-    with MoleculeDescriber(with_scaffolds=True) as describer:
-        size = describer.chunk_rows
-        chunks = (smiles[start : start + size] for start in range(0, len(smiles), size))
-        found = DescribedMolecules.concatenate(list(describer.read(chunks)))
+    found = describe_molecules(smiles)
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(file) as part, part.open("wb") as stream:
         np.savez_compressed(

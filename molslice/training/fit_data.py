@@ -11,7 +11,7 @@ import numpy as np
 
 from molslice.chem.smiles import ChemError, parse_smiles
 from molslice.data import splits
-from molslice.data.molecules.describe import DescribedMolecules, MoleculeDescriber
+from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
 from molslice.files import tables
 from molslice.registry import near_names
 from molslice.tasks.targets import Kind
@@ -108,9 +108,8 @@ def read_fit_data(
     found = kind or _find_kind(targets)
     findings = [f"SMILES: column {column!r}" + ("" if smiles_column else " (found)")]
     findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (found)"))
-    data = FitData(
-        smiles, _describe(smiles, workers, progress), targets, np.zeros(0, bool), names, found, column
-    )
+    described = describe_molecules(smiles, workers=workers, progress=progress)
+    data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
     data.findings = findings
     if words:
         parts = splits.column_split(words, split, lambda row: places[row])
@@ -170,17 +169,6 @@ def _is_smiles(cell: str) -> bool:
 def _find_kind(targets: np.ndarray) -> Kind:
     known = targets[np.isfinite(targets)]
     return "classification" if len(known) and np.isin(known, (0.0, 1.0)).all() else "regression"
-
-
-def _describe(smiles: list[str], workers: int, progress: Callable[[int, int], None]) -> DescribedMolecules:
-    parts: list[DescribedMolecules] = []
-    with MoleculeDescriber(workers, with_scaffolds=True) as describer:
-        size = describer.chunk_rows
-        chunks = [smiles[start : start + size] for start in range(0, len(smiles), size)]
-        for part in describer.read(chunks):
-            parts.append(part)
-            progress(sum(map(len, parts)), len(smiles))
-    return DescribedMolecules.concatenate(parts)
 
 
 def _keep(data: FitData, rows: np.ndarray) -> None:

@@ -1,6 +1,6 @@
 """Convert SMILES to descriptors, fingerprint counts, canonical SMILES and frameworks, in parallel."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -14,7 +14,7 @@ from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, quiet_rdkit
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
-__all__ = ["DescribedMolecules", "MoleculeDescriber"]
+__all__ = ["DescribedMolecules", "MoleculeDescriber", "describe_molecules"]
 
 CHUNK_ROWS = 512  # about two seconds of one core
 
@@ -91,6 +91,28 @@ class MoleculeDescriber:
             MolsliceError: A worker process was killed.
         """
         yield from self._pool.map(_describe, ((chunk, self.with_scaffolds) for chunk in chunks))
+
+
+def describe_molecules(
+    smiles: Sequence[str], *, workers: int = 0, progress: Callable[[int, int], None] = lambda done, rows: None
+) -> DescribedMolecules:
+    """Describe all SMILES, with frameworks.
+
+    Args:
+        smiles: The molecules.
+        workers: Number of worker processes; 0 computes in this process.
+        progress: Called with the number of described rows and of all rows.
+    """
+    parts: list[DescribedMolecules] = []
+    done = 0
+    with MoleculeDescriber(workers, with_scaffolds=True) as describer:
+        size = describer.chunk_rows
+        chunks = (list(smiles[start : start + size]) for start in range(0, len(smiles), size))
+        for part in describer.read(chunks):
+            parts.append(part)
+            done += len(part)
+            progress(done, len(smiles))
+    return DescribedMolecules.concatenate(parts)
 
 
 def _describe(smiles: Sequence[str], with_scaffolds: bool) -> DescribedMolecules:
