@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,14 @@ class MoleculeDataset(Dataset):
         values = self.store.descriptors
         if values is None:
             return DataSpec(len(self.target_names))
-        known = np.asarray(values[self.labeled_rows("train")])
-        return DataSpec(
-            len(self.target_names),
-            num_descriptors=values.shape[1],
-            statistics=describe_columns(known),
-        )
+        statistics = self._descriptor_statistics
+        return DataSpec(len(self.target_names), num_descriptors=values.shape[1], statistics=statistics)
+
+    @cached_property
+    def _descriptor_statistics(self) -> dict[str, tuple[float, ...]]:
+        """Range and spread of the descriptors in the training rows; see `describe_columns`."""
+        assert self.store.descriptors is not None
+        return describe_columns(np.asarray(self.store.descriptors[self.labeled_rows("train")]))
 
     @property
     def num_tokens(self) -> np.ndarray:
