@@ -115,6 +115,16 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="hide progress bars and messages")
 
 
+def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
+    """Add the argument of a trained model."""
+    parser.add_argument(
+        "model",
+        type=model_name,
+        metavar=metavar,
+        help="run folder, checkpoint folder, or name of a shipped model",
+    )
+
+
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add `--device`."""
     parser.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ... (default: cpu)")

@@ -9,7 +9,7 @@ one row for each row of the input.
 import argparse
 from dataclasses import asdict
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, add_workers, file_path, model_name
+from molslice.cli.arguments import add_device, add_json, add_model, add_quiet, add_workers, file_path
 from molslice.cli.console import say, write_json
 
 SUMMARY = "write learned fingerprints of molecules"
@@ -21,12 +21,7 @@ TAKES_OVERRIDES = False
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `embed`."""
-    parser.add_argument(
-        "model",
-        type=model_name,
-        metavar="MODEL",
-        help="run folder, checkpoint folder, or name of a shipped model",
-    )
+    add_model(parser)
     parser.add_argument(
         "--input",
         type=file_path,

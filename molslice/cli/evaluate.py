@@ -8,7 +8,7 @@ settings are kept: give those that the data set needs. Your own CSV file needs d
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, count, model_name
+from molslice.cli.arguments import add_device, add_json, add_model, add_quiet, count
 from molslice.cli.console import text_table, write, write_json
 
 SUMMARY = "measure the error of a trained model"
@@ -24,12 +24,7 @@ TAKES_OVERRIDES = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `evaluate`."""
-    parser.add_argument(
-        "model",
-        type=model_name,
-        metavar="RUN",
-        help="run folder, checkpoint folder, or name of a shipped model",
-    )
+    add_model(parser, metavar="RUN")
     parser.add_argument(
         "--split", default="test", help="train, valid, test, ..., or all for all rows (default: test)"
     )

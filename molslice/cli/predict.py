@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, add_workers, file_path, model_name
+from molslice.cli.arguments import add_device, add_json, add_model, add_quiet, add_workers, file_path
 from molslice.cli.console import say, text_table, write, write_json
 
 if TYPE_CHECKING:
@@ -21,12 +21,7 @@ TAKES_OVERRIDES = False
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `predict`."""
-    parser.add_argument(
-        "model",
-        type=model_name,
-        metavar="MODEL",
-        help="run folder, checkpoint folder, or name of a shipped model",
-    )
+    add_model(parser)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--smiles", nargs="+", metavar="SMILES", help="molecules; print the predictions")
     what.add_argument(
