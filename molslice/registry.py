@@ -86,7 +86,7 @@ class Registry(Generic[Member]):
         """Return the class registered under `name`.
 
         Raises:
-            MolsliceError: The name is unknown, or its file defines no such class; the message lists the
+            MolsliceError: The name is unknown, or its file does not define the class; the message lists the
                 names.
         """
         if name in self._added:

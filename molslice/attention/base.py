@@ -220,7 +220,7 @@ class Attention(nn.Module, ABC):
         return pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
-        """Return the exact attention map, or None if there is no such map.
+        """Return the exact attention map, or None if it cannot be computed.
 
         By default it is the derivative of the input of the second map of `value_path` by the output of the
         first, if applying it to the values gives that input again. The part `channels` [B, H, C, N, N] holds

@@ -135,7 +135,7 @@ class Dataset(ABC):
         """Return the row numbers of the readable rows of a split with a known target, int64 [n].
 
         Raises:
-            MolsliceError: The split is unknown or has no such rows.
+            MolsliceError: The split is unknown, or none of its rows is readable and has a target.
         """
         rows = self.rows(split)
         known = np.isfinite(self.targets[rows]).any(axis=1)

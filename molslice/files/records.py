@@ -112,7 +112,7 @@ def read_json_lines(path: Path, columns: Sequence[str]) -> Records:
         columns: The keys.
 
     Raises:
-        MolsliceError: The file cannot be read, or a line is not a JSON object or has no such key. The message
+        MolsliceError: The file cannot be read, or a line is not a JSON object or lacks a key. The message
             names file, line and key.
     """
     found: dict[str, list[Any]] = {column: [] for column in columns}

@@ -63,7 +63,7 @@ def load_molecules(data: str) -> MoleculeDataset:
     """Load the data set in a folder with the layout of PCQM4M, such as `data/gap_xtb`.
 
     Raises:
-        MolsliceError: There is no such folder.
+        MolsliceError: The folder does not exist.
     """
     dataset = build_dataset("pcqm4m", {"root": data})
     assert isinstance(dataset, MoleculeDataset)

@@ -41,7 +41,7 @@ class ImageFolder(ImageDataset):
         mean: Mean of each color as a fraction of 255, given with `std`; by default that of the training
             split. Evaluate a model with the values of its training.
         std: Standard deviation of each color, given with `mean`.
-        valid_fraction: Fraction of the training images for `valid`, if there is no such folder.
+        valid_fraction: Fraction of the training images for `valid`, if its folder does not exist.
         test_fraction: Fraction of the training images for `test`, if there is neither folder.
         split_seed: Seed of these draws.
         valid_as_test: Whether to use the folder `valid` as the test split, as is usual for ImageNet.

@@ -37,7 +37,7 @@ class ImageParquet(ImageDataset):
         mean: Mean of each color as a fraction of 255, given with `std`; by default that of the training
             split. Evaluate a model with the values of its training.
         std: Standard deviation of each color, given with `mean`.
-        valid_fraction: Fraction of the training images for `valid`, if the files have no such split.
+        valid_fraction: Fraction of the training images for `valid`, if the files lack this split.
         test_fraction: Fraction of the training images for `test`, if the files have neither split.
         split_seed: Seed of these draws.
         valid_as_test: Whether to use the split `valid` as the test split, as is usual if the test labels are

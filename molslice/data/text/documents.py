@@ -106,7 +106,7 @@ def read_class_folders(
         encoding: Encoding of the files.
 
     Raises:
-        MolsliceError: A folder is missing, cannot be read, or has no such files.
+        MolsliceError: A folder is missing, cannot be read, or has no files that match the pattern.
     """
     try:
         found = [folder / name for name in names] or _visible(folder.iterdir())

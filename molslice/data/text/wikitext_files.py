@@ -74,7 +74,7 @@ def read_text(path: Path, *, as_bytes: bool = False) -> Iterator[Line]:
         as_bytes: Whether to yield bytes instead of text, except for Parquet.
 
     Raises:
-        MolsliceError: The file is damaged, is not UTF-8, or has no such column.
+        MolsliceError: The file is damaged, is not UTF-8, or lacks the column.
     """
     if _is_parquet(path):
         for rows in read_parquet(path, [COLUMN]):
