@@ -1,6 +1,6 @@
 """A Gaussian process on similarities of descriptors, fingerprint counts and embeddings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = ["GaussianProcess"]
 SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows
 EVIDENCE_ROWS = (300, 1_000)  # rows that choose the weights of the kernels, roughly and then finely
 MAX_ROWS = 6_000  # rows of one fold; time grows with the cube, memory with the square
+MAX_POOL = 7_500  # rows from which those of all folds are taken
 CHUNK_ROWS = 2_048
 
 
@@ -34,7 +35,7 @@ class GaussianProcess(Learner):
     Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
 
     Args:
-        rows: Training rows, with descriptors and embedding as normal scores.
+        rows: Training rows, at most 7,500, with descriptors and embedding as normal scores.
         scores: Quantiles of the descriptors, and of the embedding if there is one.
         scales: Mean squared distance of training rows, for the descriptors and the embedding.
         coefficients: float64 [kernels, n, folds]; kernel k contributes `K_k @ coefficients[k]`.
@@ -60,13 +61,20 @@ class GaussianProcess(Learner):
         del classes  # the classes 0 and 1 are regressed
         parts = [part for part in (features.descriptors, features.embedding) if part is not None]
         scores = tuple(NormalScores.of(part) for part in parts)
-        rows = _scored(features, scores)
-        scales = np.array([_mean_distance(part) for part in _scored_parts(rows)])
+        everything = _scored(features, scores)
+        scales = np.array([_mean_distance(part) for part in _scored_parts(everything)])
         num_folds = int(folds.max()) + 1
         draw = np.random.default_rng(seed)
-        kernels = np.stack([part.astype(np.float32) for part in _kernels(rows, rows, scales)])
+        pool = np.arange(len(values))
+        if len(pool) > MAX_POOL:
+            pool = np.sort(draw.permutation(pool)[:MAX_POOL])
+        rows, all_values, all_folds = everything[pool], values, folds
+        values, folds = values[pool], folds[pool]
+        kernels = np.empty((1 + len(parts) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)
+        for place, kernel in enumerate(_kernels(rows, rows, scales)):
+            kernels[place] = kernel
         coefficients = np.zeros((len(kernels), len(values), num_folds))
-        offsets, unseen = np.zeros(num_folds), np.zeros(len(values))
+        offsets, unseen = np.zeros(num_folds), np.zeros(len(all_values))
         for fold in range(num_folds):
             used = draw.permutation(np.flatnonzero(folds != fold))[:MAX_ROWS]
             offsets[fold] = values[used].mean()
@@ -84,10 +92,15 @@ class GaussianProcess(Learner):
                 covariance += weight * kernel[used[:, None], used]
             solved = solve(covariance, weights[-1], standardized) * spread
             coefficients[:, used, fold] = weights[:-1, None] * solved
-            unseen[held] = offsets[fold]
+            unseen[pool[held]] = offsets[fold]
             for kernel, each in zip(kernels, coefficients[:, used, fold], strict=True):
-                unseen[held] += kernel[held[:, None], used] @ each
-        return cls(rows, scores, scales, coefficients, offsets), unseen
+                unseen[pool[held]] += kernel[held[:, None], used] @ each
+        learner = cls(rows, scores, scales, coefficients, offsets)
+        others = np.setdiff1d(np.arange(len(all_values)), pool)
+        unseen[others] = learner._predict_scored(everything[others])[
+            all_folds[others], np.arange(len(others))
+        ]
+        return learner, unseen
 
     def predict(self, features: Features) -> np.ndarray:
         """Predict with the process of each fold; see `Learner.predict`."""
@@ -155,10 +168,11 @@ def _mean_distance(rows: np.ndarray) -> float:
     return float(2.0 * rows.var(0).sum()) or 1.0
 
 
-def _kernels(left: Features, right: Features, scales: np.ndarray) -> list[np.ndarray]:
-    kernels = [min_max_kernel(left.counts, right.counts)]
+def _kernels(left: Features, right: Features, scales: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the kernels one by one, because together they take much memory."""
+    yield min_max_kernel(left.counts, right.counts)
     for one, other, scale in zip(_scored_parts(left), _scored_parts(right), scales, strict=True):
         distances = squared_distances(one, other)
-        kernels += [rational_quadratic_kernel(distances, factor * scale) for factor in SCALES]
-        kernels.append((one @ other.T) * (2.0 / scale))
-    return kernels
+        for factor in SCALES:
+            yield rational_quadratic_kernel(distances, factor * scale)
+        yield (one @ other.T) * (2.0 / scale)
