@@ -171,10 +171,7 @@ class Graphormer(nn.Module):
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: standardized values [B, T], without unit."""
         encoded = self.encode(batch)
-        state = self.read_state(batch, encoded.tokens)
-        if self.descriptor_state is not None:
-            state = torch.cat([state, self.descriptor_state(batch.descriptors)], -1)
-        prediction: torch.Tensor = self.readout(state)
+        prediction: torch.Tensor = self.readout(self.read_state(batch, encoded.tokens))
         return ModelOutput(prediction, encoded.penalty)
 
     def encode(self, batch: MoleculeBatch) -> AttentionOutput:
@@ -199,13 +196,17 @@ class Graphormer(nn.Module):
         mean = masked_mean(tokens[:, 1:], batch.atom_mask[..., None], 1)
         return torch.cat([tokens[:, 0], mean], -1)
 
-    def read_state(self, batch: MoleculeBatch, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B D"]:
-        """Return the state that the prediction is read from.
+    def read_state(self, batch: MoleculeBatch, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B S"]:
+        """Return the state that the prediction is read from, with that of the descriptors if there are any.
 
         Args:
             batch: The molecules.
             tokens: The result of `encode`.
         """
         if self.spec.readout == "mean":
-            return masked_mean(tokens[:, 1:], batch.atom_mask[..., None], 1)
-        return tokens[:, 0]
+            state = masked_mean(tokens[:, 1:], batch.atom_mask[..., None], 1)
+        else:
+            state = tokens[:, 0]
+        if self.descriptor_state is None:
+            return state
+        return torch.cat([state, self.descriptor_state(batch.descriptors)], -1)
