@@ -6,7 +6,7 @@ can run code.
 """
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
-ENCODER = "encoder"
+ENCODER, ENCODER_FILE = "encoder", "model.safetensors"  # a run folder with its weights only
 FORMAT = "molslice-fit-1"
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -104,11 +104,10 @@ def save_learners(folder: Path, learners: Sequence[Mapping[str, Learner]]) -> No
     save_file(arrays, folder / LEARNER_FILE, metadata={"format": FORMAT})
 
 
-def save_encoder(folder: Path, files: Iterable[Path]) -> None:
-    """Copy the files of a trained encoder, so that the folder needs no other one."""
+def save_encoder(folder: Path, file: Path) -> None:
+    """Copy the weights of a trained encoder, which hold its configuration, into the folder."""
     (folder / ENCODER).mkdir()
-    for file in files:
-        shutil.copyfile(file, folder / ENCODER / file.name)
+    shutil.copyfile(file, folder / ENCODER / ENCODER_FILE)
 
 
 def read_fitted(folder: Path) -> FittedModel:

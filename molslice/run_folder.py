@@ -114,6 +114,11 @@ def write_model(
     write_atomically(path / MODEL, save(tensors, metadata))
 
 
+def model_file(path: Path) -> Path:
+    """Return the file with the weights: `path` itself, or that in the run folder `path`."""
+    return path if path.is_file() else path / MODEL
+
+
 def read_run(path: str | Path) -> LoadedRun:
     """Read the trained model of a run folder.
 
@@ -124,7 +129,7 @@ def read_run(path: str | Path) -> LoadedRun:
         MolsliceError: The path is not a run folder, or a file in it is damaged or does not fit.
     """
     given = Path(path)
-    file = given if given.is_file() else given / MODEL
+    file = model_file(given)
     if not file.is_file():
         if not given.exists():
             raise MolsliceError(f"{given} does not exist; a model is a run folder with {MODEL} in it")

@@ -38,7 +38,7 @@ from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
-from molslice.run_folder import CONFIG, MODEL
+from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
 from molslice.training.fit_data import Duplicates, FitData, check_split, read_fit_data
@@ -125,6 +125,7 @@ def fit(
     network = None if encoder is None else load_encoder(encoder)
     # the folder is made first, so that a path that cannot be written fails before the work
     with atomic_folder(folder) as partial:
+        processes = _count_workers(path, workers)
         with _bar("descriptors", quiet) as described:
             found = read_fit_data(
                 path,
@@ -134,12 +135,14 @@ def fit(
                 split=split,
                 duplicates=duplicates,
                 seed=seed,
-                workers=_count_workers(path, workers),
+                workers=processes,
                 progress=described,
             )
         targets = _describe_targets(found, units)
         canonical = found.molecules.canonical
-        embedding = None if network is None else network.embed(canonical, progress=not quiet)
+        embedding = (
+            None if network is None else network.embed(canonical, workers=processes, progress=not quiet)
+        )
         features = Features(found.molecules.descriptors, found.molecules.counts, embedding)
         folds = _divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
@@ -151,8 +154,7 @@ def fit(
         about = _summarize(path, found, targets, fitted, folds, named, work.left_out, seconds)
         about["options"] = {"split": split, "duplicates": duplicates, "members": members, "seed": seed}
         if encoder is not None:
-            source = find_model(encoder)
-            save_encoder(partial, (file for name in (MODEL, CONFIG) if (file := source / name).is_file()))
+            save_encoder(partial, model_file(find_model(encoder)))
         save_learners(partial, [each.learners for each in fitted])
         (partial / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
         (partial / FIT).write_text(to_json(about), encoding="utf-8")

@@ -13,7 +13,7 @@ from molslice.files.cache import file_checksum
 from molslice.inference.load import find_model
 from molslice.model import MODELS
 from molslice.model.base import SIZES
-from molslice.run_folder import MODEL, LoadedRun, read_run
+from molslice.run_folder import LoadedRun, model_file, read_run
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
@@ -100,7 +100,7 @@ def start_from(
     """
     folder = find_model(start.model)
     source = read_run(folder)
-    file = folder if folder.is_file() else folder / MODEL
+    file = model_file(folder)
     checksum = file_checksum(file)
     if start.sha256 not in (None, checksum):
         raise MolsliceError(
@@ -162,7 +162,7 @@ def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, with_he
         other = theirs.get(key)
         if other is None:
             reasons[key] = "not there"
-        elif key.startswith(heads) if heads else False:
+        elif key.startswith(heads):
             reasons[key] = "for other targets"
         elif other.shape != tensor.shape:
             reasons[key] = f"{list(tensor.shape)} instead of {list(other.shape)}"
