@@ -105,6 +105,7 @@ class Pretraining(Task):
         missing = [family for family in OF_MOLECULES if not self.columns[family]]
         if self.targets.atoms is None:
             missing.append("charges")
+        missing += [family for family in ("atoms", "bonds") if not self.shares[family]]
         for family in missing:
             if self.weights[family]:
                 logger.warning("the data have no labels of the family %s", family)
