@@ -34,7 +34,7 @@ class TokenContext:
         pair_bias: S + E [B, H, N, N], finite and not masked: entries at padding are arbitrary. None without a
             pair bias.
         pair_weights: Softmax of `pair_bias` over the real tokens [B, H, N, N]. Rows sum to one; columns of
-            padding are zero. The encoder computes it once per batch for `pair_bias: Mix`. If it is None, the
+            padding are zero. The encoder computes it once per batch for `pair_bias: mix`. If it is None, the
             attention computes it.
         carry: `AttentionOutput.carry` of the layer below; None in the first layer.
         memory: The sequence of keys and values in cross attention [B, M, D]; None in self-attention.
@@ -167,7 +167,8 @@ class MoleculeArrays:
 
     Attributes:
         atoms: Features of n atoms, numpy uint8 [n, 9].
-        bonds: M bonds, each listed once, numpy uint8 [m, 5]: begin atom, end atom, type, stereo, conjugated.
+        bonds: Features of m bonds, each listed once, numpy uint8 [m, 5]: begin atom, end atom, type, stereo,
+            conjugated.
     """
 
     atoms: Any

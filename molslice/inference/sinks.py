@@ -87,7 +87,6 @@ class _CsvSink(Sink):
     r"""CSV rows that end in \n. A cell with any line end, also a lone \r, is quoted."""
 
     def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
         # the csv module quotes the characters of its own line end
         self.write_row = csv.writer(_LineEnds(stream), lineterminator="\r\n").writerow
 
