@@ -153,8 +153,9 @@ def measure(base: RunConfig, entry: str, seed: int, options: argparse.Namespace)
         raise SystemExit(f"{kept} was made with other settings; choose another folder with --runs")
     results = content["results"]
     done = {(row["set"], row["how"]) for row in results}
-    if len(done) == len(options.sets) * len(HOW):
-        return results
+    wanted = {(name, how) for name in options.sets for how in HOW}
+    if wanted <= done:
+        return [row for row in results if (row["set"], row["how"]) in wanted]
     encoder = pretrain(base, entry, seed, options.steps, folder / "encoder")
     for name in options.sets:
         measured = SETS[name]
@@ -178,7 +179,7 @@ def measure(base: RunConfig, entry: str, seed: int, options: argparse.Namespace)
             results.append(row)
             write_json(kept, {"settings": settings, "results": results})
             print(json.dumps(row), flush=True)
-    return results
+    return [row for row in results if (row["set"], row["how"]) in wanted]
 
 
 def summarize(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -106,6 +106,17 @@ def test_an_interrupted_run_continues(program, folder, tmp_path, monkeypatch):
     assert len(found["results"]) == 4
 
 
+def test_results_of_other_sets_do_not_count_as_those_that_are_wanted(program, folder, tmp_path):
+    small = ("--entries", "descriptors", "--steps", 2)
+    for name in ("freesolv", "bace"):
+        program.main(arguments(folder, tmp_path, *small, "--sets", name))
+        found = json.loads((tmp_path / "pretraining_ablation.json").read_text())
+        assert {row["set"] for row in found["results"]} == {name}
+        assert len(found["results"]) == 2
+    kept = json.loads((tmp_path / "runs" / "descriptors" / "seed0" / "results.json").read_text())
+    assert len(kept["results"]) == 4
+
+
 def test_ratios_are_geometric_means_of_errors(program):
     rows = [
         {"labels": labels, "seed": 0, "set": name, "how": "frozen", "metric": metric, "value": value}
