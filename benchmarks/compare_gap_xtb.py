@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from record import record
+from record import record, spread
 
 from molslice.config import RunConfig, load_config
 from molslice.data import build_dataset
@@ -65,9 +65,6 @@ def summarize(label: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return means and standard deviations over the seeds of one entry."""
     target = next(iter(runs[0]["summary"]["units"]))
 
-    def over(values: list[float]) -> dict[str, float | None]:
-        return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
-
     summaries = [run["summary"] for run in runs]
     return {
         "label": label,
@@ -75,10 +72,10 @@ def summarize(label: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "parameters": summaries[0]["parameters"],
         "parameters_without_embeddings": summaries[0]["parameters_without_embeddings"],
         "steps": summaries[0]["steps"],
-        "seconds": over([summary["seconds"] for summary in summaries]),
-        "valid_mae": over([summary["valid"]["mae"][target] for summary in summaries]),
-        "test_mae": over([run["canonical"] for run in runs]),
-        "test_mae_shuffled": over([statistics.fmean(run["shuffled"]) for run in runs]),
+        "seconds": spread([summary["seconds"] for summary in summaries]),
+        "valid_mae": spread([summary["valid"]["mae"][target] for summary in summaries]),
+        "test_mae": spread([run["canonical"] for run in runs]),
+        "test_mae_shuffled": spread([statistics.fmean(run["shuffled"]) for run in runs]),
     }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import sort_designs  # noqa: F401 - registers `sort_design`
 from qm9_vs_chemprop import read_rows, write_rows
-from record import record
+from record import record, spread
 
 from molslice.config import RunConfig, load_config
 from molslice.data import build_dataset
@@ -115,16 +115,12 @@ def summarize(runs: list[dict[str, Any]], layers: dict[str, int]) -> list[dict[s
                 "seeds": len(own),
                 "parameters": own[0]["summary"]["parameters"],
                 "layer_parameters": layers[label],
-                "mae": {"mean": statistics.fmean(errors), "sd": _spread(errors)},
+                "mae": spread(errors),
                 "over_softmax": statistics.fmean(errors) / statistics.fmean(base) if base else None,
                 "seconds": statistics.fmean(run["summary"]["seconds"] for run in own),
             }
         )
     return rows
-
-
-def _spread(values: list[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
 
 
 def main() -> None:

@@ -18,20 +18,19 @@ import json
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import record, write_json
-from small_data_members import fit_linear
+from record import record, spread, write_json
+from small_data_members import fit_linear, training_recipe
+from small_data_sets import SETS, MeasuredSet, error_of, score
 
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping, load_config
 from molslice.data import build_dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.files.parsing import read_json_object
 from molslice.inference.load import Predictor, load_network
-from molslice.tasks.metrics import mean_absolute_error, roc_auc
 from molslice.tasks.pretraining import FAMILIES
 from molslice.training.run import train
 
@@ -39,49 +38,20 @@ ROOT = Path(__file__).resolve().parents[1]
 NONE, ALL = "none", "all"
 ENTRIES = (NONE, *FAMILIES, ALL)
 HOW = ("frozen", "fine-tuned")
+UNITS = {"esol": "log mol/L", "bace": "", "freesolv": "kcal/mol"}  # of the development sets
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSet:
-    """A development set.
-
-    Attributes:
-        file: Name of the file.
-        target: Column of the measured values.
-        kind: `regression` or `classification`.
-        unit: Unit of the values.
-    """
-
-    file: str
-    target: str
-    kind: str
-    unit: str = ""
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric."""
-        return "mae" if self.kind == "regression" else "roc_auc"
-
-    def data(self, folder: Path, seed: int, cache: Path) -> dict[str, Any]:
-        """Return the settings of the data set for one seed."""
-        return {
-            "name": "csv",
-            "path": str(folder / self.file),
-            "target_columns": self.target,
-            "units": self.unit,
-            "kind": self.kind,
-            "split": {"kind": "random", "fractions": [0.8, 0.1, 0.1], "seed": seed},
-            "cache_dir": str(cache),
-        }
-
-
-SETS = {
-    "esol": MeasuredSet(
-        "esol.csv.gz", "measured log solubility in mols per litre", "regression", "log mol/L"
-    ),
-    "bace": MeasuredSet("bace.csv.gz", "Class", "classification"),
-    "freesolv": MeasuredSet("freesolv.csv.gz", "expt", "regression", "kcal/mol"),
-}
+def data_settings(measured: MeasuredSet, folder: Path, seed: int, cache: Path) -> dict[str, Any]:
+    """Return the settings of the data set for one seed; the file is in `folder` itself."""
+    return {
+        "name": "csv",
+        "path": str(folder / Path(measured.file).name),
+        "target_columns": measured.targets[0],
+        "units": UNITS[measured.name],
+        "kind": measured.kind,
+        "split": {"kind": "random", "fractions": [0.8, 0.1, 0.1], "seed": seed},
+        "cache_dir": str(cache),
+    }
 
 
 def label_weights(entry: str) -> dict[str, float]:
@@ -113,19 +83,15 @@ def tune(
         "data": dict(data),
         "model": {key: mapping["model"][key] for key in keys} | {"dropout": 0.1, "attention_dropout": 0.0},
         "attention": mapping["attention"],
-        "optimizer": {"lr": 1e-3, "schedule": "cosine", "warmup_fraction": 0.1, "ema_decay": 0.99},
-        "training": {"max_epochs": epochs, "batch_size": 32, "token_budget": 4096},
         "trainer": mapping["trainer"],
         "seed": seed,
+        **training_recipe(epochs, None if encoder is None else str(encoder)),
     }
-    if encoder is not None:
-        mapping["optimizer"]["layer_decay"] = 0.8
-        mapping["start"] = {"model": str(encoder)}
     summary = train(config_from_mapping(mapping), run, resume=run.exists(), quiet=True)
     return next(iter(summary["test"][summary["metric"]].values()))
 
 
-def probe(encoder: Predictor, data: Mapping[str, Any]) -> float:
+def probe(encoder: Predictor, data: Mapping[str, Any], metric: str) -> float:
     """Fit a linear model to the embeddings of the training rows and return the metric of the test split."""
     options = {key: value for key, value in data.items() if key != "name"}
     dataset = build_dataset("csv", options)
@@ -137,10 +103,9 @@ def probe(encoder: Predictor, data: Mapping[str, Any]) -> float:
         name: encoder.embed([smiles[row] for row in part])
         for name, part in (("fit", known), ("test", rows["test"]))
     }
-    truth = dataset.targets[known, 0].astype(np.float64), dataset.targets[rows["test"], 0].astype(np.float64)
-    regression = data["kind"] == "regression"
-    predicted = fit_linear(vectors["fit"], truth[0], vectors["test"], classes=not regression)
-    return (mean_absolute_error if regression else roc_auc)(predicted, truth[1])
+    values, truth = dataset.targets[known, 0].astype(np.float64), dataset.targets[rows["test"]]
+    predicted = fit_linear(vectors["fit"], values, vectors["test"], data["kind"] == "classification")
+    return score(metric, predicted[:, None], truth.astype(np.float64))
 
 
 def measure(base: RunConfig, entry: str, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -159,12 +124,12 @@ def measure(base: RunConfig, entry: str, seed: int, options: argparse.Namespace)
     encoder = pretrain(base, entry, seed, options.steps, folder / "encoder")
     for name in options.sets:
         measured = SETS[name]
-        data = measured.data(options.data, seed, options.runs / "cache")
+        data = data_settings(measured, options.data, seed, options.runs / "cache")
         for how in HOW:
             if (name, how) in done:
                 continue
             if how == "frozen":
-                value = probe(load_network(encoder), data)
+                value = probe(load_network(encoder), data, measured.metric)
             else:
                 start = None if entry == NONE else encoder
                 value = tune(base, data, start, options.epochs, seed, folder / name)
@@ -190,8 +155,7 @@ def summarize(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             **dict(zip(("how", "set", "metric", "labels"), key, strict=True)),
-            "mean": statistics.fmean(values),
-            "sd": statistics.stdev(values) if len(values) > 1 else None,
+            **spread(values),
             "seeds": len(values),
         }
         for key, values in groups.items()
@@ -204,9 +168,7 @@ def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     The error of a classification is 1 - ROC-AUC.
     """
     errors = {
-        (row["how"], row["labels"], row["set"], row["seed"]): row["value"]
-        if row["metric"] == "mae"
-        else 1 - row["value"]
+        (row["how"], row["labels"], row["set"], row["seed"]): error_of(row["metric"], row["value"])
         for row in results
     }
     rows = []
@@ -237,7 +199,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with the files of the sets")
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "molecule" / "encoder_small.yaml")
     parser.add_argument("--entries", default=",".join(ENTRIES), help="families of labels, none and all")
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--sets", default=",".join(UNITS))
     parser.add_argument("--steps", type=int, default=3000, help="steps of pretraining")
     parser.add_argument("--epochs", type=int, default=40, help="epochs of fine-tuning")
     parser.add_argument("--seeds", type=int, default=3)
@@ -246,7 +208,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     options.entries, options.sets = options.entries.split(","), options.sets.split(",")
-    for given, known in ((options.entries, ENTRIES), (options.sets, SETS)):
+    for given, known in ((options.entries, ENTRIES), (options.sets, UNITS)):
         for name in given:
             if name not in known:
                 parser.error(f"unknown name {name!r}; choices: {', '.join(known)}")

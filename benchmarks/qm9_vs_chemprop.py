@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import record, write_json
+from record import record, spread, write_json
 
 from molslice.config import load_config
 from molslice.data import build_dataset
@@ -275,14 +275,6 @@ def run_molslice(steps: int, files: dict[str, Path], scratch: Path, rate: float,
         "data_epochs": summary["epochs"],
         "parameters": summary["parameters"],
         "attention": summary["attention"],
-    }
-
-
-def spread(values: list[float]) -> dict[str, float | None]:
-    """Return the mean and the standard deviation (None for one value)."""
-    return {
-        "mean": statistics.fmean(values),
-        "sd": statistics.stdev(values) if len(values) > 1 else None,
     }
 
 

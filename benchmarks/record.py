@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import statistics
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,6 +36,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Return the mean and the standard deviation (None for one value)."""
+    return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
 
 
 def find_commit() -> str | None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from record import record
+from record import record, spread
 
 from molslice.config import RunConfig, load_config
 from molslice.data import build_dataset
@@ -212,10 +212,7 @@ def summarize(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> list[di
                 "label": label,
                 "seeds": len(own),
                 "parameters": own[0]["summary"]["parameters"],
-                "test": {
-                    "mean": statistics.fmean(values),
-                    "sd": statistics.stdev(values) if len(values) > 1 else None,
-                },
+                "test": spread(values),
                 "published": experiment.published.get(label),
                 "seconds": statistics.fmean(run["summary"]["seconds"] for run in own),
                 "steps": own[0]["summary"]["steps"],

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import record, write_json
+from record import record, spread, write_json
 from small_data_members import MEMBERS, Work, encoder_checksum
 from small_data_sets import SETS, Molecules, divide, error_of, read_molecules, score
 
@@ -194,8 +194,7 @@ def summarize(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "train_rows": train_rows,
                 "label": label,
                 "metric": metric,
-                "mean": statistics.fmean(values),
-                "sd": statistics.stdev(values) if len(values) > 1 else None,
+                **spread(values),
                 "error": statistics.fmean(error_of(metric, value) for value in values),
                 "seeds": len(values),
                 "processor_seconds": statistics.fmean(line["processor_seconds"] for line in found),

@@ -153,22 +153,41 @@ def read_predictions(file: Path, columns: list[str]) -> np.ndarray:
 def run_scratch(work: Work) -> Predictions:
     """A small molslice encoder from random weights."""
     model = {**SCRATCH_MODEL, "dropout": 0.1, "attention_dropout": 0.0}
-    return {"scratch": _train(work, {"model": model}, SCRATCH_EPOCHS)}
+    return {"scratch": _train(work, {"model": model, **training_recipe(SCRATCH_EPOCHS, None)})}
 
 
 def run_tuned(work: Work) -> Predictions:
     """The pretrained encoder, all weights trained, one model."""
-    settings: dict[str, Any] = {
-        "start": {"model": work.encoder},
-        "optimizer": {"layer_decay": 0.8},
+    assert work.encoder is not None
+    return {"tuned": _train(work, training_recipe(TUNING_EPOCHS, work.encoder))}
+
+
+def training_recipe(epochs: int, encoder: str | None) -> dict[str, Any]:
+    """Return the settings that train a model on a small measured set.
+
+    Args:
+        epochs: Number of epochs.
+        encoder: Run folder or name of a pretrained encoder to start from; None for random weights.
+    """
+    optimizer: dict[str, Any] = {
+        "lr": 1e-3,
+        "schedule": "cosine",
+        "warmup_fraction": 0.1,
+        "ema_decay": 0.99,
     }
-    return {"tuned": _train(work, settings, TUNING_EPOCHS)}
+    recipe: dict[str, Any] = {
+        "optimizer": optimizer,
+        "training": {"max_epochs": epochs, "batch_size": 32, "token_budget": 4096},
+    }
+    if encoder is not None:
+        optimizer["layer_decay"] = 0.8
+        recipe["start"] = {"model": encoder}
+    return recipe
 
 
-def _train(work: Work, settings: dict[str, Any], epochs: int) -> np.ndarray:
+def _train(work: Work, settings: dict[str, Any]) -> np.ndarray:
     table, run = work.folder / "rows.csv", work.folder / "run"
     write_rows(table, work.molecules, work.parts)
-    optimizer = {"lr": 1e-3, "schedule": "cosine", "warmup_fraction": 0.1, "ema_decay": 0.99}
     mapping = {
         "data": {
             "name": "csv",
@@ -178,11 +197,9 @@ def _train(work: Work, settings: dict[str, Any], epochs: int) -> np.ndarray:
             "split": {"kind": "column", "column": "split"},
             "cache_dir": str(work.folder / "cache"),
         },
-        "training": {"max_epochs": epochs, "batch_size": 32, "token_budget": 4096},
         "trainer": {"accelerator": "cpu", "num_threads": work.threads},
         "seed": work.seed,
         **settings,
-        "optimizer": {**optimizer, **settings.get("optimizer", {})},
     }
     config = work.folder / "run.yaml"
     config.write_text(json.dumps(mapping), encoding="utf-8")  # JSON is YAML

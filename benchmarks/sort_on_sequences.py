@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import record
+from record import record, spread
 from torch.nn import functional
 
 from molslice.entries import split_entries
@@ -141,10 +141,7 @@ def summarize(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "label": label,
                 "seeds": len(own),
                 "layer_parameters": own[0]["layer_parameters"],
-                "accuracy": {
-                    "mean": statistics.fmean(accuracies),
-                    "sd": statistics.stdev(accuracies) if len(own) > 1 else None,
-                },
+                "accuracy": spread(accuracies),
                 "seconds": statistics.fmean(run["seconds"] for run in own),
             }
         )
