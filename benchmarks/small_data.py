@@ -34,10 +34,14 @@ from typing import Any
 import numpy as np
 import torch
 from record import record, spread, write_json
-from small_data_members import MEMBERS, Work, encoder_checksum
+from small_data_members import MEMBERS, Work
 from small_data_sets import SETS, Molecules, divide, error_of, read_molecules, score
 
+from molslice.files.cache import file_checksum
 from molslice.files.lock import lock_folder
+from molslice.files.parsing import read_json_object
+from molslice.inference.load import find_model
+from molslice.run_folder import model_file
 from molslice.types import MolsliceError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,18 +94,28 @@ class Runner:
 
     Args:
         options: The command line.
+
+    Raises:
+        MolsliceError: The encoder does not exist.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.failed: list[str] = []
+        encoder = options.encoder
+        self._encoder = None if encoder is None else file_checksum(model_file(find_model(encoder)))
         self._read: tuple[str, Molecules] | None = None
 
     def run(self, job: Job) -> None:
-        """Run a job unless it is finished or another process runs it. A failure is printed and remembered."""
+        """Run a job unless it is finished or another process runs it. A failure is printed and remembered.
+
+        Raises:
+            MolsliceError: The job is finished, but used another encoder.
+        """
         folder = self.options.runs / "jobs" / job.name
         result = folder / "result.json"
         if result.is_file():
+            self._check_encoder(job, result)
             return
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -116,6 +130,14 @@ class Runner:
             except (MolsliceError, subprocess.CalledProcessError) as error:
                 self.failed.append(job.name)
                 print(f"{job.name} failed: {error}", file=sys.stderr, flush=True)
+
+    def _encoder_of(self, job: Job) -> str | None:
+        """Return the checksum of the encoder that a job uses, or None."""
+        return self._encoder if MEMBERS[job.member].needs == "encoder" else None
+
+    def _check_encoder(self, job: Job, result: Path) -> None:
+        if read_json_object(result).get("encoder") != self._encoder_of(job):
+            raise MolsliceError(f"{result} was made with another encoder; choose another folder with --runs")
 
     def _run_locked(self, job: Job, folder: Path, result: Path) -> None:
         measured, member = SETS[job.measured], MEMBERS[job.member]
@@ -145,7 +167,7 @@ class Runner:
                 label: score(measured.metric, found, molecules.values[parts["test"]])
                 for label, found in predictions.items()
             },
-            "encoder": encoder_checksum(options.encoder) if member.needs == "encoder" else None,
+            "encoder": self._encoder_of(job),
             "processor_seconds": round(_processor_seconds() - used, 1),
             "seconds": round(time.perf_counter() - start, 1),
         }
@@ -255,6 +277,9 @@ def collect(runs: Path, out: Path) -> Path:
     lines = read_results(runs)
     if not lines:
         raise SystemExit(f"no finished job below {runs}")
+    encoders = sorted({line["encoder"] for line in lines if line["encoder"]})
+    if len(encoders) > 1:
+        raise SystemExit(f"the results below {runs} were made with different encoders: {', '.join(encoders)}")
     rows = summarize(lines)
     labels = list(dict.fromkeys(row["label"] for row in rows))
     comparisons = [
@@ -266,7 +291,7 @@ def collect(runs: Path, out: Path) -> Path:
     payload = {
         "question": "error on small measured sets, the same rows for every method",
         "development_sets": list(DEVELOPMENT),
-        "encoders": sorted({line["encoder"] for line in lines if line["encoder"]}),
+        "encoders": encoders,
         "comparisons": comparisons,
         "mean_ranks": mean_ranks(rows),
         "results": rows,
@@ -316,9 +341,12 @@ def main(argv: list[str] | None = None) -> None:
         print(collect(options.runs, options.out))
         return
     torch.set_num_threads(options.threads)
-    runner = Runner(options)
-    for job in list_jobs(options):
-        runner.run(job)
+    try:
+        runner = Runner(options)
+        for job in list_jobs(options):
+            runner.run(job)
+    except MolsliceError as error:
+        raise SystemExit(str(error)) from error
     if runner.failed:
         raise SystemExit(f"{len(runner.failed)} jobs failed: {', '.join(runner.failed)}")
 

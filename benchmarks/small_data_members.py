@@ -258,33 +258,19 @@ class Member:
 
     Attributes:
         run: Function that trains and predicts.
-        labels: Names of the results that it gives.
         needs: Attribute of `Work` without which it cannot run, or None.
     """
 
     run: Callable[[Work], Predictions]
-    labels: tuple[str, ...]
     needs: str | None = None
 
 
 MEMBERS = {
-    "forest": Member(run_forest, ("forest",)),
-    "boosting": Member(run_boosting, ("boosting",)),
-    "fit": Member(run_fit, ("fit",)),
-    "chemprop": Member(run_chemprop, ("chemprop", "chemprop ensemble"), "chemprop"),
-    "scratch": Member(run_scratch, ("scratch",)),
-    "frozen": Member(run_frozen, ("frozen",), "encoder"),
-    "tuned": Member(run_tuned, ("tuned",), "encoder"),
+    "forest": Member(run_forest),
+    "boosting": Member(run_boosting),
+    "fit": Member(run_fit),
+    "chemprop": Member(run_chemprop, "chemprop"),
+    "scratch": Member(run_scratch),
+    "frozen": Member(run_frozen, "encoder"),
+    "tuned": Member(run_tuned, "encoder"),
 }
-
-
-def encoder_checksum(encoder: str | None) -> str | None:
-    """Return what identifies the weights of an encoder, so that results of different ones are not mixed."""
-    if encoder is None:
-        return None
-    from molslice.files.cache import file_checksum
-    from molslice.inference.load import find_model
-
-    folder = find_model(encoder)
-    files = sorted(folder.glob("*.safetensors"))
-    return json.dumps([file_checksum(file)[:16] for file in files])

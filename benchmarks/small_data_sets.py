@@ -4,13 +4,16 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
+from molslice.chem import DESCRIPTORS_VERSION
 from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
+from molslice.data.sequences import keep_arrays
 from molslice.data.splits import Division
-from molslice.files.atomic import atomic_path
+from molslice.files.cache import file_checksum
 from molslice.files.tables import numbers, open_table, read_columns
 from molslice.learners import Features
 from molslice.tasks.metrics import mean_absolute_error, roc_auc
@@ -179,7 +182,7 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
         words += chunk["split"] if own else []
         values.append(np.stack([numbers(chunk[name], name, chunk.where) for name in names], axis=1))
     table_values = np.concatenate(values)
-    described = describe(smiles, cache / f"{measured.name}.npz")
+    described = describe(smiles, path, cache)
     good = np.array([reason is None for reason in described.errors]) & np.isfinite(table_values).any(1)
     rows = np.flatnonzero(good)
     if not own:
@@ -199,31 +202,38 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
     )
 
 
-def describe(smiles: list[str], file: Path) -> DescribedMolecules:
-    """Compute descriptors, counts, canonical SMILES and frameworks, or read them from `file`."""
-    fields = ("descriptors", "counts", "canonical", "scaffolds", "errors")
-    if file.is_file():
-        with np.load(file) as kept:
-            arrays = {name: kept[name] for name in fields}
-        return DescribedMolecules(
-            arrays["descriptors"],
-            arrays["counts"],
-            arrays["canonical"].tolist(),
-            arrays["scaffolds"].tolist(),
-            [text or None for text in arrays["errors"].tolist()],
-        )
+def describe(smiles: list[str], file: Path, cache: Path) -> DescribedMolecules:
+    """Compute descriptors, counts, canonical SMILES and frameworks, or read them from `cache`.
+
+    Args:
+        smiles: All rows of `file`.
+        file: The table, whose checksum identifies the rows.
+        cache: Folder of the cached arrays.
+    """
+    identity = {
+        "described": file_checksum(file),
+        "descriptors": DESCRIPTORS_VERSION,
+        "rdkit": version("rdkit"),
+    }
+    arrays = keep_arrays([cache], identity, lambda: _described_arrays(smiles))
+    return DescribedMolecules(
+        arrays["descriptors"],
+        arrays["counts"],
+        arrays["canonical"].tolist(),
+        arrays["scaffolds"].tolist(),
+        [text or None for text in arrays["errors"].tolist()],
+    )
+
+
+def _described_arrays(smiles: list[str]) -> dict[str, np.ndarray]:
     found = describe_molecules(smiles)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(file) as part, part.open("wb") as stream:
-        np.savez_compressed(
-            stream,
-            descriptors=found.descriptors,
-            counts=found.counts,
-            canonical=np.array(found.canonical),
-            scaffolds=np.array(found.scaffolds),
-            errors=np.array([reason or "" for reason in found.errors]),
-        )
-    return found
+    return {
+        "descriptors": found.descriptors,
+        "counts": found.counts,
+        "canonical": np.array(found.canonical),
+        "scaffolds": np.array(found.scaffolds),
+        "errors": np.array([reason or "" for reason in found.errors]),
+    }
 
 
 def divide(

@@ -5,10 +5,13 @@ import gzip
 import json
 import stat
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from molslice.files.cache import file_checksum
+from molslice.inference.load import find_model
 from molslice.tasks.metrics import roc_auc
 from tests.programs import load_program
 from tests.real_data import embedded_smiles
@@ -174,6 +177,59 @@ def test_an_encoder_is_used_frozen_and_tuned(program, data, tmp_path, monkeypatc
         found = json.loads((runs / "jobs" / f"tdc_ld50_zhu-own-0-{member}" / "result.json").read_text())
         assert 0 < found["values"][member] < 4
         assert found["encoder"]
+
+
+def test_results_of_another_encoder_are_refused(program, data, tmp_path, monkeypatch):
+    def fill(work):
+        return {"constant": np.zeros((len(work.parts["test"]), 1))}
+
+    members = sys.modules["small_data_members"].MEMBERS
+    monkeypatch.setitem(members, "frozen", replace(members["frozen"], run=fill))
+    monkeypatch.setitem(members, "boosting", replace(members["boosting"], run=fill))
+    other = tmp_path / "other.safetensors"
+    other.write_bytes((find_model("gap-xtb") / "model.safetensors").read_bytes() + b" ")
+    runs = tmp_path / "runs"
+    more = ["--members", "boosting,frozen", "--sets", "tdc_ld50_zhu"]
+    program.main(arguments(data, runs, *more, "--encoder", "gap-xtb"))
+    program.main(arguments(data, runs, *more, "--encoder", "gap-xtb"))
+    results = {
+        name: runs / "jobs" / f"tdc_ld50_zhu-own-0-{name}" / "result.json" for name in ("boosting", "frozen")
+    }
+    assert json.loads(results["boosting"].read_text())["encoder"] is None
+    with pytest.raises(SystemExit, match=r"frozen/result\.json was made with another encoder; choose"):
+        program.main(arguments(data, runs, *more, "--encoder", other))
+    results["frozen"].unlink()
+    program.main(arguments(data, runs, *more, "--encoder", other))
+    found = json.loads(results["frozen"].read_text())
+    assert found["encoder"] == file_checksum(other)
+    mixed = runs / "jobs" / "tdc_ld50_zhu-own-1-frozen" / "result.json"
+    mixed.parent.mkdir()
+    mixed.write_text(json.dumps({**found, "seed": 1, "encoder": "0"}))
+    with pytest.raises(SystemExit, match="were made with different encoders: 0, "):
+        program.main(["--collect", "--runs", str(runs), "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="no model 'oracle'"):
+        program.main(arguments(data, runs, *more, "--encoder", "oracle"))
+
+
+@pytest.mark.parametrize("changed", ["file", "DESCRIPTORS_VERSION", "version"])
+def test_descriptions_of_other_files_or_versions_are_not_reused(sets, data, tmp_path, monkeypatch, changed):
+    measured = sets.SETS["tdc_ld50_zhu"]
+    before = sets.read_molecules(measured, data, tmp_path / "cache").canonical
+    if changed == "file":
+        with gzip.open(data / measured.file, "rt") as file:
+            lines = file.readlines()
+        place = tmp_path / measured.file
+        place.parent.mkdir()
+        with gzip.open(place, "wt") as file:
+            file.writelines([lines[0], lines[2], lines[1], *lines[3:]])
+        after = sets.read_molecules(measured, tmp_path, tmp_path / "cache").canonical
+        assert after[:3] == [before[1], before[0], before[2]]
+        return
+    monkeypatch.setattr(sets, "describe_molecules", None)  # not called when the cache is used
+    sets.read_molecules(measured, data, tmp_path / "cache")
+    monkeypatch.setattr(sets, changed, -1 if changed == "DESCRIPTORS_VERSION" else lambda _: "0")
+    with pytest.raises(TypeError):
+        sets.read_molecules(measured, data, tmp_path / "cache")
 
 
 def test_ratios_and_ranks_leave_the_development_sets_out(program):
