@@ -105,13 +105,16 @@ class Pretraining(Task):
         missing = [family for family in OF_MOLECULES if not self.columns[family]]
         if self.targets.atoms is None:
             missing.append("charges")
-        missing += [family for family in ("atoms", "bonds") if not self.shares[family]]
-        for family in missing:
+        reasons = {family: f"the data have no labels of the family {family}" for family in missing}
+        for family in ("atoms", "bonds"):
+            if not self.shares[family]:
+                reasons[family] = f"the family {family} has no labels, because hidden_{family} is 0"
+        for family, reason in reasons.items():
             if self.weights[family]:
-                logger.warning("the data have no labels of the family %s", family)
+                logger.warning(reason)
                 self.weights[family] = 0.0
         if not any(self.weights.values()):
-            raise MolsliceError("the data have no labels of the families in training.label_weights")
+            raise MolsliceError("there are no labels of the families in training.label_weights")
 
     def _scale(self, name: str, targets: TargetInfo) -> None:
         for part in ("mean", "std"):

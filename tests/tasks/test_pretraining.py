@@ -284,8 +284,27 @@ def test_labels_that_the_data_lack_are_left_out(caplog):
     assert "no labels of the family quantum" in caplog.text
     assert "no labels of the family charges" in caplog.text
     assert [measure.name for measure in task.measures] == ["descriptors", "atoms", "bonds"]
-    with pytest.raises(MolsliceError, match="no labels of the families in training.label_weights"):
+    with pytest.raises(MolsliceError, match="there are no labels of the families in training"):
         build(targets, atom_outputs=0, label_weights={"quantum": 1})
+
+
+@pytest.mark.parametrize("families", [("atoms",), ("bonds",), ("atoms", "bonds")])
+def test_nothing_is_learned_from_atoms_and_bonds_of_which_none_is_hidden(caplog, families):
+    with caplog.at_level(logging.WARNING):
+        task = build(**{f"hidden_{family}": 0.0 for family in families})
+    for family in ("atoms", "bonds"):
+        warning = f"the family {family} has no labels, because hidden_{family} is 0"
+        assert (warning in caplog.text) == (family in families)
+    loss, gradients = loss_and_gradients(task, labeled())
+    assert loss > 0
+    assert ("model.atom_head.weight" in gradients) == ("atoms" not in families)
+    results = evaluated(task, labeled())
+    metrics = task.metrics(results, labeled().targets.numpy())
+    assert not metrics.keys() & set(families)
+    assert metrics.keys() == {measure.name for measure in task.measures}
+    assert math.isfinite(task.score(metrics))
+    with pytest.raises(MolsliceError, match="there are no labels of the families"):
+        build(hidden_atoms=0.0, label_weights={"atoms": 1})
 
 
 def test_any_model_learns_targets_of_molecules():
