@@ -7,7 +7,16 @@ is held out to measure the model beside a random forest and gradient boosting. T
 
 import argparse
 
-from molslice.cli.arguments import add_json, add_quiet, count, file_path, minutes, positive, worker_count
+from molslice.cli.arguments import (
+    add_json,
+    add_quiet,
+    count,
+    file_path,
+    minutes,
+    model_name,
+    positive,
+    worker_count,
+)
 from molslice.cli.console import say, text_table, write, write_json
 
 SUMMARY = "fit a model to your own measurements"
@@ -47,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=count, default=0, metavar="N", help="seed (default: 0)")
     parser.add_argument(
         "--encoder",
+        type=model_name,
         metavar="MODEL",
         help="trained encoder whose embeddings are features too (default: unused)",
     )

@@ -6,8 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
+from molslice.cli import main
 from molslice.fitted_folder import ENCODER, LEARNER_FILE, ROWS, read_fitted
-from molslice.inference.load import load_model, load_network
+from molslice.inference.load import find_model, load_model, load_network
+from molslice.run_folder import MODEL
 from molslice.training.fit import fit
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
@@ -55,6 +57,22 @@ def test_a_moved_folder_predicts_what_the_fit_has_measured(fitted, tmp_path):
     assert held
     found = load_model(moved).predict([row["smiles"] for row in held])
     np.testing.assert_allclose(found, [float(row["size_predicted"]) for row in held], rtol=1e-5)
+
+
+def test_a_file_of_weights_is_the_same_encoder_as_its_folder(fitted, table, smiles, tmp_path):
+    folder, _ = fitted
+    fit(table, "size", tmp_path / "model", members=2, encoder=find_model(SHIPPED) / MODEL, quiet=True)
+    found, expected = (load_model(each).predict(smiles[:10]) for each in (tmp_path / "model", folder))
+    assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found, expected)
+    for each in (folder, tmp_path / "model"):
+        assert [path.name for path in (each / ENCODER).iterdir()] == [MODEL]
+
+
+def test_an_empty_name_of_an_encoder_is_refused(table, tmp_path, capsys):
+    words = ["fit", table, "--target", "size", "--out", tmp_path / "model", "--encoder", ""]
+    assert main([str(word) for word in words]) == 2
+    assert "--encoder: the path is empty" in capsys.readouterr().err
 
 
 def test_a_folder_without_its_encoder_is_refused(fitted, tmp_path):
