@@ -194,6 +194,30 @@ def test_trees_that_never_end_are_refused(name):
         LEARNERS.find(name).from_arrays(arrays)
 
 
+@pytest.mark.parametrize("embedding", [False, True])
+def test_the_gaussian_process_keeps_the_rows_of_a_pool_and_predicts_the_others(monkeypatch, embedding):
+    monkeypatch.setattr("molslice.learners.gaussian_process.MAX_POOL", 40)
+    monkeypatch.setattr("molslice.learners.gaussian_process.MAX_ROWS", 20)
+    features = draw_features(90, embedding=embedding)
+    values, folds = draw_values(features, classes=False), np.arange(90) % 3
+    kind = LEARNERS.find("gaussian_process")
+    learner, unseen = kind.fit(features, values, folds, classes=False, seed=0)
+    kept = learner.arrays()
+    assert len(kept["counts"]) == len(kept["descriptors"]) == kept["coefficients"].shape[1] == 40
+    assert ((kept["coefficients"] != 0).any(0).sum(0) == 20).all()
+    rows = {row.tobytes() for row in kept["counts"]}
+    outside = [row for row in range(90) if features.counts[row].tobytes() not in rows]
+    assert len(outside) == 50
+    assert np.isfinite(unseen).all()
+    expected = learner.predict(features)[folds, np.arange(90)]
+    np.testing.assert_allclose(unseen[outside], expected[outside], rtol=1e-9)
+    np.testing.assert_allclose(unseen, expected, rtol=1e-4, atol=1e-6)
+    assert np.corrcoef(unseen[outside], values[outside])[0, 1] > 0.3
+    monkeypatch.setattr("molslice.learners.gaussian_process.MAX_POOL", 90)
+    whole, _ = kind.fit(features, values, folds, classes=False, seed=0)
+    np.testing.assert_array_equal(whole.arrays()["counts"], features.counts)
+
+
 def test_the_gaussian_process_has_the_mean_of_its_formula():
     """k(x, X) (K + noise I)^-1 y with the weights that the evidence chose, computed entry by entry."""
     features = draw_features(40, embedding=True)

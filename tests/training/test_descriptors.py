@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -183,6 +184,22 @@ def test_a_trained_encoder_gets_a_new_head_for_descriptors(table, tmp_path, capl
     report = caplog.text
     assert "new: descriptor_state.map" in report
     assert "readout" in report
+
+
+def test_pretraining_reads_descriptors_too(table, tmp_path):
+    config = configuration(
+        table,
+        model={"name": "graphormer_pretraining", "num_layers": 1, "dim": 16, "ffn_dim": 16, "num_heads": 2},
+        task="pretraining",
+        training={"max_steps": 2, "batch_size": 16, "token_budget": 2048},
+    )
+    train(config, tmp_path / "run", quiet=True)
+    trained = load_model(tmp_path / "run")
+    assert np.isfinite(trained.predict(["CCO", "c1ccccc1"])).all()
+    batch = collate(build_dataset("csv", options(table, descriptors=True)).store, [0, 1])
+    other = replace(batch, descriptors=torch.flip(batch.descriptors, (0,)))
+    with torch.no_grad():
+        assert not torch.allclose(trained.model(batch).prediction, trained.model(other).prediction)
 
 
 def test_a_model_without_a_place_for_descriptors_refuses_them(table, tmp_path):
