@@ -14,6 +14,8 @@ import numpy as np
 from molslice.chem.canonical import canonical_molecule
 from molslice.chem.connectivity import main_connectivity
 from molslice.chem.smiles import ChemError, parse_smiles
+from molslice.data.molecules.ogb_split import read_split_file
+from molslice.data.molecules.pcqm4m import SPLITS, TABLE
 from molslice.files.atomic import atomic_file
 from molslice.files.lines import read_byte_lines
 from molslice.files.tables import open_table
@@ -120,7 +122,7 @@ class Excluded:
     """The skeletons of a table whose molecules are excluded.
 
     Attributes:
-        file: Name of the table.
+        file: Name of the table or of the data set.
         rows: Number of its rows.
         unreadable: Number of rows without a molecule.
         skeletons: Keys of the skeletons of the main fragments, uint64, sorted and unique.
@@ -133,21 +135,29 @@ class Excluded:
 
 
 def read_excluded(path: Path, column: str | None) -> Excluded:
-    """Read the molecules of a table.
+    """Read the molecules of a table, or the molecules of a data set that are not for training.
 
     Args:
-        path: A CSV file, plain or gzip.
-        column: Name of the column of SMILES; None searches for one of `USUAL_NAMES`.
+        path: A CSV file, plain or gzip; or the folder of a data set in the layout of PCQM4M, of which all
+            splits but train are read.
+        column: Name of the column of SMILES of a table; None searches for one of `USUAL_NAMES`.
 
     Raises:
         MolsliceError: The table cannot be read, or the column is missing.
     """
+    wanted = None
+    if path.is_dir():
+        splits = read_split_file(path / SPLITS)
+        wanted = {int(row) for name, part in splits.items() if name != "train" for row in part}
+        column = "smiles"
     keys: set[int] = set()
     rows = unreadable = 0
-    with open_table(path) as table:
+    with open_table(path if wanted is None else path / TABLE) as table:
         name = column or _find_column(path, table.names)
         for chunk in table.chunks(10_000, [name]):
-            for text in chunk[name]:
+            for row, text in enumerate(chunk[name], start=chunk.first - 1):
+                if wanted is not None and row not in wanted:
+                    continue
                 rows += 1
                 try:
                     keys.add(key_of(main_connectivity(parse_smiles(text))))

@@ -5,8 +5,9 @@
 
 One row is one molecule: the first line of each canonical SMILES. Lines that cannot be parsed, molecules with
 more than 64 heavy atoms, and molecules whose skeleton (elements and bonds without bond orders, in the largest
-fragment) is in a table of --exclude are left out. --rows N selects the N molecules with the smallest hash, so
-that a larger corpus contains a smaller one. Molecules with quantum labels are always selected.
+fragment) is in --exclude are left out. --exclude takes tables, and folders in the layout of PCQM4M, of which
+all splits but train are excluded. --rows N selects the N molecules with the smallest hash, so that a larger
+corpus contains a smaller one. Molecules with quantum labels are always selected.
 
 OUT/store is a store of `molslice`. Its targets are the descriptors that are not constant and the quantum
 labels, and its targets of atoms are the partial charges. OUT/report.json counts the rows that were left out,
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,7 @@ from corpus_store import Corpus, Scalings, write_corpus
 from tqdm import tqdm
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
+from molslice.data.molecules.pcqm4m import SPLITS, TABLE
 from molslice.files.atomic import atomic_file, atomic_folder, remove_stale, write_atomically
 from molslice.files.cache import file_checksum
 from molslice.files.lock import lock_folder
@@ -104,7 +107,7 @@ class Program:
     def _exclude(self) -> list[Excluded]:
         folder, column = _made(self.options.work / "excluded"), self.options.smiles_column
         tables = {
-            path: folder / f"{file_checksum(path)[:24]}-{column or ''}.npz" for path in self.options.exclude
+            path: folder / f"{checksum_of(path)[:24]}-{column or ''}.npz" for path in self.options.exclude
         }
         with self._pass("tables", "parses SMILES") as work:
             work(write_excluded, ((path, column, out) for path, out in tables.items() if not out.exists()))
@@ -222,6 +225,13 @@ def check_settings(work: Path, inputs: list[Path]) -> None:
         raise MolsliceError(f"{work} was made with other {', '.join(changed)}; choose another --work")
 
 
+def checksum_of(path: Path) -> str:
+    """Return what identifies the molecules that a table or a data set excludes."""
+    if not path.is_dir():
+        return file_checksum(path)
+    return sha256((file_checksum(path / TABLE) + file_checksum(path / SPLITS)).encode()).hexdigest()
+
+
 def write_excluded(path: Path, column: str | None, out: Path) -> int:
     """Write the skeletons of a table of molecules to exclude to a file; returns 1, the number of tables."""
     table = read_excluded(path, column)
@@ -282,8 +292,8 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         nargs="+",
         type=Path,
         default=[],
-        metavar="CSV",
-        help="tables of molecules to exclude, by skeleton",
+        metavar="PATH",
+        help="tables of molecules to exclude, by skeleton; of a data set, all splits but train",
     )
     parser.add_argument(
         "--smiles-column", metavar="NAME", help="column of SMILES of the tables (default: found by its name)"

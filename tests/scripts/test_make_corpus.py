@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rdkit import Chem
 
 from molslice.chem.canonical import canonical_molecule
@@ -147,6 +148,29 @@ def test_molecules_of_a_table_are_left_out_in_every_form(make, tmp_path):
         "second.csv.gz": {"rows": 3, "unreadable": 0, "skeletons": 2, "molecules left out": 1},
     }
     assert "molecules with a skeleton of first.csv: 2" in (tmp_path / "out" / "CARD.md").read_text()
+
+
+def test_held_out_molecules_of_a_data_set_are_left_out(make, tmp_path):
+    lines = ["CCCCO", "c1ccccc1", "CC(=O)CC(C)=O", "C[C@H](N)C(=O)O"]
+    root = tmp_path / "measured"
+    (root / "raw").mkdir(parents=True)
+    table = "idx,smiles,homolumogap\n0,CCCCO,1\n1,C1CCCCC1,1\n2,CC(O)=CC(C)=O,1\n"
+    (root / "raw" / "data.csv.gz").write_bytes(gzip.compress(table.encode()))
+    splits = {"train": np.array([0]), "valid": np.array([2]), "test": np.array([1])}
+    torch.save(splits, root / "split_dict.pt")
+    source = write_lines(tmp_path / "a.smi", lines)
+    store, report = make(source, "--exclude", root)
+    assert store.num_atoms.tolist() == [5, 6]
+    assert report["excluded"]["measured"] == {
+        "rows": 2,
+        "unreadable": 0,
+        "skeletons": 2,
+        "molecules left out": 2,
+    }
+    torch.save({**splits, "valid": np.array([0]), "train": np.array([2])}, root / "split_dict.pt")
+    assert len(make(source, "--exclude", root, out="again")[0]) == 2
+    (root / "split_dict.pt").unlink()
+    assert make(source, "--exclude", root, out="none", fails=True) == 1
 
 
 def test_a_smaller_corpus_is_part_of_a_larger_one(make, files):
