@@ -1,6 +1,7 @@
 """The data set of a pretraining corpus."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from molslice.data import build_dataset
+from molslice.data.identity import changed_parts, data_identity
 from molslice.data.molecules.corpus import Corpus, _divide
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
@@ -48,6 +50,27 @@ def test_a_batch_has_targets_of_molecules_and_atoms(folder):
     size = int(corpus.store.num_atoms[3])
     expected = 0.05 * (batch.atoms[0, :size, 0].float() - 5)
     torch.testing.assert_close(batch.atom_targets[0, :size, 0], expected)
+
+
+@pytest.mark.parametrize("name", ["atom_targets", "descriptors"])
+def test_targets_of_atoms_and_descriptors_are_part_of_the_identity(folder, tmp_path, name):
+    stored = Corpus(path=folder, **SHARES)
+    numbers = np.arange(len(stored) * 2, dtype=np.float32).reshape(-1, 2)
+    part = PackedMolecules.pack([stored.store.arrays(row) for row in range(len(stored))])
+    whole = replace(part, atom_targets=np.asarray(stored.store.atom_targets), descriptors=numbers)
+    found = []
+    for place, number in enumerate((0.0, 0.0, 1.0)):
+        array = getattr(whole, name).copy()
+        array[0, 0] += number
+        packed = replace(whole, **{name: array})
+        more: dict[str, Any] = {"atom_target_names": ["charge"]}
+        written = MoleculeStore.write(tmp_path / str(place), [packed], num_descriptors=2, **more)
+        for store in (written, MoleculeStore.from_packed([packed], **more)):
+            stored.store = store
+            found.append(data_identity(stored))
+    assert found[0] == found[1] == found[2] == found[3]
+    assert found[4] == found[5]
+    assert changed_parts(found[0], found[4]) == ["the inputs"]
 
 
 def test_every_row_is_in_one_split_by_its_group(folder):
