@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from molslice.chem import DESCRIPTORS_VERSION
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping
 from molslice.files.atomic import write_atomically
 from molslice.files.parsing import parse_json, read_json_object
@@ -126,7 +127,8 @@ def read_run(path: str | Path) -> LoadedRun:
         path: The run folder, or its `model.safetensors`.
 
     Raises:
-        MolsliceError: The path is not a run folder, or a file in it is damaged or does not fit.
+        MolsliceError: The path is not a run folder, a file in it is damaged or does not fit, or the model was
+            trained on other descriptors than this version computes.
     """
     given = Path(path)
     file = model_file(given)
@@ -153,6 +155,12 @@ def _build(about: dict[str, Any], state: dict[str, Tensor], file: Path) -> Loade
     targets = TargetInfo.from_mapping(about["targets"])
     config = config_from_mapping(about["config"], source=f"configuration in {file}")
     data = _read_spec(about.get("data", {"num_outputs": len(targets.names)}), file)
+    made_by = about.get("descriptors_version", DESCRIPTORS_VERSION)
+    if data.num_descriptors and made_by != DESCRIPTORS_VERSION:
+        raise MolsliceError(
+            f"{file} was trained on descriptors of version {made_by}; this version of molslice computes "
+            f"{DESCRIPTORS_VERSION}"
+        )
     _check_outputs(targets, data, file)
     _check_sizes(config, data, state, file)
     _check_fit(_skeleton(config, data, file), state, file)

@@ -42,8 +42,8 @@ class Embedder(SmilesPredictor):
         self.targets = TargetInfo(names, ("",) * size, "regression", (0.0,) * size, (1.0,) * size)
 
     def reader(self, workers: int = 0) -> SmilesReader:
-        """Return the reader of the model; see `Predictor.reader`."""
-        return self.predictor.reader(workers)
+        """Return the reader of the model without descriptors, which an embedding does not depend on."""
+        return self.predictor.reader(workers, with_descriptors=False)
 
     def predict_part(self, part: MoleculeStore) -> Predictions:
         """Compute the embeddings of the molecules of a store, float32 [rows, 2 D]; NaN in failed rows."""

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molslice.chem import DESCRIPTORS_VERSION
 from molslice.chem.smiles import HARD_MAX_ATOMS
 from molslice.config import DataConfig
 from molslice.data.base import Dataset
@@ -65,29 +64,23 @@ class Predictor(SmilesPredictor):
         """Order of the atoms in training, `canonical` or `input`."""
         return str(self.config.data.options.get("atom_order", "canonical"))
 
-    def reader(self, workers: int = 0) -> SmilesReader:
+    def reader(self, workers: int = 0, *, with_descriptors: bool = True) -> SmilesReader:
         """Return a reader that converts SMILES to the arrays that this model takes.
 
         Args:
             workers: Number of worker processes; 0 reads in this process.
+            with_descriptors: Whether to compute descriptors if the model takes them.
 
         Raises:
-            MolsliceError: The model was not trained on molecules, or on other descriptors.
+            MolsliceError: The model was not trained on molecules.
         """
         if "molecules" not in self.config.model.takes:
             raise MolsliceError(
                 f"{self.name} does not take molecules: it was trained on data of {self.config.data.name!r}. "
                 "Use molslice evaluate to measure it on data of the same kind"
             )
-        made_by = self.metadata.get("descriptors_version", DESCRIPTORS_VERSION)
-        if self.data.num_descriptors and made_by != DESCRIPTORS_VERSION:
-            raise MolsliceError(
-                f"{self.name} was trained on descriptors of version {made_by}; this version of molslice "
-                f"computes {DESCRIPTORS_VERSION}"
-            )
-        return SmilesReader(
-            HARD_MAX_ATOMS, self.atom_order, workers, with_descriptors=self.data.num_descriptors > 0
-        )
+        described = with_descriptors and self.data.num_descriptors > 0
+        return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers, with_descriptors=described)
 
     def predict_part(self, part: MoleculeStore) -> Predictions:
         """Predict the rows of a store; see `SmilesPredictor.predict_part`."""

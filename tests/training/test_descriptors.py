@@ -149,11 +149,25 @@ def test_a_run_learns_from_descriptors_and_predicts_from_smiles(run, table):
     assert model.embed(["CCO"]).shape == (1, 32)
 
 
-def test_other_descriptors_than_those_of_the_training_are_refused(run, monkeypatch):
+def test_other_descriptors_than_those_of_the_training_are_refused(run, table, tmp_path, monkeypatch):
+    def start_of(path):
+        return configuration(table, start={"model": str(path)})
+
     folder, _ = run
-    monkeypatch.setattr("molslice.inference.load.DESCRIPTORS_VERSION", DESCRIPTORS_VERSION + 1)
-    with pytest.raises(MolsliceError, match=f"descriptors of version {DESCRIPTORS_VERSION}; this version"):
-        load_model(folder).predict(["CCO"])
+    monkeypatch.setattr("molslice.run_folder.DESCRIPTORS_VERSION", DESCRIPTORS_VERSION + 1)
+    for use in (load_model, lambda path: train(start_of(path), tmp_path / "run", quiet=True)):
+        with pytest.raises(MolsliceError, match=f"descriptors of version {DESCRIPTORS_VERSION}; this ver"):
+            use(folder)
+
+
+def test_an_embedding_computes_no_descriptors(run, monkeypatch):
+    model = load_model(run[0])
+    expected = model.embed(["CCO", BAD])
+    assert np.isfinite(expected[0]).all()
+    monkeypatch.setattr("molslice.chem.descriptors.descriptors", None)  # a call fails
+    np.testing.assert_array_equal(model.embed(["CCO", BAD]), expected)
+    with pytest.raises(TypeError):
+        model.predict(["CCO"])
 
 
 def test_forged_statistics_are_refused(run, tmp_path):
