@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 from corpus_keys import Shard
 
-from molslice.chem.canonical import canonical_molecule
-from molslice.chem.descriptors import descriptor_names, descriptors
-from molslice.chem.featurize import molecule_arrays
-from molslice.chem.smiles import ChemError, quiet_rdkit
+from molslice.chem.descriptors import arrays_and_descriptors, descriptor_names
+from molslice.chem.smiles import ChemError
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.files.atomic import atomic_file
 from molslice.types import MoleculeArrays
@@ -95,10 +93,7 @@ def write_part(shard: Path, lines: np.ndarray, path: Path) -> tuple[int, int]:
 
 def _compute(smiles: str) -> tuple[MoleculeArrays | str, np.ndarray]:
     try:
-        arrays = molecule_arrays(smiles)
-        mol = canonical_molecule(smiles).mol
-        with quiet_rdkit():
-            return arrays, descriptors(mol)
+        return arrays_and_descriptors(smiles)
     except ChemError as error:
         return str(error).replace("\n", " "), np.full(len(descriptor_names()), np.nan)
 

@@ -10,28 +10,22 @@ value that RDKit cannot compute, or that is infinite, is NaN; partial charges of
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator, rdMolDescriptors
 
-from molslice.chem.canonical import canonical_molecule
-from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, quiet_rdkit
+from molslice.chem.featurize import AtomOrder, arrays_and_molecule
+from molslice.chem.smiles import HARD_MAX_ATOMS, quiet_rdkit
+from molslice.types import MoleculeArrays
 
-__all__ = [
-    "MORGAN_BITS",
-    "MoleculeFeatures",
-    "descriptor_names",
-    "descriptors",
-    "describe_smiles",
-    "morgan_counts",
-]
+__all__ = ["MORGAN_BITS", "arrays_and_descriptors", "descriptor_names", "descriptors", "morgan_counts"]
 
 MORGAN_RADIUS = 2
 MORGAN_BITS = 2048
 MOST = np.iinfo(np.uint8).max  # larger counts are stored as this number
+LARGEST = np.finfo(np.float32).max
 
 _NAMES = """
 MaxAbsEStateIndex MaxEStateIndex MinAbsEStateIndex MinEStateIndex qed SPS MolWt HeavyAtomMolWt
@@ -66,21 +60,6 @@ fr_unbrch_alkane fr_urea
 _CACHED = ("MaxAbsEStateIndex", "MaxEStateIndex", "MinAbsEStateIndex", "MinEStateIndex")
 _FAULTS = (RuntimeError, ValueError, ArithmeticError, IndexError, KeyError, AttributeError)
 _MORGAN = rdFingerprintGenerator.GetMorganGenerator(radius=MORGAN_RADIUS, fpSize=MORGAN_BITS)
-
-
-class MoleculeFeatures(NamedTuple):
-    """Descriptors and Morgan counts of n SMILES.
-
-    Attributes:
-        descriptors: float64 [n, D], in the order of `descriptor_names`; NaN for missing values and in failed
-            rows.
-        counts: Morgan counts, uint8 [n, 2048]; zero in failed rows.
-        errors: Reason of each failed row; None for the others.
-    """
-
-    descriptors: np.ndarray
-    counts: np.ndarray
-    errors: list[str | None]
 
 
 def descriptor_names() -> tuple[str, ...]:
@@ -120,25 +99,26 @@ def morgan_counts(mol: Chem.Mol) -> np.ndarray:
     return np.minimum(counts, MOST).astype(np.uint8)
 
 
-def describe_smiles(smiles: Sequence[str | None], max_atoms: int = HARD_MAX_ATOMS) -> MoleculeFeatures:
-    """Compute descriptors and Morgan counts of many SMILES. Rows of invalid SMILES get a reason.
+def arrays_and_descriptors(
+    smiles: str, *, max_atoms: int = HARD_MAX_ATOMS, atom_order: AtomOrder = "canonical"
+) -> tuple[MoleculeArrays, np.ndarray]:
+    """Convert one SMILES to arrays and descriptors, with one search for the canonical order.
 
     Args:
-        smiles: The molecules [n].
+        smiles: The molecule; see `molecule_arrays` for this and the options.
         max_atoms: Maximum number of atoms.
+        atom_order: Order of the atoms in the arrays. The descriptors do not depend on it.
+
+    Returns:
+        The arrays of `molecule_arrays`, and the values of `descriptors` in the range of float32, float32 [D].
+
+    Raises:
+        ChemError: As in `molecule_arrays`.
+        MolsliceError: As in `molecule_arrays`.
     """
-    values = np.full((len(smiles), len(_FUNCTIONS)), math.nan)
-    counts = np.zeros((len(smiles), MORGAN_BITS), np.uint8)
-    errors: list[str | None] = []
-    for row, text in enumerate(smiles):
-        try:
-            mol = canonical_molecule(text, max_atoms).mol
-            with quiet_rdkit():
-                values[row], counts[row] = descriptors(mol), morgan_counts(mol)
-            errors.append(None)
-        except ChemError as error:
-            errors.append(str(error))
-    return MoleculeFeatures(values, counts, errors)
+    arrays, mol = arrays_and_molecule(smiles, max_atoms=max_atoms, atom_order=atom_order)
+    with quiet_rdkit():
+        return arrays, np.clip(descriptors(mol), -LARGEST, LARGEST).astype(np.float32)
 
 
 def _find(name: str) -> Callable[[Chem.Mol], float]:

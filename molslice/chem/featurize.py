@@ -28,7 +28,15 @@ from molslice.chem.vocabulary import (
 )
 from molslice.types import MoleculeArrays, MolsliceError
 
-__all__ = ["ATOM_ORDERS", "HARD_MAX_ATOMS", "AtomOrder", "ChemError", "check_options", "molecule_arrays"]
+__all__ = [
+    "ATOM_ORDERS",
+    "HARD_MAX_ATOMS",
+    "AtomOrder",
+    "ChemError",
+    "arrays_and_molecule",
+    "check_options",
+    "molecule_arrays",
+]
 
 AtomOrder = Literal["canonical", "input"]
 ATOM_ORDERS: tuple[AtomOrder, ...] = ("canonical", "input")
@@ -60,6 +68,24 @@ def molecule_arrays(
         if atom_order == "input":
             return _arrays(mol)
         return _arrays(*canonical_unguarded(mol, smiles))
+
+
+def arrays_and_molecule(
+    smiles: str, *, max_atoms: int = HARD_MAX_ATOMS, atom_order: AtomOrder = "canonical"
+) -> tuple[MoleculeArrays, Chem.Mol]:
+    """Return the arrays of `molecule_arrays`, and the molecule of `canonical_molecule`.
+
+    Raises:
+        ChemError: As in `molecule_arrays`.
+        MolsliceError: As in `molecule_arrays`.
+    """
+    check_options(max_atoms, atom_order)
+    with quiet_rdkit():
+        mol = parse_unguarded(smiles, max_atoms)
+        # before the atom-map numbers of `mol` are removed
+        arrays = _arrays(mol) if atom_order == "input" else None
+        canonical = canonical_unguarded(mol, smiles)
+        return arrays or _arrays(*canonical), canonical.mol
 
 
 def check_options(max_atoms: int, atom_order: str) -> None:

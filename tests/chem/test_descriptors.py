@@ -12,11 +12,13 @@ from rdkit.Chem import Descriptors, rdFingerprintGenerator
 from molslice.chem.canonical import canonical_molecule
 from molslice.chem.descriptors import (
     MORGAN_BITS,
-    describe_smiles,
+    arrays_and_descriptors,
     descriptor_names,
     descriptors,
     morgan_counts,
 )
+from molslice.chem.featurize import ATOM_ORDERS, ChemError, molecule_arrays
+from molslice.data.molecules.describe import describe_molecules
 from tests.chem.test_spellings import RING_STEREO
 from tests.real_data import embedded_smiles, odd_smiles
 
@@ -43,10 +45,10 @@ def test_values_are_rdkits_whichever_was_computed_before(smiles):
 
 def test_one_molecule_has_one_row_however_it_is_written():
     spellings = [Chem.MolToRandomSmilesVect(Chem.MolFromSmiles(text), 3, randomSeed=4) for text in SMILES]
-    first = describe_smiles(SMILES)
+    first = describe_molecules(SMILES)
     assert first.errors == [None] * len(SMILES)
     for number in range(3):
-        again = describe_smiles([row[number] for row in spellings])
+        again = describe_molecules([row[number] for row in spellings])
         np.testing.assert_array_equal(again.descriptors, first.descriptors)
         np.testing.assert_array_equal(again.counts, first.counts)
 
@@ -54,23 +56,23 @@ def test_one_molecule_has_one_row_however_it_is_written():
 @pytest.mark.slow
 def test_odd_molecules_have_one_row():
     rows = odd_smiles("rdkit_pubchem_hard_set.smi.gz", 5) + odd_smiles("rdkit_zinc_natural_50k.smi.gz", 200)
-    rows = [text for text, error in zip(rows, describe_smiles(rows).errors, strict=True) if error is None]
+    rows = [text for text, error in zip(rows, describe_molecules(rows).errors, strict=True) if error is None]
     spelled = [Chem.MolToRandomSmilesVect(Chem.MolFromSmiles(text), 1, randomSeed=5)[0] for text in rows]
-    first, again = describe_smiles(rows), describe_smiles(spelled)
+    first, again = describe_molecules(rows), describe_molecules(spelled)
     np.testing.assert_array_equal(again.descriptors, first.descriptors)
     np.testing.assert_array_equal(again.counts, first.counts)
 
 
 def test_another_process_computes_the_same():
     program = (
-        "import sys; from molslice.chem.descriptors import describe_smiles; "
-        "sys.stdout.buffer.write(describe_smiles(sys.argv[1:]).descriptors.tobytes())"
+        "import sys; from molslice.data.molecules.describe import describe_molecules; "
+        "sys.stdout.buffer.write(describe_molecules(sys.argv[1:]).descriptors.tobytes())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", program, *SMILES[:12]]
     done = subprocess.run(command, capture_output=True, env=environment, check=True)
     found = np.frombuffer(done.stdout).reshape(12, -1)
-    np.testing.assert_array_equal(found, describe_smiles(SMILES[:12]).descriptors)
+    np.testing.assert_array_equal(found, describe_molecules(SMILES[:12]).descriptors)
 
 
 def test_what_cannot_be_computed_is_missing():
@@ -78,17 +80,29 @@ def test_what_cannot_be_computed_is_missing():
     assert np.isnan(values["MaxPartialCharge"])
     assert np.isnan(values["BCUT2D_MWHI"])  # RDKit raises an error
     assert values["MolWt"] == pytest.approx(178.85, abs=0.01)
-    assert not np.isinf(describe_smiles(SMILES).descriptors).any()
+    assert not np.isinf(describe_molecules(SMILES).descriptors).any()
 
 
-def test_a_row_that_cannot_be_read_has_its_reason():
-    found = describe_smiles(["CCO", "C(", None, "CCO"])
-    assert [error is None for error in found.errors] == [True, False, False, True]
-    assert np.isnan(found.descriptors[1:3]).all()
-    assert not found.counts[1:3].any()
-    np.testing.assert_array_equal(found.descriptors[0], found.descriptors[3])
-    assert describe_smiles([]).descriptors.shape == (0, 215)
-    assert describe_smiles(["CCCC"], max_atoms=3).errors == ["4 atoms, more than max_atoms=3"]
+@pytest.mark.parametrize("atom_order", ATOM_ORDERS)
+def test_arrays_and_descriptors_are_those_of_the_functions_for_each(atom_order):
+    for smiles in [*SMILES, "[CH3:7][CH2:3][OH:1]", "[OH:1][C@@:2]([H:3])([CH3:4])[NH2:5]", "C[Sn](C)(C)C"]:
+        arrays, values = arrays_and_descriptors(smiles, atom_order=atom_order)
+        expected = molecule_arrays(smiles, atom_order=atom_order)
+        np.testing.assert_array_equal(arrays.atoms, expected.atoms)
+        np.testing.assert_array_equal(arrays.bonds, expected.bonds)
+        of_canonical = descriptors(canonical_molecule(smiles).mol)
+        np.testing.assert_array_equal(values, of_canonical.astype(np.float32))
+        assert values.dtype == np.float32
+    for smiles, reason in (("C(", "not valid SMILES"), ("CCCC", "4 atoms, more than max_atoms=3")):
+        with pytest.raises(ChemError, match=reason):
+            arrays_and_descriptors(smiles, max_atoms=3, atom_order=atom_order)
+
+
+def test_the_largest_descriptors_are_finite_in_single_precision(monkeypatch):
+    given = np.array([1e300, -1e300, np.nan, 2.5])
+    monkeypatch.setattr("molslice.chem.descriptors.descriptors", lambda _: given)
+    largest = np.finfo(np.float32).max
+    np.testing.assert_array_equal(arrays_and_descriptors("CC")[1], [largest, -largest, np.nan, 2.5])
 
 
 def test_the_molecule_stays_as_it_was():

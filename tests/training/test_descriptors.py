@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from molslice.chem import DESCRIPTORS_VERSION
-from molslice.chem.descriptors import describe_smiles, descriptor_names
+from molslice.chem.descriptors import descriptor_names
 from molslice.config import config_from_mapping
 from molslice.data import build_dataset
 from molslice.data.molecules.base import describe_columns
 from molslice.data.molecules.collate import collate
+from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
@@ -32,7 +33,7 @@ BAD = "C(C"
 def table(tmp_path_factory):
     """Molecules with their polar surface area as target, and a row that cannot be read."""
     smiles = [*embedded_smiles()[::160][:80], BAD]
-    area = describe_smiles(smiles).descriptors[:, descriptor_names().index("TPSA")]
+    area = describe_molecules(smiles).descriptors[:, descriptor_names().index("TPSA")]
     file = tmp_path_factory.mktemp("table") / "area.csv"
     with file.open("w", newline="") as stream:
         rows = [[text, "" if np.isnan(value) else value] for text, value in zip(smiles, area, strict=True)]
@@ -65,7 +66,7 @@ def run(table, tmp_path_factory):
 
 def test_the_store_holds_the_descriptors_of_every_row(table):
     dataset = build_dataset("csv", options(table, descriptors=True))
-    expected = describe_smiles(dataset.smiles()).descriptors.astype(np.float32)
+    expected = describe_molecules(dataset.smiles()).descriptors.astype(np.float32)
     np.testing.assert_array_equal(dataset.store.descriptors, expected)
     assert np.isnan(dataset.store.descriptors[-1]).all()
     reopened = MoleculeStore.open(dataset.store.path)

@@ -10,7 +10,7 @@ import numpy as np
 from molslice.chem.canonical import canonical_molecule
 from molslice.chem.descriptors import MORGAN_BITS, descriptor_names, descriptors, morgan_counts
 from molslice.chem.scaffold import scaffolds
-from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, quiet_rdkit
+from molslice.chem.smiles import ChemError, quiet_rdkit
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
@@ -123,13 +123,12 @@ def _describe(smiles: Sequence[str], with_scaffolds: bool) -> DescribedMolecules
         if errors[row] is not None:
             continue
         try:
-            found = canonical_molecule(text, HARD_MAX_ATOMS)
+            found = canonical_molecule(text)
+            with quiet_rdkit():
+                values[row], counts[row] = descriptors(found.mol), morgan_counts(found.mol)
+            canonical[row] = found.smiles or text
         except ChemError as error:
             errors[row] = str(error)
-            continue
-        with quiet_rdkit():
-            values[row], counts[row] = descriptors(found.mol), morgan_counts(found.mol)
-        canonical[row] = found.smiles or text
     frames = scaffolds(canonical) if with_scaffolds else [""] * len(smiles)
     return DescribedMolecules(values, counts, canonical, frames, errors)
 

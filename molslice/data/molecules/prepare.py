@@ -137,26 +137,27 @@ def featurize_chunk(
     """
     from molslice.chem.featurize import ChemError, molecule_arrays  # needs rdkit
 
+    options: Any = {"max_atoms": max_atoms, "atom_order": atom_order}
+    values = None
+    if with_descriptors:
+        from molslice.chem.descriptors import arrays_and_descriptors
+
+        values = np.full((len(smiles), count_descriptors()), np.nan, np.float32)
     molecules = []
-    for text in smiles:
+    for row, text in enumerate(smiles):
         if isinstance(text, Unreadable):
             molecules.append(text.reason)
             continue
         try:
-            molecules.append(molecule_arrays(text, max_atoms=max_atoms, atom_order=atom_order))  # type: ignore
+            if values is None:
+                molecule = molecule_arrays(text, **options)
+            else:
+                molecule, values[row] = arrays_and_descriptors(text, **options)
+            molecules.append(molecule)
         except ChemError as error:
             molecules.append(str(error))
     packed = PackedMolecules.pack(molecules, targets, targets.shape[1])
-    return replace(packed, descriptors=_describe(smiles, packed)) if with_descriptors else packed
-
-
-def _describe(smiles: Sequence[str], packed: PackedMolecules) -> np.ndarray:
-    """Compute the descriptors of the rows with a molecule: float32 [n, D], NaN in the other rows."""
-    from molslice.chem.descriptors import describe_smiles  # needs rdkit
-
-    found = describe_smiles([None if row in packed.errors else text for row, text in enumerate(smiles)])
-    largest = np.finfo(np.float32).max
-    return np.clip(found.descriptors, -largest, largest).astype(np.float32)
+    return replace(packed, descriptors=values)
 
 
 def _key(source: Source, how: Featurizing) -> str:
