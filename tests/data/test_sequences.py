@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from molslice.data import sequences
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, smallest_type
 from molslice.types import DataSpec, MolsliceError
 
@@ -108,6 +109,16 @@ def test_kept_arrays_are_made_once_for_each_identity(tmp_path):
         assert found["values"].tolist() == [identity] * 3
     assert made == [1, 2]
     assert not list((tmp_path / "cache").glob(".*"))
+
+
+def test_arrays_that_were_just_written_are_not_read_again(tmp_path, monkeypatch):
+    read = []
+    original = sequences.array_checksum
+    monkeypatch.setattr(sequences, "array_checksum", lambda array: read.append(array) or original(array))
+    for times in (1, 2):
+        found = keep_arrays([tmp_path], {}, lambda: {"values": np.arange(3)})
+        assert isinstance(found["values"], np.memmap)
+        assert len(read) == times
 
 
 def flip_last_byte(file):
