@@ -130,30 +130,66 @@ def read_run(path: str | Path) -> LoadedRun:
         MolsliceError: The path is not a run folder, a file in it is damaged or does not fit, or the model was
             trained on other descriptors than this version computes.
     """
-    given = Path(path)
-    file = model_file(given)
-    if not file.is_file():
-        if not given.exists():
-            raise MolsliceError(f"{given} does not exist; a model is a run folder with {MODEL} in it")
-        started = (given / CONFIG).is_file()
-        hint = "its training has not reached the first validation" if started else f"it holds no {MODEL}"
-        raise MolsliceError(f"{given} is not a finished run folder: {hint}")
+    file = _find_file(Path(path))
     state, metadata = _read_safetensors(file)
     about = _read_about(metadata, file)
-    try:
+    with _named_errors(file):
         loaded = _build(about, state, file)
+    finished = (file.parent / SUMMARY).is_file()
+    return replace(loaded, summary=read_json_object(file.parent / SUMMARY) if finished else None)
+
+
+def read_config(path: str | Path) -> RunConfig:
+    """Read the configuration of a trained model without its weights.
+
+    Args:
+        path: The run folder, or its `model.safetensors`.
+
+    Raises:
+        MolsliceError: The path is not a run folder, or the description of the model is damaged.
+    """
+    file = _find_file(Path(path))
+    _, metadata = _read_safetensors(file, with_tensors=False)
+    about = _read_about(metadata, file)
+    with _named_errors(file):
+        return _read_config(about, file)
+
+
+def _find_file(given: Path) -> Path:
+    """Return the file with the weights.
+
+    Raises:
+        MolsliceError: There is no such file.
+    """
+    file = model_file(given)
+    if file.is_file():
+        return file
+    if not given.exists():
+        raise MolsliceError(f"{given} does not exist; a model is a run folder with {MODEL} in it")
+    started = (given / CONFIG).is_file()
+    hint = "its training has not reached the first validation" if started else f"it holds no {MODEL}"
+    raise MolsliceError(f"{given} is not a finished run folder: {hint}")
+
+
+@contextmanager
+def _named_errors(file: Path) -> Iterator[None]:
+    """Name the file in the error of a forged description."""
+    try:
+        yield
     except MolsliceError:
         raise
     except UNFIT as error:
         reason = " ".join(str(error).split())[:300]
         raise MolsliceError(f"{file} does not describe a model: {type(error).__name__}: {reason}") from error
-    finished = (file.parent / SUMMARY).is_file()
-    return replace(loaded, summary=read_json_object(file.parent / SUMMARY) if finished else None)
+
+
+def _read_config(about: dict[str, Any], file: Path) -> RunConfig:
+    return config_from_mapping(about["config"], source=f"configuration in {file}")
 
 
 def _build(about: dict[str, Any], state: dict[str, Tensor], file: Path) -> LoadedRun:
     targets = TargetInfo.from_mapping(about["targets"])
-    config = config_from_mapping(about["config"], source=f"configuration in {file}")
+    config = _read_config(about, file)
     data = _read_spec(about.get("data", {"num_outputs": len(targets.names)}), file)
     made_by = about.get("descriptors_version", DESCRIPTORS_VERSION)
     if data.num_descriptors and made_by != DESCRIPTORS_VERSION:
@@ -200,10 +236,10 @@ def own_random_state() -> Iterator[None]:
         torch.default_generator.set_state(state)
 
 
-def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read_safetensors(file: Path, *, with_tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(file, framework="pt") as opened:
-            names = opened.keys()
+            names = opened.keys() if with_tensors else ()
             return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
     except (SafetensorError, OSError, ValueError) as error:
         raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error

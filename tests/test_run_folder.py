@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from molslice.config import config_from_mapping, config_to_mapping, config_to_yaml, load_config
 from molslice.model import build_model
-from molslice.run_folder import CONFIG, MODEL, SUMMARY, read_run, write_model
+from molslice.run_folder import CONFIG, MODEL, SUMMARY, read_config, read_run, write_model
 from molslice.tasks.targets import TargetInfo
 from molslice.types import DataSpec, MolsliceError
 from tests.fuzzing import fuzz_for_a_minute
@@ -56,6 +56,20 @@ def test_the_file_alone_is_enough(folder):
     (folder / CONFIG).unlink()
     assert read_run(folder).config == CONFIGURATION
     assert read_run(folder / MODEL).targets == TARGETS
+
+
+def test_the_configuration_is_read_without_the_weights(folder, monkeypatch):
+    monkeypatch.setattr("molslice.run_folder.build_model", None)  # a call fails
+    assert read_config(folder) == read_config(folder / MODEL) == CONFIGURATION
+    with pytest.raises(MolsliceError, match="TypeError"):
+        read_run(folder)
+    with pytest.raises(MolsliceError, match="nowhere does not exist"):
+        read_config(folder / "nowhere")
+    with safe_open(folder / MODEL, "pt") as file:
+        about = json.loads(file.metadata()["molslice"])
+    save_file({}, folder / MODEL, metadata={"molslice": json.dumps({**about, "config": 3})})
+    with pytest.raises(MolsliceError, match=MODEL):
+        read_config(folder)
 
 
 def test_the_summary_is_read_too(folder):

@@ -6,9 +6,20 @@ from torch import nn
 
 from molslice.types import MolsliceError
 
-__all__ = ["freeze_layers", "layer_factors", "parameter_depths"]
+__all__ = ["freeze_layers", "head_names", "layer_factors", "parameter_depths"]
 
 ENCODER = "encoder"
+
+
+def head_names(model: nn.Module) -> list[str]:
+    """Return the children of a model that are defined after its encoder.
+
+    For a model without an encoder they are the children that are named like a readout.
+    """
+    children = [name for name, _ in model.named_children()]
+    if ENCODER in children:
+        return children[children.index(ENCODER) + 1 :]
+    return [name for name in children if "readout" in name or "head" in name]
 
 
 def parameter_depths(model: nn.Module) -> tuple[dict[str, int], int]:
@@ -20,22 +31,19 @@ def parameter_depths(model: nn.Module) -> tuple[dict[str, int], int]:
     Raises:
         MolsliceError: The model has no encoder with numbered layers.
     """
-    children = [name for name, _ in model.named_children()]
     layers = getattr(getattr(model, ENCODER, None), "layers", None)
     if not isinstance(layers, nn.ModuleList):
         raise MolsliceError(
             f"{type(model).__name__} has no numbered layers, which optimizer.layer_decay and "
             "training.frozen_layers need"
         )
-    place = children.index(ENCODER)
-    depths = {}
+    heads, depths = head_names(model), {}
     for name, _ in model.named_parameters():
         first, *rest = name.split(".")
         if first == ENCODER:
             depths[name] = int(rest[1]) + 1 if rest[0] == "layers" else len(layers) + 1
         else:
-            is_head = first in children[place:]
-            depths[name] = len(layers) + 2 if is_head else 0
+            depths[name] = len(layers) + 2 if first in heads else 0
     return depths, len(layers)
 
 

@@ -13,7 +13,8 @@ from molslice.files.cache import file_checksum
 from molslice.inference.load import find_model
 from molslice.model import MODELS
 from molslice.model.base import SIZES
-from molslice.run_folder import LoadedRun, model_file, read_run
+from molslice.model.depth import head_names
+from molslice.run_folder import LoadedRun, model_file, read_config, read_run
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
@@ -69,7 +70,7 @@ def _sections_of_start(mapping: Mapping[str, Any]) -> dict[str, Any]:
     name = start.get("model") if isinstance(start, Mapping) else None
     if not isinstance(name, str):
         return {}
-    config = read_run(find_model(name)).config
+    config = read_config(find_model(name))
     source = config_to_mapping(config)
     given = mapping.get("model")
     wanted = given.get("name") if isinstance(given, Mapping) else None
@@ -155,7 +156,7 @@ def _same_targets(theirs: TargetInfo, ours: TargetInfo) -> bool:
 
 def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, with_heads: bool) -> StartReport:
     own, theirs = model.state_dict(), source.model.state_dict()
-    heads = () if with_heads else tuple(f"{child}." for child in _heads(model))
+    heads = () if with_heads else tuple(f"{child}." for child in head_names(model))
     reasons: dict[str, str] = {}
     taken: dict[str, Tensor] = {}
     for key, tensor in own.items():
@@ -178,14 +179,6 @@ def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, with_he
         new=tuple(f"{module} ({reason})" for module, reason in _by_module(reasons).items()),
         unused=tuple(_by_module(dict.fromkeys(theirs.keys() - taken.keys() - reasons.keys(), ""))),
     )
-
-
-def _heads(model: nn.Module) -> list[str]:
-    """The children after the encoder; for models without one, those named like a readout."""
-    children = [name for name, _ in model.named_children()]
-    if "encoder" in children:
-        return children[children.index("encoder") + 1 :]
-    return [name for name in children if "readout" in name or "head" in name]
 
 
 def _by_module(reasons: Mapping[str, str]) -> dict[str, str]:
