@@ -171,8 +171,7 @@ class Pretraining(Task):
 
     def loss_sum(self, prediction: Float[Tensor, "B T"], batch: MoleculeBatch) -> Float[Tensor, ""]:
         """Return the loss of the targets of molecules only; see `Task.loss_sum`."""
-        losses = self._losses_of_molecules(prediction, batch)
-        return torch.stack([self.weights[family] * loss for family, loss in losses.items()]).sum()
+        return self.output_loss_sum(ModelOutput(prediction), batch)
 
     def family_losses(self, output: ModelOutput, batch: MoleculeBatch) -> dict[str, Float[Tensor, ""]]:
         """Sum the loss of each family with a weight over the molecules.
