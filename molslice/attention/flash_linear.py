@@ -31,7 +31,7 @@ class FlashLinear(Attention):
     Args:
         spec: Settings that the model passes to each attention.
         chunk_size: Number of tokens per chunk c.
-        expansion: E / D, the channels of U and V relative to the width.
+        expansion: Number of channels e of U and V, divided by the width D.
         key_dim: Number of channels s of Q and K.
 
     Raises:

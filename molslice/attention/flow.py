@@ -33,10 +33,10 @@ class _Flow(NamedTuple):
 
 
 class _Past(NamedTuple):
-    """The running sums of the causal form up to token t.
+    """The running sums of the causal form over the first t tokens, numbered from 1.
 
     Attributes:
-        count: T [B, H, 1].
+        count: Number t of tokens [B, H, 1].
         keys: Sum of phi(K_j) [B, H, C].
         queries: Sum of phi(Q_i) [B, H, C].
         sources: Sum of j phi(K_j) / O_j [B, H, C].
