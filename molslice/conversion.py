@@ -54,10 +54,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
         MolsliceError: The value cannot be converted to the type.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any or (origin in (dict, Mapping) or hint is dict) and isinstance(value, Mapping):
-        if arguments[1:] == (float,) and isinstance(value, Mapping):
-            return {str(key): convert(item, float, f"{where}.{key}") for key, item in value.items()}
+    if hint is Any:
         return dict(value) if isinstance(value, Mapping) else value
+    if (origin or hint) in (dict, Mapping) and isinstance(value, Mapping):
+        kind = arguments[1] if arguments else Any
+        return {str(key): convert(item, kind, f"{where}.{key}") for key, item in value.items()}
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None

@@ -1,4 +1,6 @@
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from molslice.config import (
     load_config,
     override_data,
 )
+from molslice.conversion import convert
 from molslice.types import MolsliceError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
@@ -283,3 +286,17 @@ def test_an_option_of_several_forms_takes_each():
 
 
 SEQUENCE = {"name": "sequence", "num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2}
+
+
+def test_values_of_mappings_are_converted_to_their_type():
+    assert convert({"a": "1e-4", 2: 3}, dict[str, float], "x") == {"a": 1e-4, "2": 3.0}
+    assert convert({"a": {"b": [1, "c"]}}, Mapping[str, Any], "x") == {"a": {"b": [1, "c"]}}
+    assert convert({"a": {"b": 1}}, dict, "x") == {"a": {"b": 1}}
+    for hint, message in (
+        (dict[str, int], "x.a is 1.5, expected a whole number"),
+        (Mapping[str, bool] | None, "x.a is 1.5, expected true or false"),
+    ):
+        with pytest.raises(MolsliceError, match=message):
+            convert({"a": 1.5}, hint, "x")
+    with pytest.raises(MolsliceError, match="x is 3, expected a mapping"):
+        convert(3, dict[str, int], "x")
