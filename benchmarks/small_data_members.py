@@ -17,7 +17,8 @@ import numpy as np
 from small_data_sets import Molecules, write_rows
 
 from molslice.inference.load import load_model, load_network
-from molslice.training.fit import BASELINES, fit
+from molslice.training.fit import fit
+from molslice.training.fit_learners import BASELINES
 from molslice.training.run import train
 from molslice.training.start import load_run_config
 

@@ -1,8 +1,8 @@
 """The folder that `molslice fit` writes: `fit.json`, `learners.safetensors`, `rows.csv` and a card.
 
 `rows.csv` holds the rows that the model was fitted and measured on, with the split, the fold and the
-prediction of each. `encoder/` is a copy of the trained encoder, if the fit used one. Nothing in the folder
-can run code.
+prediction of each. If the fit used a trained encoder, `encoder/` is a copy of it and `networks/` has the
+fine-tuned network of each fold. Nothing in the folder can run code.
 """
 
 import shutil
@@ -25,12 +25,14 @@ from molslice.types import MolsliceError
 __all__ = [
     "CARD",
     "ENCODER",
+    "FINE_TUNED",
     "FIT",
     "LEARNER_FILE",
     "ROWS",
     "ROW_COLUMNS",
     "FittedModel",
     "is_fitted_folder",
+    "network_folder",
     "read_fitted",
     "row_columns",
     "save_encoder",
@@ -39,6 +41,8 @@ __all__ = [
 
 FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
 ENCODER, ENCODER_FILE = "encoder", "model.safetensors"  # a run folder with its weights only
+NETWORKS = "networks"  # a folder like that of the encoder for each fold
+FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
 FORMAT = "molslice-fit-1"
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -50,7 +54,7 @@ class FittedModel:
 
     Attributes:
         targets: The description of the T targets.
-        learners: For each target, the learners by name.
+        learners: For each target, the learners by name, except for the networks.
         stacks: For each target, the weights of its learners.
         about: The content of `fit.json`.
     """
@@ -59,6 +63,11 @@ class FittedModel:
     learners: tuple[Mapping[str, Learner], ...]
     stacks: tuple[Stack, ...]
     about: Mapping[str, Any]
+
+    @property
+    def num_networks(self) -> int:
+        """Number of fine-tuned networks, one for each fold; 0 without them."""
+        return int(self.about.get("networks", 0))
 
     @property
     def needs_encoder(self) -> bool:
@@ -71,18 +80,26 @@ def row_columns(targets: Sequence[str]) -> list[str]:
     return [f"{name}_measured" if name.strip() in ROW_COLUMNS else name for name in targets]
 
 
+def network_folder(folder: Path, fold: int) -> Path:
+    """Return the folder of the fine-tuned network of a fold."""
+    return folder / NETWORKS / f"fold{fold}"
+
+
 def is_fitted_folder(path: Path) -> bool:
     """Whether a folder was written by `molslice fit`."""
     return (path / FIT).is_file()
 
 
-def describe_model(targets: TargetInfo, stacks: Sequence[Stack], encoder: str | None) -> dict[str, Any]:
+def describe_model(
+    targets: TargetInfo, stacks: Sequence[Stack], encoder: str | None, networks: int
+) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
     Args:
         targets: The description of the targets.
         stacks: The weights of the learners of each target.
         encoder: Name of the trained encoder whose embeddings are features; None without one.
+        networks: Number of fine-tuned networks.
     """
     return {
         "format": FORMAT,
@@ -90,6 +107,7 @@ def describe_model(targets: TargetInfo, stacks: Sequence[Stack], encoder: str | 
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
         "encoder": encoder,
+        "networks": networks,
     }
 
 
@@ -134,10 +152,20 @@ def read_fitted(folder: Path) -> FittedModel:
         raise MolsliceError(f"{folder} was fitted with the embeddings of an encoder, but has no {ENCODER}/")
     arrays = _read_arrays(folder / LEARNER_FILE)
     learners = tuple(
-        {name: _learner(name, index, arrays, folder / LEARNER_FILE) for name in stack.names}
+        {
+            name: _learner(name, index, arrays, folder / LEARNER_FILE)
+            for name in stack.names
+            if name != FINE_TUNED
+        }
         for index, stack in enumerate(stacks)
     )
-    return FittedModel(targets, learners, stacks, about)
+    model = FittedModel(targets, learners, stacks, about)
+    if model.num_networks < any(FINE_TUNED in stack.names for stack in stacks):
+        raise MolsliceError(f"{folder / FIT} weighs fine-tuned networks, but names none")
+    for fold in range(model.num_networks):
+        if not network_folder(folder, fold).is_dir():
+            raise MolsliceError(f"{folder} is incomplete: {network_folder(folder, fold)} is missing")
+    return model
 
 
 def _read_stacks(about: Mapping[str, Any], folder: Path) -> tuple[Stack, ...]:

@@ -1,6 +1,7 @@
 """Predict with a model that `molslice fit` wrote."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -9,24 +10,53 @@ import numpy as np
 from molslice.config import DataConfig
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.describe import DescribedMolecules, MoleculeDescriber
-from molslice.fitted_folder import ROWS, FittedModel, row_columns
-from molslice.inference.base import NOT_FINITE, Predictions, SmilesPredictor
+from molslice.data.molecules.store import MoleculeStore
+from molslice.fitted_folder import FINE_TUNED, ROWS, FittedModel, row_columns
+from molslice.inference.base import NOT_FINITE, ChunkReader, Predictions, SmilesPredictor
 from molslice.learners import Features
+from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-__all__ = ["FittedPredictor"]
+__all__ = ["FittedPredictor", "network_scores"]
+
+SMALLEST_ODDS = 1e-7  # probabilities of networks are float32
 
 
-class Encoder(Protocol):
-    """Computes embeddings of molecules, as `molslice.inference.load.Predictor` does."""
+class Network(Protocol):
+    """A trained network on molecules, as `molslice.inference.load.Predictor` is."""
 
-    def embed(self, smiles: Sequence[str]) -> np.ndarray:
-        """Compute the embedding of each SMILES: float32 [n, E]."""
+    def reader(self, workers: int = 0) -> AbstractContextManager[ChunkReader]:
+        """Return a reader of SMILES."""
+        ...
+
+    def embed_store(self, store: MoleculeStore) -> Predictions:
+        """Compute the embeddings of the rows of a store, float32 [n, E]."""
+        ...
+
+    def predict_store(self, store: MoleculeStore) -> Predictions:
+        """Predict the rows of a store, float32 [n, T]."""
         ...
 
 
+def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
+    """Convert predictions of a fine-tuned network to what a learner predicts.
+
+    Args:
+        predicted: Standardized values, or probabilities of class 1, float32 [n, T].
+        targets: The description of the targets.
+
+    Returns:
+        Values in the units of the targets, or log-odds, float64 [n, T].
+    """
+    values = predicted.astype(np.float64)
+    if targets.kind == "classification":
+        bounded = np.clip(values, SMALLEST_ODDS, 1.0 - SMALLEST_ODDS)
+        return np.log(bounded) - np.log1p(-bounded)
+    return values * np.array(targets.std) + np.array(targets.mean)
+
+
 class FittedPredictor(SmilesPredictor):
-    """A stack of learners on descriptors and fingerprints, which predicts in the units of its targets.
+    """A stack of learners on descriptors and fingerprints, and of fine-tuned networks if there are any.
 
     A prediction depends on the molecule only. It is the mean over the folds of the fit.
 
@@ -35,10 +65,19 @@ class FittedPredictor(SmilesPredictor):
         name: The name of the model in messages.
         folder: The folder of the model.
         encoder: The encoder whose embeddings are features; None for a model without one.
+        networks: The fine-tuned network of each fold; empty for a model without them.
     """
 
-    def __init__(self, model: FittedModel, name: str, folder: Path, encoder: Encoder | None = None) -> None:
-        self.model, self.name, self.folder, self.encoder = model, name, folder, encoder
+    def __init__(
+        self,
+        model: FittedModel,
+        name: str,
+        folder: Path,
+        encoder: Network | None = None,
+        networks: Sequence[Network] = (),
+    ) -> None:
+        self.model, self.name, self.folder = model, name, folder
+        self.encoder, self.networks = encoder, tuple(networks)
         self.targets = model.targets
 
     @property
@@ -63,25 +102,41 @@ class FittedPredictor(SmilesPredictor):
         errors = list(part.errors)
         good = np.flatnonzero([reason is None for reason in errors])
         if len(good):
-            values[good] = self.member_predictions(self.features(part.take(good))).mean(0)
+            values[good] = self.member_predictions(part.take(good)).mean(0)
         for row in good[~np.isfinite(values[good]).all(1)]:
             values[row], errors[row] = np.nan, NOT_FINITE
         return Predictions(values, errors)
 
-    def features(self, part: DescribedMolecules) -> Features:
-        """Return the features of molecules without errors."""
-        embedding = None if self.encoder is None else self.encoder.embed(part.canonical)
-        return Features(part.descriptors, part.counts, embedding)
+    def member_predictions(self, part: DescribedMolecules) -> np.ndarray:
+        """Predict molecules without errors with the stack of each fold.
 
-    def member_predictions(self, features: Features) -> np.ndarray:
-        """Predict with the stack of each fold: float64 [folds, n, T] in the units of the targets."""
+        Returns:
+            float64 [folds, n, T] in the units of the targets.
+        """
+        store = self._read(part.canonical)
+        embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
+        features = Features(part.descriptors, part.counts, embedding)
+        tuned = [
+            network_scores(network.predict_store(store).values, self.targets)
+            for network in self.networks
+            if store is not None
+        ]
         columns = []
-        for learners, stack in zip(self.model.learners, self.model.stacks, strict=True):
+        for index, (learners, stack) in enumerate(zip(self.model.learners, self.model.stacks, strict=True)):
             parts = {name: learner.predict(features) for name, learner in learners.items()}
+            if tuned:
+                parts[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
             columns.append(stack.combine(parts))
         if len({len(column) for column in columns}) != 1:
             raise MolsliceError(f"the targets of {self.name} have different numbers of folds")
         return np.stack(columns, axis=2)
+
+    def _read(self, smiles: list[str]) -> MoleculeStore | None:
+        """Convert SMILES once for the encoder and all networks; None for a model without them."""
+        if self.encoder is None:
+            return None
+        with self.encoder.reader() as reader:
+            return next(iter(reader.read([smiles])))
 
     def predict_dataset(
         self,

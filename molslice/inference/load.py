@@ -16,7 +16,7 @@ from molslice.data.batching import ordered_batches
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
-from molslice.fitted_folder import ENCODER, is_fitted_folder, read_fitted
+from molslice.fitted_folder import ENCODER, is_fitted_folder, network_folder, read_fitted
 from molslice.inference.base import NOT_FINITE, Predictions, SmilesPredictor
 from molslice.inference.embedding import Embedder
 from molslice.inference.fitted import FittedPredictor
@@ -266,8 +266,9 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
         model, inner = read_fitted(path), path / ENCODER
         if not model.needs_encoder:
             return FittedPredictor(model, str(name_or_path), path)
-        encoder = Predictor(read_run(inner), f"{name_or_path}/{ENCODER}", target)
-        return FittedPredictor(model, str(name_or_path), path, encoder)
+        folders = [inner, *(network_folder(path, fold) for fold in range(model.num_networks))]
+        encoder, *networks = (Predictor(read_run(each), str(each), target) for each in folders)
+        return FittedPredictor(model, str(name_or_path), path, encoder, networks)
     return Predictor(read_run(path), name=str(name_or_path), device=target)
 
 

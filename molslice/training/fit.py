@@ -11,9 +11,8 @@ import csv
 import io
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
 from molslice.fitted_folder import (
     CARD,
+    FINE_TUNED,
     FIT,
     ROW_COLUMNS,
     ROWS,
@@ -36,12 +36,13 @@ from molslice.fitted_folder import (
 from molslice.inference.columns import distinct_columns
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model, load_encoder
-from molslice.learners import LEARNERS, Features, Learner
-from molslice.learners.stacking import Stack
+from molslice.learners import Features
 from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
 from molslice.training.fit_data import Duplicates, FitData, check_split, read_fit_data
+from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
+from molslice.training.fit_networks import count_epochs, fine_tune
 from molslice.training.fit_report import write_card
 from molslice.types import MolsliceError
 from molslice.version import __version__
@@ -51,26 +52,8 @@ __all__ = ["fit"]
 logger = logging.getLogger(__name__)
 
 MIN_FOLDS, MAX_FOLDS = 2, 20
+EPOCH_COST = 4.0  # time of training on a row relative to that of embedding it
 PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processes
-
-
-@dataclass(slots=True)
-class _Fitted:
-    """The result for one target.
-
-    Attributes:
-        learners: The fitted learners by name.
-        stack: Their weights.
-        rows: The training rows with a value, int [n].
-        unseen: Out-of-fold prediction of these rows, float64 [n].
-        held_out: Prediction of every held-out row by name: `molslice fit` and the baselines, float64 [m].
-    """
-
-    learners: Mapping[str, Learner]
-    stack: Stack
-    rows: np.ndarray
-    unseen: np.ndarray
-    held_out: dict[str, np.ndarray]
 
 
 def fit(
@@ -140,21 +123,43 @@ def fit(
             )
         targets = _describe_targets(found, units)
         canonical = found.molecules.canonical
+        embedding_start = time.monotonic()
         embedding = (
             None if network is None else network.embed(canonical, workers=processes, progress=not quiet)
         )
+        embedding_seconds = time.monotonic() - embedding_start
         features = Features(found.molecules.descriptors, found.molecules.counts, embedding)
         folds = _divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
-        steps = len(found.names) * (len(LEARNERS.names()) + len(BASELINES))
         with _bar("learners", quiet) as learned:
-            work = _Work(found, features, folds, deadline, seed, lambda done: learned(done, steps))
+            work = LearnerFits(found, features, folds, deadline, seed, learned)
             fitted = [work.fit_target(index) for index in range(len(found.names))]
-        seconds, named = time.monotonic() - start, None if encoder is None else str(encoder)
-        about = _summarize(path, found, targets, fitted, folds, named, work.left_out, seconds)
-        about["options"] = {"split": split, "duplicates": duplicates, "members": members, "seed": seed}
+        left_out, epochs = work.left_out, 0
         if encoder is not None:
             save_encoder(partial, model_file(find_model(encoder)))
+            epochs = _affordable_epochs(folds, deadline - time.monotonic(), embedding_seconds)
+            if epochs:
+                with _bar("networks", quiet) as tuned:
+                    networks = fine_tune(
+                        encoder,
+                        canonical,
+                        found.targets,
+                        targets,
+                        folds,
+                        partial,
+                        epochs=epochs,
+                        seed=seed,
+                        progress=tuned,
+                    )
+                for index, each in enumerate(fitted):
+                    each.add(FINE_TUNED, networks.unseen[each.rows, index], networks.held_out[:, :, index])
+            else:
+                left_out.append("fine-tuned networks")
+        for index, each in enumerate(fitted):
+            each.stack_learners(found.targets[each.rows, index], classes=found.kind == "classification")
+        about = _summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
+        about["seconds"] = round(time.monotonic() - start, 1)
+        about["options"] = {"split": split, "duplicates": duplicates, "members": members, "seed": seed}
         save_learners(partial, [each.learners for each in fitted])
         (partial / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
         (partial / FIT).write_text(to_json(about), encoding="utf-8")
@@ -214,117 +219,28 @@ def _divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: 
     return folds
 
 
-class _Work:
-    """Fits the learners and the baselines, target after target, until the deadline."""
+def _affordable_epochs(folds: np.ndarray, seconds: float, embedding_seconds: float) -> int:
+    """Return the number of epochs of each network for which there is time; 0 for none.
 
-    def __init__(
-        self,
-        found: FitData,
-        features: Features,
-        folds: np.ndarray,
-        deadline: float,
-        seed: int,
-        progress: Any,  # noqa: ANN401
-    ) -> None:
-        self.found, self.features, self.folds = found, features, folds
-        self.deadline, self.seed, self.progress = deadline, seed, progress
-        self.done, self.left_out = 0, []
-
-    def fit_target(self, index: int) -> _Fitted:
-        """Fit one target."""
-        values, classes = self.found.targets[:, index], self.found.kind == "classification"
-        rows = np.flatnonzero(~self.found.test & np.isfinite(values))
-        folds = _known_folds(self.folds[rows], self.found.names[index])
-        learners: dict[str, Learner] = {}
-        unseen: dict[str, np.ndarray] = {}
-        for name in LEARNERS.names():
-            if not learners or self._has_time(f"{name} of {self.found.names[index]}"):
-                learners[name], unseen[name] = LEARNERS.find(name).fit(
-                    self.features[rows], values[rows], folds, classes=classes, seed=self.seed
-                )
-            self._step()
-        stack = Stack.fit(unseen, values[rows], classes=classes)
-        test = np.flatnonzero(self.found.test)
-        held_out: dict[str, np.ndarray] = {}
-        if len(test):
-            members = {name: learner.predict(self.features[test]) for name, learner in learners.items()}
-            held_out["molslice fit"] = stack.combine(members).mean(0)
-        for name, train in BASELINES.items():
-            if len(test) and self._has_time(f"{name} for comparison, {self.found.names[index]}"):
-                held_out[name] = train(self.features, rows, test, values, classes, self.seed)
-            self._step()
-        return _Fitted(learners, stack, rows, stack.combine(unseen), held_out)
-
-    def _has_time(self, what: str) -> bool:
-        if time.monotonic() < self.deadline:
-            return True
-        self.left_out.append(what)
-        return False
-
-    def _step(self) -> None:
-        self.done += 1
-        self.progress(self.done)
-
-
-def _known_folds(folds: np.ndarray, name: str) -> np.ndarray:
-    """Check that every fold has a row with a value, because each fold is one model.
-
-    Raises:
-        MolsliceError: A fold has no row.
+    An epoch is assumed to take as long as embedding its rows `EPOCH_COST` times.
     """
-    empty = set(range(int(folds.max()) + 1)) - set(folds.tolist())
-    if empty:
-        raise MolsliceError(
-            f"target {name!r} has no value in {len(empty)} of the folds; choose fewer members"
-        )
-    return folds
-
-
-def _forest(
-    features: Features, rows: np.ndarray, test: np.ndarray, values: np.ndarray, classes: bool, seed: int
-) -> np.ndarray:
-    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-
-    kind = RandomForestClassifier if classes else RandomForestRegressor
-    model = kind(random_state=seed, n_jobs=-1)
-    return _baseline(model, features, rows, test, values, classes)
-
-
-def _boosting(
-    features: Features, rows: np.ndarray, test: np.ndarray, values: np.ndarray, classes: bool, seed: int
-) -> np.ndarray:
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
-    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-    return _baseline(kind(random_state=seed), features, rows, test, values, classes)
-
-
-def _baseline(
-    model: Any,  # noqa: ANN401
-    features: Features,
-    rows: np.ndarray,
-    test: np.ndarray,
-    values: np.ndarray,
-    classes: bool,
-) -> np.ndarray:
-    # forests compare in float32
-    matrix = np.clip(np.nan_to_num(features.matrix()), -1e30, 1e30)
-    model.fit(matrix[rows], values[rows])
-    return model.predict_proba(matrix[test])[:, 1] if classes else model.predict(matrix[test])
-
-
-BASELINES = {"random forest": _forest, "boosting": _boosting}
+    rows, members = int((folds >= 0).sum()), int(folds.max()) + 1
+    wanted = count_epochs(rows * (members - 1) // members)
+    if seconds == float("inf"):
+        return wanted
+    each = EPOCH_COST * embedding_seconds * (members - 1) * rows / len(folds)  # an epoch of all networks
+    return max(0, min(wanted, int(seconds / max(each, 1e-9))))
 
 
 def _summarize(
     path: Path,
     found: FitData,
     targets: TargetInfo,
-    fitted: Sequence[_Fitted],
+    fitted: Sequence[TargetFit],
     folds: np.ndarray,
-    encoder: str | None,
+    encoder: Path | str | None,
+    epochs: int,
     left_out: list[str],
-    seconds: float,
 ) -> dict[str, Any]:
     metric = METRIC_NAMES[found.kind]
     measure = mean_absolute_error if found.kind == "regression" else roc_auc
@@ -343,7 +259,12 @@ def _summarize(
             }
         )
     return {
-        **describe_model(targets, [each.stack for each in fitted], encoder),
+        **describe_model(
+            targets,
+            [each.stack for each in fitted],
+            None if encoder is None else str(encoder),
+            int(folds.max()) + 1 if epochs else 0,
+        ),
         "source": path.name,
         "source_sha256": file_checksum(path),
         "smiles_column": found.smiles_column,
@@ -353,13 +274,13 @@ def _summarize(
         "metric": metric,
         "metric_label": METRIC_LABELS[metric],
         "results": table,
+        "network_epochs": epochs,
         "left_out": left_out,
-        "seconds": round(seconds, 1),
         "version": __version__,
     }
 
 
-def _rows_table(found: FitData, fitted: Sequence[_Fitted], folds: np.ndarray) -> str:
+def _rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> str:
     """Write SMILES, targets, split, fold and predictions as CSV.
 
     The prediction of a training row is that of the models which have not seen its fold.
@@ -369,8 +290,8 @@ def _rows_table(found: FitData, fitted: Sequence[_Fitted], folds: np.ndarray) ->
     predicted = np.full((len(found.smiles), len(columns)), np.nan)
     for index, each in enumerate(fitted):
         predicted[each.rows, index] = each.unseen
-        if "molslice fit" in each.held_out:
-            predicted[found.test, index] = each.held_out["molslice fit"]
+        if FIT_LABEL in each.held_out:
+            predicted[found.test, index] = each.held_out[FIT_LABEL]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)

@@ -1,0 +1,169 @@
+"""Fit the learners and the baselines of `fit`, target after target."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from molslice.learners import LEARNERS, Features, Learner
+from molslice.learners.stacking import Stack
+from molslice.training.fit_data import FitData
+from molslice.types import MolsliceError
+
+__all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit"]
+
+FIT_LABEL = "molslice fit"
+
+
+@dataclass(slots=True)
+class TargetFit:
+    """What is fitted to one target.
+
+    Attributes:
+        rows: The training rows with a value, int [n].
+        learners: The fitted learners by name.
+        parts: Out-of-fold prediction of these rows by each learner, float64 [n].
+        test_parts: Prediction of the m held-out rows by each learner, float64 [folds, m].
+        held_out: Prediction of the held-out rows by the stack and by the baselines, float64 [m].
+        stack: The weights of the learners; see `stack_learners`.
+        unseen: Out-of-fold prediction by the stack, float64 [n].
+    """
+
+    rows: np.ndarray
+    learners: dict[str, Learner] = field(default_factory=dict)
+    parts: dict[str, np.ndarray] = field(default_factory=dict)
+    test_parts: dict[str, np.ndarray] = field(default_factory=dict)
+    held_out: dict[str, np.ndarray] = field(default_factory=dict)
+    stack: Stack = field(init=False)
+    unseen: np.ndarray = field(init=False)
+
+    def add(self, name: str, unseen: np.ndarray, held_out: np.ndarray) -> None:
+        """Add the predictions of a learner: `parts` and `test_parts`."""
+        self.parts[name] = unseen
+        if held_out.shape[1]:
+            self.test_parts[name] = held_out
+
+    def stack_learners(self, values: np.ndarray, *, classes: bool) -> None:
+        """Weigh the learners by their out-of-fold predictions.
+
+        Args:
+            values: The target of `rows`, float64 [n].
+            classes: Whether the target is a class.
+        """
+        self.stack = Stack.fit(self.parts, values, classes=classes)
+        self.unseen = self.stack.combine(self.parts)
+        if self.test_parts:
+            self.held_out = {FIT_LABEL: self.stack.combine(self.test_parts).mean(0), **self.held_out}
+
+
+class LearnerFits:
+    """Fits the learners and the baselines until the deadline.
+
+    Args:
+        found: The rows.
+        features: Their features.
+        folds: Fold of each row, int [n]; -1 for held-out rows.
+        deadline: Value of `time.monotonic` after which nothing is started; one learner is always fitted.
+        seed: Seed of the learners.
+        progress: Called with the number of fits that are done and of all.
+
+    Attributes:
+        left_out: What was not computed.
+    """
+
+    def __init__(
+        self,
+        found: FitData,
+        features: Features,
+        folds: np.ndarray,
+        deadline: float,
+        seed: int,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.found, self.features, self.folds = found, features, folds
+        self.deadline, self.seed, self.progress = deadline, seed, progress
+        self.left_out: list[str] = []
+        self._done = 0
+
+    def fit_target(self, index: int) -> TargetFit:
+        """Fit the learners and the baselines of one target."""
+        values, classes = self.found.targets[:, index], self.found.kind == "classification"
+        rows = np.flatnonzero(~self.found.test & np.isfinite(values))
+        folds = _known_folds(self.folds[rows], self.found.names[index])
+        fitted, test = TargetFit(rows), np.flatnonzero(self.found.test)
+        for name in LEARNERS.names():
+            if not fitted.learners or self._has_time(f"{name} of {self.found.names[index]}"):
+                learner, unseen = LEARNERS.find(name).fit(
+                    self.features[rows], values[rows], folds, classes=classes, seed=self.seed
+                )
+                fitted.learners[name] = learner
+                empty = np.empty((0, 0))
+                fitted.add(name, unseen, learner.predict(self.features[test]) if len(test) else empty)
+            self._step()
+        for name, train in BASELINES.items():
+            if len(test) and self._has_time(f"{name} for comparison, {self.found.names[index]}"):
+                fitted.held_out[name] = train(self.features, rows, test, values, classes, self.seed)
+            self._step()
+        return fitted
+
+    def _has_time(self, what: str) -> bool:
+        if time.monotonic() < self.deadline:
+            return True
+        self.left_out.append(what)
+        return False
+
+    def _step(self) -> None:
+        self._done += 1
+        self.progress(self._done, len(self.found.names) * (len(LEARNERS.names()) + len(BASELINES)))
+
+
+def _known_folds(folds: np.ndarray, name: str) -> np.ndarray:
+    """Check that every fold has a row with a value, because each fold is one model.
+
+    Raises:
+        MolsliceError: A fold has no row.
+    """
+    empty = set(range(int(folds.max()) + 1)) - set(folds.tolist())
+    if empty:
+        raise MolsliceError(
+            f"target {name!r} has no value in {len(empty)} of the folds; choose fewer members"
+        )
+    return folds
+
+
+def _forest(
+    features: Features, rows: np.ndarray, test: np.ndarray, values: np.ndarray, classes: bool, seed: int
+) -> np.ndarray:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    kind = RandomForestClassifier if classes else RandomForestRegressor
+    model = kind(random_state=seed, n_jobs=-1)
+    return _baseline(model, features, rows, test, values, classes)
+
+
+def _boosting(
+    features: Features, rows: np.ndarray, test: np.ndarray, values: np.ndarray, classes: bool, seed: int
+) -> np.ndarray:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    return _baseline(kind(random_state=seed), features, rows, test, values, classes)
+
+
+def _baseline(
+    model: Any,  # noqa: ANN401
+    features: Features,
+    rows: np.ndarray,
+    test: np.ndarray,
+    values: np.ndarray,
+    classes: bool,
+) -> np.ndarray:
+    # forests compare in float32
+    matrix = np.clip(np.nan_to_num(features.matrix()), -1e30, 1e30)
+    model.fit(matrix[rows], values[rows])
+    return model.predict_proba(matrix[test])[:, 1] if classes else model.predict(matrix[test])
+
+
+BASELINES = {"random forest": _forest, "boosting": _boosting}

@@ -1,0 +1,179 @@
+"""Fine-tune a trained encoder on the rows of a fit, once for each fold."""
+
+import csv
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from molslice.config import DataConfig
+from molslice.fitted_folder import ROWS, network_folder, row_columns
+from molslice.inference.fitted import network_scores
+from molslice.inference.load import Predictor
+from molslice.run_folder import read_run, write_model
+from molslice.tasks.targets import TargetInfo
+from molslice.training.run import train
+from molslice.training.start import load_run_config
+
+__all__ = ["FineTuned", "count_epochs", "fine_tune"]
+
+STEPS = 600  # of each network, within the bounds of the epochs
+MIN_EPOCHS, MAX_EPOCHS = 4, 40
+BATCH_SIZE = 32
+RECIPE: dict[str, Any] = {
+    "model": {"dropout": 0.1, "attention_dropout": 0.0},
+    "optimizer": {
+        "lr": 1e-3,
+        "weight_decay": 0.01,
+        "schedule": "cosine",
+        "warmup_fraction": 0.1,
+        "layer_decay": 0.8,
+        "ema_decay": 0.99,
+    },
+    "training": {"batch_size": BATCH_SIZE, "token_budget": 4096},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuned:
+    """Predictions of the networks of all folds, as `network_scores` returns them.
+
+    Attributes:
+        unseen: Prediction of each training row by the network that has not seen its fold, float64 [n, T]; NaN
+            for held-out rows.
+        held_out: Prediction of the m held-out rows by each network, float64 [folds, m, T].
+        epochs: Number of epochs of each network.
+    """
+
+    unseen: np.ndarray
+    held_out: np.ndarray
+    epochs: int
+
+
+def count_epochs(rows: int) -> int:
+    """Return the number of epochs for a number of training rows. Fewer rows are seen more often."""
+    return int(np.clip(STEPS * BATCH_SIZE / max(1, rows), MIN_EPOCHS, MAX_EPOCHS))
+
+
+def fine_tune(
+    encoder: Path | str,
+    smiles: Sequence[str],
+    targets: np.ndarray,
+    info: TargetInfo,
+    folds: np.ndarray,
+    folder: Path,
+    *,
+    epochs: int,
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> FineTuned:
+    """Train one network for each fold on the rows of the other folds, and write their weights.
+
+    All weights are trained for a fixed number of epochs. Nothing is chosen on the rows of the fold.
+
+    Args:
+        encoder: Run folder or name of the trained encoder.
+        smiles: SMILES of n rows.
+        targets: float64 [n, T], NaN where missing.
+        info: The description of the targets.
+        folds: Fold of each row, int [n]; -1 for held-out rows.
+        folder: Folder of the fitted model, in which the networks are written.
+        epochs: Number of epochs of each network.
+        seed: Seed of the heads, dropout and the order of rows.
+        progress: Called with the number of trained networks and of all networks.
+
+    Raises:
+        MolsliceError: The encoder does not fit, or a loss is not finite.
+    """
+    num_folds, held = int(folds.max()) + 1, np.flatnonzero(folds < 0)
+    unseen = np.full(targets.shape, np.nan)
+    held_out = np.empty((num_folds, len(held), targets.shape[1]))
+    with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng():
+        runs = _Runs(Path(scratch), encoder, info)
+        runs.write_table(smiles, targets, folds)
+        for fold in range(num_folds):
+            network = runs.train(fold, epochs, seed, network_folder(folder, fold))
+            own = np.flatnonzero(folds == fold)
+            rows = np.concatenate([own, held])
+            found = network.predict_with_errors([smiles[int(row)] for row in rows]).values
+            scores = network_scores(found, info)
+            unseen[own], held_out[fold] = np.split(scores, [len(own)])
+            progress(fold + 1, num_folds)
+    return FineTuned(unseen, held_out, epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """A temporary folder with a table and the runs of all folds.
+
+    Attributes:
+        path: The folder.
+        encoder: The trained encoder.
+        info: The description of the targets.
+    """
+
+    path: Path
+    encoder: Path | str
+    info: TargetInfo
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the targets in the table."""
+        return [f"target{index}" for index in range(len(self.info.names))]
+
+    def write_table(self, smiles: Sequence[str], targets: np.ndarray, folds: np.ndarray) -> None:
+        """Write the training rows, standardized because runs store targets in float32."""
+        num_folds = int(folds.max()) + 1
+        values = (targets - np.array(self.info.mean)) / np.array(self.info.std)
+        with (self.path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["smiles", *self.columns, *(f"fold{fold}" for fold in range(num_folds))])
+            for count, row in enumerate(np.flatnonzero(folds >= 0)):
+                cells = [repr(float(value)) if np.isfinite(value) else "" for value in values[row]]
+                # the rows of the fold are only measured; half of them is called test, which a run expects
+                words = ["train"] * num_folds
+                words[folds[row]] = ("valid", "test")[count % 2]
+                writer.writerow([smiles[int(row)], *cells, *words])
+
+    def train(self, fold: int, epochs: int, seed: int, folder: Path) -> Predictor:
+        """Train the network of a fold, and write its weights to a folder."""
+        data = {
+            "path": str(self.path / "rows.csv"),
+            "target_columns": self.columns,
+            "kind": self.info.kind,
+            "split": {"kind": "column", "column": f"fold{fold}"},
+            "cache_dir": str(self.path / "cache"),
+            "workers": 0,
+        }
+        settings = {
+            **RECIPE,
+            "data": {"name": "csv", **data},
+            "training": {**RECIPE["training"], "max_epochs": epochs, "valid_every_epochs": epochs},
+            "start": {"model": str(self.encoder)},
+            "trainer": {"accelerator": "cpu"},
+            "seed": seed + fold,
+        }
+        file, run = self.path / f"fold{fold}.yaml", self.path / f"run{fold}"
+        file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
+        try:
+            train(load_run_config(file), run, quiet=True)
+        except KeyboardInterrupt:  # the message is about resuming the temporary run
+            raise KeyboardInterrupt from None
+        trained = read_run(run)
+        options = {
+            "path": ROWS,
+            "target_columns": row_columns(self.info.names),
+            "kind": self.info.kind,
+            "split": {"kind": "column", "column": "split"},
+        }
+        config = replace(trained.config, data=DataConfig("csv", options), start=None)
+        folder.mkdir(parents=True)
+        write_model(
+            folder, trained.model.state_dict(), trained.targets, trained.data, config, trained.metadata
+        )
+        return Predictor(read_run(folder), str(folder), torch.device("cpu"))

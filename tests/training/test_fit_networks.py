@@ -1,0 +1,167 @@
+"""The fine-tuned networks of a fit: what they see, what they predict, and where they are."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from molslice.fitted_folder import FINE_TUNED, network_folder
+from molslice.inference.fitted import network_scores
+from molslice.inference.load import load_model, load_network
+from molslice.run_folder import MODEL
+from molslice.tasks.targets import TargetInfo
+from molslice.training.fit import fit
+from molslice.training.fit_networks import count_epochs, fine_tune
+from molslice.types import MolsliceError
+from tests.inference.models import embedded_smiles
+from tests.training.test_fit import targets_of, write_table
+
+ENCODER = "gap-xtb"
+FOLDS = np.array([0, 1, 2, -1] * 10)
+
+pytestmark = pytest.mark.usefixtures("few_trees", "few_epochs")
+
+
+@pytest.fixture(scope="module")
+def smiles():
+    return embedded_smiles(len(FOLDS))
+
+
+@pytest.fixture(scope="module")
+def targets():
+    """Two targets, the second large, far from zero and with every fifth value missing."""
+    values = np.random.default_rng(0).normal(size=(len(FOLDS), 2)) * [1.0, 3e10] + [0.0, 5e12]
+    values[::5, 1] = np.nan
+    return values
+
+
+def description(targets, kind="regression"):
+    return TargetInfo.of_training(("a", "b"), ("", "V"), kind, targets[FOLDS >= 0])
+
+
+@pytest.fixture(scope="module")
+def tuned(smiles, targets, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    info = description(targets)
+    return folder, fine_tune(ENCODER, smiles, targets, info, FOLDS, folder, epochs=2, seed=0)
+
+
+def weights(folder, fold):
+    return load_network(network_folder(folder, fold)).model.state_dict()
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_predictions_are_those_of_the_written_networks(tuned, smiles, targets):
+    folder, found = tuned
+    for fold in range(3):
+        network = load_network(network_folder(folder, fold))
+        expected = network_scores(network.predict(smiles), description(targets))
+        own = fold == FOLDS
+        np.testing.assert_allclose(found.unseen[own], expected[own], rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(found.held_out[fold], expected[FOLDS < 0], rtol=1e-5, atol=1e-4)
+    assert np.isnan(found.unseen[FOLDS < 0]).all()
+    assert not np.allclose(found.held_out[0], found.held_out[1])
+
+
+def test_large_targets_keep_their_digits(tuned):
+    assert abs(np.nanmean(tuned[1].unseen[:, 1]) - 5e12) < 6e10
+
+
+def test_a_network_depends_on_the_rows_of_the_other_folds_only(tuned, smiles, targets, tmp_path):
+    changed = targets.copy()
+    changed[FOLDS <= 0] = np.nanmean(targets, 0)  # fold 0 and the held-out rows
+    fine_tune(ENCODER, smiles, changed, description(targets), FOLDS, tmp_path, epochs=2, seed=0)
+    assert same(weights(tuned[0], 0), weights(tmp_path, 0))
+    assert not same(weights(tuned[0], 1), weights(tmp_path, 1))
+
+
+def test_equal_seeds_give_equal_files_and_leave_the_random_state(tuned, smiles, targets, tmp_path):
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=2, seed=0)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for fold in range(3):
+        one, other = (network_folder(each, fold) / MODEL for each in (tuned[0], tmp_path))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_network_starts_from_the_encoder(tuned):
+    before, after = load_network(ENCODER).model.state_dict(), weights(tuned[0], 0)
+    name = "encoder.layers.0.attention.query.weight"
+    name = name if name in before else next(key for key in before if before[key].ndim == 2)
+    change = (after[name] - before[name]).norm() / before[name].norm()
+    assert 0 < change < 0.2
+
+
+def test_fewer_rows_are_seen_more_often(monkeypatch):
+    for name, value in (("MIN_EPOCHS", 4), ("MAX_EPOCHS", 40), ("STEPS", 600), ("BATCH_SIZE", 32)):
+        monkeypatch.setattr(f"molslice.training.fit_networks.{name}", value)
+    assert [count_epochs(rows) for rows in (0, 100, 960, 10_000)] == [40, 40, 20, 4]
+
+
+def test_scores_of_classes_are_log_odds():
+    info = TargetInfo(("a",), ("",), "classification", (0.0,), (1.0,))
+    found = network_scores(np.array([[0.5], [0.8], [1.0], [0.0]], np.float32), info)[:, 0]
+    np.testing.assert_allclose(found[:2], [0, np.log(4)], rtol=1e-6)
+    np.testing.assert_allclose(found[2:], [16.118, -16.118], rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    smiles = embedded_smiles(70)
+    rows = [[text, *values] for text, values in zip(smiles, targets_of(smiles), strict=True)]
+    table = write_table(tmp_path_factory.mktemp("t") / "t.csv", ["smiles", "size", "active", "half"], rows)
+    folder = tmp_path_factory.mktemp("fit") / "model"
+    about = fit(table, ["active"], folder, members=2, encoder=ENCODER, quiet=True)
+    return table, folder, about
+
+
+def test_a_fit_weighs_the_networks_among_its_learners(fitted):
+    _, folder, about = fitted
+    assert (about["networks"], about["network_epochs"]) == (2, 1)
+    assert FINE_TUNED in about["results"][0]["weights"]
+    assert len(load_model(folder).networks) == 2
+
+
+def test_a_stack_with_networks_follows_them(fitted, smiles):
+    _, folder, _ = fitted
+    predictor = load_model(folder)
+    part = next(iter(predictor.reader().read([smiles])))
+    members = predictor.member_predictions(part)[:, :, 0]
+    stack = predictor.model.stacks[0]
+    one = dict.fromkeys(stack.names, 0.0) | {FINE_TUNED: 1.0}
+    alone = type(stack)(stack.names, tuple(one.values()), stack.calibration)
+    object.__setattr__(predictor.model, "stacks", (alone,))
+    slope, intercept = stack.calibration[stack.names.index(FINE_TUNED)]
+    for fold in range(2):
+        odds = network_scores(
+            load_network(network_folder(folder, fold)).predict(part.canonical)[:, None], predictor.targets
+        )[:, 0]
+        expected = 1 / (1 + np.exp(-(slope * odds + intercept)))
+        found = predictor.member_predictions(part)[fold, :, 0]
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert not np.allclose(found, members[1])
+
+
+def test_a_folder_without_a_network_is_refused(fitted, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(fitted[1], moved)
+    shutil.rmtree(network_folder(moved, 1))
+    with pytest.raises(MolsliceError, match=r"is incomplete: .*fold1 is missing"):
+        load_model(moved)
+    about = json.loads((moved / "fit.json").read_text())
+    (moved / "fit.json").write_text(json.dumps({**about, "networks": 0}))
+    with pytest.raises(MolsliceError, match="weighs fine-tuned networks, but names none"):
+        load_model(moved)
+
+
+def test_networks_are_left_out_when_time_is_over(fitted, tmp_path):
+    about = fit(fitted[0], "active", tmp_path / "m", members=2, encoder=ENCODER, minutes=1e-4, quiet=True)
+    assert "fine-tuned networks" in about["left_out"]
+    assert about["networks"] == 0
+    assert load_model(tmp_path / "m").networks == ()
