@@ -1,8 +1,9 @@
-"""Read a log of quantum labels and sort the charges into the order of the atoms in a store.
+"""Read quantum labels and sort the charges into the order of the atoms in a store.
 
-The log is written by make_gap_data.py: a first line with its settings, then one JSON object per line with
-`smiles` and either labels or a reason. Labels of molecules in the valid and test splits of data/gap_xtb and
-of its large form are excluded, so that a model trained on the corpus can be tested there.
+The source is a log of make_gap_data.py or a folder such as data/gap_xtb_100k. A log has its settings in the
+first line, then one JSON object per line with `smiles` and either labels or a reason. Labels of molecules in
+the valid and test splits of data/gap_xtb and of its large form are excluded, so that a model trained on the
+corpus can be tested there.
 """
 
 import hashlib
@@ -21,10 +22,14 @@ from molslice.chem.canonical import canonical_molecule, canonical_order
 from molslice.chem.connectivity import connectivity
 from molslice.chem.featurize import molecule_arrays
 from molslice.chem.smiles import ChemError
+from molslice.data.molecules.pcqm4m import TABLE
 from molslice.files.atomic import atomic_file
+from molslice.files.tables import numbers, read_columns
 from molslice.types import MoleculeArrays, MolsliceError
 
 CHUNK_LINES = 2_000
+CHARGES = "charges.npz"
+CHARGE_UNITS = 1_000  # of an elementary charge
 TRAIN_TENTHS = 8  # of ten, by the key of the skeleton: the rule of data/gap_xtb
 # name of the target, its unit, and its name in the log
 QUANTUM = (
@@ -34,6 +39,15 @@ QUANTUM = (
     ("dipole", "D", "dipole_debye"),
     ("energy_per_atom", "eV", "energy_ev"),
 )
+PER_ATOM = "energy_per_atom_ev"
+# name in the log of each column of a folder
+COLUMNS = {
+    "homolumogap": "gap_ev",
+    "homo_ev": "homo_ev",
+    "lumo_ev": "lumo_ev",
+    "dipole_debye": "dipole_debye",
+    PER_ATOM: PER_ATOM,
+}
 OUTCOMES = ("labeled", "without label", "held out by gap_xtb", "cannot be parsed")
 
 
@@ -73,7 +87,10 @@ def read_record(record: dict[str, Any]) -> Record | str:
         return "held out by gap_xtb"
     charges = np.array(record.get("charges", []), np.float64)
     values = [float(record.get(name, math.nan)) for *_, name in QUANTUM]
-    values[-1] = values[-1] / len(charges) if len(charges) else math.nan
+    if PER_ATOM in record:  # of a folder, whose charges lack those of the hydrogens
+        values[-1] = float(record[PER_ATOM])
+    else:
+        values[-1] = values[-1] / len(charges) if len(charges) else math.nan
     # the charges of the atoms of the SMILES are before those of the added hydrogens
     heavy = charges[order] if len(charges) >= len(order) else np.full(len(order), math.nan)
     return Record(key_of(smiles or ""), values, heavy.astype(np.float32), arrays_identity(molecule))
@@ -113,22 +130,41 @@ class Labels:
         return self.charges[self.offsets[place] : self.offsets[place + 1]]
 
 
-def chunks_of_log(log: Path) -> Iterator[list[bytes]]:
-    """Yield the complete lines of a log after the first, with their line ends, in chunks.
-
-    A last line without a line end is still being written and is skipped.
+def chunks_of_labels(source: Path) -> Iterator[list[bytes]]:
+    """Yield the records of a log or of a folder in chunks, each a JSON object with its line end.
 
     Raises:
-        MolsliceError: The log cannot be read.
+        MolsliceError: The source cannot be read.
     """
     try:
-        with log.open("rb") as file:
-            next(file, None)
-            lines = (line for line in file if line.endswith(b"\n"))
-            while chunk := list(islice(lines, CHUNK_LINES)):
-                yield chunk
+        lines = _lines_of_folder(source) if source.is_dir() else _lines_of_log(source)
+        while chunk := list(islice(lines, CHUNK_LINES)):
+            yield chunk
     except OSError as error:
-        raise MolsliceError(f"cannot read {log}: {error.strerror}") from error
+        raise MolsliceError(f"cannot read {source}: {error.strerror}") from error
+
+
+def _lines_of_log(log: Path) -> Iterator[bytes]:
+    """Yield the lines after the first. A last line without a line end is still being written."""
+    with log.open("rb") as file:
+        next(file, None)
+        yield from (line for line in file if line.endswith(b"\n"))
+
+
+def _lines_of_folder(folder: Path) -> Iterator[bytes]:
+    """Yield the rows of a folder in the layout of data/gap_xtb_100k as lines of a log."""
+    with np.load(folder / CHARGES) as arrays:
+        charges, offsets = arrays["charges"] / CHARGE_UNITS, arrays["atom_offsets"]
+    row = 0
+    for chunk in read_columns(folder / TABLE, ["smiles", *COLUMNS]):
+        values = {name: numbers(chunk[column], column, chunk.where) for column, name in COLUMNS.items()}
+        for place, smiles in enumerate(chunk["smiles"]):
+            if row + 1 >= len(offsets):
+                raise MolsliceError(f"{folder / CHARGES} has {len(offsets) - 1} rows, fewer than {TABLE}")
+            record = {name: float(column[place]) for name, column in values.items()}
+            record |= {"smiles": str(smiles), "charges": charges[offsets[row] : offsets[row + 1]].tolist()}
+            yield json.dumps(record).encode() + b"\n"
+            row += 1
 
 
 def chunk_path(folder: Path, lines: Sequence[bytes]) -> Path:

@@ -41,7 +41,7 @@ from corpus_keys import (
     shards_of_file,
     write_shard,
 )
-from corpus_labels import CHUNK_LINES, Labels, chunk_path, chunks_of_log, read_labels, write_chunk
+from corpus_labels import CHUNK_LINES, Labels, chunk_path, chunks_of_labels, read_labels, write_chunk
 from corpus_parts import write_part
 from corpus_store import Corpus, Scalings, write_corpus
 from tqdm import tqdm
@@ -120,7 +120,7 @@ class Program:
         folder, paths = _made(self.options.work / "labels"), []
 
         def todo() -> Iterator[tuple[list[bytes], int, str, Path]]:
-            for number, lines in enumerate(chunks_of_log(log)):
+            for number, lines in enumerate(chunks_of_labels(log)):
                 path = chunk_path(folder, lines)
                 paths.append(path)
                 if not path.exists():
@@ -299,7 +299,10 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         "--smiles-column", metavar="NAME", help="column of SMILES of the tables (default: found by its name)"
     )
     parser.add_argument(
-        "--labels", type=Path, metavar="LOG", help="log of make_gap_data.py with quantum labels"
+        "--labels",
+        type=Path,
+        metavar="PATH",
+        help="quantum labels: a log of make_gap_data.py, or a folder such as data/gap_xtb_100k",
     )
     parser.add_argument("--rows", type=int, metavar="N", help="number of molecules (default: all)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="worker processes (default: 1)")

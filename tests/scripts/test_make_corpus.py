@@ -1,5 +1,6 @@
 """The program that makes a corpus: what becomes a row, and the same bytes whatever happens on the way."""
 
+import csv
 import gzip
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 import torch
 from rdkit import Chem
 
-from molslice.chem.canonical import canonical_molecule
+from molslice.chem.canonical import canonical_molecule, canonical_order
 from molslice.chem.connectivity import connectivity
 from molslice.chem.descriptors import descriptor_names, descriptors
 from molslice.chem.featurize import molecule_arrays
@@ -22,6 +23,7 @@ from molslice.data.molecules.store import MoleculeStore
 from tests.real_data import embedded_smiles
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+DATA = SCRIPTS.parent / "data"
 MOLECULES = embedded_smiles()[::260][:50]
 DRIVER = """
 import sys, time
@@ -346,6 +348,38 @@ def test_labels_belong_to_their_molecules_and_atoms(modules, make, files, tmp_pa
         if row not in {rows[molecule_arrays(t).atoms.tobytes()] for t in train[:20]}
     ]
     assert np.isnan(store.targets[others][:, -5:]).all()
+
+
+def test_the_labels_of_the_embedded_data_are_read(modules, make, tmp_path):
+    """The first rows of data/gap_xtb_100k, with their gaps, and charges in the order of the store."""
+    count, whole = 30, DATA / "gap_xtb_100k"
+    with gzip.open(whole / "raw" / "data.csv.gz", "rt") as file:
+        lines = [next(file) for _ in range(count + 1)]
+    rows = list(csv.DictReader(lines))
+    with np.load(whole / "charges.npz") as arrays:
+        offsets = arrays["atom_offsets"][: count + 1]
+        charges = arrays["charges"][: offsets[-1]]
+    folder = tmp_path / "labeled"
+    (folder / "raw").mkdir(parents=True)
+    (folder / "raw" / "data.csv.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    np.savez(folder / "charges.npz", charges=charges, atom_offsets=offsets)
+    source = write_lines(tmp_path / "a.smi", [row["smiles"] for row in rows])
+    store, report = make(source, "--labels", folder)
+    train = [place for place, row in enumerate(rows) if tenth(modules, row["smiles"]) < 8]
+    assert report["with quantum labels"] == report["with charges"] == len(train) > 20
+    limits = store.header["about"]["charge_scaling"]
+    for place in train:
+        gap, energy = store.targets[place, [-5, -1]]
+        assert gap == pytest.approx(float(rows[place]["homolumogap"]), abs=0.1)
+        assert energy == pytest.approx(float(rows[place]["energy_per_atom_ev"]), abs=2)
+        part = slice(store.atom_offsets[place], store.atom_offsets[place + 1])
+        own = charges[offsets[place] : offsets[place + 1]] / 1000
+        expected = np.clip(own[canonical_order(rows[place]["smiles"])], limits["low"], limits["high"])
+        np.testing.assert_allclose(store.atom_targets[part, 0], expected, atol=1e-6)
+    np.savez(folder / "charges.npz", charges=charges, atom_offsets=offsets[:-1])
+    assert make(source, "--labels", folder, out="short", fails=True) == 1
+    (folder / "charges.npz").unlink()
+    assert make(source, "--labels", folder, out="absent", fails=True) == 1
 
 
 def test_a_log_may_grow(make, files, tmp_path, modules):
