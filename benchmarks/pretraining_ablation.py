@@ -10,7 +10,12 @@ and FreeSolv, with one random split for each seed:
     python benchmarks/pretraining_ablation.py --corpus PATH_TO_CORPUS --data PATH_TO_MOLECULENET
 
 The program continues where it was stopped: pretrained encoders and results are in `--runs`, one folder for
-each pair of labels and seed. Writes `benchmarks/results/pretraining_ablation.json`.
+each pair of labels and seed. Writes `benchmarks/results/pretraining_ablation.json`. With several attentions
+in `--attentions`, each is pretrained and compared with its own random weights, and the file is
+`pretraining_attentions.json`:
+
+    python benchmarks/pretraining_ablation.py --corpus PATH_TO_CORPUS --data PATH_TO_MOLECULENET \
+        --entries none,all --attentions softmax,slice_sort,key_sort,flow,singular
 """
 
 import argparse
@@ -26,6 +31,7 @@ from record import record, spread, write_json
 from small_data_members import fit_linear, training_recipe
 from small_data_sets import SETS, MeasuredSet, error_of, score
 
+from molslice.attention import ATTENTIONS
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping, load_config
 from molslice.data import build_dataset
 from molslice.data.molecules.base import MoleculeDataset
@@ -38,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NONE, ALL = "none", "all"
 ENTRIES = (NONE, *FAMILIES, ALL)
 HOW = ("frozen", "fine-tuned")
+GROUPED = ("how", "attention", "set", "metric", "labels")
 UNITS = {"esol": "log mol/L", "bace": "", "freesolv": "kcal/mol"}  # of the development sets
 
 
@@ -108,9 +115,11 @@ def probe(encoder: Predictor, data: Mapping[str, Any], metric: str) -> float:
     return score(metric, predicted[:, None], truth.astype(np.float64))
 
 
-def measure(base: RunConfig, entry: str, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the results of a pair of labels and seed on all sets; what is finished is read."""
-    folder = options.runs / entry / f"seed{seed}"
+def measure(
+    base: RunConfig, entry: str, seed: int, runs: Path, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Return the results of a pair of labels and seed on all sets; what is finished is read from `runs`."""
+    folder = runs / entry / f"seed{seed}"
     kept = folder / "results.json"
     settings = {"config": config_to_mapping(base), "steps": options.steps, "epochs": options.epochs}
     content = read_json_object(kept) if kept.is_file() else {"settings": settings, "results": []}
@@ -148,13 +157,13 @@ def measure(base: RunConfig, entry: str, seed: int, options: argparse.Namespace)
 
 
 def summarize(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean and standard deviation over seeds of each entry, set and use."""
+    """Return mean and standard deviation over seeds of each attention, entry, set and use."""
     groups: dict[tuple[str, ...], list[float]] = {}
     for row in results:
-        groups.setdefault((row["how"], row["set"], row["metric"], row["labels"]), []).append(row["value"])
+        groups.setdefault(tuple(row[name] for name in GROUPED), []).append(row["value"])
     return [
         {
-            **dict(zip(("how", "set", "metric", "labels"), key, strict=True)),
+            **dict(zip(GROUPED, key, strict=True)),
             **spread(values),
             "seeds": len(values),
         }
@@ -168,20 +177,23 @@ def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     The error of a classification is 1 - ROC-AUC.
     """
     errors = {
-        (row["how"], row["labels"], row["set"], row["seed"]): error_of(row["metric"], row["value"])
+        ((row["how"], row["attention"]), row["labels"], row["set"], row["seed"]): error_of(
+            row["metric"], row["value"]
+        )
         for row in results
     }
     rows = []
-    for how, labels in dict.fromkeys((row["how"], row["labels"]) for row in results):
+    for same, labels in dict.fromkeys(key[:2] for key in errors):
         ratios = [
-            math.log(max(error, 1e-9) / max(errors[how, NONE, *rest], 1e-9))
+            math.log(max(error, 1e-9) / max(errors[same, NONE, *rest], 1e-9))
             for (one, other, *rest), error in errors.items()
-            if (one, other) == (how, labels) and (how, NONE, *rest) in errors
+            if (one, other) == (same, labels) and (same, NONE, *rest) in errors
         ]
         if ratios:
             rows.append(
                 {
-                    "how": how,
+                    "how": same[0],
+                    "attention": same[1],
                     "labels": labels,
                     "error_over_none": math.exp(statistics.fmean(ratios)),
                     "pairs": len(ratios),
@@ -199,6 +211,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with the files of the sets")
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "molecule" / "encoder_small.yaml")
     parser.add_argument("--entries", default=",".join(ENTRIES), help="families of labels, none and all")
+    parser.add_argument("--attentions", help="attentions to compare (default: that of --config)")
     parser.add_argument("--sets", default=",".join(UNITS))
     parser.add_argument("--steps", type=int, default=3000, help="steps of pretraining")
     parser.add_argument("--epochs", type=int, default=40, help="epochs of fine-tuning")
@@ -208,7 +221,14 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     options.entries, options.sets = options.entries.split(","), options.sets.split(",")
-    for given, known in ((options.entries, ENTRIES), (options.sets, UNITS)):
+    if options.attentions is not None:
+        options.attentions = options.attentions.split(",")
+    choices = (
+        (options.entries, ENTRIES),
+        (options.sets, UNITS),
+        (options.attentions or [], ATTENTIONS.names()),
+    )
+    for given, known in choices:
         for name in given:
             if name not in known:
                 parser.error(f"unknown name {name!r}; choices: {', '.join(known)}")
@@ -226,8 +246,14 @@ def main(argv: list[str] | None = None) -> None:
     base = load_config(options.config, list(settings.items()))
     results = []
     for seed in range(options.seeds):
-        for entry in options.entries:
-            results += measure(base, entry, seed, options)
+        for attention in options.attentions or [None]:
+            chosen, runs = base, options.runs
+            if attention is not None:
+                more = {**settings, "attention.name": attention}
+                chosen, runs = load_config(options.config, list(more.items())), runs / attention
+            for entry in options.entries:
+                found = measure(chosen, entry, seed, runs, options)
+                results += [{**row, "attention": chosen.attention.name} for row in found]
     payload = {
         "corpus": read_json_object(options.corpus / "report.json")
         if (options.corpus / "report.json").is_file()
@@ -238,7 +264,8 @@ def main(argv: list[str] | None = None) -> None:
         "results": summarize(results),
         "ratios": compare(results),
     }
-    print(record("pretraining_ablation", payload, options.out))
+    name = "pretraining_ablation" if options.attentions is None else "pretraining_attentions"
+    print(record(name, payload, options.out))
 
 
 if __name__ == "__main__":

@@ -87,6 +87,31 @@ def test_each_entry_is_measured_on_each_set_and_kept(program, folder, tmp_path, 
         program.main(arguments(folder, tmp_path, "--steps", 4))
 
 
+def test_attentions_are_compared_with_their_own_random_weights(program, folder, tmp_path):
+    options = ("--entries", "none,all", "--sets", "freesolv", "--attentions", "softmax,slice_sort")
+    program.main(arguments(folder, tmp_path, *options))
+    found = json.loads((tmp_path / "pretraining_attentions.json").read_text())
+    keys = {(row["attention"], row["labels"], row["how"]) for row in found["results"]}
+    assert len(found["results"]) == len(keys) == 2 * 2 * 2
+    for attention in ("softmax", "slice_sort"):
+        run = tmp_path / "runs" / attention / "all" / "seed0"
+        for name in ("encoder", "freesolv"):
+            assert yaml.safe_load((run / name / "config.yaml").read_text())["attention"]["name"] == attention
+        values = {
+            row["labels"]: row["mean"]
+            for row in found["results"]
+            if (row["attention"], row["how"]) == (attention, "frozen")
+        }
+        ratio = next(
+            row["error_over_none"]
+            for row in found["ratios"]
+            if (row["attention"], row["how"], row["labels"]) == (attention, "frozen", "all")
+        )
+        assert ratio == pytest.approx(values["all"] / values["none"])
+    with pytest.raises(SystemExit):
+        program.main(arguments(folder, tmp_path, "--attentions", "softmix"))
+
+
 def test_an_interrupted_run_continues(program, folder, tmp_path, monkeypatch):
     original, calls = program.probe, []
 
@@ -119,7 +144,15 @@ def test_results_of_other_sets_do_not_count_as_those_that_are_wanted(program, fo
 
 def test_ratios_are_geometric_means_of_errors(program):
     rows = [
-        {"labels": labels, "seed": 0, "set": name, "how": "frozen", "metric": metric, "value": value}
+        {
+            "attention": "softmax",
+            "labels": labels,
+            "seed": 0,
+            "set": name,
+            "how": "frozen",
+            "metric": metric,
+            "value": value,
+        }
         for labels, name, metric, value in (
             ("none", "esol", "mae", 1.0),
             ("none", "bace", "roc_auc", 0.8),
