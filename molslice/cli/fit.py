@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--encoder",
         type=model_name,
         metavar="MODEL",
-        help="trained encoder whose embeddings are features too (default: unused)",
+        help="trained encoder for features and fine-tuning (default: unused)",
     )
     parser.add_argument("--workers", type=worker_count, metavar="N", help="processes that read SMILES")
     add_quiet(parser)

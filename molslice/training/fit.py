@@ -1,9 +1,9 @@
 """Fit a model to a table of molecules with measured values, in one call.
 
-Every molecule is described by RDKit's descriptors and Morgan counts, and by the embedding of a trained
-encoder if one is given. For each target, the learners of
-`molslice.learners` are fitted once for each fold, and weighed by their predictions for the rows that they
-have not seen. The model is measured on held-out rows, beside a random forest and gradient boosting on the
+Every molecule is described by RDKit's descriptors and Morgan counts. If a trained encoder is given, its
+embedding is a further feature, and it is fine-tuned on each fold. For each target, the learners of
+`molslice.learners` are fitted once for each fold. They and the networks are weighed by their predictions for
+the rows that they have not seen. The model is measured on held-out rows, beside a random forest and gradient boosting on the
 same rows and features. Nothing is chosen on the held-out rows.
 """
 
@@ -88,10 +88,11 @@ def fit(
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
             or `refuse`.
         members: Number of folds, and of models that are averaged.
-        minutes: Learners and baselines that would start later are left out; at least one is fitted.
+        minutes: Learners and baselines that would start later are left out; at least one is fitted. The
+            encoder is fine-tuned for as many epochs as the time that is left allows.
         seed: Seed of the split, the folds and the learners.
-        encoder: A trained encoder whose embeddings are features too: a run folder or the name of a shipped
-            model; None for no encoder.
+        encoder: A trained encoder whose embeddings are features too, and which is fine-tuned: a run folder or
+            the name of a shipped model; None for no encoder.
         workers: Processes that compute descriptors; None for all cores in large tables.
         quiet: Whether to hide progress.
 

@@ -155,7 +155,7 @@ class _Runs:
             "data": {"name": "csv", **data},
             "training": {**RECIPE["training"], "max_epochs": epochs, "valid_every_epochs": epochs},
             "start": {"model": str(self.encoder)},
-            "trainer": {"accelerator": "cpu"},
+            "trainer": {"accelerator": "cpu", **RECIPE.get("trainer", {})},
             "seed": seed + fold,
         }
         file, run = self.path / f"fold{fold}.yaml", self.path / f"run{fold}"
