@@ -3,8 +3,8 @@
 Every molecule is described by RDKit's descriptors and Morgan counts. If a trained encoder is given, its
 embedding is a further feature, and it is fine-tuned on each fold. For each target, the learners of
 `molslice.learners` are fitted once for each fold. They and the networks are weighed by their predictions for
-the rows that they have not seen. The model is measured on held-out rows, beside a random forest and gradient boosting on the
-same rows and features. Nothing is chosen on the held-out rows.
+the rows that they have not seen. The model is measured on held-out rows, beside a random forest and gradient
+boosting on the same rows and features. Nothing is chosen on the held-out rows.
 """
 
 import csv
