@@ -105,7 +105,8 @@ class TrainingConfig:
 
     Attributes:
         max_steps: Length of the training in optimizer steps.
-        max_epochs: Length of the training in epochs.
+        max_epochs: Length of the training in epochs. `auto` depends on the number of training rows, which is
+            for fine-tuning: about 600 steps of 32 rows, and from 4 to 40 epochs.
         max_minutes: Length of the training in minutes. It is converted to steps by measuring the speed before
             the first step, and the run folder's configuration has that number of steps.
         token_budget: Maximum number of padded tokens in a batch, over all devices. A molecule has one token
@@ -137,7 +138,7 @@ class TrainingConfig:
     """
 
     max_steps: int | None = None
-    max_epochs: int | None = None
+    max_epochs: int | Literal["auto"] | None = None
     max_minutes: float | None = None
     token_budget: int = 8192
     batch_size: int = 256
@@ -161,7 +162,8 @@ class TrainingConfig:
         if len(given) != 1:
             found = " and ".join(given) or "none"
             raise MolsliceError(f"exactly one of {', '.join(LENGTHS)} must be given, found {found}")
-        _require(getattr(self, given[0]) > 0, given[0], getattr(self, given[0]), "a positive number")
+        length = getattr(self, given[0])
+        _require(length == "auto" or length > 0, given[0], length, "a positive number")
         for name in ("token_budget", "batch_size", "accumulate", "valid_every_epochs"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
         for name in ("valid_every_steps", "checkpoint_every_steps", "early_stopping_patience"):

@@ -1,4 +1,7 @@
-"""Convert minutes to a number of steps by measurement. The number is then fixed, so the run is repeatable."""
+"""Decide on the length of a training: by the number of rows, or by the time of a step.
+
+Minutes are converted to a number of steps by measurement. The number is then fixed, so the run is repeatable.
+"""
 
 import itertools
 import time
@@ -11,6 +14,13 @@ from molslice.training.validation import Evaluator
 WARM_UP_STEPS = 3  # not timed: memory is allocated and kernels are compiled
 MIN_TIMED, MAX_TIMED = 8, 200
 SHARE = 0.04  # share of the minutes for measuring
+SEEN_ROWS = 19_200  # rows that fine-tuning sees in all epochs, within the bounds of the epochs
+MIN_EPOCHS, MAX_EPOCHS = 4, 40
+
+
+def count_epochs(rows: int) -> int:
+    """Return the number of epochs of fine-tuning for a number of training rows: fewer rows, more epochs."""
+    return min(max(SEEN_ROWS // max(1, rows), MIN_EPOCHS), MAX_EPOCHS)
 
 
 def measure_max_steps(

@@ -40,9 +40,10 @@ from molslice.learners import Features
 from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
+from molslice.training.budget import count_epochs
 from molslice.training.fit_data import Duplicates, FitData, check_split, read_fit_data
 from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
-from molslice.training.fit_networks import count_epochs, fine_tune
+from molslice.training.fit_networks import fine_tune
 from molslice.training.fit_report import write_card
 from molslice.types import MolsliceError
 from molslice.version import __version__

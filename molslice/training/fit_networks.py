@@ -20,11 +20,8 @@ from molslice.tasks.targets import TargetInfo
 from molslice.training.run import train
 from molslice.training.start import load_run_config
 
-__all__ = ["FineTuned", "count_epochs", "fine_tune"]
+__all__ = ["FineTuned", "fine_tune"]
 
-STEPS = 600  # of each network, within the bounds of the epochs
-MIN_EPOCHS, MAX_EPOCHS = 4, 40
-BATCH_SIZE = 32
 RECIPE: dict[str, Any] = {
     "model": {"dropout": 0.1, "attention_dropout": 0.0},
     "optimizer": {
@@ -35,7 +32,7 @@ RECIPE: dict[str, Any] = {
         "layer_decay": 0.8,
         "ema_decay": 0.99,
     },
-    "training": {"batch_size": BATCH_SIZE, "token_budget": 4096},
+    "training": {"batch_size": 32, "token_budget": 4096},
 }
 
 
@@ -53,11 +50,6 @@ class FineTuned:
     unseen: np.ndarray
     held_out: np.ndarray
     epochs: int
-
-
-def count_epochs(rows: int) -> int:
-    """Return the number of epochs for a number of training rows. Fewer rows are seen more often."""
-    return int(np.clip(STEPS * BATCH_SIZE / max(1, rows), MIN_EPOCHS, MAX_EPOCHS))
 
 
 def fine_tune(

@@ -36,7 +36,7 @@ from molslice.run_folder import (
 )
 from molslice.tasks import TASKS, TargetInfo
 from molslice.training.batches import TrainingBatches
-from molslice.training.budget import measure_max_steps
+from molslice.training.budget import count_epochs, measure_max_steps
 from molslice.training.continuation import as_begun, check_data, check_epochs, claimed
 from molslice.training.fabric import build_fabric, quiet_lightning
 from molslice.training.start import start_from
@@ -81,6 +81,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         if fabric.is_global_zero:
             exits.enter_context(claimed(folder, resume))
         asked = config.training.max_epochs if resume else None
+        asked = None if asked == "auto" else asked
         if resume:
             config = as_begun(config, folder)
             if (folder / SUMMARY).is_file():
@@ -139,7 +140,7 @@ def _train_here(
         check_epochs(folder, asked_epochs, config.training.max_steps / batches.steps_per_epoch)
     stepper = Stepper(fabric, task, config, batches)
     evaluators = _evaluators(fabric, stepper, dataset, rows)
-    config = _with_steps(config, stepper, evaluators, start)
+    config = _with_steps(config, stepper, evaluators, len(rows["train"]), start)
     stepper.config = config
     if fabric.is_global_zero:
         write_atomically(folder / DATA, json.dumps(data_identity(dataset), indent=2) + "\n")
@@ -225,13 +226,18 @@ def _evaluators(
     return _Evaluators(build(some), build(rows["valid"]), build(rows["test"]))
 
 
-def _with_steps(config: RunConfig, stepper: Stepper, evaluators: _Evaluators, start: float) -> RunConfig:
+def _with_steps(
+    config: RunConfig, stepper: Stepper, evaluators: _Evaluators, train_rows: int, start: float
+) -> RunConfig:
     """Return the configuration with epochs or minutes converted to a number of steps."""
     training = config.training
     if training.max_steps is not None:
         return config
     if training.max_epochs is not None:
-        steps = training.max_epochs * stepper.batches.steps_per_epoch
+        epochs = training.max_epochs
+        if epochs == "auto":
+            epochs = count_epochs(train_rows)
+        steps = epochs * stepper.batches.steps_per_epoch
     else:
         assert training.max_minutes is not None
         rows = len(evaluators.train.rows) + len(evaluators.test.rows)

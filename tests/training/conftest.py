@@ -27,8 +27,8 @@ def few_trees():
 def few_epochs():
     """Fine-tune networks for one epoch, to save time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.training.fit_networks.MIN_EPOCHS", 1)
-        patch.setattr("molslice.training.fit_networks.MAX_EPOCHS", 1)
+        patch.setattr("molslice.training.budget.MIN_EPOCHS", 1)
+        patch.setattr("molslice.training.budget.MAX_EPOCHS", 1)
         yield
 
 

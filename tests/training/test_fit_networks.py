@@ -13,7 +13,7 @@ from molslice.inference.load import load_model, load_network
 from molslice.run_folder import MODEL
 from molslice.tasks.targets import TargetInfo
 from molslice.training.fit import fit
-from molslice.training.fit_networks import count_epochs, fine_tune
+from molslice.training.fit_networks import fine_tune
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 from tests.training.test_fit import targets_of, write_table
@@ -96,12 +96,6 @@ def test_a_network_starts_from_the_encoder(tuned):
     name = name if name in before else next(key for key in before if before[key].ndim == 2)
     change = (after[name] - before[name]).norm() / before[name].norm()
     assert 0 < change < 0.2
-
-
-def test_fewer_rows_are_seen_more_often(monkeypatch):
-    for name, value in (("MIN_EPOCHS", 4), ("MAX_EPOCHS", 40), ("STEPS", 600), ("BATCH_SIZE", 32)):
-        monkeypatch.setattr(f"molslice.training.fit_networks.{name}", value)
-    assert [count_epochs(rows) for rows in (0, 100, 960, 10_000)] == [40, 40, 20, 4]
 
 
 def test_scores_of_classes_are_log_odds():

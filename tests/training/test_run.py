@@ -110,6 +110,19 @@ def test_the_number_of_steps_fits_the_minutes(monkeypatch):
     assert steps == pytest.approx((120 - 14 - 6) / (0.05 + 0.2), abs=1)
 
 
+def test_the_number_of_epochs_depends_on_the_rows(build_config, tmp_path, monkeypatch):
+    assert [budget.count_epochs(rows) for rows in (0, 100, 960, 10_000)] == [40, 40, 20, 4]
+    monkeypatch.setattr(budget, "SEEN_ROWS", 700)
+    config = build_config(training={"max_epochs": "auto"})
+    summary = train(config, tmp_path / "run", quiet=True)
+    assert summary["train"]["of"] == 120
+    assert summary["epochs"] == 700 // 120
+    assert load_config(tmp_path / "run" / CONFIG).training.max_steps == summary["steps"]
+    assert train(config, tmp_path / "run", resume=True, quiet=True) == summary
+    with pytest.raises(MolsliceError, match="max_epochs"):
+        build_config(training={"max_epochs": "automatic"})
+
+
 def test_early_stopping_counts_validations(build_config, tmp_path):
     training = {"max_steps": 400, "valid_every_steps": 2, "early_stopping_patience": 3}
     config = build_config(
