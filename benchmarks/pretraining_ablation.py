@@ -88,7 +88,7 @@ def tune(
     keys = ("num_layers", "dim", "ffn_dim", "num_heads", "readout", "norm")
     mapping = {
         "data": dict(data),
-        "model": {key: mapping["model"][key] for key in keys} | {"dropout": 0.1, "attention_dropout": 0.0},
+        "model": {key: mapping["model"][key] for key in keys} | {"dropout": 0.0, "attention_dropout": 0.0},
         "attention": mapping["attention"],
         "trainer": mapping["trainer"],
         "seed": seed,
@@ -258,7 +258,7 @@ def main(argv: list[str] | None = None) -> None:
         "corpus": read_json_object(options.corpus / "report.json")
         if (options.corpus / "report.json").is_file()
         else None,
-        "config": config_to_mapping(base),
+        "config": {**config_to_mapping(base), "data": "corpus"},  # without the path
         "steps": options.steps,
         "epochs": options.epochs,
         "results": summarize(results),
