@@ -1,8 +1,8 @@
 """Train on the embedded data from pretrained encoders and from random weights, for the same number of steps.
 
 Each encoder is fine-tuned on the gaps of `data/gap_xtb`. The same model with the same settings, but from
-random weights and without smaller rates in the lower layers, is trained beside it. The weights of each run are
-those of the epoch with the lowest validation error, and the error is that of the test split.
+random weights and without smaller rates in the lower layers, is trained beside it. The weights of each run
+are those of the epoch with the lowest validation error, and the error is that of the test split.
 
     python benchmarks/pretraining_embedded.py encoder-small runs/encoder_slice_sort
 
