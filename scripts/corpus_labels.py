@@ -9,6 +9,7 @@ corpus can be tested there.
 import hashlib
 import json
 import math
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -89,6 +90,8 @@ def read_record(record: dict[str, Any]) -> Record | str:
     values = [float(record.get(name, math.nan)) for *_, name in QUANTUM]
     if PER_ATOM in record:  # of a folder, whose charges lack those of the hydrogens
         values[-1] = float(record[PER_ATOM])
+        if len(charges) != len(order):
+            raise MolsliceError(f"{record['smiles']} has {len(order)} atoms, but {len(charges)} charges")
     else:
         values[-1] = values[-1] / len(charges) if len(charges) else math.nan
     # the charges of the atoms of the SMILES are before those of the added hydrogens
@@ -134,7 +137,7 @@ def chunks_of_labels(source: Path) -> Iterator[list[bytes]]:
     """Yield the records of a log or of a folder in chunks, each a JSON object with its line end.
 
     Raises:
-        MolsliceError: The source cannot be read.
+        MolsliceError: The source cannot be read, or its table and its charges have different rows.
     """
     try:
         lines = _lines_of_folder(source) if source.is_dir() else _lines_of_log(source)
@@ -153,18 +156,24 @@ def _lines_of_log(log: Path) -> Iterator[bytes]:
 
 def _lines_of_folder(folder: Path) -> Iterator[bytes]:
     """Yield the rows of a folder in the layout of data/gap_xtb_100k as lines of a log."""
-    with np.load(folder / CHARGES) as arrays:
-        charges, offsets = arrays["charges"] / CHARGE_UNITS, arrays["atom_offsets"]
+    file = folder / CHARGES
+    try:
+        with np.load(file) as arrays:
+            charges, offsets = arrays["charges"] / CHARGE_UNITS, arrays["atom_offsets"]
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise MolsliceError(f"cannot read {file}: {error}") from error
     row = 0
     for chunk in read_columns(folder / TABLE, ["smiles", *COLUMNS]):
         values = {name: numbers(chunk[column], column, chunk.where) for column, name in COLUMNS.items()}
         for place, smiles in enumerate(chunk["smiles"]):
             if row + 1 >= len(offsets):
-                raise MolsliceError(f"{folder / CHARGES} has {len(offsets) - 1} rows, fewer than {TABLE}")
+                raise MolsliceError(f"{file} has {len(offsets) - 1} rows, fewer than {TABLE}")
             record = {name: float(column[place]) for name, column in values.items()}
             record |= {"smiles": str(smiles), "charges": charges[offsets[row] : offsets[row + 1]].tolist()}
             yield json.dumps(record).encode() + b"\n"
             row += 1
+    if row + 1 != len(offsets):
+        raise MolsliceError(f"{file} has {len(offsets) - 1} rows, but {TABLE} has {row}")
 
 
 def chunk_path(folder: Path, lines: Sequence[bytes]) -> Path:

@@ -41,7 +41,7 @@ from corpus_keys import (
     shards_of_file,
     write_shard,
 )
-from corpus_labels import CHUNK_LINES, Labels, chunk_path, chunks_of_labels, read_labels, write_chunk
+from corpus_labels import CHARGES, CHUNK_LINES, Labels, chunk_path, chunks_of_labels, read_labels, write_chunk
 from corpus_parts import write_part
 from corpus_store import Corpus, Scalings, write_corpus
 from tqdm import tqdm
@@ -163,6 +163,7 @@ class Program:
                 "rows wanted": options.rows,
                 **scalings.counts,
                 "labels": corpus.labels.counts,
+                "labels from": describe_labels(options.labels),
                 "targets": {name: len(names) for name, names in scalings.about()["families"].items()},
                 "bytes": sum(file.stat().st_size for file in (folder / "store").iterdir()),
                 "versions": versions(),
@@ -225,6 +226,20 @@ def check_settings(work: Path, inputs: list[Path]) -> None:
         raise MolsliceError(f"{work} was made with other {', '.join(changed)}; choose another --work")
 
 
+def describe_labels(source: Path | None) -> dict[str, Any] | None:
+    """Return name, license and checksums of the quantum labels; None without labels."""
+    if source is None:
+        return None
+    files = [source / TABLE, source / CHARGES] if source.is_dir() else [source]
+    about = source / "card.json"
+    stated = read_json_object(about).get("source", {}) if source.is_dir() and about.is_file() else {}
+    return {
+        "name": source.name,
+        "license": stated.get("license"),
+        "files": {file.name: file_checksum(file) for file in files},
+    }
+
+
 def checksum_of(path: Path) -> str:
     """Return what identifies the molecules that a table or a data set excludes."""
     if not path.is_dir():
@@ -270,6 +285,9 @@ def card(report: dict[str, Any], inputs: list[Path]) -> str:
         if provenance.is_file():
             lines += ["```", provenance.read_text(encoding="utf-8").strip(), "```", ""]
     lines += [f"- {source['file']}, SHA-256 {source['sha256']}" for source in report["sources"]]
+    if labels := report["labels from"]:
+        lines += [f"- labels: {labels['name']}. {labels['license'] or ''}".rstrip(" .") + "."]
+        lines += [f"  {name}, SHA-256 {checksum}" for name, checksum in labels["files"].items()]
     return "\n".join(lines) + "\n"
 
 

@@ -350,7 +350,7 @@ def test_labels_belong_to_their_molecules_and_atoms(modules, make, files, tmp_pa
     assert np.isnan(store.targets[others][:, -5:]).all()
 
 
-def test_the_labels_of_the_embedded_data_are_read(modules, make, tmp_path):
+def test_the_labels_of_the_embedded_data_are_read(modules, make, tmp_path, capsys):
     """The first rows of data/gap_xtb_100k, with their gaps, and charges in the order of the store."""
     count, whole = 30, DATA / "gap_xtb_100k"
     with gzip.open(whole / "raw" / "data.csv.gz", "rt") as file:
@@ -376,10 +376,24 @@ def test_the_labels_of_the_embedded_data_are_read(modules, make, tmp_path):
         own = charges[offsets[place] : offsets[place + 1]] / 1000
         expected = np.clip(own[canonical_order(rows[place]["smiles"])], limits["low"], limits["high"])
         np.testing.assert_allclose(store.atom_targets[part, 0], expected, atol=1e-6)
-    np.savez(folder / "charges.npz", charges=charges, atom_offsets=offsets[:-1])
-    assert make(source, "--labels", folder, out="short", fails=True) == 1
-    (folder / "charges.npz").unlink()
-    assert make(source, "--labels", folder, out="absent", fails=True) == 1
+    assert report["labels from"]["files"].keys() == {"charges.npz", "data.csv.gz"}
+    more = np.append(offsets, offsets[-1])
+    shifted = offsets.copy()
+    shifted[1:-1] += 1
+    for number, (arrays, reason) in enumerate(
+        (
+            ({"charges": charges, "atom_offsets": offsets[:-1]}, "has 29 rows, fewer than raw/data.csv.gz"),
+            ({"charges": charges, "atom_offsets": more}, "has 31 rows, but raw/data.csv.gz has 30"),
+            ({"charges": charges, "atom_offsets": shifted}, "atoms, but"),
+            ({"charges": charges}, "cannot read"),
+            (None, "cannot read"),
+        )
+    ):
+        (folder / "charges.npz").unlink()
+        if arrays is not None:
+            np.savez(folder / "charges.npz", **arrays)
+        assert make(source, "--labels", folder, out=f"out{number}", work="other", fails=True) == 1
+        assert reason in capsys.readouterr().err
 
 
 def test_a_log_may_grow(make, files, tmp_path, modules):
