@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning.fabric
 import numpy as np
@@ -81,7 +81,6 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         if fabric.is_global_zero:
             exits.enter_context(claimed(folder, resume))
         asked = config.training.max_epochs if resume else None
-        asked = None if asked == "auto" else asked
         if resume:
             config = as_begun(config, folder)
             if (folder / SUMMARY).is_file():
@@ -89,7 +88,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
                 if missing := SUMMARY_KINDS.keys() - summary.keys():
                     raise MolsliceError(f"cannot read {folder / SUMMARY}: no {', '.join(sorted(missing))}")
                 if summary["steps"] == summary["max_steps"]:
-                    check_epochs(folder, asked, summary["epochs"])
+                    check_epochs(folder, _resolved(asked, summary["train"]["of"]), summary["epochs"])
                 logger.info("%s is finished; nothing to resume", folder)
                 return summary
         if config.trainer.num_threads is not None:
@@ -111,7 +110,7 @@ def _train_here(
     folder: Path,
     resume: bool,
     quiet: bool,
-    asked_epochs: int | None,
+    asked_epochs: int | Literal["auto"] | None,
 ) -> dict[str, Any]:
     """Train in one of the processes; all return the same summary."""
     start = time.perf_counter()
@@ -137,7 +136,8 @@ def _train_here(
         dataset, rows["train"], config.training, config.seed, fabric.global_rank, fabric.world_size
     )
     if config.training.max_steps is not None:
-        check_epochs(folder, asked_epochs, config.training.max_steps / batches.steps_per_epoch)
+        asked = _resolved(asked_epochs, len(rows["train"]))
+        check_epochs(folder, asked, config.training.max_steps / batches.steps_per_epoch)
     stepper = Stepper(fabric, task, config, batches)
     evaluators = _evaluators(fabric, stepper, dataset, rows)
     config = _with_steps(config, stepper, evaluators, len(rows["train"]), start)
@@ -234,9 +234,8 @@ def _with_steps(
     if training.max_steps is not None:
         return config
     if training.max_epochs is not None:
-        epochs = training.max_epochs
-        if epochs == "auto":
-            epochs = count_epochs(train_rows)
+        epochs = _resolved(training.max_epochs, train_rows)
+        assert epochs is not None
         steps = epochs * stepper.batches.steps_per_epoch
     else:
         assert training.max_minutes is not None
@@ -244,6 +243,11 @@ def _with_steps(
         steps = measure_max_steps(stepper, evaluators.valid, training.max_minutes, rows, start)
     fixed = dataclasses.replace(training, max_steps=steps, max_epochs=None, max_minutes=None)
     return dataclasses.replace(config, training=fixed)
+
+
+def _resolved(epochs: int | Literal["auto"] | None, train_rows: int) -> int | None:
+    """Return the number of epochs, for `auto` that of the training rows."""
+    return count_epochs(train_rows) if epochs == "auto" else epochs
 
 
 def _summarize(

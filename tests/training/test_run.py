@@ -121,6 +121,9 @@ def test_the_number_of_epochs_depends_on_the_rows(build_config, tmp_path, monkey
     assert train(config, tmp_path / "run", resume=True, quiet=True) == summary
     with pytest.raises(MolsliceError, match="max_epochs"):
         build_config(training={"max_epochs": "automatic"})
+    monkeypatch.setattr(budget, "SEEN_ROWS", 1200)
+    with pytest.raises(MolsliceError, match="was started with 5 epochs, not 10"):
+        train(config, tmp_path / "run", resume=True, quiet=True)
 
 
 def test_early_stopping_counts_validations(build_config, tmp_path):
