@@ -84,9 +84,18 @@ def tune(
     base: RunConfig, data: Mapping[str, Any], encoder: Path | None, epochs: int, seed: int, run: Path
 ) -> float:
     """Train all weights on measured values and return the metric of the test split."""
+    mapping = tuning_settings(base, data, encoder, epochs, seed)
+    summary = train(config_from_mapping(mapping), run, resume=run.exists(), quiet=True)
+    return next(iter(summary["test"][summary["metric"]].values()))
+
+
+def tuning_settings(
+    base: RunConfig, data: Mapping[str, Any], encoder: Path | None, epochs: int, seed: int
+) -> dict[str, Any]:
+    """Return the complete settings of a fine-tuning."""
     mapping = config_to_mapping(base)
     keys = ("num_layers", "dim", "ffn_dim", "num_heads", "readout", "norm")
-    mapping = {
+    return {
         "data": dict(data),
         "model": {key: mapping["model"][key] for key in keys} | {"dropout": 0.0, "attention_dropout": 0.0},
         "attention": mapping["attention"],
@@ -94,8 +103,6 @@ def tune(
         "seed": seed,
         **training_recipe(epochs, None if encoder is None else str(encoder)),
     }
-    summary = train(config_from_mapping(mapping), run, resume=run.exists(), quiet=True)
-    return next(iter(summary["test"][summary["metric"]].values()))
 
 
 def probe(encoder: Predictor, data: Mapping[str, Any], metric: str) -> float:
@@ -121,7 +128,11 @@ def measure(
     """Return the results of a pair of labels and seed on all sets; what is finished is read from `runs`."""
     folder = runs / entry / f"seed{seed}"
     kept = folder / "results.json"
-    settings = {"config": config_to_mapping(base), "steps": options.steps, "epochs": options.epochs}
+    settings = {
+        "config": config_to_mapping(base),
+        "steps": options.steps,
+        "recipe": tuning_settings(base, {}, None, options.epochs, seed),
+    }
     content = read_json_object(kept) if kept.is_file() else {"settings": settings, "results": []}
     if content["settings"] != settings:
         raise SystemExit(f"{kept} was made with other settings; choose another folder with --runs")
@@ -258,9 +269,10 @@ def main(argv: list[str] | None = None) -> None:
         "corpus": read_json_object(options.corpus / "report.json")
         if (options.corpus / "report.json").is_file()
         else None,
-        "config": {**config_to_mapping(base), "data": "corpus"},  # without the path
+        "config": {**config_to_mapping(base), "data": "corpus", "attention": options.attentions},
         "steps": options.steps,
         "epochs": options.epochs,
+        "recipe": training_recipe(options.epochs, None),
         "results": summarize(results),
         "ratios": compare(results),
     }

@@ -8,7 +8,7 @@ ESOL, FreeSolv and BACE are development sets, and are not part of the means.
 
     python benchmarks/small_data.py --data PATH_TO_SETS --members forest,boosting,fit
     python benchmarks/small_data.py --data PATH_TO_SETS --members chemprop --chemprop chemprop
-    python benchmarks/small_data.py --data PATH_TO_SETS --members frozen,tuned --encoder encoder-small
+    python benchmarks/small_data.py --data PATH_TO_SETS --members plain,frozen,tuned
     python benchmarks/small_data.py --data PATH_TO_SETS --curve
     python benchmarks/small_data.py --collect
 
@@ -33,14 +33,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import record, spread, write_json
+from record import find_commit, record, spread, write_json
 from small_data_members import MEMBERS, Work
 from small_data_sets import SETS, Molecules, divide, error_of, read_molecules, score
 
 from molslice.files.cache import file_checksum
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
-from molslice.inference.load import find_model
+from molslice.inference.load import find_model, load_encoder
+from molslice.pretrained import DEFAULT_ENCODER
 from molslice.run_folder import model_file
 from molslice.types import MolsliceError
 
@@ -103,6 +104,8 @@ class Runner:
         self.options = options
         self.failed: list[str] = []
         encoder = options.encoder
+        if encoder is not None:
+            load_encoder(encoder)  # refuses anything else
         self._encoder = None if encoder is None else file_checksum(model_file(find_model(encoder)))
         self._read: tuple[str, Molecules] | None = None
 
@@ -168,6 +171,7 @@ class Runner:
                 for label, found in predictions.items()
             },
             "encoder": self._encoder_of(job),
+            "commit": find_commit(),
             "processor_seconds": round(_processor_seconds() - used, 1),
             "seconds": round(time.perf_counter() - start, 1),
         }
@@ -292,6 +296,7 @@ def collect(runs: Path, out: Path) -> Path:
         "question": "error on small measured sets, the same rows for every method",
         "development_sets": list(DEVELOPMENT),
         "encoders": encoders,
+        "commits": sorted({str(line.get("commit")) for line in lines}),
         "comparisons": comparisons,
         "mean_ranks": mean_ranks(rows),
         "results": rows,
@@ -310,7 +315,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--members", default=",".join(MEMBERS), help="default: all")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--curve", action="store_true", help="learning curves of three sets instead")
-    parser.add_argument("--encoder", help="run folder or name of a pretrained encoder")
+    parser.add_argument("--encoder", default=DEFAULT_ENCODER, help="run folder or name of an encoder")
     parser.add_argument("--chemprop", help="command of chemprop")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "small_data")

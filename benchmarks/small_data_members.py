@@ -19,11 +19,12 @@ from small_data_sets import Molecules, write_rows
 from molslice.inference.load import load_model, load_network
 from molslice.training.fit import fit
 from molslice.training.fit_learners import BASELINES
+from molslice.training.fit_networks import RECIPE
 from molslice.training.run import train
 from molslice.training.start import load_run_config
 
 CHEMPROP_EPOCHS, CHEMPROP_MODELS = 50, 5
-SCRATCH_EPOCHS, TUNING_EPOCHS = 60, 40
+SCRATCH_EPOCHS = 60
 SCRATCH_MODEL = {"num_layers": 4, "dim": 64, "ffn_dim": 64, "num_heads": 4}
 
 
@@ -99,7 +100,16 @@ def _baseline(work: Work, name: str) -> np.ndarray:
 
 
 def run_fit(work: Work) -> Predictions:
-    """`molslice fit` with its defaults; it never sees the test rows."""
+    """`molslice fit` with its defaults and the encoder of the comparison; it never sees the test rows."""
+    return {"fit": _fit(work, work.encoder)}
+
+
+def run_plain(work: Work) -> Predictions:
+    """`molslice fit` without an encoder."""
+    return {"fit without encoder": _fit(work, None)}
+
+
+def _fit(work: Work, encoder: str | None) -> np.ndarray:
     table, model = work.folder / "known.csv", work.folder / "model"
     write_rows(table, work.molecules, {**work.parts, "train": work.known}, ["train"])
     fit(
@@ -109,10 +119,11 @@ def run_fit(work: Work) -> Predictions:
         kind="classification" if work.kind == "classification" else "regression",
         split="split",
         seed=work.seed,
+        encoder=encoder,
         workers=0,
         quiet=True,
     )
-    return {"fit": _predict(work, model)}
+    return _predict(work, model)
 
 
 def run_chemprop(work: Work) -> Predictions:
@@ -160,28 +171,24 @@ def run_scratch(work: Work) -> Predictions:
 def run_tuned(work: Work) -> Predictions:
     """The pretrained encoder, all weights trained, one model."""
     assert work.encoder is not None
-    return {"tuned": _train(work, training_recipe(TUNING_EPOCHS, work.encoder))}
+    return {"tuned": _train(work, {"model": RECIPE["model"], **training_recipe("auto", work.encoder)})}
 
 
-def training_recipe(epochs: int, encoder: str | None) -> dict[str, Any]:
-    """Return the settings that train a model on a small measured set.
+def training_recipe(epochs: int | str, encoder: str | None) -> dict[str, Any]:
+    """Return the settings that train a model on a small measured set, those of `molslice fit`.
 
     Args:
-        epochs: Number of epochs.
+        epochs: Number of epochs, or `auto`.
         encoder: Run folder or name of a pretrained encoder to start from; None for random weights.
     """
-    optimizer: dict[str, Any] = {
-        "lr": 1e-3,
-        "schedule": "cosine",
-        "warmup_fraction": 0.1,
-        "ema_decay": 0.99,
-    }
+    optimizer: dict[str, Any] = dict(RECIPE["optimizer"])
     recipe: dict[str, Any] = {
         "optimizer": optimizer,
-        "training": {"max_epochs": epochs, "batch_size": 32, "token_budget": 4096},
+        "training": {**RECIPE["training"], "max_epochs": epochs},
     }
-    if encoder is not None:
-        optimizer["layer_decay"] = 0.8
+    if encoder is None:
+        del optimizer["layer_decay"]
+    else:
         recipe["start"] = {"model": encoder}
     return recipe
 
@@ -269,7 +276,8 @@ class Member:
 MEMBERS = {
     "forest": Member(run_forest),
     "boosting": Member(run_boosting),
-    "fit": Member(run_fit),
+    "fit": Member(run_fit, "encoder"),
+    "plain": Member(run_plain),
     "chemprop": Member(run_chemprop, "chemprop"),
     "scratch": Member(run_scratch),
     "frozen": Member(run_frozen, "encoder"),

@@ -67,7 +67,7 @@ class FittedModel:
     @property
     def num_networks(self) -> int:
         """Number of fine-tuned networks, one for each fold; 0 without them."""
-        return int(self.about.get("networks", 0))
+        return self.about.get("networks", 0)
 
     @property
     def needs_encoder(self) -> bool:
@@ -91,7 +91,11 @@ def is_fitted_folder(path: Path) -> bool:
 
 
 def describe_model(
-    targets: TargetInfo, stacks: Sequence[Stack], encoder: str | None, networks: int
+    targets: TargetInfo,
+    stacks: Sequence[Stack],
+    encoder: str | None,
+    encoder_sha256: str | None,
+    networks: int,
 ) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
@@ -99,6 +103,7 @@ def describe_model(
         targets: The description of the targets.
         stacks: The weights of the learners of each target.
         encoder: Name of the trained encoder whose embeddings are features; None without one.
+        encoder_sha256: Checksum of its weights; None without one.
         networks: Number of fine-tuned networks.
     """
     return {
@@ -107,6 +112,7 @@ def describe_model(
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
         "encoder": encoder,
+        "encoder_sha256": encoder_sha256,
         "networks": networks,
     }
 
@@ -160,12 +166,25 @@ def read_fitted(folder: Path) -> FittedModel:
         for index, stack in enumerate(stacks)
     )
     model = FittedModel(targets, learners, stacks, about)
-    if model.num_networks < any(FINE_TUNED in stack.names for stack in stacks):
-        raise MolsliceError(f"{folder / FIT} weighs fine-tuned networks, but names none")
-    for fold in range(model.num_networks):
+    _check_networks(model, folder)
+    return model
+
+
+def _check_networks(model: FittedModel, folder: Path) -> None:
+    """Check that there is a network for each fold if a stack weighs them."""
+    count = model.num_networks
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise MolsliceError(f"invalid networks in {folder / FIT}: {count!r}")
+    if not count and not any(FINE_TUNED in stack.names for stack in model.stacks):
+        return
+    folds = {model.about.get("options", {}).get("members")}
+    if folds != {count}:
+        raise MolsliceError(f"{folder / FIT} has {count} fine-tuned networks, but not as many folds")
+    if not model.needs_encoder:
+        raise MolsliceError(f"{folder / FIT} has fine-tuned networks, but no encoder")
+    for fold in range(count):
         if not network_folder(folder, fold).is_dir():
             raise MolsliceError(f"{folder} is incomplete: {network_folder(folder, fold)} is missing")
-    return model
 
 
 def _read_stacks(about: Mapping[str, Any], folder: Path) -> tuple[Stack, ...]:

@@ -12,10 +12,11 @@ from molslice.config import load_config
 from molslice.data import build_dataset
 from molslice.inference.evaluate import evaluate
 from molslice.pretrained import find_pretrained, pretrained_names
+from molslice.run_folder import read_run
 from molslice.types import MolsliceError
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gap_xtb" / "raw" / "data.csv.gz"
-MOST_BYTES = 5_000_000
+MOST_BYTES = 12_000_000
 
 
 def test_the_model_of_the_embedded_data_ships():
@@ -32,7 +33,8 @@ def test_a_shipped_model_is_small_complete_and_described(name):
         assert word in card
     model = load_model(name)
     assert load_config(folder / "config.yaml") == model.config
-    assert not Path(str(model.config.data.options.get("root", ""))).is_absolute()
+    for option in ("root", "path"):
+        assert not Path(str(model.config.data.options.get(option, ""))).is_absolute()
 
 
 def test_its_predictions_are_gaps():
@@ -57,6 +59,20 @@ def test_the_card_states_the_errors_and_baselines_that_are_measured():
     results = json.loads((DATA.parents[3] / "benchmarks/results/baselines_gap_xtb.json").read_text())
     for baseline in results["baselines"].values():
         assert f"{baseline['test']['mae_mean']:.3f} eV" in card
+
+
+def test_the_card_of_the_encoder_states_what_is_measured():
+    card = (find_pretrained("encoder-small") / "README.md").read_text()
+    run = read_run(find_pretrained("encoder-small"))
+    assert f"{sum(part.numel() for part in run.model.parameters()):,} parameters" in card
+    assert f"after {run.metadata['step']:,} steps" in card
+    dataset = build_dataset("pcqm4m", {"root": str(DATA.parents[1])})
+    model = load_model("encoder-small")
+    rows = dataset.labeled_rows("test")
+    found = model.predict_dataset(dataset, rows).values[:, model.target_names.index("gap")]
+    error = np.abs(found - dataset.targets[rows, 0]).mean()
+    assert f"gap in the test split of `data/gap_xtb` {error:.3f} eV" in card
+    assert load_model("encoder-small").embed(["CCO"]).shape == (1, 384)
 
 
 def test_a_name_that_does_not_ship():

@@ -110,17 +110,17 @@ def test_jobs_are_run_once_and_collected(program, data, tmp_path, capsys):
     runs = tmp_path / "runs"
     for _ in range(2):
         program.main(arguments(data, runs, "--members", "boosting"))
-        program.main(arguments(data, runs, "--members", "fit", "--sets", "tdc_ld50_zhu"))
+        program.main(arguments(data, runs, "--members", "plain", "--sets", "tdc_ld50_zhu"))
     printed = capsys.readouterr().out
     assert printed.count("boosting ") == 3
-    assert printed.count("fit ") == 1
+    assert printed.count("fit without encoder ") == 1
     program.main(["--collect", "--runs", str(runs), "--out", str(tmp_path)])
     content = json.loads((tmp_path / "small_data.json").read_text())
     assert {(row["set"], row["split"], row["label"]) for row in content["results"]} == {
         ("clintox", "random", "boosting"),
         ("clintox", "scaffold", "boosting"),
         ("tdc_ld50_zhu", "own", "boosting"),
-        ("tdc_ld50_zhu", "own", "fit"),
+        ("tdc_ld50_zhu", "own", "fit without encoder"),
     }
     assert not list(runs.glob("jobs/*/scratch"))
 
@@ -169,11 +169,12 @@ def test_a_failed_job_does_not_stop_the_others(program, data, tmp_path, capsys):
 
 
 def test_an_encoder_is_used_frozen_and_tuned(program, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["small_data_members"], "TUNING_EPOCHS", 2)
+    for bound in ("MIN_EPOCHS", "MAX_EPOCHS"):
+        monkeypatch.setattr(f"molslice.training.budget.{bound}", 1)
     runs = tmp_path / "runs"
-    more = ["--members", "frozen,tuned", "--sets", "tdc_ld50_zhu", "--encoder", "gap-xtb"]
+    more = ["--members", "frozen,tuned,fit", "--sets", "tdc_ld50_zhu", "--encoder", "gap-xtb"]
     program.main(arguments(data, runs, *more))
-    for member in ("frozen", "tuned"):
+    for member in ("frozen", "tuned", "fit"):
         found = json.loads((runs / "jobs" / f"tdc_ld50_zhu-own-0-{member}" / "result.json").read_text())
         assert 0 < found["values"][member] < 4
         assert found["encoder"]
@@ -186,8 +187,7 @@ def test_results_of_another_encoder_are_refused(program, data, tmp_path, monkeyp
     members = sys.modules["small_data_members"].MEMBERS
     monkeypatch.setitem(members, "frozen", replace(members["frozen"], run=fill))
     monkeypatch.setitem(members, "boosting", replace(members["boosting"], run=fill))
-    other = tmp_path / "other.safetensors"
-    other.write_bytes((find_model("gap-xtb") / "model.safetensors").read_bytes() + b" ")
+    other = find_model("encoder-small") / "model.safetensors"
     runs = tmp_path / "runs"
     more = ["--members", "boosting,frozen", "--sets", "tdc_ld50_zhu"]
     program.main(arguments(data, runs, *more, "--encoder", "gap-xtb"))
@@ -256,7 +256,6 @@ def test_unknown_names_and_missing_programs_are_named(program, data, tmp_path, c
     for more, reason in (
         (["--members", "oracle"], "unknown name 'oracle' in --members"),
         (["--members", "chemprop"], "the member 'chemprop' needs --chemprop"),
-        (["--members", "tuned"], "the member 'tuned' needs --encoder"),
     ):
         with pytest.raises(SystemExit):
             program.main(arguments(data, tmp_path, *more))

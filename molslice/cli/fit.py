@@ -1,8 +1,9 @@
 """Fit a model to a CSV file of molecules with measured values.
 
-The column of SMILES and the kind of the targets are found and named in the output. One tenth of the molecules
-is held out to measure the model beside a random forest and gradient boosting. The folder works with
-`molslice predict`, `molslice evaluate` and `load_model`.
+The model is a stack of boosting, extra trees, a Gaussian process and a fine-tuned encoder. The column of
+SMILES and the kind of the targets are found and named in the output. One tenth of the molecules is held out
+to measure the model beside a random forest and gradient boosting. The folder works with `molslice predict`,
+`molslice evaluate` and `load_model`.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from molslice.cli.arguments import (
     worker_count,
 )
 from molslice.cli.console import say, text_table, write, write_json
+from molslice.pretrained import DEFAULT_ENCODER
 
 SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
@@ -52,13 +54,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="several rows of one molecule (default: average)",
     )
     parser.add_argument("--members", type=positive, default=5, metavar="K", help="folds (default: 5)")
-    parser.add_argument("--minutes", type=minutes, metavar="M", help="start no learner after this time")
-    parser.add_argument("--seed", type=count, default=0, metavar="N", help="seed (default: 0)")
     parser.add_argument(
+        "--minutes", type=minutes, metavar="M", help="time limit; networks train for fewer epochs"
+    )
+    parser.add_argument("--seed", type=count, default=0, metavar="N", help="seed (default: 0)")
+    encoder = parser.add_mutually_exclusive_group()
+    encoder.add_argument(
         "--encoder",
         type=model_name,
+        default=DEFAULT_ENCODER,
         metavar="MODEL",
-        help="trained encoder for features and fine-tuning (default: unused)",
+        help=f"trained encoder for features and fine-tuning (default: {DEFAULT_ENCODER})",
+    )
+    encoder.add_argument(
+        "--no-encoder",
+        dest="encoder",
+        action="store_const",
+        const=None,
+        help="fit to descriptors and fingerprints only",
     )
     parser.add_argument("--workers", type=worker_count, metavar="N", help="processes that read SMILES")
     add_quiet(parser)

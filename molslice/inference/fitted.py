@@ -56,7 +56,7 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
 
 
 class FittedPredictor(SmilesPredictor):
-    """A stack of learners on descriptors and fingerprints, and of fine-tuned networks if there are any.
+    """A stack of learners on descriptors, fingerprints and embeddings, and of fine-tuned networks.
 
     A prediction depends on the molecule only. It is the mean over the folds of the fit.
 

@@ -268,6 +268,13 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
             return FittedPredictor(model, str(name_or_path), path)
         folders = [inner, *(network_folder(path, fold) for fold in range(model.num_networks))]
         encoder, *networks = (Predictor(read_run(each), str(each), target) for each in folders)
+        for network in networks:
+            theirs = network.targets
+            if (theirs.names, theirs.kind) != (model.targets.names, model.targets.kind):
+                raise MolsliceError(
+                    f"{network.name} predicts {', '.join(theirs.names)} ({theirs.kind}), but {path} was "
+                    f"fitted to {', '.join(model.targets.names)} ({model.targets.kind})"
+                )
         return FittedPredictor(model, str(name_or_path), path, encoder, networks)
     return Predictor(read_run(path), name=str(name_or_path), device=target)
 

@@ -1,12 +1,13 @@
 """Small trained models that ship with the package, each in a folder of its name.
 
 A folder holds `model.safetensors`, `config.yaml` and `README.md`, the model card with data, error, baselines
-and limits. `load_model("gap-xtb")` therefore works without a network connection.
+and limits. `load_model("gap-xtb")` therefore works without a network connection. `gap-xtb` predicts a gap;
+`encoder-small` is an encoder to fine-tune.
 
 Imports: `molslice.types`, `molslice.registry`.
 
 To add a model, copy `model.safetensors` and `config.yaml` from a run folder and write the card. A model may
-have at most 5 MB, because every installation contains it.
+have at most 12 MB, because every installation contains it.
 """
 
 from pathlib import Path
@@ -14,7 +15,9 @@ from pathlib import Path
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["find_pretrained", "pretrained_names"]
+__all__ = ["DEFAULT_ENCODER", "find_pretrained", "pretrained_names"]
+
+DEFAULT_ENCODER = "encoder-small"
 
 _FOLDER = Path(__file__).parent
 

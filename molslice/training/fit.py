@@ -1,7 +1,7 @@
 """Fit a model to a table of molecules with measured values, in one call.
 
-Every molecule is described by RDKit's descriptors and Morgan counts. If a trained encoder is given, its
-embedding is a further feature, and it is fine-tuned on each fold. For each target, the learners of
+Every molecule is described by RDKit's descriptors, Morgan counts and the embedding of a trained encoder. The
+encoder is also fine-tuned once for each fold, on the other folds. For each target, the learners of
 `molslice.learners` are fitted once for each fold. They and the networks are weighed by their predictions for
 the rows that they have not seen. The model is measured on held-out rows, beside a random forest and gradient
 boosting on the same rows and features. Nothing is chosen on the held-out rows.
@@ -9,7 +9,6 @@ boosting on the same rows and features. Nothing is chosen on the held-out rows.
 
 import csv
 import io
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,23 +36,20 @@ from molslice.inference.columns import distinct_columns
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
+from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
-from molslice.training.budget import count_epochs
 from molslice.training.fit_data import Duplicates, FitData, check_split, read_fit_data
 from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
-from molslice.training.fit_networks import fine_tune
+from molslice.training.fit_networks import affordable_epochs, fine_tune
 from molslice.training.fit_report import write_card
 from molslice.types import MolsliceError
 from molslice.version import __version__
 
 __all__ = ["fit"]
 
-logger = logging.getLogger(__name__)
-
 MIN_FOLDS, MAX_FOLDS = 2, 20
-EPOCH_COST = 4.0  # time of training on a row relative to that of embedding it
 PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processes
 
 
@@ -70,7 +66,7 @@ def fit(
     members: int = 5,
     minutes: float | None = None,
     seed: int = 0,
-    encoder: Path | str | None = None,
+    encoder: Path | str | None = DEFAULT_ENCODER,
     workers: int | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
@@ -107,6 +103,8 @@ def fit(
     path, folder = Path(data), Path(out)
     _check(path, folder, split, members, kind, duplicates)
     check_workers(workers)
+    if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
+        encoder = find_pretrained(DEFAULT_ENCODER)
     network = None if encoder is None else load_encoder(encoder)
     # the folder is made first, so that a path that cannot be written fails before the work
     with atomic_folder(folder) as partial:
@@ -139,24 +137,24 @@ def fit(
         left_out, epochs = work.left_out, 0
         if encoder is not None:
             save_encoder(partial, model_file(find_model(encoder)))
-            epochs = _affordable_epochs(folds, deadline - time.monotonic(), embedding_seconds)
-            if epochs:
-                with _bar("networks", quiet) as tuned:
-                    networks = fine_tune(
-                        encoder,
-                        canonical,
-                        found.targets,
-                        targets,
-                        folds,
-                        partial,
-                        epochs=epochs,
-                        seed=seed,
-                        progress=tuned,
-                    )
-                for index, each in enumerate(fitted):
-                    each.add(FINE_TUNED, networks.unseen[each.rows, index], networks.held_out[:, :, index])
-            else:
+            epochs = affordable_epochs(folds, deadline - time.monotonic(), embedding_seconds)
+            if not epochs:
                 left_out.append("fine-tuned networks")
+        if encoder is not None and epochs:
+            with _bar("networks", quiet) as tuned:
+                networks = fine_tune(
+                    encoder,
+                    canonical,
+                    found.targets,
+                    targets,
+                    folds,
+                    partial,
+                    epochs=epochs,
+                    seed=seed,
+                    progress=tuned,
+                )
+            for index, each in enumerate(fitted):
+                each.add(FINE_TUNED, networks.unseen[each.rows, index], networks.held_out[:, :, index])
         for index, each in enumerate(fitted):
             each.stack_learners(found.targets[each.rows, index], classes=found.kind == "classification")
         about = _summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
@@ -221,19 +219,6 @@ def _divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: 
     return folds
 
 
-def _affordable_epochs(folds: np.ndarray, seconds: float, embedding_seconds: float) -> int:
-    """Return the number of epochs of each network for which there is time; 0 for none.
-
-    An epoch is assumed to take as long as embedding its rows `EPOCH_COST` times.
-    """
-    rows, members = int((folds >= 0).sum()), int(folds.max()) + 1
-    wanted = count_epochs(rows * (members - 1) // members)
-    if seconds == float("inf"):
-        return wanted
-    each = EPOCH_COST * embedding_seconds * (members - 1) * rows / len(folds)  # an epoch of all networks
-    return max(0, min(wanted, int(seconds / max(each, 1e-9))))
-
-
 def _summarize(
     path: Path,
     found: FitData,
@@ -264,7 +249,8 @@ def _summarize(
         **describe_model(
             targets,
             [each.stack for each in fitted],
-            None if encoder is None else str(encoder),
+            None if encoder is None else Path(encoder).name,
+            None if encoder is None else file_checksum(model_file(find_model(encoder))),
             int(folds.max()) + 1 if epochs else 0,
         ),
         "source": path.name,

@@ -62,12 +62,20 @@ def write_card(about: Mapping[str, Any]) -> str:
             "",
             *weights,
             "",
+            *_encoder_lines(about),
             f"Split: {about['options']['split']}; folds: {about['options']['members']}; "
             f"seed: {about['options']['seed']}. `rows.csv` holds every row with its prediction; those of "
             "training rows are out of fold.",
             "",
         ]
     )
+
+
+def _encoder_lines(about: Mapping[str, Any]) -> list[str]:
+    if about["encoder"] is None:
+        return []
+    tuned = f"fine-tuned for {about['network_epochs']} epochs" if about["networks"] else "not fine-tuned"
+    return [f"Encoder: {about['encoder']}, SHA-256 {about['encoder_sha256']}, {tuned}.", ""]
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

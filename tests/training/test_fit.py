@@ -53,14 +53,14 @@ def write_table(file, header, rows):
 @pytest.fixture(scope="module")
 def fitted(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "model"
-    about = fit(table, "size", folder, units="bits", members=3, quiet=True)
+    about = fit(table, "size", folder, units="bits", members=3, encoder=None, quiet=True)
     return folder, about
 
 
 @pytest.fixture(scope="module")
 def classes(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "model"
-    return folder, fit(table, "big", folder, members=3, split="scaffold", quiet=True)
+    return folder, fit(table, "big", folder, members=3, split="scaffold", encoder=None, quiet=True)
 
 
 def read_rows(folder):
@@ -132,7 +132,7 @@ def test_out_of_fold_predictions_are_of_models_without_the_row(fitted, table, tm
         for text, values in zip(smiles, targets_of(smiles), strict=True)
     ]
     file = write_table(tmp_path / "other.csv", ["smiles", "size"], other)
-    fit(file, "size", tmp_path / "model", members=3, quiet=True)
+    fit(file, "size", tmp_path / "model", members=3, encoder=None, quiet=True)
     again = {row["smiles"]: row for row in read_rows(tmp_path / "model")}
     learners, before = read_fitted(tmp_path / "model").stacks, read_fitted(folder).stacks
     assert learners != before  # the weights see all folds, each learner does not
@@ -188,13 +188,13 @@ def test_frameworks_are_in_one_split_and_one_fold(classes):
 
 def test_the_same_table_gives_the_same_model(fitted, table, tmp_path):
     folder, _ = fitted
-    fit(table, "size", tmp_path / "model", units="bits", members=3, quiet=True)
+    fit(table, "size", tmp_path / "model", units="bits", members=3, encoder=None, quiet=True)
     assert (tmp_path / "model" / LEARNER_FILE).read_bytes() == (folder / LEARNER_FILE).read_bytes()
     assert (tmp_path / "model" / ROWS).read_bytes() == (folder / ROWS).read_bytes()
 
 
 def test_a_target_that_is_missing_in_half_of_the_rows(table, tmp_path):
-    about = fit(table, ["size", "half"], tmp_path / "model", members=2, quiet=True)
+    about = fit(table, ["size", "half"], tmp_path / "model", members=2, encoder=None, quiet=True)
     one, two = about["results"]
     assert two["train_rows"] < one["train_rows"]
     assert any("half: " in text and "have no value" in text for text in about["findings"])
@@ -207,7 +207,7 @@ def test_a_column_divides_the_rows(smiles, tmp_path):
         for i, (text, values) in enumerate(zip(smiles, targets_of(smiles), strict=True))
     ]
     file = write_table(tmp_path / "a.csv", ["smiles", "size", "part"], rows)
-    about = fit(file, "size", tmp_path / "model", split="part", members=2, quiet=True)
+    about = fit(file, "size", tmp_path / "model", split="part", members=2, encoder=None, quiet=True)
     assert about["rows"] == {"train": ROWS_OF_TABLE - 20, "test": 20}
     assert {row["smiles"] for row in read_rows(tmp_path / "model") if row["split"] == "test"} == set(
         smiles[:20]
@@ -215,7 +215,7 @@ def test_a_column_divides_the_rows(smiles, tmp_path):
 
 
 def test_little_time_leaves_learners_out(table, tmp_path):
-    about = fit(table, "size", tmp_path / "model", members=2, minutes=1e-9, quiet=True)
+    about = fit(table, "size", tmp_path / "model", members=2, minutes=1e-9, encoder=None, quiet=True)
     assert len(about["results"][0]["weights"]) == 1
     assert [what.partition(" ")[0] for what in about["left_out"]] == [
         "extra_trees",
@@ -318,7 +318,7 @@ def spoiled(change):
 def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles, tmp_path):
     file = spoiled(change)(smiles, tmp_path)
     with pytest.raises(MolsliceError, match=words):
-        fit(file, "y", tmp_path / "model", quiet=True, smiles_column="smiles", **options)
+        fit(file, "y", tmp_path / "model", encoder=None, quiet=True, smiles_column="smiles", **options)
     assert not (tmp_path / "model").exists()
     assert not list(tmp_path.glob(".*partial"))
 
@@ -339,7 +339,7 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
 )
 def test_wrong_options_are_refused(options, words, table, tmp_path):
     with pytest.raises(MolsliceError, match=words):
-        fit(table, **{"target": "size", "out": tmp_path / "model", "quiet": True, **options})
+        fit(table, **{"target": "size", "out": tmp_path / "model", "quiet": True, "encoder": None, **options})
     assert not (tmp_path / "model").exists()
 
 
@@ -347,7 +347,7 @@ def test_an_existing_folder_is_refused(table, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine").touch()
     with pytest.raises(MolsliceError, match="exists; choose another folder"):
-        fit(table, "size", tmp_path / "model", quiet=True)
+        fit(table, "size", tmp_path / "model", encoder=None, quiet=True)
 
 
 @pytest.mark.parametrize("columns", [("a", "b"), ("smiles", "SMILES")])
@@ -408,7 +408,17 @@ def test_the_order_of_atoms_has_no_meaning(fitted):
 
 
 def test_the_command_prints_the_errors(table, tmp_path, capsys):
-    command = ["fit", str(table), "--target", "size", "--out", str(tmp_path / "model"), "--members", "2"]
+    command = [
+        "fit",
+        str(table),
+        "--target",
+        "size",
+        "--out",
+        str(tmp_path / "model"),
+        "--members",
+        "2",
+        "--no-encoder",
+    ]
     assert main(command) == 0
     captured = capsys.readouterr()
     assert "molslice fit MAE" in captured.out

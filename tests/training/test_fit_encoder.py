@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from molslice.cli import main
+from molslice.files.cache import file_checksum
 from molslice.fitted_folder import ENCODER, LEARNER_FILE, ROWS, read_fitted
 from molslice.inference.load import find_model, load_model, load_network
 from molslice.learners.features import NormalScores
 from molslice.learners.gaussian_process import GaussianProcess
+from molslice.pretrained import DEFAULT_ENCODER, find_pretrained, pretrained_names
 from molslice.run_folder import MODEL
 from molslice.training.fit import fit
 from molslice.types import MolsliceError
@@ -71,6 +73,35 @@ def test_a_file_of_weights_is_the_same_encoder_as_its_folder(fitted, table, smil
         assert [path.name for path in (each / ENCODER).iterdir()] == [MODEL]
 
 
+def test_the_default_encoder_ships_and_is_not_a_folder_of_that_name(table, tmp_path, monkeypatch):
+    assert fit.__kwdefaults__["encoder"] == DEFAULT_ENCODER
+    assert DEFAULT_ENCODER in pretrained_names()
+    (tmp_path / DEFAULT_ENCODER).mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", table, "--target", "size", "--out", tmp_path / "model", "--members", "2", "--quiet"]
+    assert main([str(word) for word in words]) == 0
+    about = read_fitted(tmp_path / "model").about
+    assert about["encoder"] == DEFAULT_ENCODER
+    weights = find_pretrained(DEFAULT_ENCODER) / MODEL
+    assert about["encoder_sha256"] == file_checksum(weights)
+    assert (tmp_path / "model" / ENCODER / MODEL).read_bytes() == weights.read_bytes()
+    card = (tmp_path / "model" / "card.md").read_text()
+    assert f"Encoder: {DEFAULT_ENCODER}, SHA-256 {about['encoder_sha256']}, fine-tuned for 1 epochs." in card
+    both = ["--encoder", SHIPPED, "--no-encoder"]
+    assert main([str(word) for word in [*words, *both]]) == 2
+
+
+def test_several_targets_with_missing_values_share_the_networks(smiles, tmp_path):
+    rows = [[text, *values] for text, values in zip(smiles, targets_of(smiles), strict=True)]
+    table = write_table(tmp_path / "t.csv", ["smiles", "size", "active", "half"], rows)
+    about = fit(table, ["size", "half"], tmp_path / "m", members=2, encoder=SHIPPED, quiet=True)
+    assert [row["train_rows"] for row in about["results"]] == [63, about["results"][1]["train_rows"]]
+    assert about["results"][1]["train_rows"] < 40
+    found = load_model(tmp_path / "m").predict(smiles[:5])
+    assert found.shape == (5, 2)
+    assert np.isfinite(found).all()
+
+
 def test_an_empty_name_of_an_encoder_is_refused(table, tmp_path, capsys):
     words = ["fit", table, "--target", "size", "--out", tmp_path / "model", "--encoder", ""]
     assert main([str(word) for word in words]) == 2
@@ -103,7 +134,7 @@ def test_an_encoder_that_cannot_be_used_is_refused_before_anything_is_written(fi
 
 
 def test_a_fit_without_an_encoder_has_none(table, tmp_path):
-    fit(table, "size", tmp_path / "model", members=2, quiet=True)
+    fit(table, "size", tmp_path / "model", members=2, encoder=None, quiet=True)
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "card.md",
         "fit.json",

@@ -13,7 +13,7 @@ from molslice.inference.load import load_model, load_network
 from molslice.run_folder import MODEL
 from molslice.tasks.targets import TargetInfo
 from molslice.training.fit import fit
-from molslice.training.fit_networks import fine_tune
+from molslice.training.fit_networks import RECIPE, affordable_epochs, fine_tune
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 from tests.training.test_fit import targets_of, write_table
@@ -90,10 +90,63 @@ def test_equal_seeds_give_equal_files_and_leave_the_random_state(tuned, smiles, 
         assert one.read_bytes() == other.read_bytes()
 
 
+def test_a_network_says_what_its_numbers_are(tuned):
+    network = load_network(network_folder(tuned[0], 0))
+    assert network.target_names == ("a", "b")
+    assert network.target_units == ("standard deviations",) * 2
+    assert "rows.csv" not in str(network.config)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 12), (2, 5, 13)])
+def test_small_folds_have_networks(sizes, smiles, targets, tmp_path, caplog):
+    """A fold of any size is divided into what a run validates and tests."""
+    folds = np.repeat([0, 1, 2], sizes)
+    order = np.argsort(np.arange(len(folds)) % 2, kind="stable")  # rows of a fold at even places
+    folds = folds[np.argsort(order)]
+    some = slice(len(folds))
+    info = TargetInfo.of_training(("a",), ("",), "regression", targets[some, :1])
+    found = fine_tune(ENCODER, smiles[some], targets[some, :1], info, folds, tmp_path, epochs=1, seed=0)
+    assert np.isfinite(found.unseen).all()
+    assert found.held_out.shape == (3, 0, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["networks"]
+    assert not caplog.records
+
+
+def test_a_loss_that_is_not_finite_is_explained(smiles, targets, tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPE["optimizer"], "lr", 1e30)
+    with pytest.raises(MolsliceError) as refused:
+        fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=20, seed=0)
+    assert str(refused.value).startswith("cannot fine-tune gap-xtb without fold 0: the ")
+    assert "checkpoint" not in str(refused.value)
+    assert not [path for path in tmp_path.iterdir() if path.name != "networks"]
+
+
+def test_an_interruption_has_no_advice_about_temporary_runs(smiles, targets, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt("--resume continues the run in /tmp")
+
+    monkeypatch.setattr("molslice.training.fit_networks.train", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=1, seed=0)
+    assert not stopped.value.args
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_prediction_that_is_not_a_number_is_refused(smiles, targets, tmp_path, monkeypatch):
+    def broken(values, info):
+        scores = network_scores(values, info)
+        scores[2, 1] = np.nan
+        return scores
+
+    monkeypatch.setattr("molslice.training.fit_networks.network_scores", broken)
+    with pytest.raises(MolsliceError, match="network of fold 0 predicts no number for") as refused:
+        fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=1, seed=0)
+    assert smiles[np.flatnonzero(FOLDS == 0)[2]] in str(refused.value)
+
+
 def test_a_network_starts_from_the_encoder(tuned):
     before, after = load_network(ENCODER).model.state_dict(), weights(tuned[0], 0)
-    name = "encoder.layers.0.attention.query.weight"
-    name = name if name in before else next(key for key in before if before[key].ndim == 2)
+    name = next(key for key in before if key.startswith("encoder.") and before[key].ndim == 2)
     change = (after[name] - before[name]).norm() / before[name].norm()
     assert 0 < change < 0.2
 
@@ -148,9 +201,32 @@ def test_a_folder_without_a_network_is_refused(fitted, tmp_path):
     shutil.rmtree(network_folder(moved, 1))
     with pytest.raises(MolsliceError, match=r"is incomplete: .*fold1 is missing"):
         load_model(moved)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"networks": 0}, "has 0 fine-tuned networks, but not as many folds"),
+        ({"networks": 1}, "has 1 fine-tuned networks, but not as many folds"),
+        ({"networks": "2"}, "invalid networks in .*fit.json: '2'"),
+        ({"networks": None}, "invalid networks in"),
+        ({"encoder": None}, "has fine-tuned networks, but no encoder"),
+    ],
+)
+def test_a_damaged_description_of_the_networks_is_refused(fitted, tmp_path, changes, reason):
+    moved = tmp_path / "moved"
+    shutil.copytree(fitted[1], moved)
     about = json.loads((moved / "fit.json").read_text())
-    (moved / "fit.json").write_text(json.dumps({**about, "networks": 0}))
-    with pytest.raises(MolsliceError, match="weighs fine-tuned networks, but names none"):
+    (moved / "fit.json").write_text(json.dumps({**about, **changes}))
+    with pytest.raises(MolsliceError, match=reason):
+        load_model(moved)
+
+
+def test_networks_of_other_targets_are_refused(fitted, tuned, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(fitted[1], moved)
+    shutil.copy(network_folder(tuned[0], 0) / MODEL, network_folder(moved, 1) / MODEL)
+    with pytest.raises(MolsliceError, match=r"fold1 predicts a, b \(regression\), but .* fitted to active"):
         load_model(moved)
 
 
@@ -159,3 +235,13 @@ def test_networks_are_left_out_when_time_is_over(fitted, tmp_path):
     assert "fine-tuned networks" in about["left_out"]
     assert about["networks"] == 0
     assert load_model(tmp_path / "m").networks == ()
+
+
+def test_epochs_fit_into_the_time_that_is_left(monkeypatch):
+    monkeypatch.setattr("molslice.training.budget.MIN_EPOCHS", 4)
+    monkeypatch.setattr("molslice.training.budget.MAX_EPOCHS", 40)
+    folds = np.array([0, 1, 2, 3, 4, -1] * 20)  # an epoch of all networks sees 400 rows
+    seconds = 3.0  # for embedding 120 rows
+    epoch = 4.0 * 400 * seconds / 120
+    for left, expected in ((np.inf, 40), (10.5 * epoch, 10), (1000 * epoch, 40), (0.9 * epoch, 0), (-5.0, 0)):
+        assert affordable_epochs(folds, left, seconds) == expected
