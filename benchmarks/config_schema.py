@@ -29,7 +29,10 @@ FORMS = {tuple: "array", Sequence: "array", Mapping: "object", dict: "object", o
 def make_schema() -> Schema:
     """Return the schema of a `RunConfig`."""
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "molslice configuration"}
-    return {**head, **_fields(RunConfig)}
+    schema = _fields(RunConfig)
+    schema["required"].remove("model")  # `start` has one
+    schema["anyOf"] = [{"required": ["model"]}, {"required": ["start"]}]
+    return {**head, **schema}
 
 
 def _fields(cls: type, **first: Schema) -> Schema:

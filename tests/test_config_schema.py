@@ -25,6 +25,10 @@ def schema(program):
 
 def unknown_keys(schema, value, path=""):
     """Return the keys of `value` that the schema does not allow; supports the keywords of the generator."""
+    if "anyOf" in schema and "type" in schema:
+        chosen = [one for one in schema["anyOf"] if value.keys() >= set(one["required"])]
+        wrong = unknown_keys({key: schema[key] for key in schema if key != "anyOf"}, value, path)
+        return wrong if chosen else [*wrong, path]
     if "anyOf" in schema:
         return min((unknown_keys(one, value, path) for one in schema["anyOf"]), key=len)
     if not isinstance(value, dict):
@@ -75,3 +79,8 @@ def test_a_key_outside_of_the_schema_is_found(schema, change, found):
     mapping = {"data": "listops", "model": {"preset": "slim"}, **change}
     assert set(found) <= set(unknown_keys(schema, mapping))
     assert bool(found) == bool(unknown_keys(schema, mapping))
+
+
+@pytest.mark.parametrize(("given", "fits"), [({}, False), ({"start": {"model": "encoder-small"}}, True)])
+def test_a_configuration_without_a_model_needs_a_start(schema, given, fits):
+    assert (unknown_keys(schema, {"data": "listops", **given}) == []) is fits

@@ -19,7 +19,6 @@ from molslice.cli.arguments import (
     worker_count,
 )
 from molslice.cli.console import say, text_table, write, write_json
-from molslice.pretrained import DEFAULT_ENCODER
 
 SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
@@ -62,17 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     encoder.add_argument(
         "--encoder",
         type=model_name,
-        default=DEFAULT_ENCODER,
         metavar="MODEL",
-        help=f"trained encoder for features and fine-tuning (default: {DEFAULT_ENCODER})",
+        help="trained encoder for features and fine-tuning (default: encoder-small)",
     )
-    encoder.add_argument(
-        "--no-encoder",
-        dest="encoder",
-        action="store_const",
-        const=None,
-        help="fit to descriptors and fingerprints only",
-    )
+    encoder.add_argument("--no-encoder", action="store_true", help="fit to descriptors and fingerprints only")
     parser.add_argument("--workers", type=worker_count, metavar="N", help="processes that read SMILES")
     add_quiet(parser)
     add_json(parser)
@@ -80,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit and print the errors on the held-out rows."""
+    from molslice.pretrained import DEFAULT_ENCODER
     from molslice.training.fit import fit
     from molslice.training.fit_report import result_rows
 
@@ -96,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         members=args.members,
         minutes=args.minutes,
         seed=args.seed,
-        encoder=args.encoder,
+        encoder=None if args.no_encoder else args.encoder or DEFAULT_ENCODER,
         workers=args.workers,
         quiet=args.quiet,
     )

@@ -74,7 +74,8 @@ def write_card(about: Mapping[str, Any]) -> str:
 def _encoder_lines(about: Mapping[str, Any]) -> list[str]:
     if about["encoder"] is None:
         return []
-    tuned = f"fine-tuned for {about['network_epochs']} epochs" if about["networks"] else "not fine-tuned"
+    epochs = about["network_epochs"]
+    tuned = f"fine-tuned for {epochs} epoch{'s' * (epochs != 1)}" if epochs else "not fine-tuned"
     return [f"Encoder: {about['encoder']}, SHA-256 {about['encoder_sha256']}, {tuned}.", ""]
 
 

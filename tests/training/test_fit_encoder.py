@@ -1,6 +1,7 @@
 """Fitting with the embeddings of a trained encoder as features."""
 
 import csv
+import re
 import shutil
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_a_file_of_weights_is_the_same_encoder_as_its_folder(fitted, table, smil
         assert [path.name for path in (each / ENCODER).iterdir()] == [MODEL]
 
 
-def test_the_default_encoder_ships_and_is_not_a_folder_of_that_name(table, tmp_path, monkeypatch):
+def test_the_default_encoder_ships_and_is_not_a_folder_of_that_name(table, tmp_path, monkeypatch, capsys):
     assert fit.__kwdefaults__["encoder"] == DEFAULT_ENCODER
     assert DEFAULT_ENCODER in pretrained_names()
     (tmp_path / DEFAULT_ENCODER).mkdir()
@@ -86,9 +87,12 @@ def test_the_default_encoder_ships_and_is_not_a_folder_of_that_name(table, tmp_p
     assert about["encoder_sha256"] == file_checksum(weights)
     assert (tmp_path / "model" / ENCODER / MODEL).read_bytes() == weights.read_bytes()
     card = (tmp_path / "model" / "card.md").read_text()
-    assert f"Encoder: {DEFAULT_ENCODER}, SHA-256 {about['encoder_sha256']}, fine-tuned for 1 epochs." in card
+    assert f"Encoder: {DEFAULT_ENCODER}, SHA-256 {about['encoder_sha256']}, fine-tuned for 1 epoch." in card
     both = ["--encoder", SHIPPED, "--no-encoder"]
     assert main([str(word) for word in [*words, *both]]) == 2
+    capsys.readouterr()
+    assert main(["fit", "--help"]) == 0
+    assert f"(default:{DEFAULT_ENCODER})" in re.sub(r"\s+", "", capsys.readouterr().out)
 
 
 def test_several_targets_with_missing_values_share_the_networks(smiles, tmp_path):
