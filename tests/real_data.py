@@ -10,6 +10,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 SHARED = REPOSITORY.parent / "shared" / "data"
 GAP_XTB = REPOSITORY / "data" / "gap_xtb"
+SAVED_MODEL = REPOSITORY / "tests" / "saved_models" / "gap_xtb_4x64"  # small, trained on these gaps
 
 
 def shared(*parts):

@@ -11,6 +11,7 @@ import yaml
 
 from molslice.inference.load import find_model
 from tests.programs import ROOT, load_program
+from tests.real_data import SAVED_MODEL
 
 EMBEDDED = ROOT / "data" / "gap_xtb" / "raw" / "data.csv.gz"
 
@@ -30,7 +31,7 @@ def data(tmp_path_factory):
 
 def test_both_starts_are_trained_with_the_same_settings(data, tmp_path, monkeypatch, capsys):
     program = load_program("pretraining_embedded")
-    command = ["gap-xtb", "--data", data, "--steps", 3, "--seeds", 2, "--runs", tmp_path, "--out", tmp_path]
+    command = [SAVED_MODEL, "--data", data, "--steps", 3, "--seeds", 2, "--runs", tmp_path, "--out", tmp_path]
     program.main([str(word) for word in command])
     found = json.loads((tmp_path / "pretraining_embedded.json").read_text())
     assert [(row["attention"], row["start"], row["seeds"]) for row in found["results"]] == [
@@ -38,12 +39,12 @@ def test_both_starts_are_trained_with_the_same_settings(data, tmp_path, monkeypa
         ("softmax", "pretrained", 2),
     ]
     random, pretrained = (row["test_mae_eV"]["mean"] for row in found["results"])
-    assert pretrained < 0.5 * random  # gap-xtb has been trained on gaps
+    assert pretrained < 0.5 * random  # the saved model has been trained on gaps
     configs = [
         yaml.safe_load((tmp_path / "softmax" / start / "seed1" / "config.yaml").read_text())
         for start in ("random_weights", "pretrained")
     ]
-    assert configs[1]["start"]["model"] == "gap-xtb"
+    assert configs[1]["start"]["model"] == str(SAVED_MODEL)
     assert configs[1]["optimizer"].pop("layer_decay") == 0.9
     assert configs[0]["optimizer"].pop("layer_decay") is None
     del configs[0]["start"], configs[1]["start"]
@@ -52,7 +53,9 @@ def test_both_starts_are_trained_with_the_same_settings(data, tmp_path, monkeypa
     monkeypatch.setattr(
         program, "train", lambda config, run, **options: json.loads((run / "summary.json").read_text())
     )
-    program.main([str(word) for word in [find_model("gap-xtb"), *command[1:]]])  # nothing is trained again
+    program.main(
+        [str(word) for word in [find_model(str(SAVED_MODEL / "model.safetensors")), *command[1:]]]
+    )  # nothing is trained again
     again = json.loads((tmp_path / "pretraining_embedded.json").read_text())
     assert again["results"] == found["results"]
     assert str(tmp_path) not in (tmp_path / "pretraining_embedded.json").read_text()

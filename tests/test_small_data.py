@@ -14,7 +14,7 @@ from molslice.files.cache import file_checksum
 from molslice.inference.load import find_model
 from molslice.tasks.metrics import roc_auc
 from tests.programs import load_program
-from tests.real_data import embedded_smiles
+from tests.real_data import SAVED_MODEL, embedded_smiles
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_an_encoder_is_used_frozen_and_tuned(program, data, tmp_path, monkeypatc
     for bound in ("MIN_EPOCHS", "MAX_EPOCHS"):
         monkeypatch.setattr(f"molslice.training.budget.{bound}", 1)
     runs = tmp_path / "runs"
-    more = ["--members", "frozen,tuned,fit", "--sets", "tdc_ld50_zhu", "--encoder", "gap-xtb"]
+    more = ["--members", "frozen,tuned,fit", "--sets", "tdc_ld50_zhu", "--encoder", str(SAVED_MODEL)]
     program.main(arguments(data, runs, *more))
     for member in ("frozen", "tuned", "fit"):
         found = json.loads((runs / "jobs" / f"tdc_ld50_zhu-own-0-{member}" / "result.json").read_text())
@@ -190,8 +190,8 @@ def test_results_of_another_encoder_are_refused(program, data, tmp_path, monkeyp
     other = find_model("encoder-small") / "model.safetensors"
     runs = tmp_path / "runs"
     more = ["--members", "boosting,frozen", "--sets", "tdc_ld50_zhu"]
-    program.main(arguments(data, runs, *more, "--encoder", "gap-xtb"))
-    program.main(arguments(data, runs, *more, "--encoder", "gap-xtb"))
+    program.main(arguments(data, runs, *more, "--encoder", str(SAVED_MODEL)))
+    program.main(arguments(data, runs, *more, "--encoder", str(SAVED_MODEL)))
     results = {
         name: runs / "jobs" / f"tdc_ld50_zhu-own-0-{name}" / "result.json" for name in ("boosting", "frozen")
     }

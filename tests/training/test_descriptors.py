@@ -24,7 +24,7 @@ from molslice.model.graphormer import DescriptorState
 from molslice.run_folder import MODEL
 from molslice.training.run import train
 from molslice.types import DataSpec, MolsliceError
-from tests.real_data import embedded_smiles
+from tests.real_data import SAVED_MODEL, embedded_smiles
 
 BAD = "C(C"
 
@@ -190,7 +190,7 @@ def test_a_trained_encoder_gets_a_new_head_for_descriptors(table, tmp_path, capl
 
     mapping = {
         "data": {"name": "csv", **options(table, descriptors=True)},
-        "start": {"model": "gap-xtb"},
+        "start": {"model": str(SAVED_MODEL)},
         "training": {"max_steps": 2},
         "trainer": {"accelerator": "cpu"},
     }

@@ -18,9 +18,10 @@ from molslice.run_folder import MODEL
 from molslice.training.fit import fit
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
+from tests.real_data import SAVED_MODEL
 from tests.training.test_fit import targets_of, write_table
 
-SHIPPED = "gap-xtb"
+SHIPPED = str(SAVED_MODEL)
 
 pytestmark = pytest.mark.usefixtures("few_trees", "few_epochs")
 
@@ -50,7 +51,7 @@ def test_the_embeddings_are_features(fitted):
     assert isinstance(gaussian, GaussianProcess)
     expected = NormalScores.of(load_network(SHIPPED).embed(train))
     np.testing.assert_allclose(gaussian.scores[1].quantiles, expected.quantiles, rtol=1e-4, atol=1e-5)
-    assert about["encoder"] == SHIPPED
+    assert about["encoder"] == SAVED_MODEL.name
 
 
 def test_a_moved_folder_predicts_what_the_fit_has_measured(fitted, tmp_path):

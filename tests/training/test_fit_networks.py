@@ -16,9 +16,10 @@ from molslice.training.fit import fit
 from molslice.training.fit_networks import RECIPE, affordable_epochs, fine_tune
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
+from tests.real_data import SAVED_MODEL
 from tests.training.test_fit import targets_of, write_table
 
-ENCODER = "gap-xtb"
+ENCODER = str(SAVED_MODEL)
 FOLDS = np.array([0, 1, 2, -1] * 10)
 
 pytestmark = pytest.mark.usefixtures("few_trees", "few_epochs")
@@ -116,7 +117,7 @@ def test_a_loss_that_is_not_finite_is_explained(smiles, targets, tmp_path, monke
     monkeypatch.setitem(RECIPE["optimizer"], "lr", 1e30)
     with pytest.raises(MolsliceError) as refused:
         fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=20, seed=0)
-    assert str(refused.value).startswith("cannot fine-tune gap-xtb without fold 0: the ")
+    assert str(refused.value).startswith(f"cannot fine-tune {ENCODER} without fold 0: the ")
     assert "checkpoint" not in str(refused.value)
     assert not [path for path in tmp_path.iterdir() if path.name != "networks"]
 
