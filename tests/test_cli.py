@@ -157,7 +157,7 @@ def test_predict_a_table(molslice, run_folder, tmp_path):
     assert lines[0] == "name,structure,gap_eV,error"
     assert lines[2].startswith("b,bad,nan,")
 
-    code, out, err = molslice(*words)
+    code, out, err = molslice(*words, "--smiles-column", "smiles")
     assert (code, out) == (1, "")
     assert "no column 'smiles'" in err
     assert "structure" in err

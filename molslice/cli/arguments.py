@@ -94,6 +94,14 @@ def finite(text: str) -> float:
     return value
 
 
+def delimiter(text: str) -> str:
+    """Parse one character between cells; the word `tab` is a tab."""
+    text = "\t" if text in ("tab", "\\t") else text
+    if len(text) != 1 or text in '"\r\n':
+        raise argparse.ArgumentTypeError(f"{text!r} is not one character, or tab")
+    return text
+
+
 def minutes(text: str) -> float:
     """Parse a positive number of minutes."""
     try:
@@ -122,6 +130,45 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
         type=model_name,
         metavar=metavar,
         help="run folder, checkpoint folder, or name of a shipped model",
+    )
+
+
+def add_input(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
+    """Add `--input`."""
+    parser.add_argument(
+        "--input",
+        type=file_path,
+        nargs="+",
+        required=required,
+        metavar="FILE",
+        help="files with a column of SMILES: separated values, Parquet, JSON lines, .smi or .sdf, also .gz "
+        "or .zst; patterns such as 'parts/*.csv'; - reads separated values from standard input",
+    )
+
+
+def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool = False) -> None:
+    """Add `--output`, `--smiles-column` and `--delimiter`, which belong to `--input`.
+
+    Args:
+        parser: The parser.
+        endings: The possible endings, as text.
+        required: Whether `--output` is required.
+    """
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        required=required,
+        metavar="FILE",
+        help=f"the file to write: {endings}, or - for CSV on standard output",
+    )
+    add_columns(parser)
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add `--smiles-column` and `--delimiter`."""
+    parser.add_argument("--smiles-column", metavar="NAME", help="column of SMILES (default: found)")
+    parser.add_argument(
+        "--delimiter", type=delimiter, metavar="C", help="character between cells, or tab (default: found)"
     )
 
 

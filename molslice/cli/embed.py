@@ -1,15 +1,23 @@
-"""Write the learned fingerprints of molecules in a CSV file of any length.
+"""Write the learned fingerprints of molecules in files of any length.
 
 The embedding of a molecule is the state of the encoder before the head: the last state of the graph token,
-then the mean of the last states of the atoms. Rows that cannot be read have NaN and a reason. A .csv or
-.parquet file has all columns of the input, the embedding and the reason. A .npy file has the embeddings only,
-one row for each row of the input.
+then the mean of the last states of the atoms. Rows that cannot be read have NaN and a reason. A table has all
+columns of the input, the embedding and the reason. A .npy file has the embeddings only, one row for each row
+of the input.
 """
 
 import argparse
 from dataclasses import asdict
 
-from molslice.cli.arguments import add_device, add_json, add_model, add_quiet, add_workers, file_path
+from molslice.cli.arguments import (
+    add_device,
+    add_input,
+    add_json,
+    add_model,
+    add_output,
+    add_quiet,
+    add_workers,
+)
 from molslice.cli.console import say, write_json
 
 SUMMARY = "write learned fingerprints of molecules"
@@ -22,23 +30,8 @@ TAKES_OVERRIDES = False
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `embed`."""
     add_model(parser)
-    parser.add_argument(
-        "--input",
-        type=file_path,
-        required=True,
-        metavar="FILE",
-        help=".csv or .csv.gz file with a column of SMILES",
-    )
-    parser.add_argument(
-        "--output",
-        type=file_path,
-        required=True,
-        metavar="FILE",
-        help="the .csv, .csv.gz, .parquet or .npy file to write",
-    )
-    parser.add_argument(
-        "--smiles-column", default="smiles", metavar="NAME", help="column of --input (default: smiles)"
-    )
+    add_input(parser, required=True)
+    add_output(parser, ".csv, .csv.gz, .parquet, .jsonl, .jsonl.gz or .npy", required=True)
     add_workers(parser)
     add_device(parser)
     add_quiet(parser)
@@ -58,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         args.input,
         args.output,
         smiles_column=args.smiles_column,
+        delimiter=args.delimiter,
         endings=ENDINGS,
         workers=args.workers,
         progress=not args.quiet,

@@ -9,6 +9,7 @@ to measure the model beside a random forest and gradient boosting. The folder wo
 import argparse
 
 from molslice.cli.arguments import (
+    add_columns,
     add_json,
     add_quiet,
     count,
@@ -30,12 +31,12 @@ TAKES_OVERRIDES = False
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `fit`."""
-    parser.add_argument("data", type=file_path, metavar="CSV", help=".csv or .csv.gz file of molecules")
+    parser.add_argument("data", type=file_path, metavar="CSV", help="table of molecules with measured values")
     parser.add_argument(
         "--target", action="append", required=True, metavar="COLUMN", help="measured column; repeatable"
     )
     parser.add_argument("--out", type=file_path, required=True, metavar="MODEL", help="folder to write")
-    parser.add_argument("--smiles-column", metavar="COLUMN", help="column of SMILES (default: found)")
+    add_columns(parser)
     parser.add_argument("--kind", choices=("regression", "classification"), help="default: found")
     parser.add_argument(
         "--unit", action="append", metavar="UNIT", help="unit of the targets, once or for each"
@@ -82,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         args.target,
         args.out,
         smiles_column=args.smiles_column,
+        delimiter=args.delimiter,
         kind=args.kind,
         units=units,
         split=args.split,

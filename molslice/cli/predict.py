@@ -1,10 +1,19 @@
-"""Predict from SMILES on the command line, from a CSV file of any length, or for a PCQM4M test split."""
+"""Predict from SMILES on the command line, from files of any length, or for a PCQM4M test split."""
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from molslice.cli.arguments import add_device, add_json, add_model, add_quiet, add_workers, file_path
+from molslice.cli.arguments import (
+    add_device,
+    add_input,
+    add_json,
+    add_model,
+    add_output,
+    add_quiet,
+    add_workers,
+    file_path,
+)
 from molslice.cli.console import say, text_table, write, write_json
 
 if TYPE_CHECKING:
@@ -14,7 +23,8 @@ if TYPE_CHECKING:
 SUMMARY = "predict from SMILES"
 EXAMPLE = """\
   molslice predict gap-xtb --smiles "CCO" "c1ccccc1"
-  molslice predict runs/first --input molecules.csv.gz --output predicted.csv --smiles-column smiles
+  molslice predict runs/first --input molecules.csv.gz --output predicted.parquet
+  molslice predict solubility --input measured.csv --output predicted.csv --metrics
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
 TAKES_OVERRIDES = False
 
@@ -24,17 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--smiles", nargs="+", metavar="SMILES", help="molecules; print the predictions")
-    what.add_argument(
-        "--input", type=file_path, metavar="FILE", help=".csv or .csv.gz file with a column of SMILES"
-    )
+    add_input(what)
     what.add_argument(
         "--submission", type=file_path, metavar="DIR", help="write PCQM4M submission files to this folder"
     )
+    add_output(parser, ".csv, .csv.gz, .parquet, .jsonl or .jsonl.gz")
     parser.add_argument(
-        "--output", type=file_path, metavar="FILE", help="the .csv or .csv.gz file to write, with --input"
-    )
-    parser.add_argument(
-        "--smiles-column", default="smiles", metavar="NAME", help="column of --input (default: smiles)"
+        "--metrics", action="store_true", help="print the error if --input has the measured values"
     )
     parser.add_argument(
         "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"
@@ -52,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.input is None) != (args.output is None):
         args.usage_error("--input and --output need each other")
+    if args.metrics and args.input is None:
+        args.usage_error("--metrics needs --input")
     predictor = load_model(args.model, args.device)
     if args.smiles is not None:
         return _predict_listed(predictor, args)
@@ -110,19 +118,35 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         args.input,
         args.output,
         smiles_column=args.smiles_column,
+        delimiter=args.delimiter,
+        metrics=args.metrics,
         workers=args.workers,
         progress=not args.quiet,
     )
     if args.json:
         write_json({"model": predictor.name, "output": args.output, **asdict(report)})
+    elif report.metrics is not None:
+        show = say if str(args.output) == "-" else write
+        show(text_table(*metric_rows(report.metrics)))
     if report.failed == report.rows:
         say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}")
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")
     if not args.quiet:
+        say("; ".join(report.findings))
         say(f"{report.rows} rows written to {args.output}; predictions in {', '.join(report.columns)}")
     return 0
+
+
+def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table of errors."""
+    from molslice.tasks.metrics import METRIC_LABELS, format_metric
+
+    rows = [
+        [one["name"], one["unit"] or "-", f"{one['count']:,}", format_metric(one["value"])] for one in metrics
+    ]
+    return ["target", "unit", "rows", METRIC_LABELS[metrics[0]["metric"]]], rows
 
 
 def _write_submission(predictor: "Predictor", args: argparse.Namespace) -> int:

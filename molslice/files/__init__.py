@@ -6,16 +6,17 @@ Modules:
     lock: Reserve a folder for one process.
     processes: Worker processes and programs that end with their parent.
     parsing: YAML and JSON with limits on size and depth.
-    lines: Text and bytes by line, plain or gzip.
-    tables: CSV and TSV.
-    parquet: Parquet.
-    records: Columns of a table in any of these formats.
+    lines: Text and bytes by line, plain, gzip or Zstandard.
+    tables: Tables in any format: separated values, JSON lines, Parquet, SMILES on each line, SD files.
+    parquet: Columns of Parquet files with their own types.
+    records: Columns of tables of texts, with the types of JSON and Parquet.
     cache: Cache folders and checksums.
     hub: Downloads from the Hugging Face Hub.
     pillow: Import of Pillow.
 
-Imports: `molslice.registry`, `molslice.types`, numpy, pandas, PyYAML. A library for one format only is
-imported inside a function.
+Imports: `molslice.registry`, `molslice.types`, numpy, pandas, pyarrow, PyYAML. A library for one format only
+is imported inside a function.
 
-To add a format, write a module for it and add its suffix to `records.py`.
+To add a format of tables, write a subclass of `Table` in a module of `tables/` and name its ending in
+`open_table`.
 """

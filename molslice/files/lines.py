@@ -2,20 +2,41 @@
 
 import gzip
 import io
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from molslice.types import MolsliceError
 
 GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+STDIN = Path("-")  # standard input in place of a file
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BUFFER = 2**16  # bytes
 LONGEST = 2**28  # maximum bytes of a line; a file of another format may have no line end
-READ_FAULTS = (OSError, EOFError, zlib.error)  # errors of reading plain and gzip files
+READ_FAULTS = (OSError, EOFError, zlib.error)  # errors of reading plain and compressed files
 
-Unpacked = io.BufferedReader | gzip.GzipFile
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open file.
+
+    Attributes:
+        content: Its decompressed content, with `peek`.
+        packed: The file as it is on the disk.
+    """
+
+    content: IO[bytes]
+    packed: IO[bytes]
+
+    @property
+    def position(self) -> int:
+        """Number of bytes of the file on the disk read so far; 0 for a pipe."""
+        return self.packed.tell() if self.packed.seekable() else 0
 
 
 def find_any(folder: Path, *names: str) -> Path | None:
@@ -39,7 +60,7 @@ def find_file(root: Path, name: str) -> Path:
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    r"""Yield the lines of a text file, plain or gzip.
+    r"""Yield the lines of a text file, plain, gzip or Zstandard.
 
     Line ends (\n or \r\n) and a byte order mark are removed.
 
@@ -57,15 +78,15 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def read_byte_lines(path: Path) -> Iterator[bytes]:
-    r"""Yield the lines of a file, plain or gzip, as bytes.
+    r"""Yield the lines of a file, plain, gzip or Zstandard, as bytes.
 
     Line ends (\n or \r\n) and a byte order mark are removed.
 
     Raises:
         MolsliceError: The file does not exist or is damaged, or a line has more than `LONGEST` bytes.
     """
-    with open_unpacked(path) as (_, file):
-        number = 0
+    with open_unpacked(path) as opened:
+        number, file = 0, opened.content
         try:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), start=1):
                 if len(line) > LONGEST:
@@ -81,29 +102,47 @@ def read_byte_lines(path: Path) -> Iterator[bytes]:
 
 
 @contextmanager
-def open_unpacked(path: Path) -> Iterator[tuple[IO[bytes], Unpacked]]:
-    """Open a file and decompress it if its first bytes are those of gzip, whatever its name.
+def open_unpacked(path: Path) -> Iterator[Opened]:
+    """Open a file and decompress it if its first bytes are those of gzip or Zstandard, whatever its name.
 
-    Reading the contents may raise any of `READ_FAULTS`; `read_fault` describes them.
+    Reading the content may raise any of `READ_FAULTS`; `read_fault` describes them.
 
-    Yields:
-        The file as it is on the disk, for progress bars, and its contents.
+    Args:
+        path: The file; `-` is standard input.
 
     Raises:
         MolsliceError: The file does not exist or cannot be read.
     """
+    if path == STDIN:
+        with _unpacked(sys.stdin.buffer, Path("standard input")) as opened:
+            yield opened
+        return
     try:
         packed = path.open("rb")
     except FileNotFoundError as error:
         raise MolsliceError(f"no such file: {path}") from error
     except OSError as error:
         raise MolsliceError(f"cannot read {path}: {read_fault(error)}") from error
-    with packed:
-        if not _begins_as_gzip(packed, path):
-            yield packed, packed
-            return
-        with gzip.GzipFile(fileobj=packed) as unpacked:
-            yield packed, unpacked
+    with packed, _unpacked(packed, path) as opened:
+        yield opened
+
+
+@contextmanager
+def _unpacked(packed: IO[bytes], path: Path) -> Iterator[Opened]:
+    try:
+        beginning = cast("io.BufferedReader", packed).peek(len(ZSTD_MAGIC))
+    except OSError as error:
+        raise MolsliceError(f"cannot read {path}: {read_fault(error)}") from error
+    if beginning.startswith(GZIP_MAGIC):
+        with gzip.GzipFile(fileobj=packed) as content:
+            yield Opened(cast("IO[bytes]", content), packed)
+    elif beginning.startswith(ZSTD_MAGIC):
+        import pyarrow
+
+        with io.BufferedReader(pyarrow.CompressedInputStream(packed, "zstd"), _BUFFER) as content:
+            yield Opened(content, packed)
+    else:
+        yield Opened(packed, packed)
 
 
 def read_error(path: Path, number: int, reason: str) -> MolsliceError:
@@ -121,11 +160,5 @@ def read_fault(error: Exception) -> str:
     """Describe one of `READ_FAULTS`."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return f"damaged gzip: {error}"
-
-
-def _begins_as_gzip(file: io.BufferedReader, path: Path) -> bool:
-    try:
-        return file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
-    except OSError as error:
-        raise MolsliceError(f"cannot read {path}: {read_fault(error)}") from error
+    packed_as = "gzip" if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error) else "Zstandard"
+    return f"damaged {packed_as}: {error}"

@@ -8,29 +8,9 @@ from typing import Any
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["import_pyarrow", "open_parquet", "read_parquet"]
+__all__ = ["open_parquet", "read_parquet"]
 
 BATCH_ROWS = 1024
-
-
-def import_pyarrow(path: Path) -> Any:  # noqa: ANN401
-    """Import `pyarrow` with `pyarrow.parquet`.
-
-    Args:
-        path: The file that needs it, for the message.
-
-    Raises:
-        MolsliceError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise MolsliceError(
-            f"{path} needs the library pyarrow, which comes with the extras text and images: "
-            "pip install 'molslice[text]'"
-        ) from error
-    return pyarrow
 
 
 @contextmanager
@@ -42,10 +22,11 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
         columns: The columns that the file must have.
 
     Raises:
-        MolsliceError: pyarrow is not installed, the file or a column does not exist, a column is there more
-            than once, or the file is damaged, also if pyarrow finds the damage inside of the block.
+        MolsliceError: The file or a column does not exist, a column is there more than once, or the file is
+            damaged, also if pyarrow finds the damage inside of the block.
     """
-    pyarrow = import_pyarrow(path)
+    import pyarrow.parquet
+
     if not path.is_file():
         raise MolsliceError(f"no such file: {path}")
     try:

@@ -14,7 +14,7 @@ from molslice.types import MolsliceError
 
 __all__ = ["Records", "read_json_lines", "read_records"]
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SEPARATED = (".csv", ".tsv")
 CHOICES = ".csv, .tsv, .jsonl (also compressed with gzip) or .parquet"
 
 
@@ -31,7 +31,7 @@ class Records:
 
     path: Path
     columns: Mapping[str, list[Any]]
-    lines: Sequence[int] = ()
+    lines: Sequence[int | None] = ()
 
     def where(self, row: int) -> str:
         """Describe a row by file, row and line for messages. `row` counts from 0."""
@@ -77,8 +77,8 @@ def read_records(path: Path, columns: Sequence[str]) -> Records:
     """
     name = path.name.lower().removesuffix(".gz")
     ending = Path(name).suffix
-    if ending in DELIMITERS:
-        found = _read_delimited(path, columns, DELIMITERS[ending])
+    if ending in SEPARATED:
+        found = _read_delimited(path, columns)
     elif ending == ".jsonl":
         found = read_json_lines(path, columns)
     elif ending == ".parquet":
@@ -94,10 +94,10 @@ def read_records(path: Path, columns: Sequence[str]) -> Records:
     return found
 
 
-def _read_delimited(path: Path, columns: Sequence[str], delimiter: str) -> Records:
+def _read_delimited(path: Path, columns: Sequence[str]) -> Records:
     cells: dict[str, list[Any]] = {column: [] for column in columns}
-    lines: list[int] = []
-    for chunk in read_columns(path, columns, delimiter=delimiter):
+    lines: list[int | None] = []
+    for chunk in read_columns(path, columns):
         lines += chunk.lines
         for column in columns:
             cells[column] += chunk[column]

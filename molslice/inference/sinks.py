@@ -1,8 +1,11 @@
-"""Files that tables of predictions are written to: CSV, Parquet and NumPy, chunk by chunk."""
+"""Files that tables of predictions are written to, chunk by chunk: CSV, JSON lines, Parquet and NumPy."""
 
 import csv
 import gzip
 import io
+import json
+import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,14 +16,16 @@ import numpy as np
 
 from molslice.files.atomic import atomic_file, atomic_path
 from molslice.files.npy import ArrayFile
-from molslice.files.parquet import import_pyarrow
+from molslice.files.tables.json_lines import as_value
 from molslice.inference.base import Predictions
 from molslice.types import MolsliceError
 
-__all__ = ["CSV", "ENDINGS", "Sink", "format_value", "open_sink"]
+__all__ = ["ENDINGS", "STDOUT", "TABLES", "Sink", "format_value", "open_sink"]
 
-CSV = (".csv", ".csv.gz")
-ENDINGS = (*CSV, ".parquet", ".npy")
+STDOUT = Path("-")  # standard output in place of a file
+JSON = (".jsonl", ".jsonl.gz")
+TABLES = (".csv", ".csv.gz", ".parquet", *JSON)
+ENDINGS = (*TABLES, ".npy")
 
 
 class Sink(ABC):
@@ -37,18 +42,25 @@ class Sink(ABC):
 
 
 @contextmanager
-def open_sink(path: Path, names: Sequence[str], columns: Sequence[str], reasons: str) -> Iterator[Sink]:
+def open_sink(
+    path: Path,
+    names: Sequence[str],
+    columns: Sequence[str],
+    reasons: str,
+    schema: Any = None,  # noqa: ANN401
+) -> Iterator[Sink]:
     """Open a file that gets its final name when the block ends without an error.
 
     Args:
         path: The file. Its ending, one of `ENDINGS`, selects the format. A `.npy` file holds the numbers
-            only.
+            only. `-` is standard output, to which CSV is written.
         names: Names of the columns of the input.
         columns: Names of the columns of numbers.
         reasons: Name of the column of reasons.
+        schema: pyarrow's schema of the input if it is Parquet; its numbers stay numbers.
 
     Raises:
-        MolsliceError: pyarrow is not installed, or Parquet does not take the names.
+        MolsliceError: Parquet or JSON does not take the names.
         OSError: The file cannot be written. No partial file is left.
     """
     name = path.name.lower()
@@ -63,9 +75,18 @@ def open_sink(path: Path, names: Sequence[str], columns: Sequence[str], reasons:
     elif name.endswith(".parquet"):
         with (
             atomic_path(path) as partial,
-            _parquet_sink(partial, path, [*names], [*columns], reasons) as sink,
+            _parquet_sink(partial, path, [*names], [*columns], reasons, schema) as sink,
         ):
             yield sink
+    elif path == STDOUT:
+        sink = _CsvSink(sys.stdout)
+        sink.write_row([*names, *columns, reasons])
+        yield sink
+        sys.stdout.flush()
+    elif name.endswith(JSON):
+        _check_repeated(path, names)
+        with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
+            yield _JsonSink(stream, names, columns, reasons)
     else:
         with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
             sink = _CsvSink(stream)
@@ -93,6 +114,21 @@ class _CsvSink(Sink):
     def write(self, cells: Sequence[Sequence[str]], predictions: Predictions) -> None:
         for row, values, reason in zip(cells, predictions.values, predictions.errors, strict=True):
             self.write_row([*row, *map(format_value, values), reason or ""])
+
+
+class _JsonSink(Sink):
+    """One object for each row. Values of JSON lines stay as they are; a failed row has null."""
+
+    def __init__(self, stream: IO[str], names: Sequence[str], columns: Sequence[str], reasons: str) -> None:
+        self._stream, self._names, self._columns, self._reasons = stream, names, columns, reasons
+
+    def write(self, cells: Sequence[Sequence[str]], predictions: Predictions) -> None:
+        for row, values, reason in zip(cells, predictions.values, predictions.errors, strict=True):
+            record: dict[str, Any] = dict(zip(self._names, map(as_value, row), strict=True))
+            for name, value in zip(self._columns, values, strict=True):
+                record[name] = float(format_value(value)) if math.isfinite(value) else None
+            record[self._reasons] = reason
+            self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 class _LineEnds:
@@ -129,24 +165,45 @@ def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
         yield stream
 
 
-@contextmanager
-def _parquet_sink(
-    partial: Path, path: Path, names: list[str], columns: list[str], reasons: str
-) -> Iterator[Sink]:
-    pyarrow = import_pyarrow(path)
+def _check_repeated(path: Path, names: Sequence[str]) -> None:
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise MolsliceError(
-            f"{path}: the input has several columns named {repeated!r}, which Parquet does not allow"
+            f"{path}: the input has several columns named {repeated!r}, which this format does not allow"
         )
-    fields = [(name, pyarrow.string()) for name in names] + [(name, pyarrow.float32()) for name in columns]
-    schema = pyarrow.schema([*fields, (reasons, pyarrow.string())])
+
+
+@contextmanager
+def _parquet_sink(
+    partial: Path,
+    path: Path,
+    names: list[str],
+    columns: list[str],
+    reasons: str,
+    given: Any,  # noqa: ANN401
+) -> Iterator[Sink]:
+    import pyarrow.parquet
+
+    _check_repeated(path, names)
+    types = [_kept_type(given, name) for name in names]
+    numbers = [(name, pyarrow.float32()) for name in columns]
+    schema = pyarrow.schema([*zip(names, types, strict=True), *numbers, (reasons, pyarrow.string())])
     with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
         yield _ParquetSink(writer, schema)
 
 
+def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
+    """Return the type of a column of the input if text can be converted to it, and else that of text."""
+    import pyarrow
+
+    kind = pyarrow.string() if schema is None else schema.field(name).type
+    numeric = pyarrow.types.is_integer(kind) or pyarrow.types.is_boolean(kind)
+    floating = pyarrow.types.is_float32(kind) or pyarrow.types.is_float64(kind)
+    return kind if numeric or floating else pyarrow.string()
+
+
 class _ParquetSink(Sink):
-    """Text, float32 and text; the reason is null for a row with a prediction."""
+    """The columns of the input, float32 and text; the reason is null for a row with a prediction."""
 
     def __init__(self, writer: Any, schema: Any) -> None:  # noqa: ANN401
         self._writer, self._schema = writer, schema
@@ -154,9 +211,12 @@ class _ParquetSink(Sink):
     def write(self, cells: Sequence[Sequence[str]], predictions: Predictions) -> None:
         import pyarrow
 
-        texts = [list(column) for column in zip(*cells, strict=True)]
-        # NaN, as in the other formats, and not null
-        numbers = [pyarrow.array(column, pyarrow.float32()) for column in predictions.values.T]
-        arrays = [*(pyarrow.array(column, pyarrow.string()) for column in texts), *numbers]
+        arrays = []
+        for column, field in zip(zip(*cells, strict=True), self._schema, strict=False):
+            plain = field.type == pyarrow.string()
+            texts = pyarrow.array([text if plain else text or None for text in column], pyarrow.string())
+            arrays.append(texts if plain else texts.cast(field.type))
+        # NaN, as in CSV, and not null
+        arrays += [pyarrow.array(column, pyarrow.float32()) for column in predictions.values.T]
         arrays.append(pyarrow.array(predictions.errors, pyarrow.string()))
         self._writer.write_table(pyarrow.Table.from_arrays(arrays, schema=self._schema))

@@ -1,16 +1,24 @@
-"""Predict a CSV file of any length: read, predict and write chunk by chunk, in bounded memory."""
+"""Predict files of any length: read, predict and write chunk by chunk, in bounded memory."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from molslice.data.molecules.tables import MoleculeTable, name_of, open_molecules
 from molslice.files.atomic import UnwritableError
-from molslice.files.tables import Chunk, Table, open_table
+from molslice.files.lines import STDIN
+from molslice.files.tables import Chunk, labels, numbers
 from molslice.inference.base import Predictions, SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.progress import progress_bar
-from molslice.inference.sinks import CSV, Sink, open_sink
+from molslice.inference.sinks import STDOUT, TABLES, Sink, open_sink
+from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
+from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
 __all__ = ["TableReport", "predict_table"]
@@ -25,6 +33,8 @@ class TableReport:
     Attributes:
         columns: The names of the columns with predictions, one for each target.
         error_column: The name of the column with reasons.
+        findings: What was found in the input, one sentence each.
+        metrics: Error of each target, with `name`, `unit`, `count`, `metric` and `value`; None if not asked.
         rows: Number of rows read.
         failed: Number of rows without a prediction.
         first_failure: Place, SMILES and reason of the first row that failed.
@@ -32,6 +42,8 @@ class TableReport:
 
     columns: tuple[str, ...]
     error_column: str
+    findings: tuple[str, ...] = ()
+    metrics: list[dict[str, Any]] | None = None
     rows: int = 0
     failed: int = 0
     first_failure: str = ""
@@ -39,11 +51,13 @@ class TableReport:
 
 def predict_table(
     predictor: SmilesPredictor,
-    source: Path,
+    source: Path | Sequence[Path],
     target: Path,
     *,
-    smiles_column: str = "smiles",
-    endings: Sequence[str] = CSV,
+    smiles_column: str | None = None,
+    delimiter: str | None = None,
+    metrics: bool = False,
+    endings: Sequence[str] = TABLES,
     workers: int = 0,
     progress: bool = True,
 ) -> TableReport:
@@ -55,58 +69,122 @@ def predict_table(
 
     Args:
         predictor: The model.
-        source: The table, CSV or gzip-compressed CSV.
-        target: The file to write.
-        smiles_column: The name of the column with SMILES.
+        source: One or several files or patterns in the formats of `open_molecules`.
+        target: The file to write; `-` is standard output.
+        smiles_column: The name of the column with SMILES; None finds it.
+        delimiter: The character between the cells of `source`; None finds it.
+        metrics: Whether to compare the predictions with the columns of `source` that have the names of the
+            targets.
         endings: The allowed endings of `target`, of those of `open_sink`.
         workers: Number of worker processes; 0 reads SMILES in this process.
         progress: Whether to show a bar on standard error.
 
     Raises:
-        MolsliceError: The column is missing, the table has no rows, the file is damaged, or a file name is
+        MolsliceError: The column is missing, a table has no rows, a file is damaged, or a file name is
             invalid. The message says that `target` is not written.
         OSError: The file cannot be written. No partial file is left.
     """
-    _check_names(source, target, endings)
-    with open_table(source) as table:
-        table.find(smiles_column)
+    sources = [source] if isinstance(source, str | Path) else list(source)
+    _check_target(target, endings)
+    with ExitStack() as stack:
+        table = stack.enter_context(open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter))
+        _check_source(table.paths, target)
         *columns, error_column = distinct_columns([*predictor.columns, ERROR], taken=table.names)
-        report = TableReport(tuple(columns), error_column)
+        report = TableReport(tuple(columns), error_column, tuple(table.findings))
+        measured = _Measured(predictor.targets, table) if metrics else None
         try:
-            with open_sink(target, table.names, columns, error_column) as sink:
-                _stream(predictor, table, smiles_column, sink, report, workers, progress)
+            with open_sink(target, table.names, columns, error_column, table.schema) as sink:
+                _stream(predictor, table, sink, report, measured, workers, progress)
         except UnwritableError:
             raise
         except MolsliceError as error:
             done = f" although {report.rows} rows were predicted" if report.rows else ""
             raise MolsliceError(f"{error}; {target} is not written{done}") from error
+    if measured is not None:
+        report.metrics = measured.compare()
     return report
+
+
+class _Measured:
+    """Measured values in the input, and their predictions.
+
+    Args:
+        targets: The targets of the model.
+        table: The input.
+
+    Raises:
+        MolsliceError: The input has no column with the name of a target, or more than one.
+    """
+
+    def __init__(self, targets: TargetInfo, table: MoleculeTable) -> None:
+        self._targets = targets
+        present = {name.strip() for name in table.names}
+        self.columns = {name: index for index, name in enumerate(targets.names) if name.strip() in present}
+        if not self.columns:
+            raise MolsliceError(
+                f"{name_of(table.paths)} has no measured values: no column {' or '.join(targets.names)}"
+            )
+        for name in self.columns:
+            table.find(name)
+        self._values: list[np.ndarray] = []
+        self._predicted: list[np.ndarray] = []
+
+    def add(self, chunk: Chunk, predictions: Predictions) -> None:
+        """Keep the values of a chunk.
+
+        Raises:
+            MolsliceError: A cell is not a number.
+        """
+        read = labels if self._targets.kind == "classification" else numbers
+        self._values.append(np.stack([read(chunk[name], name, chunk.where) for name in self.columns], axis=1))
+        failed = np.array([reason is not None for reason in predictions.errors])
+        self._values[-1][failed] = np.nan
+        self._predicted.append(predictions.values[:, list(self.columns.values())])
+
+    def compare(self) -> list[dict[str, Any]]:
+        """Return the error of each measured target over the rows with a value and a prediction."""
+        values, predicted = np.concatenate(self._values), np.concatenate(self._predicted)
+        metric = METRIC_NAMES[self._targets.kind]
+        compute = roc_auc if self._targets.kind == "classification" else mean_absolute_error
+        return [
+            {
+                "name": name,
+                "unit": self._targets.units[index],
+                "count": int(np.isfinite(values[:, place]).sum()),
+                "metric": metric,
+                "value": compute(predicted[:, place], values[:, place]),
+            }
+            for place, (name, index) in enumerate(self.columns.items())
+        ]
 
 
 def _stream(
     predictor: SmilesPredictor,
-    table: Table,
-    column: str,
+    table: MoleculeTable,
     sink: Sink,
     report: TableReport,
+    measured: _Measured | None,
     workers: int,
     progress: bool,
 ) -> None:
     kept: deque[Chunk] = deque()  # read but not yet written
+    column = table.smiles_column
+    wanted = [column, *(name for name in (measured.columns if measured else ()) if name != column)]
 
     def smiles() -> Iterator[list[str]]:
-        for chunk in table.chunks(reader.chunk_rows, [column]):
+        for chunk in table.chunks(reader.chunk_rows, wanted):
             kept.append(chunk)
             yield chunk[column]
 
-    size = table.path.stat().st_size
-    bar = progress_bar(size, "B", progress, desc="predict", unit_divisor=1024)
+    bar = progress_bar(table.size, "B", progress, desc="predict", unit_divisor=1024)
     with predictor.reader(workers) as reader, bar:
         for part in reader.read(smiles()):
             predictions = predictor.predict_part(part)
             chunk = kept.popleft()
             sink.write(chunk.cells, predictions)
             _count(report, chunk, chunk[column], predictions)
+            if measured is not None:
+                measured.add(chunk, predictions)
             bar.set_postfix_str(f"{report.rows} molecules", refresh=False)
             bar.update(table.position - bar.n)
 
@@ -121,13 +199,18 @@ def _count(report: TableReport, chunk: Chunk, smiles: list[str], predictions: Pr
     report.rows += len(chunk)
 
 
-def _check_names(source: Path, target: Path, endings: Sequence[str]) -> None:
-    for path, allowed in ((source, CSV), (target, tuple(endings))):
-        if not path.name.lower().endswith(allowed):
-            raise MolsliceError(f"{path}: the name must end in {' or '.join(allowed)}")
+def _check_target(target: Path, endings: Sequence[str]) -> None:
+    if target == STDOUT:
+        return
+    if not target.name.lower().endswith(tuple(endings)):
+        raise MolsliceError(f"{target}: the name must end in {' or '.join(endings)}")
     if not target.parent.is_dir():
         raise MolsliceError(f"{target}: the folder {target.parent} does not exist")
-    if target.exists() and source.exists() and target.samefile(source):
-        raise MolsliceError(f"{target}: the output would replace the input; choose another name")
     if target.exists() and not target.is_file():
         raise MolsliceError(f"{target}: not a regular file")
+
+
+def _check_source(sources: Sequence[Path], target: Path) -> None:
+    for source in sources:
+        if source != STDIN and target.exists() and source.exists() and target.samefile(source):
+            raise MolsliceError(f"{target}: the output would replace the input; choose another name")

@@ -59,6 +59,7 @@ def fit(
     out: Path | str,
     *,
     smiles_column: str | None = None,
+    delimiter: str | None = None,
     kind: Kind | None = None,
     units: str | Sequence[str] | None = None,
     split: str = "random",
@@ -73,10 +74,12 @@ def fit(
     """Fit a model to a table and write its folder.
 
     Args:
-        data: CSV or gzip-compressed CSV with a column of SMILES and columns of measured values.
+        data: A table with a column of SMILES and columns of measured values: separated values, Parquet, JSON
+            lines or SDF, also compressed with gzip or Zstandard.
         target: The measured column or columns. An empty cell is a missing value.
         out: The folder to write; it must not exist or be empty.
         smiles_column: The column of SMILES; None finds it.
+        delimiter: The character between cells; None finds it.
         kind: `regression` or `classification` (0 and 1); None finds it.
         units: Unit of all targets, or one for each; None for no unit.
         split: How to hold rows out: `random` (one tenth of the molecules), `scaffold` (one tenth, with
@@ -114,6 +117,7 @@ def fit(
                 path,
                 (target,) if isinstance(target, str) else tuple(target),
                 smiles_column=smiles_column,
+                delimiter=delimiter,
                 kind=kind,
                 split=split,
                 duplicates=duplicates,

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from molslice.chem.smiles import ChemError, parse_smiles
 from molslice.data import splits
 from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
+from molslice.data.molecules.tables import open_molecules
 from molslice.files import tables
 from molslice.registry import near_names
 from molslice.tasks.targets import Kind
@@ -22,9 +22,7 @@ __all__ = ["Duplicates", "FitData", "read_fit_data"]
 logger = logging.getLogger(__name__)
 
 Duplicates = Literal["average", "keep", "refuse"]
-SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi", "structure", "molecule", "mol")
-PROBED_ROWS = 50
-PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
+CHUNK_ROWS = 10_000
 TEST_FRACTION = 0.1
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
@@ -63,6 +61,7 @@ def read_fit_data(
     target_columns: Sequence[str],
     *,
     smiles_column: str | None,
+    delimiter: str | None,
     kind: Kind | None,
     split: str,
     duplicates: Duplicates,
@@ -73,9 +72,10 @@ def read_fit_data(
     """Read, check and divide the rows of a table.
 
     Args:
-        path: CSV or gzip-compressed CSV.
+        path: The table, in any format of `open_molecules`.
         target_columns: The measured columns.
         smiles_column: The column of SMILES; None finds it.
+        delimiter: The character between cells; None finds it.
         kind: Kind of the targets; None finds it.
         split: `random`, `scaffold`, or the name of a column that holds train, valid or test.
         duplicates: What happens to several rows of one molecule.
@@ -87,26 +87,25 @@ def read_fit_data(
         MolsliceError: The table cannot be used; the message names file, column and row.
     """
     names = _checked_targets(target_columns)
-    column = smiles_column or _find_smiles_column(path, names)
-    wanted = [column, *names, *([split] if split not in ("random", "scaffold") else [])]
+    split_columns = [split] if split not in ("random", "scaffold") else []
     smiles: list[str] = []
     words: list[str] = []
     numbers: list[np.ndarray] = []
     places: list[str] = []
-    with tables.open_table(path) as table:
-        for name in wanted:
-            table.find(name)
-    for chunk in tables.read_columns(path, wanted):
-        smiles += chunk[column]
-        words += chunk[split] if len(wanted) > 1 + len(names) else []
-        read = tables.labels if kind == "classification" else tables.numbers
-        numbers.append(
-            np.stack([read(_as_numbers(chunk[name]), name, chunk.where) for name in names], axis=1)
-        )
-        places += [chunk.where(i) for i in range(len(chunk))]
+    with open_molecules([path], smiles_column=smiles_column, delimiter=delimiter) as table:
+        column, findings = table.smiles_column, list(table.findings)
+        if column in names:
+            raise MolsliceError(f"{path}: the column {column!r} cannot be both SMILES and target")
+        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns]):
+            smiles += chunk[column]
+            words += [word for name in split_columns for word in chunk[name]]
+            read = tables.labels if kind == "classification" else tables.numbers
+            numbers.append(
+                np.stack([read(_as_numbers(chunk[name]), name, chunk.where) for name in names], axis=1)
+            )
+            places += [chunk.where(i) for i in range(len(chunk))]
     targets = np.concatenate(numbers).astype(np.float64)
     found = kind or _find_kind(targets)
-    findings = [f"SMILES: column {column!r}" + ("" if smiles_column else " (found)")]
     findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (found)"))
     described = describe_molecules(smiles, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
@@ -134,36 +133,6 @@ def _checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
 def _as_numbers(cells: list[str]) -> list[str]:
     """Write true and false as 1 and 0; everything else is unchanged."""
     return [tables.TRUTH.get(cell.strip().lower(), cell) if cell else cell for cell in cells]
-
-
-def _find_smiles_column(path: Path, targets: Sequence[str]) -> str:
-    with tables.open_table(path) as table:
-        names = table.names
-    for known in SMILES_NAMES:
-        matches = [name for name in names if name.strip().lower() == known]
-        if len(matches) == 1:
-            return matches[0]
-    others = [name for name in names if name.strip() and names.count(name) == 1 and name not in targets]
-    chunk = next(iter(tables.read_columns(path, others)), None) if others else None
-    likely = [name for name in others if chunk is not None and _looks_like_smiles(chunk[name][:PROBED_ROWS])]
-    if len(likely) == 1:
-        return likely[0]
-    reason = f"several could be it ({', '.join(likely)})" if likely else "no column holds SMILES"
-    raise MolsliceError(f"{path}: cannot find the column of SMILES: {reason}. Name it with --smiles-column")
-
-
-def _looks_like_smiles(cells: Sequence[str]) -> bool:
-    return bool(cells) and sum(map(_is_smiles, cells)) >= PROBED_SHARE * len(cells)
-
-
-def _is_smiles(cell: str) -> bool:
-    if len(cell.strip()) < 2 or cell.strip().isdecimal():
-        return False
-    try:
-        parse_smiles(cell)
-    except ChemError:
-        return False
-    return True
 
 
 def _find_kind(targets: np.ndarray) -> Kind:

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import sys
 
 import pyarrow
 import pyarrow.parquet
@@ -83,14 +82,6 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     ]:
         with pytest.raises(MolsliceError, match=message):
             read_records(tmp_path / name, columns)
-
-
-def test_without_pyarrow_the_message_names_the_extra(tmp_path, monkeypatch):
-    path = write(tmp_path / "a.parquet")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MolsliceError, match=r"molslice\[text\]"):
-        read_records(path, ("text",))
 
 
 def test_cells_as_text(tmp_path):

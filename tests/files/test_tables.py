@@ -6,18 +6,22 @@ import io
 import pickle
 import threading
 
+import pyarrow
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from molslice.files import tables
-from molslice.files.tables import Unreadable, open_table, read_columns
+from molslice.files.tables import Unreadable, delimited, open_table, read_columns
 from molslice.types import MolsliceError
 from tests.fuzzing import fuzz_for_a_minute
 
 PLAIN = "smiles,n\nCCO,1\nCC,2\nC,3\n"
 ROWS = [["CCO", "1"], ["CC", "2"], ["C", "3"]]
 PACKED = gzip.compress(PLAIN.encode(), mtime=0)  # the same bytes at all times
+
+
+def zstd(content):
+    return pyarrow.compress(content, "zstd", asbytes=True)
 
 
 def read(path, content, columns=("smiles",), size=2):
@@ -39,14 +43,21 @@ def read(path, content, columns=("smiles",), size=2):
         PLAIN.encode("utf-16"),
         b"\xfe\xff" + PLAIN.encode("utf-16-be"),
         PLAIN.encode("utf-32"),
+        PLAIN.encode("utf-16-le"),
+        PLAIN.encode("utf-16-be"),
+        PLAIN.replace(",", ";").encode(),
+        PLAIN.replace(",", "\t").encode("utf-16"),
+        PLAIN.replace(",", "|").encode(),
         f"\n \n{PLAIN}\n   \n\n".replace("C,3", "\nC,3").encode(),
         PLAIN.removesuffix("\n").encode(),
         PACKED,
         gzip.compress(PLAIN[:15].encode(), mtime=0) + gzip.compress(PLAIN[15:].encode(), mtime=0),
         PACKED + bytes(512),  # padding, as tapes have it
+        zstd(PLAIN.encode()),
+        zstd(PLAIN[:15].encode()) + zstd(PLAIN[15:].encode()),
     ],
 )
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv"])
 def test_one_table_in_many_forms(tmp_path, content, name):
     rows, reasons, _ = read(tmp_path / name, content)
     assert rows == ROWS
@@ -58,19 +69,20 @@ def test_one_table_in_many_forms(tmp_path, content, name):
     [
         (b"", "t.csv is empty"),
         (b"\n \r\n", "t.csv is empty"),
-        (b"smiles,n\n\n", "a header and no rows"),
+        (b"smiles,n\n\n", "has no rows"),
         (b"smile,n\nC,1\n", "no column 'smiles'; did you mean 'smile'"),
         (b"smiles,n, smiles\nC,1,2\n", None),
         (b" smiles,n,smiles \nC,1,2\n", "2 columns named 'smiles'"),
         (b"smiles,n\nC,1\nC,\xb5M\n", "t.csv, line 3: byte 0xb5 is not UTF-8; save the table as UTF-8"),
-        (PLAIN.encode("utf-16-le"), "line 1: cannot read the column names: contains a NUL character"),
-        (PLAIN.encode("utf-16")[:-1], r"after line 3: not UTF-16, as the byte order mark says"),
+        (b"smi\0les,n\nC,1\n", "line 1: cannot read the column names: contains a NUL character"),
+        (PLAIN.encode("utf-16")[:-1], r"after line 3: not UTF-16, as its beginning says"),
         (b'smiles,n\nC,1\n\n"C,2\nC,3\n', "line 4: a quote is never closed"),
         (b'"smiles"x,n\n', "line 1: cannot read the column names"),
         (PACKED[:-4], "after line 4: damaged gzip: Compressed file ended before"),
         (PACKED[:9], "cannot read .*t.csv, line 1: damaged gzip"),
         (PACKED + b"rubbish", "after line 4: damaged gzip: Not a gzipped file"),
         (PACKED[:-8] + bytes(4) + PACKED[-4:], "after line 4: damaged gzip: CRC check failed"),
+        (zstd(PLAIN.encode())[:-4], "cannot read .*t.csv, .*: damaged Zstandard: Truncated"),
         (PACKED[:12] + b"\xff\xff\xff" + PACKED[15:], "cannot read .*t.csv, line 1: damaged gzip: Error -3"),
     ],
 )
@@ -144,7 +156,7 @@ def test_the_limit_of_the_csv_module_stays(tmp_path):
 
 @pytest.mark.parametrize("content", ["C" * 300 + ",1\n", '"' + "C\n" * 150 + '",1\n'])
 def test_a_row_has_a_limit(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(tables, "LONGEST", 200)
+    monkeypatch.setattr(delimited, "LONGEST", 200)
     with pytest.raises(MolsliceError, match="line 3: a row of more than 200 characters"):
         read(tmp_path / "t.csv", f"smiles,n\nC,1\n{content}C,2\n".encode())
 

@@ -2,15 +2,19 @@ import csv
 import errno
 import gzip
 import io
+import json
 import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from molslice.files.tables import open_table
 from molslice.inference import reading
@@ -18,7 +22,7 @@ from molslice.inference.load import Predictions
 from molslice.inference.sinks import format_value
 from molslice.inference.table import predict_table
 from molslice.types import MolsliceError
-from tests.inference.models import TWO, checkpoint_folder, embedded_smiles, untrained
+from tests.inference.models import CLASSES, TWO, checkpoint_folder, embedded_smiles, untrained
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +228,12 @@ def test_values_read_back_exactly(model, tmp_path):
         ("", "is empty"),
         ("\n\n", "is empty"),
         ("smiles,n\n", "no rows"),
-        ("smile,n\nCCO,1\n", "no column 'smiles'; did you mean 'smile'"),
+        ("formula,n\nC2H6O,1\n", "cannot find the column of SMILES: no column contains SMILES"),
+        ("a,b\nCCO,CCC\n", "several could be it (a, b). Name it: --smiles-column"),
+        (
+            "CCO\nCCC\n",
+            "the first line contains the SMILES 'CCO' instead of column names",
+        ),
         ("smiles,smiles\nCCO,1\n", "2 columns"),
         ('smiles,n\nCCO,"a\n', "line 2: a quote is never closed"),
     ],
@@ -342,3 +351,103 @@ def test_an_interruption_leaves_nothing(model, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         predict_table(model, source, tmp_path / "out.csv", workers=2)
     assert left(tmp_path) == ["in.csv"]
+
+
+MEASURED = "smiles,gap,logp\nCCO,1.5,0\nbad,2,1\nc1ccccc1,,1\nCCN,7,\n"
+
+
+def test_the_error_of_measured_columns(tmp_path):
+    model = untrained(tmp_path / "model", targets=TWO)
+    source = written(tmp_path / "in.csv", MEASURED)
+    report = predict_table(model, source, tmp_path / "out.csv", metrics=True)
+    predicted = model.predict(["CCO", "c1ccccc1", "CCN"]).astype(float)
+    expected = [
+        np.mean([abs(predicted[0, 0] - 1.5), abs(predicted[2, 0] - 7)]),
+        np.mean([abs(predicted[0, 1]), abs(predicted[1, 1] - 1)]),
+    ]
+    found = [(one["name"], one["unit"], one["count"], one["metric"]) for one in report.metrics]
+    assert found == [("gap", "eV", 2, "mae"), ("logp", "", 2, "mae")]
+    np.testing.assert_allclose([one["value"] for one in report.metrics], expected, rtol=1e-5)
+    assert predict_table(model, source, tmp_path / "out.csv").metrics is None
+    other = written(tmp_path / "other.csv", "smiles,n\nCCO,1\n")
+    with pytest.raises(MolsliceError, match="other.csv has no measured values: no column gap or logp"):
+        predict_table(model, other, tmp_path / "none.csv", metrics=True)
+    odd = written(tmp_path / "odd.csv", "smiles,gap\nCCO,high\n")
+    with pytest.raises(MolsliceError, match=r"row 1 .*'high' is not a number; .*none.csv is not written"):
+        predict_table(model, odd, tmp_path / "none.csv", metrics=True)
+    assert "none.csv" not in left(tmp_path)
+
+
+def test_the_error_of_classes_is_the_area_under_the_curve(tmp_path):
+    model = untrained(tmp_path / "model", targets=CLASSES)
+    smiles = embedded_smiles(9)
+    truth = (model.predict(smiles) > np.median(model.predict(smiles))).astype(int)
+    rows = "".join(f"{text},{value}\n" for text, value in zip(smiles, truth, strict=True))
+    source = written(tmp_path / "in.csv", f"smiles,toxic\n{rows}")
+    (found,) = predict_table(model, source, tmp_path / "out.csv", metrics=True).metrics
+    assert (found["metric"], found["count"], found["value"]) == ("roc_auc", 9, 1.0)
+
+
+def test_json_lines_keep_their_values(model, tmp_path):
+    lines = [
+        {"smiles": "CCO", "n": 1, "x": 0.1, "list": [1, {"a": None}], "yes": True, "text": "1"},
+        {"smiles": "bad", "n": None, "other": "ü"},
+    ]
+    source = written(tmp_path / "in.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    predict_table(model, source, tmp_path / "out.jsonl")
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    (value,) = model.predict(["CCO"])
+    assert found[0] == {**lines[0], "other": None, "gap_eV": pytest.approx(float(value)), "error": None}
+    assert found[1] == {
+        **dict.fromkeys(("x", "list", "yes", "text")),
+        **lines[1],
+        "gap_eV": None,
+        "error": "not valid SMILES",
+    }
+    predict_table(model, source, tmp_path / "out.jsonl.gz")
+    assert gzip.decompress((tmp_path / "out.jsonl.gz").read_bytes()) == (tmp_path / "out.jsonl").read_bytes()
+    twice = written(tmp_path / "twice.csv", "smiles,a,a\nC,1,2\n")
+    with pytest.raises(MolsliceError, match=r"several columns named 'a', .*none.jsonl is not written"):
+        predict_table(model, twice, tmp_path / "none.jsonl")
+
+
+def test_parquet_keeps_its_types(model, tmp_path):
+    columns = {
+        "smiles": ["CCO", "bad", "C"],
+        "count": pyarrow.array([1, None, 2**62], pyarrow.int64()),
+        "x": pyarrow.array([0.1, None, 1 / 3], pyarrow.float64()),
+        "small": pyarrow.array([0.1, 1e-30, None], pyarrow.float32()),
+        "yes": [True, None, False],
+        "day": pyarrow.array([0, 1, 2], pyarrow.date32()),
+        "list": [[1], None, [2, 3]],
+    }
+    table = pyarrow.table(columns)
+    parquet.write_table(table, tmp_path / "in.parquet")
+    predict_table(model, tmp_path / "in.parquet", tmp_path / "out.parquet")
+    found = parquet.read_table(tmp_path / "out.parquet")
+    for name in ("smiles", "count", "x", "small", "yes"):
+        assert found[name].combine_chunks() == table[name].combine_chunks()
+    assert found["day"].to_pylist() == ["1970-01-01", "1970-01-02", "1970-01-03"]
+    assert found["list"].to_pylist() == ["[1]", "", "[2, 3]"]
+
+
+def test_standard_input_and_output(model, tmp_path, monkeypatch, capsys):
+    class Stdin:
+        buffer = io.BufferedReader(io.BytesIO(b"smiles;n\nCCO;1\nbad;2\n"))
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    report = predict_table(model, Path("-"), Path("-"))
+    assert report.first_failure.startswith("standard input, row 2 (line 3): 'bad': ")
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows[0] == ["smiles", "n", "gap_eV", "error"]
+    assert float(rows[1][2]) == pytest.approx(float(model.predict(["CCO"])[0]))
+    assert rows[2] == ["bad", "2", "nan", "not valid SMILES"]
+
+
+def test_the_output_is_none_of_the_inputs(model, tmp_path):
+    one, two = (written(tmp_path / f"{name}.csv", "smiles\nCCO\n") for name in (1, 2))
+    with pytest.raises(MolsliceError, match="the output would replace the input"):
+        predict_table(model, [one, two], two)
+    report = predict_table(model, [one, two], tmp_path / "out.csv")
+    assert report.rows == 2
+    assert len(rows_of(tmp_path / "out.csv")) == 3

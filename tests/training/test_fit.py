@@ -70,7 +70,8 @@ def read_rows(folder):
 
 def test_it_says_what_it_found(fitted):
     _, about = fitted
-    assert about["findings"][:2] == [
+    assert about["findings"][0].endswith("measured.csv: UTF-8, delimiter comma")
+    assert about["findings"][1:3] == [
         "SMILES: column 'structure' (found)",
         "targets: size; regression (found)",
     ]
@@ -238,7 +239,14 @@ def duplicated(smiles, tmp_path, kind="number"):
 
 
 def read(file, **options):
-    settings = {"smiles_column": None, "kind": None, "split": "random", "duplicates": "average", "seed": 0}
+    settings = {
+        "smiles_column": None,
+        "delimiter": None,
+        "kind": None,
+        "split": "random",
+        "duplicates": "average",
+        "seed": 0,
+    }
     return read_fit_data(file, ("y",), **{**settings, "workers": 0, **options})
 
 
@@ -256,7 +264,14 @@ def test_a_target_without_a_value_in_any_row_of_a_molecule_stays_missing(smiles,
     table = write_table(
         tmp_path / "two.csv", ["smiles", "y", "z"], [*rows[1:], (smiles[0], 4.0, ""), (smiles[0], 6.0, "")]
     )
-    settings = {"smiles_column": None, "kind": None, "split": "random", "duplicates": "average", "seed": 0}
+    settings = {
+        "smiles_column": None,
+        "delimiter": None,
+        "kind": None,
+        "split": "random",
+        "duplicates": "average",
+        "seed": 0,
+    }
     data = read_fit_data(table, ("y", "z"), workers=0, **settings)
     np.testing.assert_array_equal(data.targets[data.smiles.index(smiles[0])], [5.0, np.nan])
 
@@ -359,7 +374,7 @@ def test_an_unclear_smiles_column_is_refused(columns, smiles, tmp_path):
 
 def test_a_table_without_smiles_is_refused(tmp_path):
     file = write_table(tmp_path / "a.csv", ["name", "y"], [["ethanol", i] for i in range(40)])
-    with pytest.raises(MolsliceError, match="no column holds SMILES"):
+    with pytest.raises(MolsliceError, match="no column contains SMILES"):
         read(file)
 
 

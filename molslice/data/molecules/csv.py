@@ -1,4 +1,4 @@
-"""Molecules from a user's CSV file with a column of SMILES and columns of targets."""
+"""Molecules from a user's tables with a column of SMILES and columns of targets."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,20 +12,33 @@ from molslice.data.base import Kind
 from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.store import MoleculeStore
-from molslice.files import cache, tables
+from molslice.data.molecules.tables import find_files, name_of, open_molecules
+from molslice.files import cache
+from molslice.files.tables import (
+    READER_VERSION,
+    Chunk,
+    file_format,
+    labels,
+    numbers,
+    place_of,
+)
 from molslice.types import MolsliceError
 
 COARSE = 0.01  # largest rounding error of a target, relative to its standard deviation
+ROWS_AT_ONCE = 100_000
 CONSTANT = 1e-12  # spread of a constant target relative to its value: rounding of the mean
 
 
 class Csv(MoleculeDataset):
-    """Molecules and targets from `.csv` or `.csv.gz`. An empty cell is a missing target.
+    """Molecules and targets from separated values, Parquet, JSON lines or SDF. An empty cell has no target.
 
     Args:
-        path: The file; the training file if `valid_path` or `test_path` is given.
-        smiles_column: Name of the column of SMILES. A row whose SMILES cannot be read, or with more or fewer
-            cells than the header, keeps its row number and gets no prediction and no target.
+        path: A file, a pattern such as `parts/*.csv`, or a list of them; the training files if `valid_path`
+            or `test_path` is given.
+        smiles_column: Name of the column of SMILES; by default it is found. A row whose SMILES cannot be
+            read, or with more or fewer cells than the header, keeps its row number and gets no prediction
+            and no target.
+        delimiter: The character between cells; by default it is found.
         target_columns: Name or names of the columns of targets.
         units: Unit of all targets, or one unit per target; by default no unit.
         kind: `regression`, or `classification` with targets 0 and 1 (or false and true).
@@ -33,8 +46,8 @@ class Csv(MoleculeDataset):
             `{kind: scaffold, fractions: …}` (all molecules with one Bemis-Murcko scaffold in one split), or
             `{kind: column, column: name}` (a column that holds train, valid or test). By default random.
             Not used with `valid_path`.
-        valid_path: A file with the same columns to validate on.
-        test_path: A file with the same columns to test on. Without `valid_path`, `split` divides `path` into
+        valid_path: Files with the same columns to validate on.
+        test_path: Files with the same columns to test on. Without `valid_path`, `split` divides `path` into
             train and valid only.
         atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
         max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
@@ -50,34 +63,31 @@ class Csv(MoleculeDataset):
     def __init__(
         self,
         *,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str],
         target_columns: str | Sequence[str],
-        smiles_column: str = "smiles",
+        smiles_column: str | None = None,
+        delimiter: str | None = None,
         units: str | Sequence[str] | None = None,
         kind: Kind = "regression",
         split: str | Mapping[str, Any] | None = None,
-        valid_path: str | os.PathLike[str] | None = None,
-        test_path: str | os.PathLike[str] | None = None,
+        valid_path: str | os.PathLike[str] | Sequence[str] | None = None,
+        test_path: str | os.PathLike[str] | Sequence[str] | None = None,
         atom_order: str = "canonical",
         max_atoms: int = 256,
         descriptors: bool = False,
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.source, self.smiles_column = str(path), smiles_column
-        self.target_names = _checked_columns(target_columns, smiles_column)
+        self.target_names = _checked_columns(target_columns)
         self.target_units = _checked_units(units, self.target_names)
         if kind not in ("regression", "classification"):
             raise MolsliceError(f"kind must be regression or classification, got {kind!r}")
         self.kind = kind
-        self.files = {"train": Path(path)}
-        self.files |= {
-            name: Path(file)
-            for name, file in (("valid", valid_path), ("test", test_path))
-            if file is not None
-        }
+        given = {"train": path, "valid": valid_path, "test": test_path}
+        self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
+        self.source, self._delimiter = name_of(self.files["train"]), delimiter
         choice = splits.checked_choice(split, set(self.files))
-        smiles, targets, words, sizes = self._read(choice.column)
+        smiles, targets, words, sizes = self._read(choice.column, smiles_column)
         self.store = self._prepare(
             smiles, targets, prepare.Featurizing(max_atoms, atom_order, workers, descriptors), cache_dir
         )
@@ -91,45 +101,54 @@ class Csv(MoleculeDataset):
     def smiles(self) -> list[str]:
         """Read the SMILES of every row: those of `path`, then `valid_path`, then `test_path`."""
         return [
-            text
-            for file in self.files.values()
-            for chunk in tables.read_columns(file, [self.smiles_column])
-            for text in chunk[self.smiles_column]
+            text for _, chunk in self._chunks([], self.smiles_column) for text in chunk[self.smiles_column]
         ]
 
     def where(self, row: int) -> str:
         """Describe a row, an index from 0, by file, row and line for messages."""
-        for file, lines in zip(self.files.values(), self._lines, strict=True):
+        for file, first, lines in self._places:
             if row < len(lines):
-                return tables.place_of(file, row + 1, int(lines[row]))
+                return place_of(file, first + row, int(lines[row]) or None)
             row -= len(lines)
         raise IndexError(row)
 
-    def _read(self, split_column: str | None) -> tuple[list[str], np.ndarray, list[str], dict[str, int]]:
-        """Read SMILES, targets [rows, T], the split column, and the number of rows of each file."""
+    def _chunks(self, columns: Sequence[str], smiles_column: str | None) -> Iterator[tuple[str, Chunk]]:
+        """Yield the rows of all files with their split, and set `smiles_column`."""
+        for split, files in self.files.items():
+            with open_molecules(files, smiles_column=smiles_column, delimiter=self._delimiter) as table:
+                smiles_column = self.smiles_column = table.smiles_column
+                wanted = list(dict.fromkeys([smiles_column, *columns]))
+                yield from ((split, chunk) for chunk in table.chunks(ROWS_AT_ONCE, wanted))
+
+    def _read(
+        self, split_column: str | None, smiles_column: str | None
+    ) -> tuple[list[str], np.ndarray, list[str], dict[str, int]]:
+        """Read SMILES, targets [rows, T], the split column, and the number of rows of each split."""
         extra = [] if split_column is None else [split_column]
         smiles: list[str] = []
         targets: list[np.ndarray] = []
         words: list[str] = []
-        self._lines: list[np.ndarray] = []  # the line number of each row, by file
-        for file in self.files.values():
-            lines: list[int] = []
-            for chunk in tables.read_columns(file, [self.smiles_column, *self.target_names, *extra]):
-                targets.append(self._numbers(chunk))
-                smiles += chunk[self.smiles_column]
-                words += chunk[split_column] if split_column is not None else []
-                lines += chunk.lines
-            self._lines.append(np.array(lines))
+        self._places: list[tuple[Path, int, np.ndarray]] = []  # file, first row and lines of each chunk
+        sizes = dict.fromkeys(self.files, 0)
+        for split, chunk in self._chunks([*self.target_names, *extra], smiles_column):
+            if self.smiles_column in self.target_names:
+                raise MolsliceError(
+                    f"{chunk.path}: the column {self.smiles_column!r} cannot be both SMILES and target"
+                )
+            targets.append(self._numbers(chunk))
+            smiles += chunk[self.smiles_column]
+            words += chunk[split_column] if split_column is not None else []
+            self._places.append((chunk.path, chunk.first, np.array([line or 0 for line in chunk.lines])))
+            sizes[split] += len(chunk)
         values = np.concatenate(targets)
         for column, known in zip(self.target_names, np.isfinite(values).T, strict=True):
             if not known.any():
                 raise MolsliceError(f"the column {column!r} of {self.source} has no value in any row")
         values = _as_float32(values, self.target_names, self.source)
-        sizes = dict(zip(self.files, map(len, self._lines), strict=True))
         return smiles, values, words, sizes
 
-    def _numbers(self, chunk: tables.Chunk) -> np.ndarray:
-        read = tables.labels if self.kind == "classification" else tables.numbers
+    def _numbers(self, chunk: Chunk) -> np.ndarray:
+        read = labels if self.kind == "classification" else numbers
         return np.stack([read(chunk[name], name, chunk.where) for name in self.target_names], axis=1)
 
     def _prepare(
@@ -144,12 +163,16 @@ class Csv(MoleculeDataset):
                 part = slice(start, start + prepare.CHUNK_ROWS)
                 yield smiles[part], targets[part]
 
+        files = [file for each in self.files.values() for file in each]
         identity = {
             "format": "csv",
-            "reader": tables.READER_VERSION,
-            "sha256": [cache.file_checksum(file) for file in self.files.values()],
+            "reader": READER_VERSION,
+            "sha256": [cache.file_checksum(file) for file in files],
             "smiles_column": self.smiles_column,
         }
+        others = {file_format(file) for file in files} - {".csv"}
+        if others or self._delimiter is not None:
+            identity |= {"formats": [file_format(file) for file in files], "delimiter": self._delimiter}
         source = prepare.Source(
             self.source, chunks, len(smiles), self.target_names, self.target_units, identity
         )
@@ -179,14 +202,20 @@ def _as_float32(values: np.ndarray, columns: Sequence[str], source: str) -> np.n
     return rounded
 
 
-def _checked_columns(target_columns: str | Sequence[str], smiles_column: str) -> tuple[str, ...]:
+def _files(paths: str | os.PathLike[str] | Sequence[str]) -> list[Path]:
+    if isinstance(paths, str | os.PathLike):
+        return find_files([Path(paths)])
+    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise MolsliceError(f"path must be a file or a list of files, got {paths!r}")
+    return find_files([Path(path) for path in paths])
+
+
+def _checked_columns(target_columns: str | Sequence[str]) -> tuple[str, ...]:
     columns = (target_columns,) if isinstance(target_columns, str) else tuple(target_columns)
     if not columns or not all(isinstance(column, str) for column in columns):
         raise MolsliceError(f"target_columns must name at least one column, got {target_columns!r}")
-    if len({smiles_column, *columns}) <= len(columns):
-        raise MolsliceError(
-            f"target_columns must differ from each other and from {smiles_column!r}: {columns}"
-        )
+    if len(set(columns)) < len(columns):
+        raise MolsliceError(f"target_columns must differ from each other: {columns}")
     return columns
 
 

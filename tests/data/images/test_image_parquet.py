@@ -11,7 +11,6 @@ from molslice.types import MolsliceError
 from tests.data.images.pictures import encoded, pixels, write_table
 
 pytest.importorskip("PIL.Image")
-pytest.importorskip("pyarrow")
 
 IMAGES = pixels(12, 8, 8)
 FILES = [encoded(image) for image in IMAGES]

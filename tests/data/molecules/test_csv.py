@@ -199,7 +199,7 @@ def test_targets_that_are_constant_or_far_from_zero_are_taken(tmp_path, gaps):
         ({"target_columns": "A"}, r"no column 'A'; .*choices: a, b, name, smiles, solvent"),
         ({"target_columns": ["a", "bb"]}, "no column 'bb'; did you mean 'b'"),
         ({"smiles_column": "SMILES"}, "no column 'SMILES'"),
-        ({"smiles_column": "a"}, "must differ from each other and from 'a'"),
+        ({"smiles_column": "a"}, "the column 'a' cannot be both SMILES and target"),
         ({"target_columns": ["a", "a"]}, "must differ"),
         ({"target_columns": []}, "at least one"),
         ({"target_columns": [1]}, "at least one"),
@@ -245,7 +245,7 @@ def test_the_registry_checks_names_of_options(table):
         (b"smiles,a,a\nC,1,2\n", "has 2 columns named 'a'"),
         (b'smiles,a\nC,1\n"C,2\n', "line 3: a quote is never closed"),
         (b"smiles,a\nC,\xff\xfe\n", "line 2: byte 0xff is not UTF-8"),
-        (b"smiles;a\nC;1\n", "no column 'smiles'"),
+        (b"formula;a\nCH4;1\n", "no column contains SMILES"),
         (b"\x1f\x8b\x08\x00", "cannot read .*: damaged gzip"),
     ],
 )

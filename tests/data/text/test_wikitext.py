@@ -6,6 +6,8 @@ import sys
 from types import ModuleType
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from molslice.data import build_dataset
@@ -142,8 +144,7 @@ def hub_rows(text):
 
 
 def parquet(path, rows, column="text"):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({column: rows}), path)
+    pyarrow.parquet.write_table(pyarrow.table({column: rows}), path)
 
 
 def test_every_format_gives_the_same(make, tmp_path):

@@ -1,0 +1,246 @@
+"""Tables of molecules: one or several files of any format, read as one table with a column of SMILES."""
+
+import glob
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from molslice.files.lines import STDIN
+from molslice.files.tables import Chunk, Row, Table, open_table
+from molslice.files.tables.sdf import STRUCTURE, SdfTable
+from molslice.types import MolsliceError
+
+__all__ = ["MoleculeTable", "find_files", "name_of", "open_molecules"]
+
+SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi", "structure", "molecule", "mol")
+PROBED_ROWS = 50
+PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
+
+
+def find_files(paths: Sequence[str | Path]) -> list[Path]:
+    """Expand patterns such as `parts/*.csv` to files in alphabetical order. Other names are kept.
+
+    Raises:
+        MolsliceError: A pattern matches no file, or a file is named twice.
+    """
+    found: list[Path] = []
+    for path in map(str, paths):
+        if not glob.has_magic(path) or Path(path).exists():
+            found.append(Path(path))
+        elif matches := sorted(glob.glob(path, recursive=True)):
+            found += map(Path, matches)
+        else:
+            raise MolsliceError(f"no file matches {path}")
+    if len(set(found)) < len(found):
+        twice = next(path for path in found if found.count(path) > 1)
+        raise MolsliceError(f"{twice} is given twice")
+    return found
+
+
+def name_of(paths: Sequence[Path]) -> str:
+    """Return the name of one or several files for messages."""
+    name, others = "standard input" if paths[0] == STDIN else str(paths[0]), len(paths) - 1
+    return f"{name} and {others} other file{'s' * (others > 1)}" if others else name
+
+
+class MoleculeTable:
+    """The rows of one or several files with the same columns, one after the other.
+
+    Attributes:
+        paths: The files.
+        names: The column names of the first file; they may repeat or be empty.
+        smiles_column: The column of SMILES.
+        schema: pyarrow's schema if the first file is Parquet; None for other formats.
+        findings: What was found, one sentence each.
+    """
+
+    def __init__(self, tables: Iterator[Table], paths: Sequence[Path], smiles_column: str | None) -> None:
+        self.paths, self._tables = list(paths), tables
+        self._table = next(tables)
+        self._done = 0  # bytes of the files that are read
+        self.names, self.schema = self._table.names, getattr(self._table, "schema", None)
+        found = smiles_column is None
+        self.smiles_column = _find_smiles_column(self._table) if smiles_column is None else smiles_column
+        self.find(self.smiles_column)
+        self.findings = [
+            f"{name_of(self.paths)}: {self._table.format}",
+            f"SMILES: column {self.smiles_column!r}" + " (found)" * found,
+        ]
+
+    def find(self, name: str) -> int:
+        """Return the index of a column; see `Table.find`.
+
+        Raises:
+            MolsliceError: The column is missing or occurs more than once.
+        """
+        return self._table.find(name)
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of all files on the disk; standard input counts as 0."""
+        return sum(map(_size, self.paths))
+
+    @property
+    def position(self) -> int:
+        """Number of bytes of all files read so far, for progress bars."""
+        return self._done + self._table.position
+
+    def chunks(self, size: int, columns: Sequence[str]) -> Iterator[Chunk]:
+        """Yield all rows in chunks, each from one file, with the columns in the order of the first file.
+
+        Args:
+            size: Maximum number of rows of a chunk.
+            columns: Names of the requested columns.
+
+        Raises:
+            MolsliceError: A column is missing or not unique (raised by the call itself), or a file is
+                damaged, has no rows or has other columns than the first (raised by the iteration).
+        """
+        return self._chunks(size, columns, {column: self.find(column) for column in columns})
+
+    def _chunks(self, size: int, columns: Sequence[str], places: dict[str, int]) -> Iterator[Chunk]:
+        yield from self._table.chunks(size, columns)
+        for before, path, table in zip(self.paths, self.paths[1:], self._tables, strict=False):
+            self._done += _size(before)
+            self._table = table
+            order = _order(table, self.names, self.paths[0])
+            for chunk in table.chunks(size, columns):
+                cells = [[row[place] for place in order] for row in chunk.cells]
+                yield Chunk(path, chunk.first, places, cells, chunk.lines, chunk.errors)
+
+
+@contextmanager
+def open_molecules(
+    paths: Sequence[str | Path], *, smiles_column: str | None = None, delimiter: str | None = None
+) -> Iterator[MoleculeTable]:
+    """Open one or several files of molecules.
+
+    A structure of an SD file is converted to SMILES. Without `smiles_column`, the column has a usual name
+    such as `smiles`, or is the only one whose first cells are SMILES.
+
+    Args:
+        paths: Files and patterns such as `parts/*.csv`; `-` is standard input.
+        smiles_column: The column of SMILES; None finds it.
+        delimiter: The character between cells; None finds it.
+
+    Raises:
+        MolsliceError: A file does not exist, is empty or damaged, the files have different columns, or the
+            column of SMILES is missing or not clear.
+    """
+    files = find_files(paths)
+    with ExitStack() as stack:
+        tables = (_opened(stack, path, delimiter) for path in files)
+        table = MoleculeTable(tables, files, smiles_column)
+        for path in files[1:]:  # found before any row is read
+            with open_table(path, delimiter) as other:
+                _order(_as_smiles(other), table.names, files[0])
+        yield table
+
+
+def _opened(stack: ExitStack, path: Path, delimiter: str | None) -> Table:
+    """Open the next file, and close the one before."""
+    stack.close()
+    return _as_smiles(stack.enter_context(open_table(path, delimiter)))
+
+
+def _as_smiles(table: Table) -> Table:
+    return _Structures(table) if isinstance(table, SdfTable) else table
+
+
+def _size(path: Path) -> int:
+    return 0 if path == STDIN else path.stat().st_size
+
+
+def _order(table: Table, names: Sequence[str], first: Path) -> list[int]:
+    """Return the index of each of the columns `names` of the file `first` in another table.
+
+    Raises:
+        MolsliceError: The tables have different columns.
+    """
+    if table.names == names:
+        return list(range(len(names)))
+    if sorted(table.names) == sorted(names) and len(set(names)) == len(names):
+        return [table.names.index(name) for name in names]
+    different = sorted(set(table.names) ^ set(names)) or ["a repeated one"]
+    raise MolsliceError(f"{table.path} has other columns than {first}: {', '.join(map(repr, different))}")
+
+
+class _Structures(Table):
+    """An SD file with SMILES in place of its structures."""
+
+    def __init__(self, table: SdfTable) -> None:
+        super().__init__(table.path)
+        self._inner, self.format = table, table.format
+        taken = {name.lower() for name in table.names}
+        column = "smiles" if "smiles" not in taken else "smiles_of_structure"
+        self.names = [column if name == STRUCTURE else name for name in table.names]
+        self._column = table.names.index(STRUCTURE)
+
+    @property
+    def position(self) -> int:
+        """Number of bytes of the file read so far, for progress bars."""
+        return self._inner.position
+
+    def read_rows(self, size: int) -> list[Row]:
+        """Read the next rows, at most `size`; an empty list at the end."""
+        return [self._converted(row) for row in self._inner.read_rows(size)]
+
+    def _converted(self, row: Row) -> Row:
+        from molslice.chem.molblock import ChemError, molblock_to_smiles  # needs rdkit
+
+        cells, error = list(row.cells), row.error
+        block, cells[self._column] = cells[self._column], ""
+        if error is None:
+            try:
+                cells[self._column] = molblock_to_smiles(block)
+            except ChemError as reason:
+                error = str(reason)
+        return row._replace(cells=cells, error=error)
+
+
+def _find_smiles_column(table: Table) -> str:
+    """Find the column of SMILES by its name, or else by the first cells of all columns.
+
+    Raises:
+        MolsliceError: No column or several columns could be it.
+    """
+    if isinstance(table, _Structures):
+        return table.names[0]
+    for known in SMILES_NAMES:
+        matches = [name for name in table.names if name.strip().lower() == known]
+        if len(matches) == 1:
+            return matches[0]
+        if len(set(matches)) == 1:
+            table.find(known)  # refuses the repeated name
+    rows = [row.cells for row in table.peek(PROBED_ROWS) if row.error is None]
+    likely = [
+        name
+        for place, name in enumerate(table.names)
+        if name.strip() and table.names.count(name) == 1 and _are_smiles([cells[place] for cells in rows])
+    ]
+    headless = next((name for name in likely or table.names if _is_smiles(name)), None)
+    if headless is not None:
+        raise MolsliceError(
+            f"{table.path}: the first line contains the SMILES {headless!r} instead of column names. Add "
+            "column names, or name the file .smi if each line is a SMILES and a name"
+        )
+    if len(likely) == 1:
+        return likely[0]
+    reason = f"several could be it ({', '.join(likely)})" if likely else "no column contains SMILES"
+    raise MolsliceError(f"{table.path}: cannot find the column of SMILES: {reason}. Name it: --smiles-column")
+
+
+def _are_smiles(cells: Sequence[str]) -> bool:
+    return bool(cells) and sum(map(_is_smiles, cells)) >= PROBED_SHARE * len(cells)
+
+
+def _is_smiles(cell: str) -> bool:
+    from molslice.chem.smiles import ChemError, parse_smiles  # needs rdkit
+
+    if len(cell.strip()) < 2 or cell.strip().isdecimal():
+        return False
+    try:
+        parse_smiles(cell)
+    except ChemError:
+        return False
+    return True

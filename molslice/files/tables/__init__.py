@@ -1,0 +1,111 @@
+"""Read tables in several formats by the same rules for training, fitting and prediction.
+
+The rules:
+
+- The ending of the name decides between JSON lines (`.jsonl`, `.ndjson`), Parquet (`.parquet`, `.pq`), SMILES
+  on each line (`.smi`, `.smiles`, `.ism`, `.can`), SD files (`.sdf`, `.sd`) and separated values (any other
+  ending). The content decides everything else. `-` is standard input.
+- A file with the first bytes of gzip or Zstandard is decompressed, whatever its name; all its members are
+  read.
+- The text is UTF-8, or UTF-16 or UTF-32 with a byte order mark. UTF-16 without it is found by its NUL bytes.
+  Line ends are LF, CRLF or CR.
+- The delimiter is a comma (a tab in `.tsv`) if the header contains one. Otherwise it is the semicolon, tab or
+  vertical bar that divides the header and the first rows into the same number of cells.
+- The first line that is not blank contains the column names. Other blank lines are skipped. In a table of one
+  column, a blank line is a row with an empty cell, except at the end of the file.
+- A row with another number of cells, a NUL character or a quoting error is kept, and so is a line that is
+  not a JSON object. Its cells are `Unreadable` with the reason, and the other rows are unaffected.
+- Damage to the whole file (compression, encoding, a quote that is never closed) is an error.
+- Messages name the row, counted from 1 after the column names, and the line, counted from 1 in the file.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from molslice.files.lines import STDIN, open_unpacked
+from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of
+from molslice.files.tables.cells import TRUTH, labels, numbers
+from molslice.files.tables.delimited import DelimitedTable
+
+__all__ = [
+    "READER_VERSION",
+    "TRUTH",
+    "Chunk",
+    "Row",
+    "Table",
+    "Unreadable",
+    "file_format",
+    "labels",
+    "numbers",
+    "open_table",
+    "place_of",
+    "read_columns",
+]
+
+READER_VERSION = 2  # increased when the rules above change; part of the key of prepared stores
+JSON, PARQUET = (".jsonl", ".ndjson"), (".parquet", ".pq")
+SMI, SDF = (".smi", ".smiles", ".ism", ".can"), (".sdf", ".sd")
+TABS = (".tsv", ".tab")
+
+
+def file_format(path: Path) -> str:
+    """Return the ending of a file name without that of a compression, in lower case."""
+    name = path.name.lower()
+    for ending in (".gz", ".zst"):
+        name = name.removesuffix(ending)
+    return Path(name).suffix
+
+
+@contextmanager
+def open_table(path: Path, delimiter: str | None = None) -> Iterator[Table]:
+    """Open a table.
+
+    Args:
+        path: The file; `-` is standard input with separated values.
+        delimiter: The character between cells; None finds it.
+
+    Raises:
+        MolsliceError: The file does not exist, is empty or damaged, or the column names cannot be read.
+    """
+    ending = file_format(path)
+    if ending in PARQUET:
+        from molslice.files.tables.parquet import open_parquet_table
+
+        with open_parquet_table(path) as table:
+            yield table
+        return
+    with open_unpacked(path) as opened:
+        path = Path("standard input") if path == STDIN else path
+        if ending in JSON:
+            from molslice.files.tables.json_lines import JsonTable
+
+            yield JsonTable(path, opened)
+        elif ending in SMI:
+            from molslice.files.tables.smiles_lines import SmilesLines
+
+            yield SmilesLines(path, opened)
+        elif ending in SDF:
+            from molslice.files.tables.sdf import SdfTable
+
+            yield SdfTable(path, opened)
+        else:
+            yield DelimitedTable(path, opened, delimiter, "\t" if ending in TABS else ",")
+
+
+def read_columns(
+    path: Path, columns: Sequence[str], *, chunk_rows: int = 100_000, delimiter: str | None = None
+) -> Iterator[Chunk]:
+    """Yield some columns of a table in chunks.
+
+    Args:
+        path: The file.
+        columns: Names of the columns.
+        chunk_rows: Maximum number of rows of a chunk.
+        delimiter: The character between cells; None finds it.
+
+    Raises:
+        MolsliceError: As in `open_table` and `Table.chunks`.
+    """
+    with open_table(path, delimiter) as table:
+        yield from table.chunks(chunk_rows, columns)

@@ -1,0 +1,186 @@
+"""The interface of a table: named columns, and rows of text that are read in chunks."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+__all__ = ["Chunk", "Row", "Table", "Unreadable", "place_of"]
+
+
+class Unreadable(str):
+    """A cell of an unreadable row: an empty text with the reason.
+
+    Attributes:
+        reason: Why the row cannot be read.
+    """
+
+    reason: str
+
+    def __new__(cls, reason: str) -> Self:
+        """Create an empty text with a reason."""
+        cell = super().__new__(cls)
+        cell.reason = reason
+        return cell
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self.reason,)
+
+
+def place_of(path: Path, row: int, line: int | None = None) -> str:
+    """Describe a row for messages.
+
+    Args:
+        path: The file.
+        row: The row, from 1 after the column names.
+        line: The line, from 1 in the file; None for a format without lines.
+    """
+    return f"{path}, row {row}" if line is None else f"{path}, row {row} (line {line})"
+
+
+class Row(NamedTuple):
+    """One row.
+
+    Attributes:
+        cells: One text for each column; of an unreadable row as far as known, else empty.
+        line: The line on which the row starts, from 1; None for a format without lines.
+        error: Why the row cannot be read, or None.
+    """
+
+    cells: list[str]
+    line: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive rows of a table.
+
+    Attributes:
+        path: The file.
+        first: Number of the first row, from 1.
+        columns: Index of each requested column by name.
+        cells: The cells of each row. Those of an unreadable row are padded or cut to the number of columns.
+        lines: The line on which each row starts, from 1; None for a format without lines.
+        errors: Reasons of the unreadable rows by index in this chunk, from 0.
+    """
+
+    path: Path
+    first: int
+    columns: Mapping[str, int]
+    cells: list[list[str]] = field(default_factory=list)
+    lines: list[int | None] = field(default_factory=list)
+    errors: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __getitem__(self, column: str) -> list[str]:
+        """Return the cells of a requested column; those of unreadable rows are `Unreadable`."""
+        index = self.columns[column]
+        texts = [row[index] for row in self.cells]
+        for place, reason in self.errors.items():
+            texts[place] = Unreadable(reason)
+        return texts
+
+    def where(self, place: int) -> str:
+        """Describe the row at index `place` of this chunk by file, row and line for messages."""
+        return place_of(self.path, self.first + place, self.lines[place])
+
+
+class Table(ABC):
+    """An open table. A subclass reads one format.
+
+    Args:
+        path: The file, for messages.
+
+    Attributes:
+        path: The file, for messages.
+        names: The column names as in the file; they may repeat or be empty.
+        format: What was found about the format, for messages.
+    """
+
+    path: Path
+    names: list[str]
+    format: str
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._peeked: list[Row] = []
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """Number of bytes of the file read so far, for progress bars."""
+
+    @abstractmethod
+    def read_rows(self, size: int) -> list[Row]:
+        """Read the next rows, at most `size`; an empty list at the end.
+
+        Raises:
+            MolsliceError: The file is damaged.
+        """
+
+    def peek(self, size: int) -> list[Row]:
+        """Return the next rows, at most `size`, and keep them for `chunks`.
+
+        Raises:
+            MolsliceError: The file is damaged.
+        """
+        if len(self._peeked) < size:
+            self._peeked += self.read_rows(size - len(self._peeked))
+        return self._peeked[:size]
+
+    def find(self, name: str) -> int:
+        """Find a column by its exact name, or else by its name without surrounding blanks.
+
+        Returns:
+            The index of the column.
+
+        Raises:
+            MolsliceError: The column is missing or occurs more than once.
+        """
+        stripped = [column.strip() for column in self.names]
+        found = [index for index, column in enumerate(self.names) if column == name]
+        found = found or [index for index, column in enumerate(stripped) if column == name.strip()]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise MolsliceError(f"{self.path} has {len(found)} columns named {name!r}")
+        raise MolsliceError(f"{self.path} has no column {name!r}; {near_names(name, set(stripped))}")
+
+    def chunks(self, size: int, columns: Sequence[str]) -> Iterator[Chunk]:
+        """Yield all rows in chunks.
+
+        Args:
+            size: Maximum number of rows of a chunk.
+            columns: Names of the requested columns.
+
+        Raises:
+            MolsliceError: A column is missing or not unique (raised by the call itself), or the file is
+                damaged or has no rows (raised by the iteration).
+        """
+        return self._chunks(size, {column: self.find(column) for column in columns})
+
+    def _chunks(self, size: int, columns: Mapping[str, int]) -> Iterator[Chunk]:
+        first, width = 1, len(self.names)
+        while rows := self._next_rows(size):
+            chunk = Chunk(self.path, first, columns)
+            for cells, line, error in rows:
+                if error is not None:
+                    chunk.errors[len(chunk)] = error
+                    cells = (cells + [""] * width)[:width]
+                chunk.cells.append(cells)
+                chunk.lines.append(line)
+            yield chunk
+            first += len(chunk)
+        if first == 1:
+            raise MolsliceError(f"{self.path} has no rows")
+
+    def _next_rows(self, size: int) -> list[Row]:
+        rows, self._peeked = self._peeked[:size], self._peeked[size:]
+        return rows or self.read_rows(size)

@@ -1,0 +1,69 @@
+"""Convert the cells of a column to numbers or labels; messages name row, column and text."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from molslice.types import MolsliceError
+
+__all__ = ["TRUTH", "labels", "numbers"]
+
+MISSING = ("", "nan", "na", "n/a", "null", "none")
+TRUTH = {"true": "1", "false": "0"}
+
+
+def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
+    """Convert cells to numbers. An empty cell and `nan`, `na`, `n/a`, `null` or `none` are NaN.
+
+    Args:
+        texts: The cells.
+        column: Name of their column, for messages.
+        where: Describes the row of a cell by its index, for messages.
+
+    Returns:
+        The numbers, float64 [len(texts)].
+
+    Raises:
+        MolsliceError: A cell is not a number, is infinite, or exceeds the range of float32. The message names
+            its row, its column and its text.
+    """
+    text = pd.Series(texts, dtype=object).str.strip()
+    missing = text.str.lower().isin(MISSING).to_numpy()
+    wide = np.array(pd.to_numeric(text.where(~missing, None), errors="coerce"), dtype=np.float64)
+    for wrong, complaint in (
+        (np.isnan(wide) & ~missing, "is not a number"),
+        (np.isinf(wide), "is infinite; leave the cell empty where the target is unknown"),
+        (np.abs(wide) > np.finfo(np.float32).max, "is too large for 32-bit floating point"),
+    ):
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise _complaint(where(place), column, texts[place], complaint)
+    return wide
+
+
+def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
+    """Convert cells to 0 and 1, also from `false` and `true`. Missing cells as in `numbers` are NaN.
+
+    Args:
+        texts: The cells.
+        column: Name of their column, for messages.
+        where: Describes the row of a cell by its index, for messages.
+
+    Returns:
+        The labels, float32 [len(texts)].
+
+    Raises:
+        MolsliceError: A cell has any other text. The message names its row, its column and its text.
+    """
+    words = [TRUTH.get(text.strip().lower(), text) for text in texts]
+    values = numbers(words, column, where)
+    wrong = ~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise _complaint(where(place), column, texts[place], "is neither 0 nor 1")
+    return values.astype(np.float32)
+
+
+def _complaint(place: str, column: str, text: str, complaint: str) -> MolsliceError:
+    return MolsliceError(f"{place}, column {column!r}: {text!r} {complaint}")

@@ -1,0 +1,209 @@
+"""Tests of reading molecules from files of any format."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from rdkit import Chem
+from rdkit.Chem import AllChem
+
+from molslice.data.molecules.csv import Csv
+from molslice.data.molecules.tables import find_files, open_molecules
+from molslice.types import MolsliceError
+
+ROWS = [("CCO", "ethanol", 1.5), ("c1ccccc1", "benzene", 2.0), ("C[C@H](N)C(=O)O", "alanine", -1.0)]
+NAMES = ["smiles", "name", "value"]
+
+
+def written(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def separated(delimiter, encoding="utf-8"):
+    lines = [delimiter.join(NAMES), *(delimiter.join(map(str, row)) for row in ROWS)]
+    return ("\n".join(lines) + "\n").encode(encoding)
+
+
+def json_lines():
+    return "".join(json.dumps(dict(zip(NAMES, row, strict=True))) + "\n" for row in ROWS).encode()
+
+
+def parquet():
+    columns = dict(zip(NAMES, map(list, zip(*ROWS, strict=True)), strict=True))
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
+    return sink.getvalue()
+
+
+def sdf(v3000=False, embedded=False):
+    sink = io.StringIO()
+    with Chem.SDWriter(sink) as writer:
+        writer.SetForceV3000(v3000)
+        for smiles, name, value in ROWS:
+            mol = Chem.MolFromSmiles(smiles)
+            if embedded:
+                mol = Chem.AddHs(mol)
+                AllChem.EmbedMolecule(mol, randomSeed=1)
+                Chem.RemoveStereochemistry(mol)  # only the geometry has it
+            mol.SetProp("_Name", name)
+            mol.SetProp("value", str(value))
+            writer.write(mol)
+    return sink.getvalue().encode()
+
+
+def read(*paths, size=2, **options):
+    """Return the SMILES, the names, the values and the places of all rows."""
+    with open_molecules(paths, **options) as table:
+        wanted = [table.smiles_column, "name", "value"]
+        return [
+            (*row, chunk.where(place))
+            for chunk in table.chunks(size, wanted)
+            for place, row in enumerate(zip(*(chunk[name] for name in wanted), strict=True))
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", separated(",")),
+        ("a.csv.gz", gzip.compress(separated(","))),
+        ("a.csv.zst", pyarrow.compress(separated(","), "zstd", asbytes=True)),
+        ("a.txt", separated(";")),
+        ("a.tsv", separated("\t", "utf-16")),
+        ("a.csv", separated("|", "utf-16-le")),
+        ("a.jsonl", json_lines()),
+        ("a.ndjson.gz", gzip.compress(json_lines())),
+        ("a.parquet", parquet()),
+        ("a.sdf", sdf()),
+        ("a.sdf.gz", gzip.compress(sdf(v3000=True))),
+        ("a.sd", sdf(embedded=True)),
+    ],
+)
+def test_every_format_is_the_same_table(tmp_path, name, content):
+    found = read(written(tmp_path / name, content))
+    assert [Chem.CanonSmiles(row[0]) for row in found] == [Chem.CanonSmiles(row[0]) for row in ROWS]
+    assert [row[1] for row in found] == [row[1] for row in ROWS]
+    assert [float(row[2]) for row in found] == [row[2] for row in ROWS]
+    assert [row[3].partition(" (")[0] for row in found] == [f"{tmp_path / name}, row {i}" for i in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "cells"),
+    [
+        ("CCO\nC\n", ["smiles"], [["CCO"], ["C"]]),
+        ("CCO ethanol\nC\tmethane gas\n", ["smiles", "name"], [["CCO", "ethanol"], ["C", "methane gas"]]),
+        ("SMILES ID\nCCO 7\n", ["SMILES", "ID"], [["CCO", "7"]]),
+        ("CCO\r\n\r\nC\r\n\r\n", ["smiles"], [["CCO"], [""], ["C"]]),
+        ("CC |^1:0| radical\nC methane\n", ["smiles", "name"], [["CC |^1:0|", "radical"], ["C", "methane"]]),
+        ("\ufeffCCO a,b\n", ["smiles", "name"], [["CCO", "a,b"]]),
+    ],
+)
+def test_a_file_of_smiles(tmp_path, content, names, cells):
+    with open_molecules([written(tmp_path / "a.smi", content)]) as table:
+        assert table.names == names
+        assert [row for chunk in table.chunks(9, []) for row in chunk.cells] == cells
+
+
+def test_what_cannot_be_read_keeps_its_row(tmp_path):
+    lines = json_lines().decode().splitlines()
+    lines[1:1] = ["[1]", "{", '{"smiles": null, "value": 3}']
+    with open_molecules([written(tmp_path / "a.jsonl", "\n".join(lines))]) as table:
+        (chunk,) = table.chunks(9, ["smiles"])
+    assert chunk["smiles"] == ["CCO", "", "", "", "c1ccccc1", "C[C@H](N)C(=O)O"]
+    assert list(chunk.errors) == [1, 2]
+    assert chunk.errors[1] == "not a JSON object"
+    assert chunk.errors[2].startswith("not JSON")
+
+    records = sdf().decode().split("$$$$\n")
+    records[1] = records[1].replace("M  END", "M  ND")
+    records[2] = records[2].replace(" C ", " Qq", 1)
+    with open_molecules([written(tmp_path / "a.sdf", "$$$$\n".join(records))]) as table:
+        (chunk,) = table.chunks(9, ["smiles"])
+    assert chunk["smiles"] == ["CCO", "", ""]
+    assert chunk.errors[1] == "a record without the line 'M  END'"
+    assert len(chunk.errors) == 2
+    assert [row[table.names.index("value")] for row in chunk.cells] == ["1.5", "2.0", "-1.0"]
+
+
+def test_properties_that_only_some_records_have_are_columns(tmp_path):
+    first, second, *_ = sdf().decode().split("$$$$\n")
+    second = second.replace(">  <value>", ">  <other>  (2) \na line\nanother line\n\n>  <value>")
+    with open_molecules([written(tmp_path / "a.sdf", f"{first}$$$$\n{second}")]) as table:
+        assert table.names == ["smiles", "name", "value", "other"]
+        (chunk,) = table.chunks(9, ["other"])
+    assert chunk["other"] == ["", "a line\nanother line"]
+
+
+def test_several_files_are_one_table(tmp_path):
+    written(tmp_path / "1.csv", separated(","))
+    written(tmp_path / "2.csv", "value;smiles;name\n4;CN;amine\n")
+    written(tmp_path / "3.jsonl", json_lines())
+    found = read(tmp_path / "*.csv", tmp_path / "3.jsonl")
+    assert [row[0] for row in found] == [*(row[0] for row in ROWS), "CN", *(row[0] for row in ROWS)]
+    assert found[3] == ("CN", "amine", "4", f"{tmp_path / '2.csv'}, row 1 (line 2)")
+    with open_molecules([tmp_path / "*.csv"]) as table:
+        assert table.size == sum(path.stat().st_size for path in tmp_path.glob("*.csv"))
+        cells = [row for chunk in table.chunks(9, []) for row in chunk.cells]
+        assert cells[-1] == ["CN", "amine", "4"]  # in the order of the first file
+        assert table.position == table.size
+
+
+def test_files_that_do_not_fit_together(tmp_path):
+    one = written(tmp_path / "1.csv", separated(","))
+    two = written(tmp_path / "2.csv", "smiles,name,price\nC,methane,1\n")
+    with pytest.raises(MolsliceError, match=r"2.csv has other columns than .*1.csv: 'price', 'value'"):
+        read(one, two)
+    with pytest.raises(MolsliceError, match="is given twice"):
+        read(one, one)
+    with pytest.raises(MolsliceError, match="no file matches .*x"):
+        find_files([tmp_path / "x*.csv"])
+    odd = written(tmp_path / "[1].csv", separated(","))
+    assert find_files([odd]) == [odd]  # a file of that name, not a pattern
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.smi", "a.sdf", "a.parquet", "a.csv"])
+def test_empty_and_damaged_files(tmp_path, name):
+    for content in (b"", b"\n\n", gzip.compress(separated(",") * 99)[:-9], b"\xff\xd8\xff" + bytes(40)):
+        reason = None
+        try:
+            with open_molecules([written(tmp_path / name, content)]) as table:
+                chunks = list(table.chunks(9, []))
+        except MolsliceError as error:
+            reason = str(error)
+        if reason is None:  # every row has a reason
+            assert content.startswith(b"\xff")
+            assert all(set(chunk.errors) == set(range(len(chunk))) for chunk in chunks)
+        else:
+            assert name in reason
+            assert "\n" not in reason
+
+
+def test_standard_input(tmp_path, monkeypatch):
+    class Stdin:
+        buffer = io.BufferedReader(io.BytesIO(separated(";")))
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    assert [row[0] for row in read(Path("-"))] == [row[0] for row in ROWS]
+
+
+def test_training_reads_all_formats(tmp_path):
+    many = [(smiles, name, value + i) for i in range(10) for smiles, name, value in ROWS]
+    text = "".join(json.dumps(dict(zip(NAMES, row, strict=True))) + "\n" for row in many)
+    for name in ("1.jsonl", "2.jsonl"):
+        written(tmp_path / name, text)
+    data = Csv(path=str(tmp_path / "*.jsonl"), target_columns="value", cache_dir=tmp_path / "cache")
+    assert len(data) == 60
+    assert data.smiles_column == "smiles"
+    assert data.smiles()[:3] == [row[0] for row in ROWS]
+    assert data.where(31) == f"{tmp_path / '2.jsonl'}, row 2 (line 2)"
+    again = Csv(
+        path=[str(tmp_path / "1.jsonl"), str(tmp_path / "2.jsonl")],
+        target_columns="value",
+        cache_dir=tmp_path / "cache",
+    )
+    assert again.store.path == data.store.path
