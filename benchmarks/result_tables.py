@@ -94,6 +94,25 @@ def qm9() -> str:
     return f"{table}\n\n{textwrap.fill(text, 118)}"
 
 
+FEATURIZERS = {
+    "rdkit": "RDKit: parse, canonical SMILES, second parse",
+    "molslice": "molslice, canonical order",
+    "input order": "molslice, order of the SMILES",
+    "one by one": "molslice, canonical order, one molecule at a time",
+    "ogb": "`ogb.utils.smiles2graph`",
+    "graphormer": "Graphormer's inputs: `smiles2graph`, shortest paths, bonds on paths to five hops",
+}
+
+
+def featurizing() -> str:
+    """Return the time of converting a SMILES to arrays."""
+    rows = [
+        [FEATURIZERS[one["name"]], f"{one['microseconds']:.0f}", f"{one['ratio_to_rdkit']:.2f}"]
+        for one in load("featurizing")["results"]
+    ]
+    return markdown(["", "microseconds", "ratio to the first row"], rows)
+
+
 def crossings() -> str:
     """Return the length above which each attention trains faster than softmax."""
     result = load("attention_speed")["sequences"]
@@ -306,6 +325,7 @@ TABLES: dict[str, Callable[[], str]] = {
         "      --training.max_steps 360 --attention softmax,slice_sort,flow,singular",
     ),
     "gap_xtb": gap_xtb,
+    "featurizing": featurizing,
     "qm9": qm9,
     "crossings": crossings,
     "layer_times": layer_times,

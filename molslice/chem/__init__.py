@@ -2,7 +2,9 @@
 
 Modules:
     smiles: Parse a SMILES to RDKit's molecule, or give the reason why not.
-    featurize: Convert a SMILES to the arrays of a molecule.
+    featurize: Convert one SMILES or many to arrays.
+    binary: Features of many molecules from RDKit's binary form.
+    molblock: SMILES of connection tables, as in SD files.
     vocabulary: OGB's vocabularies as lookup tables.
     canonical: Canonical SMILES and the canonical order of the atoms.
     descriptors: RDKit's descriptors and Morgan counts.

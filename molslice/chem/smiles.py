@@ -82,7 +82,12 @@ def quiet_rdkit() -> Iterator[None]:
         except ChemError:
             raise
         except (RuntimeError, ValueError) as error:
-            raise ChemError(f"RDKit cannot read it: {str(error).strip().splitlines()[0]}") from error
+            raise ChemError(rdkit_reason(error)) from error
+
+
+def rdkit_reason(error: Exception) -> str:
+    """Describe an exception of RDKit in one line."""
+    return f"RDKit cannot read it: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
 
 
 def drop_atom_maps(mol: Chem.Mol) -> bool:

@@ -42,4 +42,3 @@ BOND_TYPE = _by_name(Chem.BondType, BOND_TYPES, unknown=len(BOND_TYPES))
 # OGB's list of stereo has no unknown and raises for atropisomers (STEREOATROPCW, STEREOATROPCCW), which plain
 # SMILES cannot express; here such a bond is STEREONONE, as in its plain SMILES
 STEREO = _by_name(Chem.BondStereo, STEREOS, unknown=STEREOS.index("STEREONONE"))
-BOND_TYPE_BY_ORDER = {1.0: 0, 2.0: 1, 3.0: 2, 1.5: 3}  # for bonds of the four known types

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rdkit import Chem, rdBase
 
-from molslice.chem.featurize import ChemError, _arrays, molecule_arrays
+from molslice.chem.featurize import ChemError, arrays_by_getters, molecule_arrays
 from molslice.data.molecules.leaderboard import import_ogb
 from molslice.types import MolsliceError
 from tests.real_data import embedded_smiles, odd_smiles
@@ -119,7 +119,7 @@ def test_an_atropisomer_counts_as_without_stereo_where_ogb_raises():
     assert not axis.GetIsAromatic()
     axis.SetStereoAtoms(5, 9)
     axis.SetStereo(Chem.BondStereo.STEREOATROPCW)
-    assert _arrays(mol).bonds[axis.GetIdx(), 3] == 0
+    assert arrays_by_getters(mol).bonds[axis.GetIdx(), 3] == 0
     with pytest.raises(ValueError, match="not in list"):
         import_ogb("ogb.utils.features").bond_to_feature_vector(axis)
 

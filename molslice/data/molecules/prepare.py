@@ -135,24 +135,28 @@ def featurize_chunk(
         atom_order: `canonical` or `input`.
         with_descriptors: Whether to compute RDKit's descriptors too.
     """
-    from molslice.chem.featurize import ChemError, molecule_arrays  # needs rdkit
+    from molslice.chem.featurize import ChemError, many_molecule_arrays  # needs rdkit
 
     options: Any = {"max_atoms": max_atoms, "atom_order": atom_order}
-    values = None
-    if with_descriptors:
-        from molslice.chem.descriptors import arrays_and_descriptors
+    if not with_descriptors:
+        found = many_molecule_arrays(smiles, **options)
+        reasons = {
+            row: text.reason if isinstance(text := smiles[row], Unreadable) else reason
+            for row, reason in found.errors.items()
+        }
+        return PackedMolecules(
+            found.atoms, found.bonds, found.atom_counts, found.bond_counts, targets, reasons
+        )
+    from molslice.chem.descriptors import arrays_and_descriptors
 
-        values = np.full((len(smiles), count_descriptors()), np.nan, np.float32)
+    values = np.full((len(smiles), count_descriptors()), np.nan, np.float32)
     molecules = []
     for row, text in enumerate(smiles):
         if isinstance(text, Unreadable):
             molecules.append(text.reason)
             continue
         try:
-            if values is None:
-                molecule = molecule_arrays(text, **options)
-            else:
-                molecule, values[row] = arrays_and_descriptors(text, **options)
+            molecule, values[row] = arrays_and_descriptors(text, **options)
             molecules.append(molecule)
         except ChemError as error:
             molecules.append(str(error))

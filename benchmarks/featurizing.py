@@ -1,0 +1,221 @@
+"""Compare the time of converting SMILES to arrays with that of parsing them, of OGB and of Graphormer.
+
+    python benchmarks/featurizing.py molecules.smi.gz
+
+All functions read the same rows in turn, in one process and one thread. The times are medians of the rounds,
+in processor time for each molecule:
+
+    rdkit        parse, canonical SMILES, second parse: what the canonical order needs at least
+    molslice     SMILES to the arrays of a store, in canonical order
+    input order  the same without the canonical order
+    one by one   the same molecule by molecule, with RDKit's getters
+    ogb          `ogb.utils.smiles2graph`
+    graphormer   `smiles2graph`, then what Graphormer computes: offsets of features, shortest paths by Floyd
+                 and Warshall, and the bonds on the paths up to five hops
+
+Writes `benchmarks/results/featurizing.json`.
+
+Source: Ying et al., arXiv 2106.05234, and their published code for the last function.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rdkit import Chem, rdBase
+from record import record
+
+from molslice.chem.featurize import HARD_MAX_ATOMS, many_molecule_arrays, molecule_arrays
+from molslice.chem.smiles import ChemError, parse_smiles
+from molslice.data.molecules.leaderboard import import_ogb
+from molslice.data.molecules.tables import open_molecules
+from molslice.files.cache import file_checksum
+
+ROOT = Path(__file__).resolve().parents[1]
+UNREACHABLE, MAX_HOPS = 510, 5
+CHUNK = 2_000
+
+
+def parse_twice(smiles: Sequence[str]) -> None:
+    """Parse, write canonical SMILES, and parse them."""
+    with rdBase.BlockLogs():
+        for text in smiles:
+            Chem.MolFromSmiles(Chem.MolToSmiles(Chem.MolFromSmiles(text)))
+
+
+def convert(smiles: Sequence[str], atom_order: Any = "canonical") -> None:  # noqa: ANN401
+    """Convert chunks of rows as `molslice prepare` and `molslice predict` do."""
+    for start in range(0, len(smiles), CHUNK):
+        many_molecule_arrays(smiles[start : start + CHUNK], atom_order=atom_order)
+
+
+def convert_one_by_one(smiles: Sequence[str]) -> None:
+    """Convert each row on its own."""
+    for text in smiles:
+        molecule_arrays(text)
+
+
+def graphs(smiles: Sequence[str]) -> None:
+    """Convert with OGB's function."""
+    smiles2graph = import_ogb("ogb.utils").smiles2graph
+    with rdBase.BlockLogs():
+        for text in smiles:
+            smiles2graph(text)
+
+
+def graphormer_items(smiles: Sequence[str]) -> None:
+    """Convert with OGB's function and compute the inputs of Graphormer."""
+    smiles2graph = import_ogb("ogb.utils").smiles2graph
+    with rdBase.BlockLogs():
+        for text in smiles:
+            graphormer_item(smiles2graph(text))
+
+
+def graphormer_item(graph: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Compute what Graphormer's `preprocess_item` computes for a graph of n atoms.
+
+    Returns:
+        `x` and `attn_edge_type` with one range of indices for each feature, distances `spatial_pos` [n, n],
+        `in_degree` [n], and `edge_input` [n, n, hops, 3], the features of the bonds on the paths.
+    """
+    num_atoms = int(graph["num_nodes"])
+    ends, features = graph["edge_index"], graph["edge_feat"]
+    x = graph["node_feat"] + 1 + np.arange(9) * 512
+    edge_type = np.zeros((num_atoms, num_atoms, 3), np.int64)
+    edge_type[ends[0], ends[1]] = features + 1 + np.arange(3) * 512 + 1
+    adjacent = np.zeros((num_atoms, num_atoms), bool)
+    adjacent[ends[0], ends[1]] = True
+    distances, between = floyd_warshall(adjacent)
+    hops = min(MAX_HOPS, int(distances[distances < UNREACHABLE].max(initial=0)))
+    edge_input = -np.ones((num_atoms, num_atoms, max(hops, 1), 3), np.int64)
+    for i in range(num_atoms):
+        for j in range(num_atoms):
+            if i == j or distances[i, j] >= UNREACHABLE:
+                continue
+            path = [i, *inner_path(between, i, j), j]
+            for step in range(min(len(path) - 1, hops)):
+                edge_input[i, j, step] = edge_type[path[step], path[step + 1]]
+    return {
+        "x": x,
+        "attn_edge_type": edge_type,
+        "spatial_pos": distances,
+        "in_degree": adjacent.sum(1),
+        "edge_input": edge_input,
+    }
+
+
+def floyd_warshall(adjacent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute all distances, `UNREACHABLE` without a path, and an inner atom of each path, -1 without one.
+
+    Graphormer compiles these loops with Cython. Here the two inner loops are one operation of numpy, which is
+    as fast for molecules of this size.
+    """
+    distances = np.where(adjacent, 1, UNREACHABLE)
+    np.fill_diagonal(distances, 0)
+    between = np.full_like(distances, -1)
+    for k in range(len(adjacent)):
+        through = distances[:, k, None] + distances[None, k]
+        shorter = through < distances
+        distances = np.where(shorter, through, distances)
+        between[shorter] = k
+    return np.minimum(distances, UNREACHABLE), between
+
+
+def inner_path(between: np.ndarray, i: int, j: int) -> list[int]:
+    """Return the atoms between i and j on the path."""
+    k = int(between[i, j])
+    return [] if k < 0 else [*inner_path(between, i, k), k, *inner_path(between, k, j)]
+
+
+FUNCTIONS: dict[str, Callable[[Sequence[str]], None]] = {
+    "rdkit": parse_twice,
+    "molslice": convert,
+    "input order": lambda smiles: convert(smiles, "input"),
+    "one by one": convert_one_by_one,
+    "ogb": graphs,
+    "graphormer": graphormer_items,
+}
+
+
+def read_rows(path: Path, rows: int, max_atoms: int) -> list[str]:
+    """Return SMILES at equal distances in a file, without those that cannot be read or are larger."""
+    with open_molecules([path]) as table:
+        smiles = [
+            text
+            for chunk in table.chunks(10_000, [table.smiles_column])
+            for text in chunk[table.smiles_column]
+        ]
+    found = []
+    for text in smiles[:: max(1, len(smiles) // rows)]:
+        try:
+            parse_smiles(text, max_atoms)
+        except ChemError:
+            continue
+        found.append(text)
+    return found[:rows]
+
+
+def measure(smiles: Sequence[str], rounds: int, slow_rows: int) -> list[dict[str, Any]]:
+    """Time all functions in turn.
+
+    Returns:
+        For each function: microseconds of processor time for each molecule, and its ratios to `rdkit` and to
+        `molslice`, all medians over the rounds.
+    """
+    times: dict[str, list[float]] = {name: [] for name in FUNCTIONS}
+    for part in range(rounds + 1):  # the first round warms up
+        for name, function in FUNCTIONS.items():
+            rows = smiles[:slow_rows] if name == "graphormer" else smiles
+            start = time.process_time()
+            function(rows)
+            if part:
+                times[name].append((time.process_time() - start) / len(rows) * 1e6)
+    return [
+        {
+            "name": name,
+            "microseconds": statistics.median(own),
+            **{
+                f"ratio_to_{other}": statistics.median(a / b for a, b in zip(own, times[other], strict=True))
+                for other in ("rdkit", "molslice")
+            },
+        }
+        for name, own in times.items()
+    ]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print and record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path, help="a table of molecules in any format")
+    parser.add_argument("--rows", type=int, default=4_000)
+    parser.add_argument("--slow-rows", type=int, default=200, help="rows of the slowest function")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--max-atoms", type=int, default=HARD_MAX_ATOMS)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    options = parser.parse_args(argv)
+    smiles = read_rows(options.file, options.rows, options.max_atoms)
+    atoms = [molecule_arrays(text).atoms.shape[0] for text in smiles]
+    payload = {
+        "question": "processor time of converting a SMILES to arrays",
+        "file": options.file.name,
+        "file_sha256": file_checksum(options.file),
+        "rows": len(smiles),
+        "rows_of_graphormer": min(options.slow_rows, len(smiles)),
+        "rounds": options.rounds,
+        "median_atoms": statistics.median(atoms),
+        "rdkit": rdBase.rdkitVersion,
+        "results": measure(smiles, options.rounds, options.slow_rows),
+    }
+    print(record("featurizing", payload, options.out))
+    for one in payload["results"]:
+        print(f"{one['name']:12} {one['microseconds']:9.1f} us  {one['ratio_to_rdkit']:6.2f} x rdkit")
+
+
+if __name__ == "__main__":
+    main()
