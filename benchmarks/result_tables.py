@@ -107,7 +107,7 @@ FEATURIZERS = {
 def featurizing() -> str:
     """Return the time of converting a SMILES to arrays."""
     rows = [
-        [FEATURIZERS[one["name"]], f"{one['microseconds']:.0f}", f"{one['ratio_to_rdkit']:.2f}"]
+        [FEATURIZERS[one["name"]], f"{one['microseconds']:,.0f}", f"{one['ratio_to_rdkit']:.2f}"]
         for one in load("featurizing")["results"]
     ]
     return markdown(["", "microseconds", "ratio to the first row"], rows)

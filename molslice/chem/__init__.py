@@ -15,8 +15,8 @@ Modules:
 Imports: rdkit (in no other package), `molslice.ops`, `molslice.types`, numpy. This module does not import
 rdkit, because training from a prepared store and predicting from a prepared batch do not need it.
 
-To add a feature, give it a size in `molslice.ops.vocabulary`, a table in `vocabulary.py` and a column in
-`featurize.py`, and increase `FEATURIZER_VERSION`.
+To add a feature, give it a size in `molslice.ops.vocabulary`, a table in `vocabulary.py`, and a column in
+`binary.py` and in `featurize.py`, and increase `FEATURIZER_VERSION`.
 """
 
 FEATURIZER_VERSION = 2
