@@ -56,9 +56,8 @@ def _table(values: Sequence[int]) -> np.ndarray:
 _ELEMENTS, _CHARGES, _CHIRALITIES = _table((*ATOMIC_NUMBER, *[118] * 138)), _table(CHARGE), _table(CHIRALITY)
 _HYBRIDIZATIONS, _DEGREES, _HYDROGENS = _table(HYBRIDIZATION), _table(DEGREE), _table(HYDROGENS)
 _RADICALS, _TYPES, _STEREOS = _table(RADICALS), _table(BOND_TYPE), _table(STEREO)
-_BITS = np.array(
-    [(mask & 0xFE).bit_count() for mask in range(256)]
-)  # bytes after a mask, without the isotope
+# bytes after a mask, without those of the isotope
+_BITS = np.array([(mask & 0xFE).bit_count() for mask in range(256)])
 _BOND_BYTES = np.array([bool(flags & OTHER_TYPE) + bool(flags & DIRECTED) for flags in range(256)])
 
 

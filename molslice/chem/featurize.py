@@ -181,27 +181,17 @@ def _assemble(
 ) -> ManyArrays:
     """Read the binary forms of some rows, and ask RDKit's getters for those of an unknown form."""
     counts = np.zeros((2, len(smiles)), np.int64)
-    parts = [np.empty((0, 9), np.uint8)], [np.empty((0, 5), np.uint8)]
-    found = read_binaries(binaries) if rows and _binary_is_known() else None
-    if found is not None:
-        counts[:, rows] = found.atom_counts, found.bond_counts
-    before = np.zeros(2, np.int64)  # atoms and bonds of `found` that are in `parts`
-    ends = counts.cumsum(1)
-    for row in rows:
-        if counts[0, row]:
-            continue
-        single = molecule_arrays(smiles[row], max_atoms=max_atoms, atom_order=atom_order)
-        if found is not None:
-            for part, array, start, end in zip(parts, found[:2], before, ends[:, row], strict=True):
-                part.append(array[start:end])
-            before = ends[:, row]
-        parts[0].append(single.atoms)
-        parts[1].append(single.bonds)
-        counts[:, row] = len(single.atoms), len(single.bonds)
-    if found is not None:
-        for part, array, start in zip(parts, found[:2], before, strict=True):
-            part.append(array[start:])
-    atoms, bonds = (part[1] if len(part) == 2 else np.concatenate(part) for part in parts)
+    atoms, bonds = np.empty((0, 9), np.uint8), np.empty((0, 5), np.uint8)
+    if rows and _binary_is_known():
+        atoms, bonds, counts[0, rows], counts[1, rows] = read_binaries(binaries)
+    unknown = [row for row in rows if not counts[0, row]]
+    if unknown:
+        ends = counts.cumsum(1)  # a row of an unknown form is empty so far
+        single = [molecule_arrays(smiles[row], max_atoms=max_atoms, atom_order=atom_order) for row in unknown]
+        counts[:, unknown] = [[len(one.atoms) for one in single], [len(one.bonds) for one in single]]
+        places = [np.repeat(ends[part, unknown], counts[part, unknown]) for part in (0, 1)]
+        atoms = np.insert(atoms, places[0], np.concatenate([one.atoms for one in single]), axis=0)
+        bonds = np.insert(bonds, places[1], np.concatenate([one.bonds for one in single]), axis=0)
     return ManyArrays(atoms, bonds, counts[0], counts[1], errors)
 
 

@@ -86,19 +86,33 @@ def read_byte_lines(path: Path) -> Iterator[bytes]:
         MolsliceError: The file does not exist or is damaged, or a line has more than `LONGEST` bytes.
     """
     with open_unpacked(path) as opened:
-        number, file = 0, opened.content
-        try:
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), start=1):
-                if len(line) > LONGEST:
-                    raise MolsliceError(
-                        f"cannot read {path}: line {number} has more than {LONGEST:,} bytes; the file "
-                        "may not be a text file"
-                    )
-                if number == 1:
-                    line = line.removeprefix(BYTE_ORDER_MARK)
-                yield line.removesuffix(b"\n").removesuffix(b"\r")
-        except READ_FAULTS as error:
-            raise read_error(path, number, read_fault(error)) from error
+        yield from byte_lines(opened, path, LONGEST)
+
+
+def byte_lines(opened: Opened, path: Path, longest: int) -> Iterator[bytes]:
+    """Yield the lines of an open file as `read_byte_lines` does.
+
+    Args:
+        opened: The open file.
+        path: Its name, for messages.
+        longest: Maximum number of bytes of a line.
+
+    Raises:
+        MolsliceError: The file is damaged, or a line has more than `longest` bytes.
+    """
+    number = 0
+    try:
+        for number, line in enumerate(iter(lambda: opened.content.readline(longest + 1), b""), start=1):
+            if len(line) > longest:
+                raise MolsliceError(
+                    f"cannot read {path}: line {number} has more than {longest:,} bytes; the file "
+                    "may not be a text file"
+                )
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+    except READ_FAULTS as error:
+        raise read_error(path, number, read_fault(error)) from error
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,8 +85,7 @@ def predict_table(
     """
     sources = [source] if isinstance(source, str | Path) else list(source)
     _check_target(target, endings)
-    with ExitStack() as stack:
-        table = stack.enter_context(open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter))
+    with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
         _check_source(table.paths, target)
         *columns, error_column = distinct_columns([*predictor.columns, ERROR], taken=table.names)
         report = TableReport(tuple(columns), error_column, tuple(table.findings))

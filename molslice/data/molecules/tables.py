@@ -58,7 +58,7 @@ class MoleculeTable:
         self.paths, self._tables = list(paths), tables
         self._table = next(tables)
         self._done = 0  # bytes of the files that are read
-        self.names, self.schema = self._table.names, getattr(self._table, "schema", None)
+        self.names, self.schema = self._table.names, self._table.schema
         found = smiles_column is None
         self.smiles_column = _find_smiles_column(self._table) if smiles_column is None else smiles_column
         self.find(self.smiles_column)

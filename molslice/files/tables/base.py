@@ -1,15 +1,17 @@
 """The interface of a table: named columns, and rows of text that are read in chunks."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
+from molslice.files.lines import Opened
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Chunk", "Row", "Table", "Unreadable", "place_of"]
+__all__ = ["Chunk", "FileTable", "Row", "Table", "Unreadable", "place_of"]
 
 
 class Unreadable(str):
@@ -93,7 +95,7 @@ class Chunk:
 
 
 class Table(ABC):
-    """An open table. A subclass reads one format.
+    """An open table.
 
     Args:
         path: The file, for messages.
@@ -102,11 +104,13 @@ class Table(ABC):
         path: The file, for messages.
         names: The column names as in the file; they may repeat or be empty.
         format: What was found about the format, for messages.
+        schema: pyarrow's schema of a Parquet file; None for other formats.
     """
 
     path: Path
     names: list[str]
     format: str
+    schema: Any = None
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -184,3 +188,34 @@ class Table(ABC):
     def _next_rows(self, size: int) -> list[Row]:
         rows, self._peeked = self._peeked[:size], self._peeked[size:]
         return rows or self.read_rows(size)
+
+
+class FileTable(Table):
+    """A table that is read from an open file. A subclass reads one format.
+
+    Args:
+        path: The file, for messages.
+        opened: The open file.
+
+    Attributes:
+        rows: The rows that are not read yet. A subclass sets them.
+    """
+
+    rows: Iterator[Row]
+
+    def __init__(self, path: Path, opened: Opened) -> None:
+        super().__init__(path)
+        self._opened = opened
+
+    @property
+    def position(self) -> int:
+        """Number of bytes of the file read so far, for progress bars."""
+        return self._opened.position
+
+    def read_rows(self, size: int) -> list[Row]:
+        """Read the next rows, at most `size`; an empty list at the end.
+
+        Raises:
+            MolsliceError: The file is damaged.
+        """
+        return list(itertools.islice(self.rows, size))

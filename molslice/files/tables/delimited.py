@@ -3,7 +3,6 @@
 import codecs
 import csv
 import io
-import itertools
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from molslice.files.lines import READ_FAULTS, Opened, read_error, read_fault
-from molslice.files.tables.base import Row, Table
+from molslice.files.tables.base import FileTable, Row
 from molslice.types import MolsliceError
 
 __all__ = ["DELIMITERS", "DelimitedTable"]
@@ -31,7 +30,7 @@ NOT_TEXT = "save the table as UTF-8, for instance with `iconv -f LATIN1 -t UTF-8
 _CSV_LIMIT = threading.Lock()
 
 
-class DelimitedTable(Table):
+class DelimitedTable(FileTable):
     """A table of separated values.
 
     Args:
@@ -49,8 +48,7 @@ class DelimitedTable(Table):
     """
 
     def __init__(self, path: Path, opened: Opened, delimiter: str | None, usual: str = ",") -> None:
-        super().__init__(path)
-        self._opened = opened
+        super().__init__(path, opened)
         self._lines = _Lines(path, opened.content)
         self.delimiter = delimiter or _find_delimiter(self._lines.sample(), usual)
         self.encoding = self._lines.encoding.removesuffix("-sig").upper()
@@ -65,12 +63,7 @@ class DelimitedTable(Table):
                 f"{path}, line {header.line}: cannot read the column names: {header.error}{hint}"
             )
         self.names = header.cells
-        self._data = self._whole_rows()
-
-    @property
-    def position(self) -> int:
-        """Number of bytes of the file read so far, for progress bars."""
-        return self._opened.position
+        self.rows = self._whole_rows()
 
     def read_rows(self, size: int) -> list[Row]:
         """Read the next rows, at most `size`; an empty list at the end.
@@ -79,7 +72,7 @@ class DelimitedTable(Table):
             MolsliceError: The file is damaged.
         """
         with _long_cells():
-            return list(itertools.islice(self._data, size))
+            return super().read_rows(size)
 
     def _whole_rows(self) -> Iterator[Row]:
         """Yield the rows, each as wide as the header, with the blank lines that are rows."""

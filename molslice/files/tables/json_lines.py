@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from molslice.files.lines import BYTE_ORDER_MARK, READ_FAULTS, Opened, open_unpacked, read_error, read_fault
-from molslice.files.tables.base import Row, Table
+from molslice.files.lines import Opened, byte_lines, open_unpacked
+from molslice.files.tables.base import FileTable, Row
 from molslice.types import MolsliceError
 
 __all__ = ["JsonTable", "as_text", "as_value"]
@@ -34,7 +34,7 @@ def as_value(cell: str) -> Any:  # noqa: ANN401
     return cell.value if isinstance(cell, _Value) else str(cell)
 
 
-class JsonTable(Table):
+class JsonTable(FileTable):
     """JSON lines. The columns are the keys of all objects, in the order in which they first occur.
 
     A line that is not an object is an unreadable row; blank lines are skipped. A missing key is an empty
@@ -51,8 +51,7 @@ class JsonTable(Table):
     format = "JSON lines"
 
     def __init__(self, path: Path, opened: Opened) -> None:
-        super().__init__(path)
-        self._opened = opened
+        super().__init__(path, opened)
         with open_unpacked(path) as first:  # all keys, before the first row is written
             keys: dict[str, None] = {}
             for _, line in _lines(path, first):
@@ -61,43 +60,18 @@ class JsonTable(Table):
         if not keys:
             raise MolsliceError(f"{path} has no line with a JSON object")
         self.names = list(keys)
-        self._data = _lines(path, opened)
+        self.rows = (self._row(number, _parse(line)) for number, line in _lines(path, opened))
 
-    @property
-    def position(self) -> int:
-        """Number of bytes of the file read so far, for progress bars."""
-        return self._opened.position
-
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`; an empty list at the end.
-
-        Raises:
-            MolsliceError: The file is damaged.
-        """
-        rows: list[Row] = []
-        for number, line in self._data:
-            record = _parse(line)
-            if isinstance(record, dict):
-                rows.append(Row([as_text(record.get(name)) for name in self.names], number))
-            else:
-                rows.append(Row([], number, record))
-            if len(rows) == size:
-                break
-        return rows
+    def _row(self, number: int, record: dict[str, Any] | str) -> Row:
+        if isinstance(record, str):
+            return Row([], number, record)
+        return Row([as_text(record.get(name)) for name in self.names], number)
 
 
 def _lines(path: Path, opened: Opened) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their numbers from 1."""
-    number, content = 0, opened.content
-    try:
-        for number, line in enumerate(iter(lambda: content.readline(LONGEST + 1), b""), start=1):
-            if len(line) > LONGEST:
-                raise MolsliceError(f"{path}, line {number}: a line of more than {LONGEST:,} bytes")
-            text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-            if text.strip():
-                yield number, text
-    except READ_FAULTS as error:
-        raise read_error(path, number, read_fault(error)) from error
+    numbered = enumerate(byte_lines(opened, path, LONGEST), start=1)
+    return ((number, line) for number, line in numbered if line.strip())
 
 
 def _parse(line: bytes) -> dict[str, Any] | str:

@@ -1,5 +1,6 @@
 """Tables in Parquet."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,9 +37,6 @@ class ParquetTable(Table):
         path: The file.
         file: The open file.
 
-    Attributes:
-        schema: pyarrow's schema of the file.
-
     Raises:
         MolsliceError: The file has no columns.
     """
@@ -51,8 +49,7 @@ class ParquetTable(Table):
         self.names = list(file.schema_arrow.names)
         if not self.names:
             raise MolsliceError(f"{path} has no columns")
-        self._batches = file.iter_batches(batch_size=BATCH_ROWS)
-        self._batch, self._next, self._rows_read = None, 0, 0
+        self._rows, self._rows_read = self._read(), 0
 
     @property
     def position(self) -> int:
@@ -62,19 +59,14 @@ class ParquetTable(Table):
 
     def read_rows(self, size: int) -> list[Row]:
         """Read the next rows, at most `size`; an empty list at the end."""
-        rows: list[Row] = []
-        while len(rows) < size:
-            if self._batch is None or self._next == len(self._batch):
-                batch = next(self._batches, None)
-                if batch is None:
-                    break
-                columns = [_as_texts(column) for column in batch.columns]
-                self._batch, self._next = [list(cells) for cells in zip(*columns, strict=True)], 0
-            taken = self._batch[self._next : self._next + size - len(rows)]
-            self._next += len(taken)
-            rows += [Row(cells, None) for cells in taken]
+        rows = list(itertools.islice(self._rows, size))
         self._rows_read += len(rows)
         return rows
+
+    def _read(self) -> Iterator[Row]:
+        for batch in self._file.iter_batches(batch_size=BATCH_ROWS):
+            for cells in zip(*map(_as_texts, batch.columns), strict=True):
+                yield Row(list(cells), None)
 
 
 def _as_texts(column: "pyarrow.Array") -> list[str]:

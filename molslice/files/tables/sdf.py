@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from molslice.files.lines import READ_FAULTS, Opened, open_unpacked, read_error, read_fault
-from molslice.files.tables.base import Row, Table
+from molslice.files.lines import Opened, byte_lines, open_unpacked
+from molslice.files.tables.base import FileTable, Row
 from molslice.types import MolsliceError
 
 __all__ = ["STRUCTURE", "SdfTable"]
@@ -17,7 +17,7 @@ _PROPERTY = re.compile(r"^>.*?<(.*)>")
 Record = tuple[int, list[str]]
 
 
-class SdfTable(Table):
+class SdfTable(FileTable):
     """The records of an SD file.
 
     The first column is the connection table as text, up to `M  END`; the second is the name in the first line
@@ -35,8 +35,7 @@ class SdfTable(Table):
     format = "SDF"
 
     def __init__(self, path: Path, opened: Opened) -> None:
-        super().__init__(path)
-        self._opened = opened
+        super().__init__(path, opened)
         names: dict[str, None] = {STRUCTURE: None, NAME: None}
         empty = True
         with open_unpacked(path) as first:  # all properties, before the first row is written
@@ -46,29 +45,14 @@ class SdfTable(Table):
         if empty:
             raise MolsliceError(f"{path} is empty")
         self.names = list(names)
-        self._data = _records(path, opened)
+        self.rows = (self._row(number, lines) for number, lines in _records(path, opened))
 
-    @property
-    def position(self) -> int:
-        """Number of bytes of the file read so far, for progress bars."""
-        return self._opened.position
-
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`; an empty list at the end.
-
-        Raises:
-            MolsliceError: The file is damaged.
-        """
-        rows: list[Row] = []
-        for number, lines in self._data:
-            last = next((place for place, line in enumerate(lines) if line.startswith("M  END")), None)
-            end = 0 if last is None else last + 1
-            found = {STRUCTURE: "\n".join(lines[:end]), NAME: lines[0].strip(), **_properties(lines)}
-            error = "a record without the line 'M  END'" if last is None else None
-            rows.append(Row([found.get(name, "") for name in self.names], number, error))
-            if len(rows) == size:
-                break
-        return rows
+    def _row(self, number: int, lines: list[str]) -> Row:
+        last = next((place for place, line in enumerate(lines) if line.startswith("M  END")), None)
+        end = 0 if last is None else last + 1
+        found = {STRUCTURE: "\n".join(lines[:end]), NAME: lines[0].strip(), **_properties(lines)}
+        error = "a record without the line 'M  END'" if last is None else None
+        return Row([found.get(name, "") for name in self.names], number, error)
 
 
 def _properties(lines: list[str]) -> dict[str, str]:
@@ -88,21 +72,17 @@ def _properties(lines: list[str]) -> dict[str, str]:
 
 def _records(path: Path, opened: Opened) -> Iterator[Record]:
     """Yield the line on which each record starts, from 1, and its lines. Blank records are skipped."""
-    number, content = 0, opened.content
-    start, size, lines = 1, 0, []
-    try:
-        for number, line in enumerate(iter(lambda: content.readline(LONGEST + 1), b""), start=1):
-            size += len(line)
-            if size > LONGEST:
-                raise MolsliceError(f"{path}, line {start}: a record of more than {LONGEST:,} bytes")
-            if not line.startswith(END):
-                lines.append(_decode(line))
-                continue
-            if any(text.strip() for text in lines):
-                yield start, lines
-            start, size, lines = number + 1, 0, []
-    except READ_FAULTS as error:
-        raise read_error(path, number, read_fault(error)) from error
+    start, size, lines = 1, 0, list[str]()
+    for number, line in enumerate(byte_lines(opened, path, LONGEST), start=1):
+        size += len(line)
+        if size > LONGEST:
+            raise MolsliceError(f"{path}, line {start}: a record of more than {LONGEST:,} bytes")
+        if not line.startswith(END):
+            lines.append(_decode(line))
+            continue
+        if any(text.strip() for text in lines):
+            yield start, lines
+        start, size, lines = number + 1, 0, []
     if any(text.strip() for text in lines):  # the last delimiter may be missing
         yield start, lines
 
@@ -110,7 +90,6 @@ def _records(path: Path, opened: Opened) -> Iterator[Record]:
 def _decode(line: bytes) -> str:
     """Decode a line as UTF-8, or as Latin-1, which older programs write."""
     try:
-        text = line.decode()
+        return line.decode()
     except UnicodeDecodeError:
-        text = line.decode("latin-1")
-    return text.rstrip("\r\n")
+        return line.decode("latin-1")

@@ -1,11 +1,12 @@
 """Files of SMILES: one molecule on each line, then its name."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from molslice.files.lines import BYTE_ORDER_MARK, READ_FAULTS, Opened, read_error, read_fault
-from molslice.files.tables.base import Row, Table
+from molslice.files.lines import Opened, byte_lines
+from molslice.files.tables.base import FileTable, Row
 from molslice.types import MolsliceError
 
 __all__ = ["SmilesLines"]
@@ -16,7 +17,7 @@ SMILES, NAME = "smiles", "name"
 _LINE = re.compile(r"(\S*(?:[ \t]+\|[^|]*\|)?)[ \t]*(.*)", re.DOTALL)  # with a CXSMILES block
 
 
-class SmilesLines(Table):
+class SmilesLines(FileTable):
     """The lines of a file of SMILES, with a column `name` if one of the first lines has a name.
 
     A first line that begins with the word `smiles` names the columns. A blank line is a row with an empty
@@ -33,64 +34,39 @@ class SmilesLines(Table):
     format = "SMILES on each line"
 
     def __init__(self, path: Path, opened: Opened) -> None:
-        super().__init__(path)
-        self._opened = opened
-        self._number, self._data = 0, self._read_lines()
-        self._ahead = [line for _, line in zip(range(SAMPLED_LINES), self._data, strict=False)]
-        if not any(line.strip() for line in self._ahead):
+        super().__init__(path, opened)
+        lines = self._lines()
+        first = list(itertools.islice(lines, SAMPLED_LINES))
+        if not any(line.strip() for _, line in first):
             raise MolsliceError(f"{path} is empty")
-        header = self._ahead[0].split()
+        header = first[0][1].split()
         if header and header[0].lower() == SMILES:
-            self._ahead = self._ahead[1:]
-            self._number = 1
+            del first[0]
             self.names = [header[0], *([" ".join(header[1:])] if header[1:] else [])]
         else:
-            named = any(_split(line)[1] for line in self._ahead)
+            named = any(_split(line)[1] for _, line in first)
             self.names = [SMILES, NAME] if named else [SMILES]
+        self.rows = (self._row(number, line) for number, line in itertools.chain(first, lines))
 
-    @property
-    def position(self) -> int:
-        """Number of bytes of the file read so far, for progress bars."""
-        return self._opened.position
+    def _row(self, number: int, line: str) -> Row:
+        cells = _split(line) if len(self.names) > 1 else [line.strip()]
+        return Row(cells, number, "contains a NUL character" if "\0" in line else None)
 
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`; an empty list at the end.
-
-        Raises:
-            MolsliceError: The file is damaged.
-        """
-        rows: list[Row] = []
-        while len(rows) < size:
-            line = self._ahead.pop(0) if self._ahead else next(self._data, None)
-            if line is None:
-                break
-            self._number += 1
-            cells = _split(line) if len(self.names) > 1 else [line.strip()]
-            error = "contains a NUL character" if "\0" in line else None
-            rows.append(Row(cells, self._number, error))
-        return rows
-
-    def _read_lines(self) -> Iterator[str]:
-        """Yield the lines without those that are blank at the end of the file."""
-        content, number, blank = self._opened.content, 0, 0
-        try:
-            for number, line in enumerate(iter(lambda: content.readline(LONGEST + 1), b""), start=1):
-                if len(line) > LONGEST:
-                    raise MolsliceError(f"{self.path}, line {number}: a line of more than {LONGEST:,} bytes")
-                text = self._decode(line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line, number)
-                if not text.strip():
-                    blank += 1
-                    continue
-                for _ in range(blank):
-                    yield ""
-                blank = 0
-                yield text
-        except READ_FAULTS as error:
-            raise read_error(self.path, number, read_fault(error)) from error
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the lines with their numbers, without those that are blank at the end of the file."""
+        blank: list[tuple[int, str]] = []
+        for number, line in enumerate(byte_lines(self._opened, self.path, LONGEST), start=1):
+            text = self._decode(line, number)
+            if not text.strip():
+                blank.append((number, ""))
+                continue
+            yield from blank
+            blank.clear()
+            yield number, text
 
     def _decode(self, line: bytes, number: int) -> str:
         try:
-            return line.decode().rstrip("\r\n")
+            return line.decode()
         except UnicodeDecodeError as error:
             byte = line[error.start]
             raise MolsliceError(f"{self.path}, line {number}: byte 0x{byte:02x} is not UTF-8") from error
