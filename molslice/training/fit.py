@@ -40,7 +40,7 @@ from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
-from molslice.training.fit_data import Duplicates, FitData, check_split, read_fit_data
+from molslice.training.fit_data import Duplicates, FitData, read_fit_data
 from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
 from molslice.training.fit_networks import affordable_epochs, fine_tune
 from molslice.training.fit_report import write_card
@@ -104,7 +104,7 @@ def fit(
     """
     start = time.monotonic()
     path, folder = Path(data), Path(out)
-    _check(path, folder, split, members, kind, duplicates)
+    _check(folder, members, kind, duplicates)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
@@ -171,7 +171,7 @@ def fit(
     return about
 
 
-def _check(path: Path, folder: Path, split: str, members: int, kind: str | None, duplicates: str) -> None:
+def _check(folder: Path, members: int, kind: str | None, duplicates: str) -> None:
     if not MIN_FOLDS <= members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
     for name, value, choices in (
@@ -183,7 +183,6 @@ def _check(path: Path, folder: Path, split: str, members: int, kind: str | None,
             raise MolsliceError(f"unknown {name} {value!r}; choices: {listed}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
-    check_split(split, path)
 
 
 def _count_workers(path: Path, workers: int | None) -> int:

@@ -22,6 +22,7 @@ __all__ = ["Duplicates", "FitData", "read_fit_data"]
 logger = logging.getLogger(__name__)
 
 Duplicates = Literal["average", "keep", "refuse"]
+SPLITS = ("random", "scaffold")  # any other is a column
 CHUNK_ROWS = 10_000
 TEST_FRACTION = 0.1
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
@@ -87,7 +88,7 @@ def read_fit_data(
         MolsliceError: The table cannot be used; the message names file, column and row.
     """
     names = _checked_targets(target_columns)
-    split_columns = [split] if split not in ("random", "scaffold") else []
+    split_columns = [split] if split not in SPLITS else []
     smiles: list[str] = []
     words: list[str] = []
     numbers: list[np.ndarray] = []
@@ -96,6 +97,8 @@ def read_fit_data(
         column, findings = table.smiles_column, list(table.findings)
         if column in names:
             raise MolsliceError(f"{path}: the column {column!r} cannot be both SMILES and target")
+        if split not in (*SPLITS, *table.names):
+            raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *table.names])}")
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns]):
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
@@ -251,18 +254,3 @@ def _check_targets(data: FitData, path: Path) -> None:
         missing = len(values) - len(known)
         if missing:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
-
-
-def check_split(split: str, path: Path) -> None:
-    """Refuse a split that is neither a kind nor a column of the table.
-
-    Raises:
-        MolsliceError: The message lists the choices.
-    """
-    if split in ("random", "scaffold"):
-        return
-    with tables.open_table(path) as table:
-        if split not in table.names:
-            raise MolsliceError(
-                f"unknown split {split!r}; {near_names(split, ['random', 'scaffold', *table.names])}"
-            )

@@ -238,7 +238,7 @@ def duplicated(smiles, tmp_path, kind="number"):
     )
 
 
-def read(file, **options):
+def read(file, targets=("y",), **options):
     settings = {
         "smiles_column": None,
         "delimiter": None,
@@ -247,7 +247,7 @@ def read(file, **options):
         "duplicates": "average",
         "seed": 0,
     }
-    return read_fit_data(file, ("y",), **{**settings, "workers": 0, **options})
+    return read_fit_data(file, targets, **{**settings, "workers": 0, **options})
 
 
 def test_duplicates_are_averaged(smiles, tmp_path):
@@ -264,15 +264,7 @@ def test_a_target_without_a_value_in_any_row_of_a_molecule_stays_missing(smiles,
     table = write_table(
         tmp_path / "two.csv", ["smiles", "y", "z"], [*rows[1:], (smiles[0], 4.0, ""), (smiles[0], 6.0, "")]
     )
-    settings = {
-        "smiles_column": None,
-        "delimiter": None,
-        "kind": None,
-        "split": "random",
-        "duplicates": "average",
-        "seed": 0,
-    }
-    data = read_fit_data(table, ("y", "z"), workers=0, **settings)
+    data = read(table, ("y", "z"))
     np.testing.assert_array_equal(data.targets[data.smiles.index(smiles[0])], [5.0, np.nan])
 
 
