@@ -114,7 +114,7 @@ class Pretraining(Task):
                 logger.warning(reason)
                 self.weights[family] = 0.0
         if not any(self.weights.values()):
-            raise MolsliceError("there are no labels of the families in training.label_weights")
+            raise MolsliceError("no family in training.label_weights has labels in these data")
 
     def _scale(self, name: str, targets: TargetInfo) -> None:
         for part in ("mean", "std"):

@@ -284,7 +284,7 @@ def test_labels_that_the_data_lack_are_left_out(caplog):
     assert "no labels of the family quantum" in caplog.text
     assert "no labels of the family charges" in caplog.text
     assert [measure.name for measure in task.measures] == ["descriptors", "atoms", "bonds"]
-    with pytest.raises(MolsliceError, match="there are no labels of the families in training"):
+    with pytest.raises(MolsliceError, match="no family in training.label_weights has labels in these data"):
         build(targets, atom_outputs=0, label_weights={"quantum": 1})
 
 
@@ -303,7 +303,7 @@ def test_nothing_is_learned_from_atoms_and_bonds_of_which_none_is_hidden(caplog,
     assert not metrics.keys() & set(families)
     assert metrics.keys() == {measure.name for measure in task.measures}
     assert math.isfinite(task.score(metrics))
-    with pytest.raises(MolsliceError, match="there are no labels of the families"):
+    with pytest.raises(MolsliceError, match="no family in training.label_weights has labels in these data"):
         build(hidden_atoms=0.0, label_weights={"atoms": 1})
 
 
