@@ -128,7 +128,6 @@ def test_parquet_needs_distinct_columns(model, tmp_path):
 
 
 def test_a_model_without_embedding_is_refused(tmp_path):
-    pytest.importorskip("torch_geometric")
     folder = checkpoint_folder(tmp_path / "gin", TWO, model={"name": "gin_virtual"})
     with pytest.raises(MolsliceError, match="is a gin_virtual, which has no embedding"):
         load.load_network(folder).embed(["CCO"])

@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from molslice.data import build_dataset
@@ -92,7 +93,6 @@ def test_what_is_wrong_is_named(tmp_path):
 
 
 def test_a_description_of_classes_that_is_too_deep_is_ignored(tmp_path):
-    pq = pytest.importorskip("pyarrow.parquet")
     path = write_table(tmp_path / "train.parquet", FILES, [0, 1] * 6)
     table = pq.read_table(path).replace_schema_metadata({"huggingface": '{"info":' + "[" * 100_000})
     pq.write_table(table, path)
@@ -168,7 +168,6 @@ def test_what_goes_wrong_with_the_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["uint8", "int8", "uint64"])
 def test_classes_of_any_whole_type(kind, tmp_path):
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     path = write_table(tmp_path / "train.parquet", FILES, [0, 1] * 6)
     table = pq.read_table(path)
