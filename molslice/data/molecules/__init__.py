@@ -3,6 +3,7 @@
 Modules beside the data sets `csv`, `pcqm4m` and `corpus`:
     prepare: Converts SMILES to a store in parallel.
     store, store_writer: A folder of memory-mapped arrays, and how it is written.
+    header: The JSON file of a store, with versions and checksums.
     packed: Molecules in flat arrays, on their way to a store.
     collate: Pads rows of a store to a batch.
     ogb_split: Reads OGB's split file without unpickling.

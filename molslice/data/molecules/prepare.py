@@ -17,14 +17,13 @@ import numpy as np
 from tqdm import tqdm
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
+from molslice.data.molecules.header import SCHEMA_VERSION
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.store_writer import SCHEMA_VERSION
 from molslice.files.cache import FAILING, failing_disk
 from molslice.files.processes import WorkerPool, check_workers, count_cores
 from molslice.files.tables import Unreadable
 from molslice.types import MolsliceError
-from molslice.version import __version__
 
 CHUNK_ROWS = 2_000
 PARALLEL_ROWS = 20_000  # fewer rows take less time than starting worker processes
@@ -213,10 +212,6 @@ def _write(path: Path, source: Source, how: Featurizing) -> MoleculeStore:
         target_units=source.target_units,
         source=source.name,
         num_descriptors=how.num_descriptors,
-        versions={
-            "molslice": __version__,
-            **{name: importlib.metadata.version(name) for name in ("numpy", "rdkit")},
-        },
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from molslice.data.molecules.header import HEADER, check_header_sum, current_versions, read_header
 from molslice.data.molecules.packed import (
     ATOM_COLUMNS,
     BOND_COLUMNS,
@@ -22,19 +23,8 @@ from molslice.data.molecules.packed import (
     joined,
     offsets,
 )
-from molslice.data.molecules.store_writer import HEADER, SCHEMA_VERSION, write_store
-from molslice.files.parsing import read_json_object
+from molslice.data.molecules.store_writer import write_store
 from molslice.types import MoleculeArrays, MolsliceError
-
-# required keys of a header besides its schema version; `arrays` maps names to objects
-HEADER_KINDS = {
-    "arrays": dict,
-    "errors": dict,
-    "rows": int,
-    "source": str,
-    "target_names": list,
-    "target_units": list,
-}
 
 
 class MoleculeStore:
@@ -202,7 +192,7 @@ class MoleculeStore:
             target_names: Names of the targets.
             target_units: Unit of each target; by default no units.
             source: Name of the origin of the molecules, for messages.
-            versions: Library versions for the header.
+            versions: Versions for the header; by default those of this process.
             atom_target_names: Names of the targets of atoms, if the parts have any.
             grouped: Whether the parts have groups.
             num_descriptors: Number of descriptors of each row, if the parts have any.
@@ -217,7 +207,7 @@ class MoleculeStore:
             target_names=target_names,
             target_units=target_units,
             source=source,
-            versions=versions or {},
+            versions=current_versions() if versions is None else versions,
             atom_target_names=atom_target_names,
             grouped=grouped,
             num_descriptors=num_descriptors,
@@ -235,43 +225,21 @@ class MoleculeStore:
                 compared.
 
         Raises:
-            MolsliceError: The folder is not a store, is damaged, or has another schema version. The message
-                names the file.
+            MolsliceError: The folder is not a store, is damaged, or was written by a newer molslice. The
+                message names the file.
         """
         folder = Path(path)
-        header = _read_header(folder)
+        header = read_header(folder)
         names = (*LAYOUT, *(name for name in OPTIONAL_LAYOUT if name in header["arrays"]))
         arrays = {name: _open_array(folder, name, header, verify) for name in names}
         _check_shapes(folder, arrays, header)
+        if verify:
+            check_header_sum(folder, header)
         return cls(arrays, header, folder)
 
 
 def _reopen(path: str) -> MoleculeStore:
     return MoleculeStore.open(path, verify=False)
-
-
-def _read_header(folder: Path) -> dict[str, Any]:
-    file = folder / HEADER
-    try:
-        header = read_json_object(file)
-    except MolsliceError as error:
-        raise MolsliceError(f"{folder} is not a store of molecules: {error}") from error
-    found = header.get("schema_version")
-    if found != SCHEMA_VERSION:
-        raise MolsliceError(f"{file} has schema version {found!r}; this version reads {SCHEMA_VERSION}")
-    missing = HEADER_KINDS.keys() - header.keys()
-    if missing:
-        raise MolsliceError(f"{file} lacks {', '.join(sorted(missing))}")
-    wrong = [key for key, kind in HEADER_KINDS.items() if type(header[key]) is not kind]
-    if not wrong and not all(isinstance(stated, dict) for stated in header["arrays"].values()):
-        wrong = ["arrays"]
-    if not isinstance(header.get("atom_target_names", []), list):
-        wrong = ["atom_target_names"]
-    if not wrong and not all(row.isdecimal() for row in header["errors"]):
-        wrong = ["errors"]
-    if wrong:
-        raise MolsliceError(f"{file}: invalid {wrong[0]}: {header[wrong[0]]!r:.80}")
-    return header
 
 
 def _open_array(folder: Path, name: str, header: dict[str, Any], verify: bool) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Write a store of molecules chunk by chunk, atomically."""
 
 import errno
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from molslice.data.molecules.header import HEADER, write_header
 from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, PackedMolecules, offsets
 from molslice.files.atomic import UnwritableError, atomic_folder
 from molslice.files.npy import ArrayFile
-
-SCHEMA_VERSION = 1
-HEADER = "header.json"
 
 
 def write_store(
@@ -112,7 +109,6 @@ class _StoreWriter:
         for things, counts in self.counts.items():
             self.files[f"{things}_offsets"].append(offsets(counts))
         header = {
-            "schema_version": SCHEMA_VERSION,
             "source": source,
             "rows": self.rows,
             "atoms": self.files["atoms"].rows,
@@ -123,4 +119,4 @@ class _StoreWriter:
             "arrays": {name: file.finish() for name, file in self.files.items()},
             "errors": self.errors,
         }
-        (self.folder / HEADER).write_text(json.dumps(header, indent=1), encoding="utf-8")
+        write_header(self.folder, header)

@@ -1,6 +1,7 @@
 """Tests of the store: round trip, damaged files, atomic writing."""
 
 import errno
+import importlib.metadata
 import json
 import os
 import pickle
@@ -11,6 +12,8 @@ import sys
 import numpy as np
 import pytest
 
+import molslice
+from molslice.chem import FEATURIZER_VERSION
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.atomic import UnwritableError
@@ -144,7 +147,14 @@ def test_offsets_that_do_not_fit_show(path, things, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 99}, "schema version 99; this version reads 1"),
+        (
+            {"schema_version": 2},
+            "header.json was written by a newer molslice: it has schema version 2, and this molslice reads "
+            "versions up to 1",
+        ),
+        ({"schema_version": 0}, "header.json: invalid schema_version: 0"),
+        ({"schema_version": "1"}, "header.json: invalid schema_version: '1'"),
+        ({"schema_version": None}, "header.json: invalid schema_version: None"),
         ({"errors": None}, "lacks errors"),
         ({"target_names": ["one"]}, "have inconsistent shapes or offsets"),
         ({"target_names": 5}, "header.json: invalid target_names: 5"),
@@ -160,6 +170,34 @@ def test_another_header_shows(path, change, message):
     (path / "header.json").write_text(json.dumps(header))
     with pytest.raises(MolsliceError, match=message):
         MoleculeStore.open(path)
+
+
+@pytest.mark.parametrize(("old", "new"), [("eV", "eW"), ("test", "tets"), ("not valid", "now valid")])
+def test_a_change_in_the_text_of_a_header_shows(path, old, new):
+    file = path / "header.json"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(MolsliceError, match=r"header.json does not match its checksum"):
+        MoleculeStore.open(path)
+    MoleculeStore.open(path, verify=False)
+
+
+def test_a_header_without_checksum_is_read(path):
+    """As the first stores were written."""
+    header = json.loads((path / "header.json").read_text())
+    del header["header_sha256"]
+    (path / "header.json").write_text(json.dumps(header))
+    check_contents(MoleculeStore.open(path))
+
+
+def test_a_header_has_the_versions_of_the_libraries(tmp_path):
+    versions = MoleculeStore.write(tmp_path / "store", parts(), **NAMES).header["versions"]
+    assert versions == {
+        "molslice": molslice.__version__,
+        "featurizer": str(FEATURIZER_VERSION),
+        "numpy": np.__version__,
+        "rdkit": importlib.metadata.version("rdkit"),
+    }
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]"])

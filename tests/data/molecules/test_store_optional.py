@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from molslice.data.molecules.collate import collate
+from molslice.data.molecules.header import write_header
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MolsliceError
@@ -66,7 +67,7 @@ def test_a_store_without_them_has_none(tmp_path):
 def test_arrays_of_a_later_version_are_ignored(store):
     header = json.loads((store.path / "header.json").read_text())
     header["arrays"]["unknown"] = {"shape": [3], "sha256": ""}
-    (store.path / "header.json").write_text(json.dumps(header))
+    write_header(store.path, header)
     assert len(MoleculeStore.open(store.path)) == len(SMILES)
 
 
@@ -109,7 +110,7 @@ def test_damage_shows(store, name):
 )
 def test_names_that_do_not_fit_show(store, names, message):
     header = json.loads((store.path / "header.json").read_text())
-    (store.path / "header.json").write_text(json.dumps({**header, "atom_target_names": names}))
+    write_header(store.path, {**header, "atom_target_names": names})
     with pytest.raises(MolsliceError, match=message):
         MoleculeStore.open(store.path)
 

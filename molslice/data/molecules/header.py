@@ -1,0 +1,116 @@
+"""The header of a store of molecules: a JSON file with counts, names, versions and checksums."""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from molslice.chem import FEATURIZER_VERSION
+from molslice.files.parsing import read_json_object
+from molslice.types import MolsliceError
+from molslice.version import __version__
+
+__all__ = [
+    "HEADER",
+    "SCHEMA_VERSION",
+    "check_header_sum",
+    "current_versions",
+    "read_header",
+    "write_header",
+]
+
+SCHEMA_VERSION = 1
+"""Increased when older versions of molslice cannot read new stores. All versions from 1 are read."""
+
+HEADER = "header.json"
+SUM = "header_sha256"  # SHA-256 of the file with an empty text in its place
+# required keys besides `schema_version`; `arrays` maps names to objects
+KINDS = {
+    "arrays": dict,
+    "errors": dict,
+    "rows": int,
+    "source": str,
+    "target_names": list,
+    "target_units": list,
+}
+
+
+def current_versions() -> dict[str, str]:
+    """Return the versions for the header: those of molslice, its featurizer and the installed libraries."""
+    versions = {"molslice": __version__, "featurizer": str(FEATURIZER_VERSION)}
+    for name in ("numpy", "rdkit"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def write_header(folder: Path, header: Mapping[str, Any]) -> None:
+    """Write `header.json` with its schema version and its checksum.
+
+    Args:
+        folder: The folder of the store.
+        header: The contents, JSON values. An earlier version and checksum are replaced.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    first = {"schema_version": SCHEMA_VERSION, SUM: ""}
+    text = json.dumps({**first, **header, **first}, indent=1)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (folder / HEADER).write_text(text.replace(f'"{SUM}": ""', f'"{SUM}": "{digest}"', 1), encoding="utf-8")
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """Read `header.json`, and check its version, its keys and the types of their values.
+
+    Raises:
+        MolsliceError: The folder is not a store, a newer molslice wrote it, or a key is missing or invalid.
+            The message names the file.
+    """
+    file = folder / HEADER
+    try:
+        header = read_json_object(file)
+    except MolsliceError as error:
+        raise MolsliceError(f"{folder} is not a store of molecules: {error}") from error
+    _check_version(file, header.get("schema_version"))
+    missing = KINDS.keys() - header.keys()
+    if missing:
+        raise MolsliceError(f"{file} lacks {', '.join(sorted(missing))}")
+    wrong = [key for key, kind in KINDS.items() if type(header[key]) is not kind]
+    if not wrong and not all(isinstance(stated, dict) for stated in header["arrays"].values()):
+        wrong = ["arrays"]
+    if not isinstance(header.get("atom_target_names", []), list):
+        wrong = ["atom_target_names"]
+    if not wrong and not all(row.isdecimal() for row in header["errors"]):
+        wrong = ["errors"]
+    if wrong:
+        raise MolsliceError(f"{file}: invalid {wrong[0]}: {header[wrong[0]]!r:.80}")
+    return header
+
+
+def check_header_sum(folder: Path, header: Mapping[str, Any]) -> None:
+    """Compare the header with its checksum. The oldest stores have none.
+
+    Raises:
+        MolsliceError: The checksum differs. The message names the file.
+    """
+    stated = header.get(SUM)
+    if stated is None:
+        return
+    content = (folder / HEADER).read_bytes()
+    empty = content.replace(f'"{stated}"'.encode(), b'""', 1)
+    if hashlib.sha256(empty).hexdigest() != stated:
+        raise MolsliceError(f"{folder / HEADER} does not match its checksum; delete the folder")
+
+
+def _check_version(file: Path, found: object) -> None:
+    if type(found) is not int or found < 1:
+        raise MolsliceError(f"{file}: invalid schema_version: {found!r:.80}")
+    if found > SCHEMA_VERSION:
+        raise MolsliceError(
+            f"{file} was written by a newer molslice: it has schema version {found}, and this molslice reads "
+            f"versions up to {SCHEMA_VERSION}"
+        )
