@@ -1,13 +1,19 @@
-"""Write .npy files piece by piece."""
+"""Write .npy files piece by piece, also in several runs of a program."""
 
 import contextlib
 import hashlib
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from molslice.types import MolsliceError
+
 __all__ = ["ArrayFile"]
+
+_BLOCK = 1 << 22  # bytes
 
 
 class ArrayFile:
@@ -19,16 +25,37 @@ class ArrayFile:
         path: The file to write.
         dtype: Type of the values, such as `<f4`.
         columns: Number of columns; None for an array of one dimension.
+        saved: What `save` returned in an earlier run, to continue the file there; None starts a new file.
 
     Raises:
         OSError: The file cannot be written, also from the methods.
+        MolsliceError: The file does not contain the values that were saved.
     """
 
-    def __init__(self, path: Path, dtype: str, columns: int | None) -> None:
+    def __init__(
+        self, path: Path, dtype: str, columns: int | None, saved: Mapping[str, Any] | None = None
+    ) -> None:
         self.dtype, self.columns, self.rows = np.dtype(dtype), columns, 0
         self.digest = hashlib.sha256()
-        self.file = path.open("wb")
+        self.file = path.open("wb" if saved is None else "r+b")
         self._write_header()
+        if saved is not None:
+            try:
+                self._continue(path, saved)
+            except BaseException:
+                self.close()
+                raise
+
+    def _continue(self, path: Path, saved: Mapping[str, Any]) -> None:
+        """Read the saved values again, for their checksum, and cut off what follows them."""
+        self.rows = int(saved["rows"])
+        left = self.rows * (1 if self.columns is None else self.columns) * self.dtype.itemsize
+        while left and (block := self.file.read(min(left, _BLOCK))):
+            self.digest.update(block)
+            left -= len(block)
+        if left or self.digest.hexdigest() != saved["sha256"]:
+            raise MolsliceError(f"{path} does not contain the {self.rows} rows that were saved")
+        self.file.truncate()
 
     def _write_header(self) -> tuple[int, ...]:
         shape = (self.rows,) if self.columns is None else (self.rows, self.columns)
@@ -42,6 +69,12 @@ class ArrayFile:
         self.file.write(data)
         self.digest.update(data)
         self.rows += len(values)
+
+    def save(self) -> dict[str, Any]:
+        """Sync the rows so far to the disk; returns their number and the SHA-256 of their values."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return {"rows": self.rows, "sha256": self.digest.hexdigest()}
 
     def finish(self) -> dict[str, Any]:
         """Write the number of rows and close the file; returns its shape and the SHA-256 of its values."""

@@ -1,18 +1,24 @@
-"""Write a store of molecules chunk by chunk, atomically."""
+"""Write a store of molecules chunk by chunk, atomically or in several runs of a program."""
 
+import contextlib
 import errno
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
 
 from molslice.data.molecules.header import HEADER, write_header
-from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, PackedMolecules, offsets
+from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, PackedMolecules
 from molslice.files.atomic import UnwritableError, atomic_folder
 from molslice.files.npy import ArrayFile
+from molslice.types import MolsliceError
+
+ERRORS = "errors.partial"  # the reasons of an unfinished store, one row on each line
+COUNTS = {"atoms": "atom_counts", "bonds": "bond_counts"}  # lengths of the rows of an array
 
 
 def write_store(
@@ -50,73 +56,152 @@ def write_store(
     if path.exists():
         raise UnwritableError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     try:
-        with atomic_folder(path) as folder, ExitStack() as exits:
-            header: dict[str, Any] = {"target_names": list(target_names), "target_units": list(target_units)}
-            if atom_target_names:
-                header["atom_target_names"] = list(atom_target_names)
-            if about is not None:
-                header["about"] = dict(about)
-            writer = _StoreWriter(folder, header, grouped, num_descriptors, exits)
+        with (
+            atomic_folder(path) as folder,
+            StoreWriter(
+                folder,
+                target_names=target_names,
+                target_units=target_units,
+                atom_target_names=atom_target_names,
+                grouped=grouped,
+                num_descriptors=num_descriptors,
+            ) as writer,
+        ):
             for part in parts:
                 writer.append(part)
-            writer.finish(source, versions)
+            writer.finish(source, versions, about)
     except UnwritableError as error:
         if error.errno != errno.EEXIST or not (path / HEADER).is_file():
             raise
 
 
-class _StoreWriter:
-    """The open files of a store."""
+class StoreWriter:
+    """The open files of an unfinished store. Leaving the `with` block closes them.
+
+    Its memory does not grow with the number of rows. Reasons are kept in a file until the header is written.
+
+    Args:
+        folder: The folder, which exists.
+        target_names: Names of the targets.
+        target_units: Unit of each target; empty for no units.
+        atom_target_names: Names of the targets of atoms, if the parts have any.
+        grouped: Whether the parts have groups.
+        num_descriptors: Number of descriptors of each row, if the parts have any.
+        saved: What `save` returned in an earlier run, to continue the store there; None starts a new one.
+
+    Attributes:
+        rows: Number of rows so far.
+
+    Raises:
+        OSError: A file cannot be written, also from the methods.
+        MolsliceError: The folder does not contain what was saved.
+    """
 
     def __init__(
-        self, folder: Path, header: dict[str, Any], grouped: bool, num_descriptors: int, exits: ExitStack
+        self,
+        folder: Path,
+        *,
+        target_names: Sequence[str],
+        target_units: Sequence[str] = (),
+        atom_target_names: Sequence[str] = (),
+        grouped: bool = False,
+        num_descriptors: int = 0,
+        saved: Mapping[str, Any] | None = None,
     ) -> None:
-        self.folder, self.header = folder, header
-        widths = {
-            "targets": len(header["target_names"]),
-            "atom_targets": len(header.get("atom_target_names", ())),
-            "descriptors": num_descriptors,
-        }
-        present = {**widths, "groups": grouped}
-        self.optional = [name for name in OPTIONAL_LAYOUT if present[name]]
-        self.counts: dict[str, list[np.ndarray]] = {"atom": [], "bond": []}
-        self.errors: dict[int, str] = {}
+        self._folder, self._names, self._units = folder, list(target_names), list(target_units)
+        self._atom_names = list(atom_target_names)
+        widths = {"targets": len(target_names), "atom_targets": len(atom_target_names)}
+        widths["descriptors"] = num_descriptors
+        self._optional = [name for name in OPTIONAL_LAYOUT if widths.get(name, grouped)]
+        self._files: dict[str, ArrayFile] = {}
+        self._errors = folder / ERRORS
         self.rows = 0
-        self.files: dict[str, ArrayFile] = {}
-        for name in (*LAYOUT, *self.optional):
-            dtype, columns = {**LAYOUT, **OPTIONAL_LAYOUT}[name]
-            file = ArrayFile(folder / f"{name}.npy", dtype, widths.get(name, columns))
-            exits.callback(file.close)
-            self.files[name] = file
+        with ExitStack() as exits:
+            for name in (*LAYOUT, *self._optional):
+                dtype, columns = {**LAYOUT, **OPTIONAL_LAYOUT}[name]
+                before = None if saved is None else saved["arrays"][name]
+                file = ArrayFile(folder / f"{name}.npy", dtype, widths.get(name, columns), before)
+                exits.callback(file.close)
+                self._files[name] = file
+            self._error_file = self._errors.open("wb" if saved is None else "r+b")
+            exits.callback(_close, self._error_file)
+            if saved is None:
+                for name in COUNTS:
+                    self._offsets(name).append(np.zeros(1, np.int64))
+            else:
+                self._continue(saved)
+            self._exits = exits.pop_all()
+
+    def _continue(self, saved: Mapping[str, Any]) -> None:
+        self.rows, size = saved["rows"], saved["error_bytes"]
+        if self._error_file.seek(0, os.SEEK_END) < size:
+            raise MolsliceError(f"{self._errors} has less than the {size} bytes that were saved")
+        self._error_file.seek(size)
+        self._error_file.truncate()
+
+    def _offsets(self, name: str) -> ArrayFile:
+        return self._files[f"{name.removesuffix('s')}_offsets"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._exits.close()
 
     def append(self, part: PackedMolecules) -> None:
         """Append molecules."""
-        self.files["atoms"].append(part.atoms)
-        self.files["bonds"].append(part.bonds)
-        self.files["targets"].append(part.targets)
-        for name in self.optional:
+        for name in ("atoms", "bonds", "targets", *self._optional):
             values = getattr(part, name)
             if values is None:
                 raise AssertionError(f"a part of the store has no {name}")
-            self.files[name].append(values)
-        self.counts["atom"].append(part.atom_counts)
-        self.counts["bond"].append(part.bond_counts)
-        self.errors |= {self.rows + row: reason for row, reason in part.errors.items()}
+            if name in COUNTS:
+                lengths: np.ndarray = getattr(part, COUNTS[name])
+                self._offsets(name).append(self._files[name].rows + lengths.cumsum())
+            self._files[name].append(values)
+        for row, reason in part.errors.items():
+            self._error_file.write(f"{json.dumps((self.rows + row, reason))}\n".encode())
         self.rows += len(part.atom_counts)
 
-    def finish(self, source: str, versions: Mapping[str, str]) -> None:
-        """Write the offsets and the header."""
-        for things, counts in self.counts.items():
-            self.files[f"{things}_offsets"].append(offsets(counts))
+    def save(self) -> dict[str, Any]:
+        """Sync the rows so far to the disk, and return what is needed to continue after them."""
+        self._error_file.flush()
+        os.fsync(self._error_file.fileno())
+        return {
+            "rows": self.rows,
+            "error_bytes": self._error_file.tell(),
+            "arrays": {name: file.save() for name, file in self._files.items()},
+        }
+
+    def finish(
+        self, source: str, versions: Mapping[str, str], about: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the header.
+
+        Args:
+            source: Name of the origin of the molecules, for messages.
+            versions: Library versions.
+            about: Other JSON values, under `about`.
+        """
         header = {
             "source": source,
             "rows": self.rows,
-            "atoms": self.files["atoms"].rows,
-            "bonds": self.files["bonds"].rows,
-            **self.header,
-            "target_units": self.header["target_units"] or [""] * len(self.header["target_names"]),
+            "atoms": self._files["atoms"].rows,
+            "bonds": self._files["bonds"].rows,
+            "target_names": self._names,
+            "target_units": self._units or [""] * len(self._names),
+            **({"atom_target_names": self._atom_names} if self._atom_names else {}),
+            **({"about": dict(about)} if about is not None else {}),
             "versions": dict(versions),
-            "arrays": {name: file.finish() for name, file in self.files.items()},
-            "errors": self.errors,
+            "arrays": {name: file.finish() for name, file in self._files.items()},
         }
-        write_header(self.folder, header)
+        self._error_file.close()
+        lines = self._errors.read_text(encoding="utf-8").splitlines()
+        header["errors"] = dict(json.loads(line) for line in lines)
+        write_header(self._folder, header)
+        self._errors.unlink()
+
+
+def _close(file: IO[bytes]) -> None:
+    """Close an unfinished file, ignoring errors: flushing the buffer fails on a full disk."""
+    with contextlib.suppress(OSError):
+        file.close()
