@@ -53,11 +53,9 @@ class TokenBudgetBatches:
         shuffle: Whether to draw pools of rows at random, sort each pool by length, and shuffle the batches.
             If False, all rows are sorted by length.
         seed: Seed of the shuffling.
-        min_rows: Minimum number of rows per batch, for callers that split a batch over several devices.
 
     Raises:
-        MolsliceError: A row is unreadable, the budget is too small for the longest row, or there are fewer
-            rows than `min_rows`.
+        MolsliceError: There are no rows, a row is unreadable, or the budget is too small for the longest row.
     """
 
     def __init__(
@@ -69,34 +67,25 @@ class TokenBudgetBatches:
         batch_size: int,
         shuffle: bool,
         seed: int,
-        min_rows: int = 1,
     ) -> None:
         self.rows = np.array(rows, dtype=np.int64)
         self.tokens = np.asarray(num_tokens)[self.rows].astype(np.int64)
         self.token_budget, self.batch_size = token_budget, batch_size
-        self.shuffle, self.seed, self.min_rows = shuffle, seed, min_rows
+        self.shuffle, self.seed = shuffle, seed
         self._check()
 
     def _check(self) -> None:
-        least = self.min_rows
-        if least < 1 or self.batch_size < 1:
-            raise MolsliceError(
-                f"min_rows and batch_size must be positive, got {least} and {self.batch_size}"
-            )
-        if len(self.rows) < least:
-            raise MolsliceError(f"{len(self.rows)} rows do not fill a batch of at least {least}")
+        if self.batch_size < 1:
+            raise MolsliceError(f"batch_size must be positive, got {self.batch_size}")
+        if not len(self.rows):
+            raise MolsliceError("no rows to batch")
         if (self.tokens < 1).any():
             failed = self.rows[self.tokens < 1][:5].tolist()
             raise MolsliceError(f"cannot batch rows that could not be read: {failed}")
-        # a full batch has at least twice the minimum, so that it can give rows to a short last batch
-        needed = 1 if least == 1 else 2 * least
-        if self.batch_size < needed:
-            raise MolsliceError(f"batch_size={self.batch_size} must be at least {needed}")
         row, tokens = self.rows[self.tokens.argmax()], self.tokens.max()
-        if tokens * needed > self.token_budget:
+        if tokens > self.token_budget:
             raise MolsliceError(
-                f"token_budget={self.token_budget} must be at least {tokens * needed}: row {row + 1} has "
-                f"{tokens} tokens and a batch must hold {needed} such rows"
+                f"token_budget={self.token_budget} must be at least {tokens}, the tokens of row {row + 1}"
             )
 
     def epoch(self, epoch: int) -> list[np.ndarray]:
@@ -112,7 +101,7 @@ class TokenBudgetBatches:
     def _pools(self, order: np.ndarray) -> Iterator[np.ndarray]:
         typical = min(self.batch_size, max(1, int(self.token_budget / self.tokens.mean())))
         size = POOL_BATCHES * typical
-        # the last pool includes the remainder, so that no pool is smaller than `min_rows`
+        # the last pool includes the remainder, so that no pool is small
         bounds = [*range(0, max(1, len(order) // size) * size, size), len(order)]
         for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
             yield order[start:stop]
@@ -126,10 +115,4 @@ class TokenBudgetBatches:
             count = int(np.searchsorted(padded, self.token_budget, side="right"))
             batches.append(order[start : start + count])
             start += count
-        lacking = self.min_rows - len(batches[-1])
-        if (
-            lacking > 0 and len(batches) > 1
-        ):  # rows moved from the previous batch are shorter, so the budget holds
-            batches[-1] = np.concatenate((batches[-2][-lacking:], batches[-1]))
-            batches[-2] = batches[-2][:-lacking]
         return batches

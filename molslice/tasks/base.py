@@ -42,22 +42,25 @@ class MicroBatch:
         batch: The collated rows of this part.
         rows: Number of rows (molecules, sequences) in the whole batch.
         present: Number of targets in the whole batch that are not missing.
+        counts: Whether the loss of this part counts. It does not on a process without rows of the batch.
     """
 
-    __slots__ = ("batch", "present", "rows")
+    __slots__ = ("batch", "counts", "present", "rows")
 
-    def __init__(self, batch: Any, rows: int, present: int) -> None:  # noqa: ANN401
+    def __init__(self, batch: Any, rows: int, present: int, *, counts: bool = True) -> None:  # noqa: ANN401
         self.batch = batch
         self.rows = rows
         self.present = present
+        self.counts = counts
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MicroBatch":
         """Return the micro-batch on another device."""
-        return MicroBatch(self.batch.to(device, non_blocking=non_blocking), self.rows, self.present)
+        batch = self.batch.to(device, non_blocking=non_blocking)
+        return MicroBatch(batch, self.rows, self.present, counts=self.counts)
 
     def pin_memory(self) -> "MicroBatch":
         """Return the micro-batch in page-locked memory."""
-        return MicroBatch(self.batch.pin_memory(), self.rows, self.present)
+        return MicroBatch(self.batch.pin_memory(), self.rows, self.present, counts=self.counts)
 
 
 class Task(nn.Module, ABC):

@@ -1,6 +1,7 @@
 """The stream of training batches, a function of seed and position that can start anywhere."""
 
 import contextlib
+import math
 import queue
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from molslice.config import TrainingConfig
 from molslice.data.base import Dataset
 from molslice.data.batching import TokenBudgetBatches
 from molslice.tasks.base import MicroBatch
+from molslice.types import MolsliceError
 
 
 class StepBatch(NamedTuple):
@@ -35,6 +37,9 @@ class StepBatch(NamedTuple):
 class TrainingBatches:
     """All batches of all epochs. A process takes every `world`-th row of each batch, from its `rank`.
 
+    The batches do not depend on the number of processes. In a batch with fewer rows than processes, the other
+    processes compute its first row with weight zero, because all processes must exchange gradients.
+
     Args:
         dataset: The data.
         rows: The rows to train on.
@@ -42,6 +47,9 @@ class TrainingBatches:
         seed: Seed of the order of rows and of random augmentation.
         rank: The index of this process.
         world: Number of processes.
+
+    Raises:
+        MolsliceError: `batch_size` is below the number of parts of a batch, or as `TokenBudgetBatches`.
     """
 
     def __init__(
@@ -55,7 +63,11 @@ class TrainingBatches:
     ) -> None:
         self.dataset, self.rank, self.world, self.accumulate = dataset, rank, world, config.accumulate
         self.seed, self.num_tokens = seed, dataset.num_tokens
-        self.parts = world * config.accumulate
+        if config.batch_size < world * config.accumulate:
+            raise MolsliceError(
+                f"training.batch_size is {config.batch_size}, expected at least {world * config.accumulate}: "
+                f"{world} processes compute {config.accumulate} parts each (training.accumulate)"
+            )
         self.order = TokenBudgetBatches(
             self.num_tokens,
             rows,
@@ -63,7 +75,6 @@ class TrainingBatches:
             batch_size=config.batch_size,
             shuffle=True,
             seed=seed,
-            min_rows=self.parts,
         )
         self.steps_per_epoch = len(self.order.epoch(0))
 
@@ -89,10 +100,15 @@ class TrainingBatches:
 
     def _micro_batches(self, rows: np.ndarray, epoch: int) -> list[MicroBatch]:
         present = self.dataset.count_targets(rows)
-        starts = (part * self.world + self.rank for part in range(self.accumulate))
         draw = self.seed * 1_000_003 + epoch  # augmentation differs between epochs
-        batches = (self.dataset.collate(rows[start :: self.parts], draw) for start in starts)
-        return [MicroBatch(batch, len(rows), present) for batch in batches]
+        count = min(self.accumulate, math.ceil(len(rows) / self.world))  # the same on every process
+        micro_batches = []
+        for part in range(count):
+            mine = rows[part * self.world + self.rank :: self.world * count]
+            counts = len(mine) > 0
+            batch = self.dataset.collate(mine if counts else rows[:1], draw)
+            micro_batches.append(MicroBatch(batch, len(rows), present, counts=counts))
+        return micro_batches
 
 
 def prefetch(stream: Iterator[StepBatch], depth: int = 4) -> Iterator[StepBatch]:

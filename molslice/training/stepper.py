@@ -76,6 +76,8 @@ class Stepper:
             waiting = number < len(batch.micro_batches) - 1
             with fabric.no_backward_sync(self.module, enabled=waiting), fabric.autocast():
                 loss = self.module.training_step(micro_batch)
+                if not micro_batch.counts:
+                    loss = loss * 0.0
                 # processes average their gradients, but the loss of a batch is the sum over processes
                 fabric.backward(loss * fabric.world_size if fabric.world_size > 1 else loss)
             total += loss.detach()

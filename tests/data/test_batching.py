@@ -200,24 +200,6 @@ def test_a_pool_holds_rows_from_the_whole_data_set():
     assert np.mean([np.ptp(batch) for batch in batches]) > 2500
 
 
-@pytest.mark.parametrize("count", [4, 5, 7, 13, 101, 4999, 5000])
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_no_batch_below_the_least(num_tokens, count, shuffle):
-    batches = TokenBudgetBatches(
-        num_tokens,
-        np.arange(count),
-        token_budget=2 * 4 * 50,
-        batch_size=8,
-        shuffle=shuffle,
-        seed=0,
-        min_rows=4,
-    ).epoch(0)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(count))
-    for batch in batches:
-        assert 4 <= len(batch) <= 8
-        assert len(batch) * (num_tokens[batch].max()) <= 400
-
-
 def test_only_the_rows_asked_for():
     batches = TokenBudgetBatches(
         np.arange(2, 12), [9, 2, 4], token_budget=11, batch_size=9, shuffle=False, seed=0
@@ -228,13 +210,10 @@ def test_only_the_rows_asked_for():
 @pytest.mark.parametrize(
     ("sizes", "options", "message"),
     [
-        ([], {}, "0 rows do not fill"),
+        ([], {}, "no rows to batch"),
         ([3, 0], {}, r"cannot batch rows that could not be read: \[1\]"),
-        ([3, 201], {}, "row 2 has 201 tokens"),
+        ([3, 201], {}, "at least 201, the tokens of row 2"),
         ([3, 4], {"batch_size": 0}, "must be positive"),
-        ([3, 4], {"min_rows": 3}, "2 rows do not fill"),
-        ([3, 4], {"min_rows": 2, "batch_size": 3}, "batch_size=3 must be at least 4"),
-        ([3, 61], {"min_rows": 2}, "must be at least 244"),
     ],
 )
 def test_limits_are_checked(sizes, options, message):

@@ -7,6 +7,7 @@ import pytest
 
 from molslice.data import build_dataset
 from molslice.training.batches import TrainingBatches
+from molslice.types import MolsliceError
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +18,9 @@ def dataset(build_config):
 
 @pytest.fixture
 def build_stream(build_config, dataset):
-    def build(seed=5, rank=0, world=1, accumulate=1):
+    def build(seed=5, rank=0, world=1, accumulate=1, count=None):
         training = build_config(training={"accumulate": accumulate}).training
-        return TrainingBatches(dataset, dataset.splits["train"], training, seed, rank, world)
+        return TrainingBatches(dataset, dataset.splits["train"][:count], training, seed, rank, world)
 
     return build
 
@@ -41,6 +42,30 @@ def test_processes_and_micro_batches_divide_each_batch(build_stream, dataset, wo
         assert {(batch.epoch, batch.index, batch.rows) for batch in batches} == {(0, number, len(rows))}
         known = np.count_nonzero(~np.isnan(dataset.targets[rows]))
         assert {(micro.rows, micro.present) for micro in micro_batches} == {(len(rows), known)}
+
+
+@pytest.mark.parametrize(("world", "accumulate"), [(4, 1), (2, 2), (4, 3), (16, 1)])
+def test_a_batch_with_fewer_rows_than_parts(build_stream, world, accumulate):
+    """The batches are those of one process; who has no row computes one that does not count."""
+    alone = build_stream(count=18)
+    whole = alone.order.epoch(0)
+    assert min(map(len, whole)) < world * accumulate
+    streams = [build_stream(rank=rank, world=world, accumulate=accumulate, count=18) for rank in range(world)]
+    assert [stream.steps_per_epoch for stream in streams] == [len(whole)] * world
+    taken_steps = (itertools.islice(stream.stream(0, 0), len(whole)) for stream in streams)
+    for rows, *batches in zip(whole, *taken_steps, strict=True):
+        assert len({len(batch.micro_batches) for batch in batches}) == 1
+        micro_batches = [micro for batch in batches for micro in batch.micro_batches]
+        assert all(len(micro.batch.rows) > 0 for micro in micro_batches)
+        counted = [row for micro in micro_batches if micro.counts for row in micro.batch.rows.tolist()]
+        assert sorted(counted) == sorted(rows.tolist())
+
+
+def test_a_batch_size_below_the_number_of_parts_is_refused(build_stream):
+    with pytest.raises(
+        MolsliceError, match=r"batch_size is 16, expected at least 18: 6 processes .* 3 parts"
+    ):
+        build_stream(world=6, accumulate=3)
 
 
 def test_draws_differ_between_epochs_and_seeds(build_stream, dataset, monkeypatch):
