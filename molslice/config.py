@@ -106,16 +106,22 @@ def override_data(data: DataConfig, overrides: Sequence[tuple[str, str]]) -> Dat
     return _build(DataConfig, mapping["data"], "data")
 
 
-def config_from_mapping(mapping: Mapping[str, Any], source: str = "configuration") -> RunConfig:
+def config_from_mapping(
+    mapping: Mapping[str, Any], source: str = "configuration", overrides: Sequence[tuple[str, str]] = ()
+) -> RunConfig:
     """Convert the content of a YAML file to a typed configuration.
 
     Args:
         mapping: The content of the file.
         source: Start of the error message.
+        overrides: As in `load_config`.
 
     Raises:
         MolsliceError: A key is unknown or missing, or a value or its type is invalid.
     """
+    if overrides:
+        mapping = dict(mapping)
+        _override(mapping, overrides)
     try:
         return _build(RunConfig, mapping, "")
     except MolsliceError as error:

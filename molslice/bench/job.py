@@ -2,12 +2,36 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
-__all__ = ["DTYPES", "Dtype", "Job"]
+__all__ = ["DTYPES", "Dtype", "Job", "Request"]
 
 Dtype = Literal["fp32", "bf16", "fp16"]
 DTYPES: tuple[Dtype, ...] = ("fp32", "bf16", "fp16")
+
+
+class Request(Protocol):
+    """What a worker measures.
+
+    Attributes:
+        program: The module of the worker.
+        device: `cpu`, `cuda`, or `cuda:0` and so on.
+        threads: Number of CPU threads.
+        budget_bytes: Memory that the job may use, in bytes; None for no limit.
+    """
+
+    program: ClassVar[str]
+
+    @property
+    def device(self) -> str: ...  # noqa: D102
+    @property
+    def threads(self) -> int: ...  # noqa: D102
+    @property
+    def budget_bytes(self) -> int | None: ...  # noqa: D102
+
+    def to_json(self) -> str:
+        """Return the job as one line of JSON."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +39,7 @@ class Job:
     """An attention at one size in one round.
 
     Attributes:
+        program: The module that measures the job.
         attention: Name of the attention.
         options: Its own options.
         length: Tokens per sequence.
@@ -33,6 +58,8 @@ class Job:
         seed: Seed of the weights and of the batch.
         counts_flops: Whether operations are counted.
     """
+
+    program: ClassVar[str] = "molslice.bench.worker"
 
     attention: str
     options: dict[str, Any]

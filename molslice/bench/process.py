@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from molslice.bench.job import Job
+from molslice.bench.job import Request
 from molslice.bench.memory import resident_bytes
 from molslice.files.processes import child_program
 
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.05
 TOLERANCE = 1.05
 
 
-def run_job(job: Job, timeout: float | None = None) -> dict[str, Any]:
+def run_job(job: Request, timeout: float | None = None) -> dict[str, Any]:
     """Measure one job.
 
     Args:
@@ -31,7 +31,7 @@ def run_job(job: Job, timeout: float | None = None) -> dict[str, Any]:
         The outcome, with the numbers or the reason for their absence; see `worker.measure`.
     """
     with tempfile.TemporaryFile() as errors:
-        with child_program("molslice.bench.worker", job.to_json(), errors, _environment(job)) as process:
+        with child_program(job.program, job.to_json(), errors, _environment(job)) as process:
             assert process.stdout is not None
             answers, ended = _watch(job, process, process.stdout, timeout)
         if ended is not None:
@@ -41,7 +41,7 @@ def run_job(job: Job, timeout: float | None = None) -> dict[str, Any]:
         return _outcome_of_exit(process.returncode, errors)
 
 
-def _environment(job: Job) -> dict[str, str]:
+def _environment(job: Request) -> dict[str, str]:
     # The new process may not find the folder that the package was imported from.
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     threads = {name: str(job.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -49,7 +49,7 @@ def _environment(job: Job) -> dict[str, str]:
 
 
 def _watch(
-    job: Job, process: subprocess.Popen[bytes], stream: IO[bytes], timeout: float | None
+    job: Request, process: subprocess.Popen[bytes], stream: IO[bytes], timeout: float | None
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return the answers of the process, and the outcome if it had to be ended."""
     os.set_blocking(stream.fileno(), False)

@@ -4,15 +4,43 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from molslice.bench.plan import Size
 from molslice.types import MolsliceError
 
-__all__ = ["BenchResult", "Cell", "Crossing", "Measurement", "Spread", "find_crossing"]
+__all__ = ["BenchResult", "Cell", "Crossing", "Measurement", "Spread", "find_crossing", "from_mapping"]
 
 BASELINE = "softmax"
 LARGEST = 2**63  # of a number in `bench.json`
+
+Record = TypeVar("Record")
+
+
+def from_mapping(cls: type[Record], mapping: dict[str, Any], source: str) -> Record:
+    """Construct a dataclass of numbers and texts from an entry of a result file.
+
+    Args:
+        cls: The dataclass.
+        mapping: The entry.
+        source: Name of the file, for the message.
+
+    Raises:
+        MolsliceError: The mapping has other keys or types, or a number out of range.
+    """
+    kinds = get_type_hints(cls)
+    try:
+        for name, value in mapping.items():
+            kind = kinds[name]
+            sound = isinstance(value, kind) or (type(value) is int and isinstance(0.0, kind))
+            if isinstance(value, int | float):
+                can_be_zero = name == "waiting_seconds" or not name.endswith("_seconds")
+                sound = sound and 0 <= value <= LARGEST and (value > 0 or can_be_zero)
+            if not sound:
+                raise TypeError(f"{name} is {value!r:.80}")
+        return cls(**mapping)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise MolsliceError(f"invalid measurement in {source}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +94,7 @@ class Measurement:
         Raises:
             MolsliceError: The mapping is not a measurement.
         """
-        kinds = get_type_hints(cls)
-        try:
-            for name, value in mapping.items():
-                kind = kinds[name]
-                sound = isinstance(value, kind) or (type(value) is int and isinstance(0.0, kind))
-                if isinstance(value, int | float):
-                    sound = sound and 0 <= value <= LARGEST and (value > 0 or not name.endswith("_seconds"))
-                if not sound:
-                    raise TypeError(f"{name} is {value!r:.80}")
-            return cls(**mapping)
-        except (TypeError, KeyError, AttributeError) as error:
-            raise MolsliceError(f"invalid measurement in {source}: {error}") from error
+        return from_mapping(cls, mapping, source)
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:

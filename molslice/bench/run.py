@@ -1,8 +1,9 @@
 """Run all measurements of a plan in interleaved order and keep each one in a folder."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from molslice.bench.machine import describe_machine
 from molslice.bench.plan import BenchPlan, Size
@@ -17,7 +18,7 @@ from molslice.inference.json_text import to_json
 from molslice.inference.progress import progress_bar
 from molslice.types import MolsliceError
 
-__all__ = ["RESULT", "run_bench"]
+__all__ = ["RESULT", "read_measurements", "run_bench"]
 
 RESULT = "bench.json"
 Task = tuple[int, Size, WrittenEntry]
@@ -160,16 +161,34 @@ def _is_kept(one: Measurement, budget: int | None) -> bool:
 
 
 def _read_kept(file: Path, result: BenchResult) -> list[Measurement]:
+    found = read_measurements(file, {"conditions": result.conditions, "machine": result.machine})
+    return [Measurement.of_mapping(one, str(file)) for one in found]
+
+
+def read_measurements(file: Path, own: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Read the measurements of an earlier call; none if there is no file.
+
+    Args:
+        file: The result file.
+        own: What must be equal in the file, by key: the conditions and the machine.
+
+    Raises:
+        MolsliceError: The file is not a result, or has other conditions or another machine.
+    """
     if not file.is_file():
         return []
-    kept, shapes = read_json_object(file), {"conditions": dict, "machine": dict, "measurements": list}
-    if not all(isinstance(kept.get(name), shape) for name, shape in shapes.items()):
+    kept = read_json_object(file)
+    if not all(isinstance(kept.get(name), dict) for name in own) or not _is_list(kept.get("measurements")):
         raise MolsliceError(f"{file} is not a result of `molslice bench`")
-    for what, now in (("conditions", result.conditions), ("machine", result.machine)):
+    for what, now in own.items():
         for name in now.keys() | kept[what].keys():
             if kept[what].get(name) != now.get(name):
                 raise MolsliceError(
                     f"{file} was measured with {name} {kept[what].get(name)!r}, now it is "
                     f"{now.get(name)!r}; choose another folder"
                 )
-    return [Measurement.of_mapping(one, str(file)) for one in kept["measurements"]]
+    return kept["measurements"]
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)

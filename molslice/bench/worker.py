@@ -6,11 +6,7 @@ output goes to standard error. It imports only torch and the model, so it starts
 """
 
 import gc
-import json
 import math
-import os
-import re
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,28 +22,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from molslice.attention import Attention
+from molslice.bench.answers import answer_request, outcome_of
 from molslice.bench.job import Job
 from molslice.bench.memory import limited_growth, peak_bytes, resident_bytes, restart_peak
-from molslice.files.processes import end_with_input
 from molslice.model import AttentionChoice
 from molslice.model.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch
 
-__all__ = ["Model", "count_flops", "is_out_of_memory", "measure"]
+__all__ = ["Model", "count_flops", "measure"]
 
 VOCABULARY, CLASSES = 256, 2  # bytes, and two classes as in the text task of Long Range Arena
 LOADING_TOKENS = 16
 SLOW_STEP_SECONDS = 5.0  # a longer first step needs no further warm-up
 MAX_STEPS = 10_000
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-OUT_OF_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "bad_alloc",
-    "bad alloc",
-    "alloc_failed",
-)
 
 Numbers = dict[str, Any]
 
@@ -127,15 +115,7 @@ def measure(job: Job, report: Callable[[Numbers], None]) -> Numbers:
         with limited_growth(budget):
             return {"outcome": "ok", **_measure(job, base)}
     except (MemoryError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
-        outcome = "OOM" if is_out_of_memory(error) else "failed"
-        text = re.sub(r"\[enforce fail [^]]*\] [^.]*\. ", "", " ".join(str(error).split()))
-        return {"outcome": outcome, "reason": f"{type(error).__name__}: {text}"[:500]}
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an allocator of Python, C++, torch, or CUDA has raised the error."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
+        return outcome_of(error)
 
 
 def _is_cpu(job: Job) -> bool:
@@ -247,16 +227,7 @@ def count_flops(model: Model) -> int | None:
 
 def main() -> None:
     """Read a job, measure it, and write the answers."""
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def report(numbers: Numbers) -> None:
-        channel.write(json.dumps(numbers) + "\n")
-        channel.flush()
-
-    job = Job.from_json(sys.stdin.readline())
-    end_with_input()
-    report(measure(job, report))
+    answer_request(lambda line, report: report(measure(Job.from_json(line), report)))
 
 
 if __name__ == "__main__":

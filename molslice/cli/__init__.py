@@ -3,6 +3,8 @@
 A verb is a file with `SUMMARY`, `EXAMPLE`, `TAKES_OVERRIDES`, `add_arguments(parser)` and `run(args) -> int`.
 The name of the file is the name of the verb. The docstring of the file is its description in `--help`. Files
 without `SUMMARY` are shared: `arguments.py`, `datasets.py`, and `console.py` for the standard streams.
+A verb with several actions is a package with `SUMMARY`, `EXAMPLE`, `ACTIONS` (modules like those of verbs, by
+name) and `DEFAULT_ACTION`, which runs if no action is named.
 
 Results go to files or to standard output (as JSON with `--json`). Messages and progress go to standard error.
 Exit codes: 0 success, 1 a reported error, 2 wrong usage, 130 interrupted, 128 + number for another signal.
@@ -22,10 +24,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from molslice.cli.arguments import HelpFormatter, split_overrides
 from molslice.cli.console import (
@@ -65,6 +67,19 @@ class _Parser(argparse.ArgumentParser):
         super().error(escaped(message))
 
 
+class _VerbParser(_Parser):
+    """The parser of a verb, which may have actions."""
+
+    actions: Mapping[str, ModuleType] | None = None
+    default_action = ""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
+        """Parse the arguments, with the default action if the first one is not an action."""
+        if self.actions is not None and (not args or args[0] not in {*self.actions, "-h", "--help"}):
+            args = [self.default_action, *(args or [])]
+        return super().parse_known_args(args, namespace)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of `molslice` with all verbs."""
     parser = _Parser(
@@ -75,20 +90,36 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"molslice {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_VerbParser)
     for name, module in find_verbs().items():
-        verb = verbs.add_parser(
-            name,
-            help=module.SUMMARY,
-            description=module.__doc__,
-            epilog=f"example:\n{module.EXAMPLE}",
-            formatter_class=HelpFormatter,
-            allow_abbrev=False,
+        verb = _add_parser(verbs, name, module)
+        if not hasattr(module, "ACTIONS"):
+            _fill_parser(verb, module)
+            continue
+        verb.actions, verb.default_action = module.ACTIONS, module.DEFAULT_ACTION
+        actions = verb.add_subparsers(
+            dest="action", metavar="ACTION", required=True, help=f"default: {module.DEFAULT_ACTION}"
         )
-        module.add_arguments(verb)
-        verb.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        verb.set_defaults(run=module.run, usage_error=verb.error, takes_overrides=module.TAKES_OVERRIDES)
+        for action, inner in module.ACTIONS.items():
+            _fill_parser(_add_parser(actions, action, inner), inner)
     return parser
+
+
+def _add_parser(parsers: Any, name: str, module: ModuleType) -> Any:  # noqa: ANN401
+    return parsers.add_parser(
+        name,
+        help=module.SUMMARY,
+        description=module.__doc__,
+        epilog=f"example:\n{module.EXAMPLE}",
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _fill_parser(parser: argparse.ArgumentParser, module: ModuleType) -> None:
+    module.add_arguments(parser)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.set_defaults(run=module.run, usage_error=parser.error, takes_overrides=module.TAKES_OVERRIDES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

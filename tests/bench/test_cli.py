@@ -1,13 +1,21 @@
 """Tests of the command `molslice bench`."""
 
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 
 import pytest
 
 from molslice.bench import run as module
-from molslice.cli import main
+from molslice.cli import build_parser, main
+from molslice.cli.arguments import split_overrides
+from molslice.cli.bench import ACTIONS
 from tests.bench.jobs import answer
+from tests.bench.training.jobs import store
+from tests.programs import ROOT
 
 SMALL = ["--dim", "8", "--num-layers", "1", "--num-heads", "2", "--batch-size", "2", "--threads", "1"]
 QUICK = ["--rounds", "1", "--steps", "1", "--quiet"]
@@ -121,3 +129,65 @@ def test_wrong_usage(molslice, words):
     code, out, err = molslice(*words)
     assert (code, out) == (2, "")
     assert "error:" in err
+
+
+def test_the_default_action_measures_attentions(molslice, monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "run_job", lambda job, timeout: asked.append(job) or answer())
+    for words in ([], ["attention"]):
+        assert (
+            molslice(*words, "--attention", "flow", "--lengths", "8", "--budget-gb", "1", *SMALL, *QUICK)[0]
+            == 0
+        )
+    assert asked[0] == asked[1]
+    assert "--lengths" in molslice("attention", "--help")[1]
+    code, out, _ = molslice("--help")
+    assert code == 0
+    assert "default: attention" in out
+
+
+def test_help_of_actions_shows_examples_that_parse(molslice):
+    for action in ACTIONS:
+        code, out, _ = molslice(action, "--help")
+        assert code == 0
+        examples = out.partition("example:\n")[2].strip().splitlines()
+        assert examples
+        for example in examples:
+            program, *words = shlex.split(example, comments=True)
+            args = build_parser().parse_args(split_overrides(words)[0])
+            assert (program, args.verb, args.action) == ("molslice", "bench", action)
+
+
+def test_training_is_measured_without_rdkit(tmp_path):
+    (tmp_path / "blocked" / "rdkit").mkdir(parents=True)
+    (tmp_path / "blocked" / "rdkit" / "__init__.py").write_text("raise ImportError('rdkit is not installed')")
+    path = store(tmp_path / "store", [2, 3, 4]).path
+    words = ["--models", "quickstart", "--attentions", "slice_sort", "--rounds", "1", "--steps", "2"]
+    words += ["--store", path, "--threads", "1", "--json", "--model.num_layers", "1"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "blocked"), str(ROOT)])}
+    command = [sys.executable, "-m", "molslice", "bench", "train", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    out = done.stdout
+    (row,) = json.loads(out)["rows"]
+    assert (row["model"], row["attention"], row["outcome"]) == ("quickstart", "slice_sort", "ok")
+    assert row["molecules_per_second"]["median"] > 0
+    assert json.loads(out)["measurements"][0]["molecules"] == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["train", "--models", "frog"], 1, "unknown model 'frog'"),
+        (["train", "--store", "nowhere"], 1, "nowhere"),
+        (["train", "--device", "cuda:99"], 1, "cuda:99"),
+        (["train", "--model.frog", "1"], 1, "frog"),
+        (["train", "--models", "slim", "--config", "x.yaml"], 2, "not allowed with"),
+        (["train", "--store", "a", "--input", "b"], 2, "not allowed with"),
+        (["frog"], 2, "frog"),
+    ],
+)
+def test_bad_arguments_of_actions(molslice, words, code, message):
+    found, out, err = molslice(*words)
+    assert (found, out) == (code, "")
+    assert message in err

@@ -9,9 +9,10 @@ import torch
 
 from molslice.attention import ATTENTIONS
 from molslice.bench import worker
+from molslice.bench.answers import is_out_of_memory
 from molslice.bench.job import Job
 from molslice.bench.memory import available_bytes, limited_growth, peak_bytes, resident_bytes, restart_peak
-from molslice.bench.worker import Model, count_flops, is_out_of_memory, measure
+from molslice.bench.worker import Model, count_flops, measure
 from tests.bench.jobs import job
 
 

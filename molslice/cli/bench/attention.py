@@ -13,16 +13,16 @@ from typing import Any
 from molslice.cli.arguments import add_device, add_json, add_quiet, file_path, positive
 from molslice.cli.console import say, write, write_json
 
-SUMMARY = "measure speed and memory of attentions"
+SUMMARY = "speed and memory of attentions on sequences of any length"
 EXAMPLE = """\
-  molslice bench --attention softmax,slice_sort --lengths 256,512 --out runs/bench
-  molslice bench --config configs/lra/text.yaml --attention softmax,slice_sort --batch-size 1
-  molslice bench --setting sliceformer_text --attention all --batch-size 2 --budget-gb 16 --out runs/text"""
+  molslice bench attention --attention softmax,slice_sort --lengths 256,512 --out runs/bench
+  molslice bench attention --config configs/lra/text.yaml --attention softmax,slice_sort --batch-size 1
+  molslice bench attention --setting sliceformer_text --attention all --batch-size 2 --out runs/text"""
 TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `bench`."""
+    """Add the arguments of `bench attention`."""
     parser.add_argument(
         "--attention",
         metavar="A,B,...",

@@ -1,0 +1,167 @@
+"""Molecules to measure with: a store, a file of SMILES, or the data of a configuration."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from molslice.data import MoleculeDataset, build_dataset
+from molslice.data.molecules.packed import LAYOUT, PackedMolecules
+from molslice.data.molecules.prepare import CHUNK_ROWS, featurize_chunk
+from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.tables import find_files, name_of, open_molecules
+from molslice.files.processes import WorkerPool
+from molslice.settings import DataConfig
+from molslice.types import MolsliceError
+
+__all__ = ["EMBEDDED", "Molecules", "StoredMolecules", "featurize", "open_store", "padding_share"]
+
+EMBEDDED = DataConfig("pcqm4m", {"root": "data/gap_xtb"})
+
+
+@dataclass(frozen=True, slots=True)
+class Molecules:
+    """Where the molecules of a measurement come from.
+
+    Attributes:
+        store: Folder of a prepared store; None for another source.
+        files: Tables with a column of SMILES; empty for another source.
+        data: Data set to use if neither a store nor files are given.
+    """
+
+    store: Path | None = None
+    files: Sequence[Path] = ()
+    data: DataConfig = EMBEDDED
+
+
+class StoredMolecules(MoleculeDataset):
+    """All readable rows of a store as training rows, whatever else the store holds.
+
+    Targets that have no value are left out. If none remains, the target is the number of atoms. Descriptors
+    and targets of atoms are left out.
+
+    Args:
+        store: The store.
+
+    Raises:
+        MolsliceError: The store has no molecule.
+    """
+
+    def __init__(self, store: MoleculeStore) -> None:
+        self.kind, self.source = "regression", str(store.path or store.header["source"])
+        if not store.num_atoms.any():
+            raise MolsliceError(f"{self.source} has no molecules to measure with")
+        arrays = {name: getattr(store, name) for name in LAYOUT}
+        known = np.flatnonzero(np.isfinite(store.targets).any(axis=0))
+        names = [store.target_names[place] for place in known]
+        if not names:
+            names, arrays["targets"] = ["atoms"], store.num_atoms.astype(np.float32)[:, None]
+        elif len(known) < len(store.target_names):
+            arrays["targets"] = store.targets[:, known]
+        header = {**store.header, "target_names": names, "target_units": [""] * len(names)}
+        self.store = MoleculeStore(arrays, header)
+        self.target_names, self.target_units = tuple(names), ("",) * len(names)
+        self.splits = {"train": np.arange(len(store))}
+
+    def smiles(self) -> list[str]:
+        """Refuse, because a store has no SMILES.
+
+        Raises:
+            MolsliceError: Always.
+        """
+        raise MolsliceError(f"{self.source} is a store, which has no SMILES")
+
+
+@contextmanager
+def open_store(source: Molecules, workers: int = 0) -> Iterator[Path]:
+    """Yield the folder of a store with the molecules. A temporary store is removed at the end.
+
+    Args:
+        source: Where the molecules come from.
+        workers: Processes that convert files.
+
+    Raises:
+        MolsliceError: The source cannot be read, or is not one of molecules.
+    """
+    with tempfile.TemporaryDirectory(prefix="molslice-bench-") as folder:
+        temporary = Path(folder) / "store"
+        if source.store is not None:
+            yield MoleculeStore.open(source.store, verify=False).path or source.store
+        elif source.files:
+            files = find_files(source.files)
+            smiles = read_smiles(files)
+            MoleculeStore.write(temporary, featurize(smiles, workers), source=name_of(files))
+            yield temporary
+        else:
+            store = _store_of(source.data)
+            if store.path is None:
+                _write(store, temporary)
+            yield store.path or temporary
+
+
+def read_smiles(files: Sequence[Path], most: int | None = None) -> list[str]:
+    """Read the SMILES of tables of any format.
+
+    Args:
+        files: The tables.
+        most: Number of rows after which reading stops; None for all.
+
+    Raises:
+        MolsliceError: A file cannot be read, or has no rows.
+    """
+    found: list[str] = []
+    with open_molecules(files) as table:
+        for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column]):
+            found += chunk[table.smiles_column]
+            if most is not None and len(found) >= most:
+                break
+    return found[:most]
+
+
+def featurize(smiles: Sequence[str], workers: int = 0) -> Iterator[PackedMolecules]:
+    """Convert SMILES to packed molecules in chunks, as `molslice prepare` does.
+
+    Args:
+        smiles: The SMILES.
+        workers: Number of processes; 0 converts in this process.
+    """
+    starts = range(0, len(smiles), CHUNK_ROWS)
+    chunks = (smiles[start : start + CHUNK_ROWS] for start in starts)
+    arguments = ((chunk, np.zeros((len(chunk), 0), np.float32), 256, "canonical") for chunk in chunks)
+    with WorkerPool(workers, "convert molecules") as pool:
+        yield from pool.map(featurize_chunk, arguments)
+
+
+def padding_share(num_tokens: np.ndarray, batches: Sequence[np.ndarray]) -> float:
+    """Return the share of padding in the tokens of batches.
+
+    Args:
+        num_tokens: Tokens of every row, int [rows].
+        batches: Row numbers of each batch.
+    """
+    padded = sum(int(num_tokens[rows].max()) * len(rows) for rows in batches)
+    return 1.0 - sum(int(num_tokens[rows].sum()) for rows in batches) / padded
+
+
+def _store_of(data: DataConfig) -> MoleculeStore:
+    try:
+        dataset = build_dataset(data.name, dict(data.options))
+    except MolsliceError as error:
+        if data == EMBEDDED:
+            raise MolsliceError(f"{error}. Give molecules with --store or --input") from error
+        raise
+    if not isinstance(dataset, MoleculeDataset):
+        raise MolsliceError(f"data.name {data.name} has no molecules, which this measurement needs")
+    return dataset.store
+
+
+def _write(store: MoleculeStore, path: Path) -> None:
+    counts = np.diff(store.bond_offsets)
+    packed = PackedMolecules(
+        store.atoms, store.bonds, store.num_atoms, counts, np.asarray(store.targets), store.errors
+    )
+    names, units = store.target_names, store.target_units
+    MoleculeStore.write(path, [packed], target_names=names, target_units=units, source=store.header["source"])

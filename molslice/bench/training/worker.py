@@ -1,0 +1,196 @@
+"""Measure one job: `python -m molslice.bench.training.worker` reads a `TrainJob` as JSON on standard input.
+
+It answers with a line of JSON: the measurement with an `outcome` ("ok", "OOM", or "failed", with its
+`reason`) and the numbers. What libraries write to standard output goes to standard error.
+"""
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from molslice.bench.answers import answer_request, outcome_of
+from molslice.bench.memory import peak_bytes
+from molslice.bench.molecules import StoredMolecules, padding_share
+from molslice.bench.training.clock import StepClock
+from molslice.bench.training.job import TrainJob
+from molslice.config import RunConfig, config_from_mapping
+from molslice.data.molecules.store import MoleculeStore
+from molslice.model import build_model
+from molslice.tasks import TASKS, TargetInfo
+from molslice.tasks.base import MicroBatch
+from molslice.training.batches import StepBatch, TrainingBatches, prefetch
+from molslice.training.fabric import build_fabric, quiet_lightning
+from molslice.training.optimizer import learning_rate
+from molslice.training.stepper import Stepper
+
+__all__ = ["Training", "measure"]
+
+WARM_UP_STEPS = {"cpu": 3, "cuda": 10}
+SLOW_STEP_SECONDS = 5.0  # after a slow step that is not the first one, no further warm-up is needed
+MIN_STEPS = 3
+LOSS_STEPS = {"cpu": 1, "cuda": 50}  # steps between readings of the loss, as in training
+COUNTED_BATCHES = 4  # of the timed batches, for the operations
+TRAINING_STEPS = 1_000_000  # for the learning rate
+
+Numbers = dict[str, Any]
+
+
+class Training:
+    """A model with its training batches, and one step as in `molslice.training.trainer`.
+
+    Args:
+        config: The configuration.
+        store: The molecules.
+
+    Raises:
+        MolsliceError: The configuration does not fit the molecules or the machine.
+    """
+
+    def __init__(self, config: RunConfig, store: MoleculeStore) -> None:
+        fabric = build_fabric(config.trainer)
+        fabric.launch()
+        dataset = StoredMolecules(store)
+        rows = dataset.labeled_rows("train")
+        values = np.asarray(dataset.targets[rows])
+        targets = TargetInfo.of_training(dataset.target_names, dataset.target_units, dataset.kind, values)
+        torch.manual_seed(config.seed)
+        model = build_model(config.model, config.attention, dataset.spec)
+        task = TASKS.build(config.task, model, targets, options={"loss": config.training.loss})
+        self.config, self.device = config, fabric.device
+        self.batches = TrainingBatches(dataset, rows, config.training, config.seed)
+        self.stepper = Stepper(fabric, task, config, self.batches)
+        self.step_number = 0
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+
+    def stream(self) -> Generator[StepBatch]:
+        """Yield the batches, prefetched on a GPU as in training."""
+        stream = self.batches.stream(0, 0)
+        yield from prefetch(stream) if self.device.type == "cuda" else stream
+
+    def step(self, batch: StepBatch) -> None:
+        """Update the weights with a batch, and their average."""
+        loss = self.stepper.step(
+            batch, learning_rate(self.config.optimizer, self.step_number, TRAINING_STEPS)
+        )
+        self.step_number += 1
+        self.stepper.progress.step = self.step_number
+        if self.stepper.average:
+            self.stepper.average.update(self.step_number)
+        self._loss_sum += loss
+        if self.step_number % LOSS_STEPS[self.device.type] == 0:
+            float(loss)
+
+    def wait(self) -> None:
+        """Wait until the device has finished."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def measure(job: TrainJob) -> Numbers:
+    """Measure a job.
+
+    Returns:
+        The `outcome` with the fields of `result.Measurement`: seconds, bytes, counts. Without numbers, the
+            `reason` for their absence.
+    """
+    torch.set_num_threads(job.threads)
+    try:
+        with quiet_lightning():
+            training = Training(config_from_mapping(job.config), MoleculeStore.open(job.store, verify=False))
+            return {"outcome": "ok", **_measure(job, training)}
+    except (MemoryError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+        return outcome_of(error)
+
+
+def _measure(job: TrainJob, training: Training) -> Numbers:
+    clock, fabric = StepClock(training.device), training.stepper.fabric
+    fabric.backward = clock.around(fabric.backward)
+    molecules, padded, rows = 0, 0, []
+    stream = training.stream()
+    with closing(stream):
+        clock.begin()
+        _warm_up(training, stream)
+        training.wait()
+        clock.begin()
+        start, processor = time.perf_counter(), time.process_time()
+        while not _is_enough(job, len(rows), time.perf_counter() - start):
+            batch = next(stream)
+            clock.arrive()
+            training.step(batch)
+            clock.finish()
+            molecules += batch.rows
+            padded += sum(map(_padded_tokens, batch.micro_batches))
+            rows.append([one.batch.rows for one in batch.micro_batches])
+        training.wait()
+        seconds, processor = time.perf_counter() - start, time.process_time() - processor
+    on_cpu = training.device.type == "cpu"
+    peak = peak_bytes() if on_cpu else torch.cuda.max_memory_allocated(training.device)
+    batches = training.batches
+    flops = None
+    if job.counts_flops:
+        flops = _flops_per_token(training, [part.numpy() for parts in _few(rows) for part in parts]) * padded
+    return {
+        "steps": len(rows),
+        "molecules": molecules,
+        "seconds": seconds,
+        "processor_seconds": processor,
+        **{f"{name}_seconds": value for name, value in clock.seconds().items()},
+        "padding_share": padding_share(batches.num_tokens, batches.order.epoch(0)),
+        "peak_bytes": peak,
+        "parameters": sum(one.numel() for one in training.stepper.model.parameters() if one.requires_grad),
+        "flops": flops,
+    }
+
+
+def _warm_up(training: Training, stream: Iterator[StepBatch]) -> None:
+    """Run steps that are not timed; the first one allocates memory, compiles and starts threads."""
+    for number in range(WARM_UP_STEPS[training.device.type]):
+        start = time.perf_counter()
+        training.step(next(stream))
+        training.wait()
+        if number > 0 and time.perf_counter() - start > SLOW_STEP_SECONDS:
+            return
+
+
+def _is_enough(job: TrainJob, steps: int, seconds: float) -> bool:
+    if job.steps is not None:
+        return steps >= job.steps
+    return steps >= MIN_STEPS and seconds >= job.seconds
+
+
+def _padded_tokens(micro_batch: MicroBatch) -> int:
+    molecules, atoms = micro_batch.batch.atom_mask.shape
+    return molecules * (atoms + 1)
+
+
+def _few(values: list[Any]) -> list[Any]:
+    """Return some of the values at equal distances."""
+    return values[:: max(1, len(values) // COUNTED_BATCHES)][:COUNTED_BATCHES]
+
+
+def _flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
+    """Count the operations of a forward and a backward pass of batches, for each of their padded tokens.
+
+    Two operations are one multiply-add of a matrix product; others are not counted. The model needs the data,
+    so the batches are computed.
+    """
+    task, fabric, dataset = training.stepper.task, training.stepper.fabric, training.batches.dataset
+    # The counter has no formula for the fused kernel of the CPU; the plain form has the same products.
+    counter, tokens = FlopCounterMode(display=False), 0
+    with torch.compiler.set_stance("force_eager"), counter, sdpa_kernel(SDPBackend.MATH), fabric.autocast():
+        for rows in batches:
+            micro_batch = MicroBatch(dataset.collate(rows), len(rows), len(rows)).to(training.device)
+            task.training_step(micro_batch).backward()
+            tokens += _padded_tokens(micro_batch)
+    training.stepper.optimizer.zero_grad(set_to_none=True)
+    return counter.get_total_flops() / tokens
+
+
+if __name__ == "__main__":
+    answer_request(lambda line, report: report(measure(TrainJob.from_json(line))))

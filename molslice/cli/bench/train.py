@@ -1,0 +1,121 @@
+"""Measure training: molecules per second of real training steps, and where their time goes.
+
+Each number is measured in a new process, and the entries take turns. The batches come from a prepared store
+(--store, which needs no rdkit), from files of SMILES (--input), or else from the data of the configuration,
+by default data/gap_xtb. Without --config the models are those of --models, with batches of 64 molecules on a
+CPU and of 1,024 on a GPU. Any setting of the configuration can be given as --any.dotted.key VALUE.
+
+The table shows medians over the rounds: the share of the time without a batch, the shares of forward pass,
+backward pass and optimizer in a step, the share of padding in the tokens, peak memory (the resident set of
+the process, or what is allocated on a GPU), and the arithmetic of matrix products, on a GPU also as a share
+of its peak. A second call with the same --out continues where the first one stopped.
+"""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from molslice.cli.arguments import add_json, add_quiet, file_path, positive
+from molslice.cli.bench.attention import positive_number
+from molslice.cli.console import say, write, write_json
+
+if TYPE_CHECKING:
+    from molslice.bench.molecules import Molecules
+    from molslice.bench.training.plan import TrainEntry
+
+SUMMARY = "speed and memory of training models of molecules"
+EXAMPLE = """\
+  molslice bench train --models slim --attentions softmax,slice_sort --out runs/bench_train
+  molslice bench train --models base --device cuda --precision bf16 --store prepared --json
+  molslice bench train --config configs/molecule/quickstart.yaml --training.batch_size 128"""
+TAKES_OVERRIDES = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `bench train`."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--models",
+        default="quickstart,slim,small,base",
+        metavar="A,B,...",
+        help="presets, or quickstart for 4 layers of width 64 (default: quickstart,slim,small,base)",
+    )
+    which.add_argument(
+        "--config", type=file_path, metavar="FILE", help="measure the training of a configuration file"
+    )
+    parser.add_argument(
+        "--attentions",
+        metavar="A,B,...",
+        help="attentions with options after colons (default: softmax,slice_sort,flow,singular, or that of "
+        "--config)",
+    )
+    add_molecules(parser)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument(
+        "--precision", default="32", metavar="P,...", help="32, bf16 or 16, or several (default: 32)"
+    )
+    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
+    parser.add_argument(
+        "--rounds", type=positive, default=3, metavar="N", help="repetitions of each measurement (default: 3)"
+    )
+    how_long = parser.add_mutually_exclusive_group()
+    how_long.add_argument("--steps", type=positive, metavar="N", help="timed steps of a round")
+    how_long.add_argument(
+        "--seconds", type=positive_number, default=5.0, metavar="S", help="timed seconds (default: 5)"
+    )
+    parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the results")
+    add_quiet(parser)
+    add_json(parser)
+
+
+def add_molecules(parser: argparse.ArgumentParser) -> None:
+    """Add `--store` and `--input`."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--store", type=file_path, metavar="DIR", help="folder of prepared molecules")
+    source.add_argument(
+        "--input", type=file_path, nargs="+", metavar="FILE", help="files with a column of SMILES"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure; return 1 if an entry failed for another reason than memory, 130 after Ctrl-C."""
+    from molslice.bench.training.plan import TrainPlan, plan_entries
+    from molslice.bench.training.run import RESULT, run_training_bench
+    from molslice.bench.training.table import to_markdown
+
+    def tell(message: str) -> None:
+        if not args.quiet:
+            say(message)
+
+    entries = plan_entries(
+        _names(args.models),
+        args.attentions,
+        _names(args.precision),
+        config=args.config,
+        overrides=args.overrides,
+        device=args.device,
+    )
+    plan = TrainPlan(entries, args.device, args.threads, args.rounds, args.steps, args.seconds)
+    result = run_training_bench(plan, _source(args, entries), args.out, tell=tell, quiet=args.quiet)
+    if args.json:
+        write_json(result.to_mapping())
+    else:
+        write(to_markdown(result))
+    if args.out is not None:
+        tell(f"table: {args.out / 'table.md'}, all numbers: {args.out / RESULT}")
+    if result.interrupted:
+        kept = "; the same command continues" if args.out is not None else ""
+        say(f"interrupted after {len(result.measurements)} measurements{kept}")
+        return 130
+    for label, reason in result.failures().items():
+        say(f"error: {label} failed: {reason}")
+    return 1 if result.failures() else 0
+
+
+def _source(args: argparse.Namespace, entries: "list[TrainEntry]") -> "Molecules":
+    from molslice.bench.molecules import Molecules
+
+    return Molecules(args.store, args.input or (), entries[0].config.data)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
