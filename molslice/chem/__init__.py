@@ -10,6 +10,7 @@ Modules:
     descriptors: RDKit's descriptors and Morgan counts.
     scaffold: Frameworks of molecules, by which a split keeps similar molecules together.
     connectivity: Skeletons of molecules, by which forms of one molecule are recognized.
+    rebuild: Molecules and SMILES from arrays.
     depict: Positions of atoms in a drawing.
 
 Imports: rdkit (in no other package), `molslice.ops`, `molslice.types`, numpy. This module does not import

@@ -16,7 +16,13 @@ from rdkit import Chem
 
 from molslice.chem.smiles import HARD_MAX_ATOMS, drop_atom_maps, parse_unguarded, quiet_rdkit
 
-__all__ = ["CanonicalMolecule", "canonical_molecule", "canonical_order", "canonical_unguarded"]
+__all__ = [
+    "CanonicalMolecule",
+    "canonical_molecule",
+    "canonical_order",
+    "canonical_unguarded",
+    "output_order",
+]
 
 MAX_ROUNDS = 5  # two are enough for all molecules whose SMILES stops changing
 Orders = list[list[int]]
@@ -89,7 +95,7 @@ def canonical_unguarded(mol: Chem.Mol, smiles: object, orders: Orders | None = N
     again = _read_back(canonical, mol)
     _keep_order(mol, orders)
     if again is None:  # no example is known; RDKit's order of the atoms is still used
-        return CanonicalMolecule(Chem.RenumberAtoms(mol, _output_order(mol)), None)
+        return CanonicalMolecule(Chem.RenumberAtoms(mol, output_order(mol)), None)
     if canonical.replace("@@", "@").count("@") > 1:  # most molecules do not need these rounds
         return _settle(again, canonical, orders)
     return CanonicalMolecule(again, canonical)
@@ -121,9 +127,9 @@ def _read_back(canonical: str, mol: Chem.Mol) -> Chem.Mol | None:
 
 def _keep_order(mol: Chem.Mol, orders: Orders | None) -> None:
     if orders is not None:
-        orders.append(_output_order(mol))
+        orders.append(output_order(mol))
 
 
-def _output_order(mol: Chem.Mol) -> list[int]:
+def output_order(mol: Chem.Mol) -> list[int]:
     """Return the order of the atoms in the SMILES last written for `mol`."""
     return list(mol.GetPropsAsDict(includePrivate=True, includeComputed=True)["_smilesAtomOutputOrder"])

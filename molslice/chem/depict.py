@@ -9,13 +9,11 @@ import numpy as np
 from rdkit import Chem
 from rdkit.Chem import rdDepictor
 
-from molslice.chem.vocabulary import ATOMIC_NUMBER, BOND_TYPES, CHARGE, HYBRIDIZATIONS
+from molslice.chem.vocabulary import BOND_TYPES, CHARGES, ELEMENTS, HYBRIDIZATIONS
 from molslice.types import MoleculeArrays, MolsliceError
 
 __all__ = ["Depiction", "depict"]
 
-ELEMENTS = {code: number for number, code in enumerate(ATOMIC_NUMBER) if number}
-CHARGES = {CHARGE[charge]: charge for charge in range(-5, 6)}
 ORDERS = {"SINGLE": 1.0, "DOUBLE": 2.0, "TRIPLE": 3.0, "AROMATIC": 1.5}
 
 

@@ -34,6 +34,9 @@ CHIRALITY = _by_name(Chem.ChiralType, CHIRALITIES, unknown=len(CHIRALITIES))
 DEGREE = _counts(10)
 # a negative charge indexes the tuple from its end
 CHARGE = tuple(charge + 5 if -5 <= charge <= 5 else 11 for charge in (*range(128), *range(-128, 0)))
+# from OGB's indices back to RDKit's values; the unknown is missing
+ELEMENTS = {code: number for number, code in enumerate(ATOMIC_NUMBER) if number}
+CHARGES = {CHARGE[charge]: charge for charge in range(-5, 6)}
 HYDROGENS = _counts(8)
 RADICALS = _counts(4)
 HYBRIDIZATION = _by_name(Chem.HybridizationType, HYBRIDIZATIONS, unknown=len(HYBRIDIZATIONS))

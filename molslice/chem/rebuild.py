@@ -1,0 +1,171 @@
+"""Rebuild a molecule and its SMILES from its arrays, the inverse of `molecule_arrays`.
+
+The arrays hold OGB's features and no more. They do not hold isotopes, labels of wildcards, groups of
+relative stereo, the kind of a bond of OGB's last type, the form of a stereo center that is not tetrahedral,
+nor charges beyond 5, more than 4 radical electrons or more than 8 hydrogens. Two of these are guessed so that
+the arrays are the same again: a hydrogen that is an atom of its own becomes deuterium, because RDKit keeps it
+only for its isotope, and a bond of the last type becomes dative, or else quadruple.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from rdkit import Chem
+
+from molslice.chem.canonical import output_order
+from molslice.chem.featurize import arrays_by_getters
+from molslice.chem.smiles import ChemError, quiet_rdkit
+from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, STEREOS
+from molslice.types import MoleculeArrays
+
+__all__ = ["ATOM_FEATURES", "BOND_FEATURES", "RebuiltMolecule", "rebuild"]
+
+ATOM_FEATURES = (
+    *("element", "chirality", "degree", "charge", "hydrogens", "radical electrons"),
+    *("hybridization", "aromaticity", "ring"),
+)
+BOND_FEATURES = ("type", "stereo", "conjugation")
+UNKNOWN_BONDS = ("DATIVE", "QUADRUPLE")  # what a bond of the last type may be
+ROUNDS = 3  # stereo of bonds whose neighbors are ranked by the stereo of other bonds
+
+
+class RebuiltMolecule(NamedTuple):
+    """A molecule from arrays.
+
+    Attributes:
+        mol: The molecule, with its atoms and bonds in the order of the arrays.
+        smiles: Its canonical SMILES.
+        lost: What the SMILES does not reproduce, in one line; None if it gives the arrays again, up to the
+            order of the atoms.
+    """
+
+    mol: Chem.Mol
+    smiles: str
+    lost: str | None
+
+
+def rebuild(molecule: MoleculeArrays) -> RebuiltMolecule:
+    """Rebuild a molecule from its arrays.
+
+    Args:
+        molecule: Atoms uint8 [n, 9] and bonds uint8 [m, 5], in canonical or any other order of the atoms.
+
+    Raises:
+        ChemError: There are no atoms, or RDKit refuses the molecule.
+    """
+    if not len(molecule.atoms):
+        raise ChemError("molecule without atoms")
+    atoms, bonds = molecule.atoms.tolist(), molecule.bonds.tolist()
+    with quiet_rdkit():
+        has_unknown = any(bond[2] >= len(BOND_TYPES) for bond in bonds)
+        for unknown in UNKNOWN_BONDS if has_unknown else UNKNOWN_BONDS[:1]:
+            mol = _build(atoms, bonds, unknown)
+            lost = _difference(molecule, arrays_by_getters(mol))
+            if lost is None:
+                break
+        smiles = Chem.MolToSmiles(mol)
+        return RebuiltMolecule(mol, smiles, lost or _lost_in_writing(mol, smiles, molecule))
+
+
+def _build(atoms: Sequence[Sequence[int]], bonds: Sequence[Sequence[int]], unknown: str) -> Chem.RWMol:
+    """Build a sanitized molecule; bonds of the last type are `unknown`."""
+    mol = Chem.RWMol()
+    for element, chirality, _, charge, hydrogens, radicals, _, aromatic, _ in atoms:
+        atom = Chem.Atom(ELEMENTS.get(element, 0))
+        atom.SetFormalCharge(CHARGES.get(charge, 0))
+        atom.SetNoImplicit(True)
+        atom.SetNumExplicitHs(hydrogens)
+        atom.SetNumRadicalElectrons(radicals)
+        atom.SetIsAromatic(bool(aromatic))
+        if CHIRALITIES[1:3].count(_name(CHIRALITIES, chirality)):
+            atom.SetChiralTag(getattr(Chem.ChiralType, CHIRALITIES[chirality]))
+        mol.AddAtom(atom)
+    for begin, end, kind, _, _ in bonds:
+        mol.AddBond(begin, end, getattr(Chem.BondType, _name(BOND_TYPES, kind) or unknown))
+        if _name(BOND_TYPES, kind) == "AROMATIC":
+            mol.GetBondWithIdx(mol.GetNumBonds() - 1).SetIsAromatic(True)
+    for index, atom in enumerate(atoms):
+        _mark_isotope(mol, index, atom)
+    Chem.SanitizeMol(mol)
+    _set_bond_stereo(mol, [bond[3] for bond in bonds])
+    return mol
+
+
+def _mark_isotope(mol: Chem.RWMol, index: int, atom: Sequence[int]) -> None:
+    """Mark a hydrogen on a heavier atom as deuterium; RDKit merges a plain one into that atom."""
+    if ELEMENTS.get(atom[0]) == 1 and CHARGES.get(atom[3]) == 0:
+        hydrogen = mol.GetAtomWithIdx(index)
+        neighbors = [other.GetAtomicNum() for other in hydrogen.GetNeighbors()]
+        if len(neighbors) == 1 and neighbors[0] > 1:
+            hydrogen.SetIsotope(2)
+
+
+def _set_bond_stereo(mol: Chem.RWMol, codes: Sequence[int]) -> None:
+    """Set the stereo of double bonds, relative to the neighbors that RDKit ranks highest."""
+    wanted = {
+        index: getattr(Chem.BondStereo, _name(STEREOS, code)) for index, code in enumerate(codes) if code
+    }
+    for _ in range(ROUNDS if wanted else 0):
+        Chem.AssignStereochemistry(mol, cleanIt=False, force=True, flagPossibleStereoCenters=True)
+        for index, stereo in wanted.items():
+            bond = mol.GetBondWithIdx(index)
+            one = _highest_neighbor(bond.GetBeginAtom(), bond.GetEndAtom())
+            other = _highest_neighbor(bond.GetEndAtom(), bond.GetBeginAtom())
+            if one is None or other is None:
+                continue  # a stereo that no molecule has; the comparison of the arrays reports it
+            bond.SetStereoAtoms(one, other)
+            bond.SetStereo(stereo)
+        Chem.SetDoubleBondNeighborDirections(mol)
+        Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
+        if all(mol.GetBondWithIdx(index).GetStereo() == stereo for index, stereo in wanted.items()):
+            return
+
+
+def _highest_neighbor(atom: Chem.Atom, other: Chem.Atom) -> int | None:
+    """Return the neighbor of `atom` that ranks highest, except `other`; None without neighbors."""
+    neighbors = [each for each in atom.GetNeighbors() if each.GetIdx() != other.GetIdx()]
+    ranked = max(neighbors, key=lambda each: each.GetUnsignedProp("_CIPRank"), default=None)
+    return None if ranked is None else ranked.GetIdx()
+
+
+def _difference(wanted: MoleculeArrays, found: MoleculeArrays) -> str | None:
+    """Name the first feature that differs; None if the arrays are equal."""
+    for thing, names, one, other in (
+        ("atom", ATOM_FEATURES, wanted.atoms, found.atoms),
+        ("bond", BOND_FEATURES, wanted.bonds[:, 2:], found.bonds[:, 2:]),
+    ):
+        if not np.array_equal(one, other):
+            index, column = np.argwhere(one != other)[0]
+            return f"the arrays do not determine the {names[column]} of {thing} {index}"
+    return None
+
+
+def _lost_in_writing(mol: Chem.Mol, smiles: str, molecule: MoleculeArrays) -> str | None:
+    """Compare the arrays with those of the SMILES that was just written for `mol`."""
+    order = output_order(mol)
+    again = Chem.MolFromSmiles(smiles)
+    if again is None or again.GetNumAtoms() != len(order):
+        return "RDKit cannot read its SMILES back"
+    found = arrays_by_getters(again)
+    atoms = molecule.atoms[order].copy()
+    # a tag refers to the order of the neighbors, which differs here
+    same = ((atoms[:, 1] > 0) == (found.atoms[:, 1] > 0)).all()
+    atoms[:, 1] = found.atoms[:, 1]
+    bonds = molecule.bonds.copy()
+    bonds[:, :2] = np.argsort(order)[bonds[:, :2]]
+    if same and np.array_equal(atoms, found.atoms) and np.array_equal(_sorted(bonds), _sorted(found.bonds)):
+        return None
+    return "a SMILES without isotopes does not hold its stereochemistry"
+
+
+def _sorted(bonds: np.ndarray) -> np.ndarray:
+    """Put the smaller atom of each bond first, and sort the bonds."""
+    bonds = bonds.copy()
+    bonds[:, :2].sort(axis=1)
+    return bonds[np.lexsort(bonds.T[::-1])]
+
+
+def _name(names: tuple[str, ...], code: int) -> str:
+    """Return the name of a code; empty for the last code of OGB, which is of any other value."""
+    return names[code] if code < len(names) else ""
