@@ -42,11 +42,12 @@ import gc, json, os, signal, sys
 import torch, lightning.fabric, rdkit.Chem
 from torch.utils import tensorboard
 from molslice.cli import build_parser, main
-from molslice.data.molecules import csv, prepare
+from molslice.data.molecules import csv, prepare, prepare_files
 from molslice.inference import load, reading, table
 from molslice.training import run
 
 prepare.CHUNK_ROWS = reading.CHUNK_ROWS = 25  # many tasks for few molecules
+prepare_files.SAVE_SECONDS = 0.0
 build_parser(), torch.optim.AdamW([torch.zeros(1)])  # these import more
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -261,6 +262,16 @@ def test_prepare(run, table, tmp_path):
             shutil.rmtree(store)
 
     check_table_or_store(run, "prepare", words, folder, "reads molecules", reset)
+
+
+def test_prepare_files(run, table, tmp_path):
+    folder = tmp_path / "out"
+    words = ["prepare", table, "--out", folder / "store", "--target", "gap", "--workers", 2, "--quiet"]
+
+    def reset():
+        shutil.rmtree(folder / "store")
+
+    check_table_or_store(run, "prepare files", words, folder, "reads molecules", reset)
 
 
 def outcome(folder):

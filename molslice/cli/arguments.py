@@ -8,6 +8,10 @@ from typing import Any
 __all__ = ["HelpFormatter", "add_device", "add_json", "add_quiet", "positive", "split_overrides"]
 
 LARGEST = 2**63 - 1
+INPUT_HELP = (
+    "files with a column of SMILES: separated values, Parquet, JSON lines, .smi or .sdf, also .gz or .zst; "
+    "patterns such as 'parts/*.csv'; - reads separated values from standard input"
+)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -141,8 +145,7 @@ def add_input(parser: argparse._ActionsContainer, *, required: bool = False) -> 
         nargs="+",
         required=required,
         metavar="FILE",
-        help="files with a column of SMILES: separated values, Parquet, JSON lines, .smi or .sdf, also .gz "
-        "or .zst; patterns such as 'parts/*.csv'; - reads separated values from standard input",
+        help=INPUT_HELP,
     )
 
 

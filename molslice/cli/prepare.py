@@ -1,17 +1,31 @@
-"""Prepare data before training: download them if asked, read them, and cache the result."""
+"""Convert files of molecules to a store, or download and cache the data of a configuration.
+
+With files, the rows become a folder from which `train` reads without RDKit (`data.name: prepared`). Finished
+rows are kept beside it until it is complete, so that the same command continues after an interruption.
+"""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from molslice.cli.arguments import add_json, file_path, worker_count
-from molslice.cli.console import say, text_table, write, write_json
+from molslice.cli.arguments import (
+    INPUT_HELP,
+    add_columns,
+    add_json,
+    add_quiet,
+    file_path,
+    positive,
+    worker_count,
+)
+from molslice.cli.console import escaped, say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.data import Dataset
+    from molslice.data.molecules.prepare_files import PreparedStore
 
-SUMMARY = "download and prepare data"
+SUMMARY = "convert files of molecules to a store; download and prepare data"
 EXAMPLE = """\
+  molslice prepare parts/*.csv.gz --out data/mine --target logS
   molslice prepare --config configs/molecule/quickstart.yaml
   molslice prepare --config configs/vision/mnist.yaml --download
   molslice prepare --dataset pcqm4m-v2 --root data/pcqm4m-v2 --download"""
@@ -21,9 +35,31 @@ DOWNLOADS = ("pcqm4m", "pcqm4m-v2")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `prepare`."""
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--config", type=file_path, metavar="FILE", help="prepare the data of this YAML file")
-    what.add_argument("--dataset", choices=DOWNLOADS, help="prepare this data set")
+    parser.add_argument("files", type=file_path, nargs="*", metavar="FILE", help=INPUT_HELP)
+    parser.add_argument("--out", type=file_path, metavar="STORE", help="the new folder, for files")
+    parser.add_argument(
+        "--target",
+        action="append",
+        dest="targets",
+        metavar="COLUMN",
+        help="column of numbers to keep as a target; may be repeated",
+    )
+    add_columns(parser)
+    parser.add_argument(
+        "--max-atoms", type=positive, metavar="N", help="refuse larger molecules (default: 256)"
+    )
+    parser.add_argument(
+        "--atom-order",
+        choices=("canonical", "input"),
+        help="order of the atoms (default: canonical, the same for all SMILES of a molecule)",
+    )
+    parser.add_argument(
+        "--descriptors", action="store_true", help="compute RDKit's descriptors too, which takes much longer"
+    )
+    parser.add_argument(
+        "--config", type=file_path, metavar="CONFIG", help="prepare the data of this YAML file"
+    )
+    parser.add_argument("--dataset", choices=DOWNLOADS, help="prepare this data set")
     parser.add_argument("--root", type=file_path, metavar="DIR", help="the folder of --dataset")
     parser.add_argument("--download", action="store_true", help="download the data if they are missing")
     parser.add_argument(
@@ -32,11 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="worker processes (default: all cores for large data)",
     )
+    add_quiet(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepare the data and print the splits."""
+    """Prepare the data, and print what they contain."""
+    _check_usage(args)
+    if args.files:
+        return _of_files(args)
     dataset = _of_config(args) if args.config is not None else _of_name(args)
     counts = {split: len(rows) for split, rows in dataset.splits.items()}
     failed, store = len(dataset.errors), getattr(dataset, "store", None)
@@ -47,9 +87,82 @@ def run(args: argparse.Namespace) -> int:
     write(text_table(("split", "rows"), [(split, f"{count:,}") for split, count in counts.items()]))
     if failed:
         say(dataset.failures)
-    if store is not None:
+    if store is not None and not args.quiet:
         say(f"the store is {store.path or 'in memory, because no cache folder is writable'}")
     return 0
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    given = [name for name in ("files", "config", "dataset") if getattr(args, name)]
+    if len(given) != 1:
+        args.usage_error("give one of: FILE..., --config, --dataset")
+    only_files = ("out", "targets", "smiles_column", "delimiter", "max_atoms", "atom_order", "descriptors")
+    wrong = [name for name in only_files if getattr(args, name)] if given != ["files"] else []
+    wrong = [{"targets": "target"}.get(name, name).replace("_", "-") for name in wrong]
+    wrong += [name for name in ("root", "download") if getattr(args, name)] if given == ["files"] else []
+    if wrong:
+        where = "not with FILE" if given == ["files"] else "needs FILE"
+        args.usage_error(f"--{wrong[0]}: {where}")
+    if given == ["files"] and args.out is None:
+        args.usage_error("FILE needs --out, the folder of the store")
+    if given == ["files"] and args.overrides:
+        args.usage_error("settings need --config")
+
+
+def _of_files(args: argparse.Namespace) -> int:
+    from molslice.data.molecules.prepare import Featurizing
+    from molslice.data.molecules.prepare_files import partial_folder, prepare_files
+
+    given = {name: getattr(args, name) for name in ("max_atoms", "atom_order") if getattr(args, name)}
+    how = Featurizing(workers=args.workers, descriptors=args.descriptors, **given)
+    try:
+        prepared = prepare_files(
+            args.files,
+            args.out,
+            smiles_column=args.smiles_column,
+            delimiter=args.delimiter,
+            targets=args.targets or (),
+            how=how,
+            progress=not args.quiet,
+        )
+    except SystemExit:  # a signal other than that of Ctrl-C
+        if partial_folder(args.out).exists():
+            say("interrupted; finished rows are kept, and the same command continues after them")
+        raise
+    if args.json:
+        fields = {"store": prepared.path, "continued": prepared.continued, "seconds": prepared.seconds}
+        write_json({**fields, "rows_per_second": prepared.rows_per_second, **prepared.report})
+        return 0
+    write(_report_text(prepared))
+    if not args.quiet:
+        for sentence in prepared.findings:
+            say(sentence)
+        say(f"the store is {prepared.path}")
+    return 0
+
+
+def _report_text(prepared: "PreparedStore") -> str:
+    """Format the report: counts, then the refused rows by reason with their first examples."""
+    report = prepared.report
+    new = report["rows"] - prepared.continued
+    sizes = ", ".join(f"{name} {size}" for name, size in report["atoms_per_molecule"].items())
+    elements = ", ".join(f"{symbol} {count:,}" for symbol, count in report["elements"].items())
+    lines = [
+        *((name, f"{report[name]:,}") for name in ("rows", "molecules", "refused", "atoms", "bonds")),
+        *((f"values of {name}", f"{count:,}") for name, count in report["targets"].items()),
+        ("atoms per molecule", sizes),
+        ("elements", elements),
+        *([("finished before", f"{prepared.continued:,} rows")] if prepared.continued else []),
+        *([("rate", f"{prepared.rows_per_second:,.0f} rows/s for {prepared.seconds:,.1f} s")] if new else []),
+    ]
+    width = max(len(name) for name, _ in lines)
+    text = [f"{name.ljust(width)}  {value}" for name, value in lines]
+    for one in report["refusals"]:
+        text.append(f"{one['count']:,} refused: {one['reason']}")
+        for example in one["examples"]:
+            shown = f" {example['smiles']!r}:" if example["smiles"] else ""
+            text.append(f"  {example['where']}:{shown} {example['reason']}")
+    return "\n".join(map(escaped, text))
 
 
 def _of_config(args: argparse.Namespace) -> "Dataset":

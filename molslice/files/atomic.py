@@ -26,6 +26,7 @@ __all__ = [
     "atomic_file",
     "atomic_folder",
     "atomic_path",
+    "move_folder",
     "remove_stale",
     "write_atomically",
 ]
@@ -123,10 +124,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
         remove_stale(final.parent)
         partial.mkdir()
         yield partial
-        for folder, _, files in os.walk(partial, topdown=False):
-            for name in files:
-                _sync(Path(folder, name))
-            _sync_folder(Path(folder))
+        _sync_content(partial)
         if replace:
             _move_aside(final)
         _rename_folder(partial, final)
@@ -134,6 +132,20 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
         raise _named(error, partial, path) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    _sync_folder(final.parent)
+
+
+def move_folder(partial: Path, final: Path) -> None:
+    """Sync a complete folder to the disk, and rename it to its final name in the same file system.
+
+    Raises:
+        UnwritableError: The folder cannot be written, or the final name is taken (`EEXIST`).
+    """
+    try:
+        _sync_content(partial)
+        _rename_folder(partial, final)
+    except OSError as error:
+        raise _named(error, partial, final) from error
     _sync_folder(final.parent)
 
 
@@ -199,6 +211,13 @@ def _rename_folder(partial: Path, final: Path) -> None:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(partial)) from error
         raise
+
+
+def _sync_content(partial: Path) -> None:
+    for folder, _, files in os.walk(partial, topdown=False):
+        for name in files:
+            _sync(Path(folder, name))
+        _sync_folder(Path(folder))
 
 
 def _sync(path: Path) -> None:

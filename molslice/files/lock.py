@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -25,6 +26,7 @@ except ImportError:  # Windows
 __all__ = ["LOCK", "lock_folder"]
 
 LOCK = ".lock"
+PATIENCE_SECONDS = 10.0  # for the worker processes of a killed process, which end after it
 TAKEN = (errno.EAGAIN, errno.EACCES)
 
 
@@ -50,32 +52,42 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _acquire(path: Path) -> int:
+    end = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror, str(path.parent)) from error
         try:
-            _lock(descriptor, path)
+            is_held = _lock(descriptor, path, patient=time.monotonic() < end)
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                if is_held and os.path.samestat(os.fstat(descriptor), os.stat(path)):
                     return descriptor
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the holder has removed the file in the meantime
+        os.close(descriptor)  # the holder has removed the file in the meantime, or is ending
+        if not is_held:
+            time.sleep(0.02)
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def _lock(descriptor: int, path: Path, patient: bool) -> bool:
+    """Lock the file, or return False if `patient` and its process has ended, but not yet its workers.
+
+    Raises:
+        MolsliceError: Another process holds the lock.
+    """
     holder = os.pread(descriptor, 1000, 0).decode(errors="replace").split()
+    owner = Owner.parse(holder[0]) if holder else None
     taken = False
     if fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         except OSError as error:  # other errors mean a file system without locks
             taken = error.errno in TAKEN
-    owner = Owner.parse(holder[0]) if holder else None
+    if taken and patient and owner is not None and owner.has_ended:
+        return False
     if taken or (owner is not None and owner.is_local and not owner.has_ended):
         who = "another process"
         if owner is not None:
@@ -83,3 +95,4 @@ def _lock(descriptor: int, path: Path) -> None:
         raise MolsliceError(
             f"{path.parent} is in use by {who}; wait until it has ended, or choose another folder"
         )
+    return True

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molslice.chem.smiles import HARD_MAX_ATOMS
 from molslice.config import DataConfig
 from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
@@ -62,7 +61,8 @@ class Predictor(SmilesPredictor):
     @property
     def atom_order(self) -> str:
         """Order of the atoms in training, `canonical` or `input`."""
-        return str(self.config.data.options.get("atom_order", "canonical"))
+        stated = self.metadata.get("atom_order")  # a prepared store has it in its header
+        return str(stated or self.config.data.options.get("atom_order", "canonical"))
 
     def reader(self, workers: int = 0, *, with_descriptors: bool = True) -> SmilesReader:
         """Return a reader that converts SMILES to the arrays that this model takes.
@@ -79,6 +79,8 @@ class Predictor(SmilesPredictor):
                 f"{self.name} does not take molecules: it was trained on data of {self.config.data.name!r}. "
                 "Use molslice evaluate to measure it on data of the same kind"
             )
+        from molslice.chem.smiles import HARD_MAX_ATOMS  # needs rdkit
+
         described = with_descriptors and self.data.num_descriptors > 0
         return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers, with_descriptors=described)
 

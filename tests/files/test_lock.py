@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -42,6 +43,31 @@ def test_the_second_is_refused_until_the_first_is_dead(tmp_path, monkeypatch, sy
     with lock_folder(tmp_path):
         assert str(os.getpid()) in (tmp_path / LOCK).read_text()
     assert list(tmp_path.iterdir()) == []
+
+
+WITH_WORKER = """
+import os, pathlib, signal, sys, time
+from molslice.files.lock import lock_folder
+with lock_folder(pathlib.Path(sys.argv[1])):
+    if os.fork():
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(float(sys.argv[2]))
+    os._exit(0)
+"""
+
+
+def test_the_workers_of_a_killed_process_are_waited_for(tmp_path, monkeypatch):
+    def kill(seconds):
+        command = [sys.executable, "-c", WITH_WORKER, str(tmp_path), str(seconds)]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+    kill(0.3)
+    with lock_folder(tmp_path):
+        pass
+    kill(1)
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0)
+    with pytest.raises(MolsliceError, match="is in use by process"), lock_folder(tmp_path):
+        pass
 
 
 def test_one_process_does_not_take_it_twice(tmp_path):

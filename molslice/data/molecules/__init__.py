@@ -1,7 +1,10 @@
 """Molecules: data sets, the compact store, its preparation and its batches.
 
-Modules beside the data sets `csv`, `pcqm4m` and `corpus`:
-    prepare: Converts SMILES to a store in parallel.
+Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
+    prepare: Converts SMILES to a store in parallel, and caches it.
+    prepare_files, prepare_rows: Convert files of any length to a store, and continue after an interruption.
+    report: Counts of what was prepared.
+    tables: Reads files of molecules in any format.
     store, store_writer: A folder of memory-mapped arrays, and how it is written.
     header: The JSON file of a store, with versions and checksums.
     packed: Molecules in flat arrays, on their way to a store.

@@ -79,10 +79,8 @@ class Csv(MoleculeDataset):
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.target_names = _checked_columns(target_columns)
-        self.target_units = _checked_units(units, self.target_names)
-        if kind not in ("regression", "classification"):
-            raise MolsliceError(f"kind must be regression or classification, got {kind!r}")
-        self.kind = kind
+        self.target_units = checked_units(units, self.target_names)
+        self.kind = checked_kind(kind)
         given = {"train": path, "valid": valid_path, "test": test_path}
         self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
         self.source, self._delimiter = name_of(self.files["train"]), delimiter
@@ -219,7 +217,23 @@ def _checked_columns(target_columns: str | Sequence[str]) -> tuple[str, ...]:
     return columns
 
 
-def _checked_units(units: str | Sequence[str] | None, columns: tuple[str, ...]) -> tuple[str, ...]:
+def checked_kind(kind: str) -> str:
+    """Check the option `kind` and return it.
+
+    Raises:
+        MolsliceError: The kind is unknown.
+    """
+    if kind not in ("regression", "classification"):
+        raise MolsliceError(f"kind must be regression or classification, got {kind!r}")
+    return kind
+
+
+def checked_units(units: str | Sequence[str] | None, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Check the option `units` and return one unit for each target.
+
+    Raises:
+        MolsliceError: The number of units is another one, or a unit is not text.
+    """
     if units is None or isinstance(units, str):
         return (units or "",) * len(columns)
     if len(units) != len(columns) or not all(isinstance(unit, str) for unit in units):

@@ -7,10 +7,6 @@ from typing import Self
 
 import numpy as np
 
-from molslice.chem.canonical import canonical_molecule
-from molslice.chem.descriptors import MORGAN_BITS, descriptor_names, descriptors, morgan_counts
-from molslice.chem.scaffold import scaffolds
-from molslice.chem.smiles import ChemError, quiet_rdkit
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
@@ -53,6 +49,8 @@ class DescribedMolecules:
     @classmethod
     def concatenate(cls, parts: Sequence["DescribedMolecules"]) -> Self:
         """Join parts; no parts give no rows."""
+        from molslice.chem.descriptors import MORGAN_BITS, descriptor_names  # needs rdkit
+
         empty = np.empty((0, len(descriptor_names()))), np.empty((0, MORGAN_BITS), np.uint8)
         return cls(
             np.concatenate([empty[0], *(part.descriptors for part in parts)]),
@@ -116,6 +114,11 @@ def describe_molecules(
 
 
 def _describe(smiles: Sequence[str], with_scaffolds: bool) -> DescribedMolecules:
+    from molslice.chem.canonical import canonical_molecule  # all need rdkit
+    from molslice.chem.descriptors import MORGAN_BITS, descriptor_names, descriptors, morgan_counts
+    from molslice.chem.scaffold import scaffolds
+    from molslice.chem.smiles import ChemError, quiet_rdkit
+
     values = np.full((len(smiles), len(descriptor_names())), np.nan)
     counts = np.zeros((len(smiles), MORGAN_BITS), np.uint8)
     canonical, errors = [""] * len(smiles), [_reason(text) for text in smiles]

@@ -20,6 +20,7 @@ from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.molecules.header import SCHEMA_VERSION
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.tables import Structure
 from molslice.files.cache import FAILING, failing_disk
 from molslice.files.processes import WorkerPool, check_workers, count_cores
 from molslice.files.tables import Unreadable
@@ -93,7 +94,7 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
     found = _find(stem, places)
     if found is not None:
         return MoleculeStore.open(found)
-    _check(how)
+    check_featurizing(how)
     for place in places:
         path = place / f"{stem}-{_rdkit_version()}"
         try:
@@ -109,6 +110,18 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
         target_units=source.target_units,
         source=source.name,
     )
+
+
+def check_featurizing(how: Featurizing) -> None:
+    """Check the options of the conversion. Needs rdkit.
+
+    Raises:
+        MolsliceError: An option is invalid.
+    """
+    from molslice.chem.featurize import check_options
+
+    check_workers(how.workers)
+    check_options(how.max_atoms, how.atom_order)
 
 
 def count_descriptors() -> int:
@@ -128,7 +141,7 @@ def featurize_chunk(
     """Convert SMILES to packed molecules, with the reasons of failed rows.
 
     Args:
-        smiles: SMILES [n]; an `Unreadable` has its own reason.
+        smiles: SMILES [n]; a `Structure` is converted first, and an `Unreadable` has its own reason.
         targets: float32 [n, T].
         max_atoms: Maximum number of atoms of a molecule.
         atom_order: `canonical` or `input`.
@@ -137,6 +150,7 @@ def featurize_chunk(
     from molslice.chem.featurize import ChemError, many_molecule_arrays  # needs rdkit
 
     options: Any = {"max_atoms": max_atoms, "atom_order": atom_order}
+    smiles = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
     if not with_descriptors:
         found = many_molecule_arrays(smiles, **options)
         reasons = {
@@ -161,6 +175,15 @@ def featurize_chunk(
             molecules.append(str(error))
     packed = PackedMolecules.pack(molecules, targets, targets.shape[1])
     return replace(packed, descriptors=values)
+
+
+def _as_smiles(block: Structure) -> str:
+    from molslice.chem.molblock import ChemError, molblock_to_smiles  # needs rdkit
+
+    try:
+        return molblock_to_smiles(block)
+    except ChemError as error:
+        return Unreadable(str(error))
 
 
 def _key(source: Source, how: Featurizing) -> str:
@@ -192,12 +215,6 @@ def _find(stem: str, places: Sequence[Path]) -> Path | None:
             for folder in sorted(place.glob(f"{stem}-{version}")):
                 return folder
     return None
-
-
-def _check(how: Featurizing) -> None:
-    from molslice.chem.featurize import check_options
-
-    check_options(how.max_atoms, how.atom_order)
 
 
 def _write(path: Path, source: Source, how: Featurizing) -> MoleculeStore:

@@ -10,11 +10,17 @@ from molslice.files.tables import Chunk, Row, Table, open_table
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.types import MolsliceError
 
-__all__ = ["MoleculeTable", "find_files", "name_of", "open_molecules"]
+__all__ = ["MoleculeTable", "Structure", "find_files", "name_of", "open_molecules"]
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi", "structure", "molecule", "mol")
 PROBED_ROWS = 50
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
+
+
+class Structure(str):
+    """A connection table in a cell for a SMILES."""
+
+    __slots__ = ()
 
 
 def find_files(paths: Sequence[str | Path]) -> list[Path]:
@@ -111,17 +117,23 @@ class MoleculeTable:
 
 @contextmanager
 def open_molecules(
-    paths: Sequence[str | Path], *, smiles_column: str | None = None, delimiter: str | None = None
+    paths: Sequence[str | Path],
+    *,
+    smiles_column: str | None = None,
+    delimiter: str | None = None,
+    convert: bool = True,
 ) -> Iterator[MoleculeTable]:
     """Open one or several files of molecules.
 
-    A structure of an SD file is converted to SMILES. Without `smiles_column`, the column has a usual name
-    such as `smiles`, or is the only one whose first cells are SMILES.
+    Without `smiles_column`, the column of SMILES has a usual name such as `smiles`, or is the only one whose
+    first cells are SMILES.
 
     Args:
         paths: Files and patterns such as `parts/*.csv`; `-` is standard input.
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
+        convert: Whether to convert the structures of SD files to SMILES. Otherwise their cells are
+            `Structure`.
 
     Raises:
         MolsliceError: A file does not exist, is empty or damaged, the files have different columns, or the
@@ -129,22 +141,22 @@ def open_molecules(
     """
     files = find_files(paths)
     with ExitStack() as stack:
-        tables = (_opened(stack, path, delimiter) for path in files)
+        tables = (_opened(stack, path, delimiter, convert) for path in files)
         table = MoleculeTable(tables, files, smiles_column)
         for path in files[1:]:  # found before any row is read
             with open_table(path, delimiter) as other:
-                _order(_as_smiles(other), table.names, files[0])
+                _order(_as_smiles(other, convert), table.names, files[0])
         yield table
 
 
-def _opened(stack: ExitStack, path: Path, delimiter: str | None) -> Table:
+def _opened(stack: ExitStack, path: Path, delimiter: str | None, convert: bool) -> Table:
     """Open the next file, and close the one before."""
     stack.close()
-    return _as_smiles(stack.enter_context(open_table(path, delimiter)))
+    return _as_smiles(stack.enter_context(open_table(path, delimiter)), convert)
 
 
-def _as_smiles(table: Table) -> Table:
-    return _Structures(table) if isinstance(table, SdfTable) else table
+def _as_smiles(table: Table, convert: bool) -> Table:
+    return _Structures(table, convert) if isinstance(table, SdfTable) else table
 
 
 def _size(path: Path) -> int:
@@ -168,8 +180,9 @@ def _order(table: Table, names: Sequence[str], first: Path) -> list[int]:
 class _Structures(Table):
     """An SD file with SMILES in place of its structures."""
 
-    def __init__(self, table: SdfTable) -> None:
+    def __init__(self, table: SdfTable, convert: bool) -> None:
         super().__init__(table.path)
+        self._convert = convert
         self._inner, self.format = table, table.format
         taken = {name.lower() for name in table.names}
         column = "smiles" if "smiles" not in taken else "smiles_of_structure"
@@ -186,11 +199,14 @@ class _Structures(Table):
         return [self._converted(row) for row in self._inner.read_rows(size)]
 
     def _converted(self, row: Row) -> Row:
-        from molslice.chem.molblock import ChemError, molblock_to_smiles  # needs rdkit
-
         cells, error = list(row.cells), row.error
+        if not self._convert:
+            cells[self._column] = Structure(cells[self._column])
+            return row._replace(cells=cells)
         block, cells[self._column] = cells[self._column], ""
         if error is None:
+            from molslice.chem.molblock import ChemError, molblock_to_smiles  # needs rdkit
+
             try:
                 cells[self._column] = molblock_to_smiles(block)
             except ChemError as reason:

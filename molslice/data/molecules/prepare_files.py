@@ -1,0 +1,350 @@
+"""Convert files of molecules to a store: in parallel, in bounded memory, and continued after an interruption.
+
+The rows that are finished are kept in a folder `STORE.partial` beside the final one. It contains the growing
+arrays and, in `progress.json`, how much of them is finished. The same command reads the input from the
+beginning, compares it with a running checksum of the finished rows, and continues after them. The complete
+folder is renamed. A store therefore does not depend on interruptions or on the number of processes.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from molslice.chem import DESCRIPTORS_VERSION
+from molslice.data.molecules.header import HEADER, SCHEMA_VERSION, current_versions, read_header
+from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
+from molslice.data.molecules.prepare_rows import InputRows, Piece
+from molslice.data.molecules.report import Tally
+from molslice.data.molecules.store_writer import ERRORS, StoreWriter
+from molslice.data.molecules.tables import Structure, open_molecules
+from molslice.files.atomic import UnwritableError, move_folder, write_atomically
+from molslice.files.lock import lock_folder
+from molslice.files.parsing import read_json_object
+from molslice.files.processes import WorkerPool
+from molslice.files.tables import READER_VERSION
+from molslice.types import MolsliceError
+
+__all__ = ["ABOUT", "PreparedStore", "partial_folder", "prepare_files"]
+
+ABOUT = "prepared"  # the key of the identity in the header, under `about`
+PROGRESS, CONTENT = "progress.json", "store"  # in the partial folder
+SAVE_SECONDS = 5.0  # of work that a killed process may lose
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStore:
+    """A complete store.
+
+    Attributes:
+        path: The folder.
+        report: What the store contains; see `Tally.report`. The header contains it too.
+        findings: What was found in the input, one sentence each.
+        continued: Number of rows that earlier runs had finished.
+        seconds: Time of this run.
+    """
+
+    path: Path
+    report: Mapping[str, Any]
+    findings: Sequence[str]
+    continued: int
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rate of this run; 0 if it had nothing to do."""
+        return (self.report["rows"] - self.continued) / max(self.seconds, 1e-9)
+
+
+def partial_folder(out: str | os.PathLike[str]) -> Path:
+    """Return the folder beside a store that keeps finished rows until the store is complete."""
+    final = Path(os.path.realpath(out))
+    return final.with_name(f"{final.name}.partial")
+
+
+def prepare_files(
+    paths: Sequence[str | Path],
+    out: str | os.PathLike[str],
+    *,
+    smiles_column: str | None = None,
+    delimiter: str | None = None,
+    targets: Sequence[str] = (),
+    how: Featurizing,
+    progress: bool = True,
+) -> PreparedStore:
+    """Convert the rows of one or several files to a store.
+
+    A row that cannot be read keeps its number, with the reason. If `out` was made by the same call from the
+    same rows, it is kept.
+
+    Args:
+        paths: Files and patterns in the formats of `open_molecules`; `-` is standard input.
+        out: The folder of the store.
+        smiles_column: The column of SMILES; None finds it.
+        delimiter: The character between cells; None finds it.
+        targets: Columns of numbers; an empty cell has no value.
+        how: How to convert the molecules.
+        progress: Whether to show a bar on standard error.
+
+    Raises:
+        MolsliceError: An option or a file is invalid, no row has a molecule, `out` or its partial folder
+            contains something else, or the disk is full. The message says whether finished rows are kept.
+        KeyboardInterrupt: Stopped by Ctrl-C. The message says how to continue.
+    """
+    check_featurizing(how)
+    start, final = time.monotonic(), Path(os.path.realpath(out))
+    with open_molecules(paths, smiles_column=smiles_column, delimiter=delimiter, convert=False) as table:
+        rows = InputRows(table, targets)
+        identity = {
+            "files": [str(path) for path in table.paths],
+            "smiles_column": table.smiles_column,
+            "delimiter": delimiter,
+            "targets": list(targets),
+            "max_atoms": how.max_atoms,
+            "atom_order": how.atom_order,
+            "descriptors": DESCRIPTORS_VERSION if how.descriptors else None,
+            "reader": READER_VERSION,
+            "schema": SCHEMA_VERSION,
+            "versions": current_versions(),
+        }
+        if not _is_taken(final):
+            with _reserved(final) as folder:
+                if _is_complete(folder):  # killed between the last two steps
+                    move_folder(folder / CONTENT, final)
+                else:
+                    work = _Preparation(final, folder, identity, rows, how)
+                    report = work.run(progress)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    seconds = time.monotonic() - start
+                    return PreparedStore(final, report, table.findings, work.continued, seconds)
+        report = _of_finished(final, identity, rows, progress)
+        _remove_leftover(partial_folder(final))
+    return PreparedStore(final, report, table.findings, report["rows"], time.monotonic() - start)
+
+
+@contextlib.contextmanager
+def _reserved(final: Path) -> Iterator[Path]:
+    """Create or find the partial folder, and hold its lock. A folder without finished rows is removed."""
+    folder = partial_folder(final)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnwritableError(error.errno, error.strerror, str(final)) from error
+    with lock_folder(folder):
+        try:
+            yield folder
+        finally:
+            if not (folder / PROGRESS).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_taken(final: Path) -> bool:
+    return final.exists() and not (final.is_dir() and not any(final.iterdir()))
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / CONTENT / HEADER).exists() and not (folder / CONTENT / ERRORS).exists()
+
+
+def _remove_leftover(folder: Path) -> None:
+    """Remove the partial folder of a process that was killed after the store was complete."""
+    if (folder / PROGRESS).exists() and not (folder / CONTENT).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _differences(then: object, now: Mapping[str, Any]) -> str:
+    """Describe the differences between two identities; empty if they are equal."""
+    if not isinstance(then, dict):
+        return "unknown options"
+    flat, flat_now = ({**each, **each.get("versions", {})} for each in (then, now))
+    names = [
+        name for name in {**flat_now, **flat} if name != "versions" and flat.get(name) != flat_now.get(name)
+    ]
+    return ", ".join(f"{name} was {json.dumps(flat.get(name))}" for name in names)
+
+
+def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, progress: bool) -> dict[str, Any]:
+    """Return the report of an existing store after a comparison with the input.
+
+    Raises:
+        MolsliceError: The folder is not a store, or was made from other rows or by other options.
+    """
+    advice = "delete it, or choose another folder for the store"
+    try:
+        about = read_header(final).get("about")
+    except MolsliceError as error:
+        raise MolsliceError(f"{final} exists and is not a store of molecules; {advice}") from error
+    if not isinstance(about, dict) or ABOUT not in about:
+        raise MolsliceError(f"{final} exists and is the store of something else; {advice}")
+    different = _differences(about[ABOUT], identity)
+    if not different:
+        with rows.bar("comparing", progress) as bar:
+            for piece in rows:
+                bar.update(piece.position - bar.n)
+        if rows.digest != about["rows_sha256"]:
+            different = f"the rows of {rows.name} have changed"
+    if different:
+        raise MolsliceError(f"{final} exists and has another content ({different}); {advice}")
+    return about["report"]
+
+
+class _ChangedError(MolsliceError):
+    """Error for finished rows that are not those of the input."""
+
+
+class _Preparation:
+    """A store that is being written.
+
+    Args:
+        final: The folder of the store.
+        folder: The partial folder, which is reserved for this process.
+        identity: JSON values on which the store depends besides the rows.
+        rows: The input.
+        how: How to convert the molecules.
+
+    Raises:
+        MolsliceError: The folder contains the finished rows of another store, or is damaged.
+    """
+
+    def __init__(
+        self, final: Path, folder: Path, identity: Mapping[str, Any], rows: InputRows, how: Featurizing
+    ) -> None:
+        self.final, self.folder, self.identity, self.rows, self.how = final, folder, identity, rows, how
+        self.digest, self.consistent, self.rows_are_read = "", True, False
+        saved = self._find_saved()
+        self.continued = self.finished = saved["writer"]["rows"] if saved else 0
+        if saved is None:
+            shutil.rmtree(folder / CONTENT, ignore_errors=True)
+            (folder / CONTENT).mkdir()
+        self.expected = saved["digest"] if saved else ""
+        self.tally = Tally(rows.targets, saved and saved["tally"])
+        self.writer = StoreWriter(
+            folder / CONTENT,
+            target_names=rows.targets,
+            num_descriptors=how.num_descriptors,
+            saved=saved and saved["writer"],
+        )
+
+    def _find_saved(self) -> dict[str, Any] | None:
+        path = self.folder / PROGRESS
+        if not path.exists():
+            return None
+        saved = read_json_object(path)
+        different = _differences(saved.get("identity"), self.identity)
+        if different:
+            raise MolsliceError(
+                f"{self.folder} has the finished rows of another preparation ({different}); delete it to "
+                "start again, or choose another folder for the store"
+            )
+        return saved
+
+    def run(self, progress: bool) -> dict[str, Any]:
+        """Convert the remaining rows and complete the store; returns the report."""
+        with self.writer:
+            try:
+                pieces = iter(self.rows)
+                with self.rows.bar("continuing" if self.continued else "preparing", progress) as bar:
+                    self._skip(pieces, bar)
+                    self._convert(pieces, bar)
+                self._complete()
+            except BaseException as error:
+                explained = self._explained(error)
+                if explained is error:
+                    raise
+                raise explained from error
+        return self.tally.report()
+
+    def _skip(self, pieces: Iterator[Piece], bar: tqdm) -> None:
+        """Read the finished rows again."""
+        rows = 0
+        while rows < self.continued:
+            piece = next(pieces, None)
+            if piece is None:
+                break
+            rows, self.digest = rows + len(piece.chunk), piece.digest
+            bar.update(piece.position - bar.n)
+        if (rows, self.digest) != (self.continued, self.expected):
+            raise _ChangedError(
+                f"the first {self.continued:,} rows of {self.rows.name} have changed since {self.folder} was "
+                "written; delete it to start again, or choose another folder for the store"
+            )
+
+    def _convert(self, pieces: Iterator[Piece], bar: tqdm) -> None:
+        waiting: deque[Piece] = deque()  # read but not yet converted
+
+        def tasks() -> Iterator[tuple[Any, ...]]:
+            for piece in pieces:
+                waiting.append(piece)
+                values = self.rows.values(piece.chunk)
+                how = self.how
+                yield piece.smiles, values, how.max_atoms, how.atom_order, how.descriptors
+
+        with WorkerPool(self.rows.number_of_workers(self.how.workers), "reads molecules") as pool:
+            start = last = time.monotonic()
+            for part in pool.map(featurize_chunk, tasks()):
+                piece = waiting.popleft()
+                self.consistent = False
+                self.writer.append(part)
+                shown = ["" if isinstance(text, Structure) else text for text in piece.smiles]
+                self.tally.add(part, shown, piece.chunk.where)
+                self.digest, self.consistent = piece.digest, True
+                now = time.monotonic()
+                if now - last >= SAVE_SECONDS:
+                    self._save()
+                    last = now
+                rate = (self.writer.rows - self.continued) / max(now - start, 1e-9)
+                bar.set_postfix_str(f"{self.writer.rows:,} rows, {rate:,.0f}/s", refresh=False)
+                bar.update(piece.position - bar.n)
+
+    def _complete(self) -> None:
+        self.rows_are_read = True
+        if not self.tally.molecules:
+            first = next(iter(self.tally.refusals.values()))["examples"][0]
+            shown = f"{first['smiles']!r}: " if first["smiles"] else ""
+            raise MolsliceError(
+                f"cannot read any of the {self.tally.rows:,} SMILES of {self.rows.name}; the first, "
+                f"{first['where']}: {shown}{first['reason']}"
+            )
+        self._save()  # a full disk must not cost the last rows
+        about = {ABOUT: self.identity, "rows_sha256": self.digest, "report": self.tally.report()}
+        self.writer.finish(self.rows.name, self.identity["versions"], about)
+        move_folder(self.folder / CONTENT, self.final)
+
+    def _save(self) -> None:
+        state = {
+            "identity": self.identity,
+            "digest": self.digest,
+            "tally": self.tally.state,
+            "writer": self.writer.save(),
+        }
+        write_atomically(self.folder / PROGRESS, json.dumps(state))
+        self.finished = self.writer.rows
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Keep the finished rows, and return the error with a message that says so."""
+        if isinstance(error, _ChangedError):
+            return error
+        if self.consistent and self.writer.rows > self.finished:
+            with contextlib.suppress(OSError, ValueError):  # the disk is full, or the files are closed
+                self._save()
+        if not self.finished or (self.rows_are_read and not self.tally.molecules):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            kept = ""
+        else:
+            kept = f"; {self.finished:,} finished rows are kept, and the same command continues after them"
+        if isinstance(error, KeyboardInterrupt):
+            return KeyboardInterrupt(f"interrupted{kept}")
+        if isinstance(error, MolsliceError):
+            return MolsliceError(f"{error}{kept}")
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            return MolsliceError(f"cannot write {self.final}: {reason}{kept}")
+        return error

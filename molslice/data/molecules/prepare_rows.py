@@ -1,0 +1,100 @@
+"""The rows of files on their way to a store, with a running checksum."""
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from molslice.data.molecules import prepare
+from molslice.data.molecules.tables import MoleculeTable, name_of
+from molslice.files.lines import STDIN
+from molslice.files.processes import count_cores
+from molslice.files.tables import Chunk, numbers
+from molslice.types import MolsliceError
+
+__all__ = ["InputRows", "Piece"]
+
+PARALLEL_BYTES = 1 << 20  # smaller files take less time than starting worker processes
+
+
+class Piece(NamedTuple):
+    """Consecutive rows of the input.
+
+    Attributes:
+        chunk: The rows.
+        smiles: Their SMILES.
+        digest: Checksum of these and all earlier rows.
+        position: Bytes of the files read so far.
+    """
+
+    chunk: Chunk
+    smiles: list[str]
+    digest: str
+    position: int
+
+
+class InputRows:
+    """The rows of the input, with a running checksum.
+
+    Args:
+        table: The files.
+        targets: The columns of targets.
+
+    Attributes:
+        name: The files, for messages.
+        digest: Checksum of all rows read so far.
+
+    Raises:
+        MolsliceError: A column is missing, or given twice.
+    """
+
+    def __init__(self, table: MoleculeTable, targets: Sequence[str]) -> None:
+        for place, name in enumerate(targets):
+            if name in targets[:place]:
+                raise MolsliceError(f"the target {name!r} is given twice")
+            if table.find(name) == table.find(table.smiles_column):
+                raise MolsliceError(f"the column {name!r} cannot be both SMILES and target")
+        self.table, self.targets = table, list(targets)
+        self.name, self.size, self.digest = name_of(table.paths), table.size, ""
+
+    def __iter__(self) -> Iterator[Piece]:
+        column = self.table.smiles_column
+        for chunk in self.table.chunks(prepare.CHUNK_ROWS, [column, *self.targets]):
+            smiles = chunk[column]
+            cells = smiles, [chunk[name] for name in self.targets], chunk.errors
+            self.digest = hashlib.sha256(f"{self.digest}{cells!r}".encode()).hexdigest()
+            yield Piece(chunk, smiles, self.digest, self.table.position)
+
+    def values(self, chunk: Chunk) -> np.ndarray:
+        """Return the targets of a chunk, float32 [rows, T].
+
+        Raises:
+            MolsliceError: A cell is not a number.
+        """
+        values = np.empty((len(chunk), len(self.targets)), np.float32)
+        for place, name in enumerate(self.targets):
+            values[:, place] = numbers(chunk[name], name, chunk.where)
+        return values
+
+    def number_of_workers(self, workers: int | None) -> int:
+        """Return the number of worker processes; 0 instead of 1, because a single worker saves no time."""
+        if workers is None:
+            is_small = self.size < PARALLEL_BYTES and STDIN not in self.table.paths
+            workers = 1 if is_small else count_cores()
+        return workers if workers > 1 else 0
+
+    def bar(self, what: str, shown: bool) -> tqdm:
+        """Create a bar on standard error: bytes of the input, rows, their rate and the expected end."""
+        disable = None if shown else True  # None: tqdm checks whether standard error is a terminal
+        return tqdm(
+            total=self.size or None,
+            desc=what,
+            unit="B",
+            unit_scale=True,
+            unit_divisor=1024,
+            file=sys.stderr,
+            disable=disable,
+        )

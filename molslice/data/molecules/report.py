@@ -1,0 +1,126 @@
+"""What was found while molecules were prepared: counts, elements, sizes, and refused rows with examples."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from molslice.data.molecules.packed import PackedMolecules
+from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
+
+__all__ = ["ELEMENTS", "Tally", "kind_of_reason"]
+
+_SYMBOLS = """
+    H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y
+    Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re
+    Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg
+    Cn Nh Fl Mc Lv Ts Og *
+"""
+ELEMENTS = tuple(_SYMBOLS.split())
+"""Symbols by the index of an atom in OGB's vocabulary; the last one stands for any other atom."""
+
+LARGEST = 256  # atoms of a molecule
+EXAMPLES = 3  # of each kind of reason
+KINDS = 50  # of reasons; further ones are counted together
+OTHER = "other reasons"
+SHOWN = 100  # characters of a SMILES
+QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
+# what differs between two reasons of one kind
+_SPECIFIC = re.compile(r"'[^']*'|\"[^\"]*\"|U\+[0-9A-F]+ \([^)]*\)|\d[\d ]*(?<! )")
+
+
+def kind_of_reason(reason: str) -> str:
+    """Return the first part of a reason, with `…` in place of numbers and quoted texts."""
+    return _SPECIFIC.sub("…", reason).partition("; ")[0]
+
+
+class Tally:
+    """Counts of prepared rows. Its size does not depend on the number of rows.
+
+    Args:
+        target_names: Names of the targets.
+        saved: An earlier `state`; None starts at zero.
+
+    Attributes:
+        sizes: Number of rows by number of atoms, int64 [257]; the first counts the refused rows.
+        bonds: Number of bonds.
+        elements: Number of atoms of each of `ELEMENTS`, int64.
+        known: Number of molecules with a value of each target, int64.
+        refusals: Number and examples of refused rows by kind of reason.
+    """
+
+    def __init__(self, target_names: Sequence[str] = (), saved: Mapping[str, Any] | None = None) -> None:
+        self._names = tuple(target_names)
+        self.sizes = np.zeros(LARGEST + 1, np.int64)
+        self.elements = np.zeros(ATOM_FEATURE_SIZES[0], np.int64)
+        self.known = np.zeros(len(self._names), np.int64)
+        self.bonds = 0
+        self.refusals: dict[str, dict[str, Any]] = {}
+        if saved is not None:
+            for name in ("sizes", "elements", "known"):
+                getattr(self, name)[:] = saved[name]
+            self.bonds, self.refusals = saved["bonds"], saved["refusals"]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """All counts as JSON values."""
+        arrays = {name: getattr(self, name).tolist() for name in ("sizes", "elements", "known")}
+        return {**arrays, "bonds": self.bonds, "refusals": self.refusals}
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.sizes.sum())
+
+    @property
+    def molecules(self) -> int:
+        """Number of rows with a molecule."""
+        return int(self.sizes[1:].sum())
+
+    def add(self, part: PackedMolecules, smiles: Sequence[str], where: Callable[[int], str]) -> None:
+        """Count the rows of a part.
+
+        Args:
+            part: The molecules.
+            smiles: Their SMILES; empty where unknown.
+            where: Describes the row at an index for messages.
+        """
+        self.sizes += np.bincount(part.atom_counts, minlength=len(self.sizes))
+        self.elements += np.bincount(part.atoms[:, 0], minlength=len(self.elements))
+        self.known += np.isfinite(part.targets[part.atom_counts > 0]).sum(0)
+        self.bonds += len(part.bonds)
+        for row, reason in part.errors.items():
+            kind = kind_of_reason(reason)
+            if kind not in self.refusals and len(self.refusals) >= KINDS:
+                kind = OTHER
+            found = self.refusals.setdefault(kind, {"count": 0, "examples": []})
+            found["count"] += 1
+            if len(found["examples"]) < EXAMPLES:
+                text = smiles[row][:SHOWN] + "…" * (len(smiles[row]) > SHOWN)
+                found["examples"].append({"where": where(row), "smiles": text, "reason": reason})
+
+    def report(self) -> dict[str, Any]:
+        """Return all counts for a reader: kinds of reasons and elements by decreasing number."""
+        refusals = sorted(self.refusals.items(), key=lambda item: -item[1]["count"])
+        elements = {ELEMENTS[place]: int(self.elements[place]) for place in np.flatnonzero(self.elements)}
+        return {
+            "rows": self.rows,
+            "molecules": self.molecules,
+            "refused": self.rows - self.molecules,
+            "refusals": [{"reason": kind, **found} for kind, found in refusals],
+            "targets": dict(zip(self._names, self.known.tolist(), strict=True)),
+            "atoms": int(self.elements.sum()),
+            "bonds": self.bonds,
+            "elements": dict(sorted(elements.items(), key=lambda item: -item[1])),
+            "atoms_per_molecule": self._quantiles(),
+            "sizes": {str(size): int(self.sizes[size]) for size in np.flatnonzero(self.sizes) if size},
+        }
+
+    def _quantiles(self) -> dict[str, int]:
+        """Return quantiles of the number of atoms: the least size that a share of the molecules reaches."""
+        if not self.molecules:
+            return {}
+        upto = self.sizes[1:].cumsum()
+        least = {name: max(1, np.ceil(share * upto[-1])) for name, share in QUANTILES.items()}
+        return {name: int(np.searchsorted(upto, count)) + 1 for name, count in least.items()}

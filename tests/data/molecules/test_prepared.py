@@ -1,0 +1,156 @@
+"""Tests of training from a prepared store."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from molslice.cli import main
+from molslice.data import build_dataset
+from molslice.data.molecules import prepared
+from molslice.data.molecules.prepare import Featurizing
+from molslice.data.molecules.prepare_files import prepare_files
+from molslice.data.molecules.store import MoleculeStore
+from molslice.inference.load import load_network
+from molslice.types import MolsliceError
+from tests.data.molecules.corpora import make_corpus
+from tests.inference.models import embedded_smiles
+
+ROWS = 60
+TINY = {
+    "model": {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2, "dropout": 0.0},
+    "training": {"max_steps": 2, "batch_size": 16, "token_budget": 1024},
+    "trainer": {"accelerator": "cpu", "num_threads": 1},
+}
+WITHOUT_RDKIT = """
+import sys
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "rdkit":
+            raise ModuleNotFoundError("rdkit is not installed")
+sys.meta_path.insert(0, Refusing())
+from molslice.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    rows = [f"{text},{len(text) / 10},{row % 2}" for row, text in enumerate(embedded_smiles(ROWS))]
+    rows[3] = "XX,1,1"
+    (folder / "molecules.csv").write_text("smiles,gap,toxic\n" + "\n".join(rows) + "\n")
+    return folder
+
+
+def store(folder, *targets, **options):
+    out = folder / "-".join(["store", *targets, *options, *map(str, options.values())])
+    prepare_files(
+        [folder / "molecules.csv"], out, targets=targets, how=Featurizing(**options), progress=False
+    )
+    return out
+
+
+def test_rows_and_splits_are_those_of_the_table(folder):
+    path = store(folder, "gap", "toxic")
+    dataset = build_dataset("prepared", {"path": str(path), "units": ["eV", ""]})
+    table = build_dataset(
+        "csv",
+        {
+            "path": str(folder / "molecules.csv"),
+            "target_columns": ["gap", "toxic"],
+            "units": ["eV", ""],
+            "cache_dir": str(folder / "cache"),
+        },
+    )
+    assert (dataset.target_names, dataset.target_units) == (table.target_names, table.target_units)
+    assert dataset.splits.keys() == {"train", "valid", "test"}
+    for name, rows in table.splits.items():
+        np.testing.assert_array_equal(dataset.splits[name], rows)
+    batch, expected = dataset.collate([0, 5, 9]), table.collate([0, 5, 9])
+    assert batch.atoms.equal(expected.atoms)
+    assert batch.targets.equal(expected.targets)
+    assert dataset.errors == {3: "not valid SMILES"}
+    other = {"kind": "random", "fractions": [0.5, 0.25, 0.25], "seed": 3}
+    assert len(build_dataset("prepared", {"path": str(path), "split": other}).splits["train"]) == 30
+
+
+def test_training_from_a_store_and_prediction(folder, capsys):
+    path = store(folder, "gap", atom_order="input")
+    config = folder / "config.yaml"
+    config.write_text(json.dumps({"data": {"name": "prepared", "path": str(path), "units": "eV"}, **TINY}))
+    run = folder / "run"
+    assert main(["train", "--config", str(config), "--out", str(run), "--quiet", "--json"]) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--json", "--quiet"]) == 0
+    evaluated = json.loads(capsys.readouterr().out)
+    assert evaluated["targets"][0]["mae"] == pytest.approx(summary["test"]["mae"]["gap"], abs=1e-5)
+
+    network = load_network(run)
+    assert network.atom_order == "input"  # the model has learned from atoms in this order
+    rows = np.array([7])
+    of_store = network.predict_store(MoleculeStore.open(path), rows).values[:, 0]
+    path.rename(folder / "moved")  # prediction does not need the store
+    smiles = [embedded_smiles(ROWS)[7]]
+    np.testing.assert_allclose(load_network(run).predict(smiles), of_store, rtol=1e-5)
+
+
+def test_training_without_rdkit(folder):
+    path = store(folder, "gap")
+    config = folder / "plain.yaml"
+    config.write_text(json.dumps({"data": {"name": "prepared", "path": str(path)}, **TINY}))
+    words = ["train", "--config", config, "--out", folder / "plain", "--quiet"]
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", WITHOUT_RDKIT, *map(str, words)]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert (folder / "plain" / "model.safetensors").exists()
+
+
+def test_descriptors_reach_the_model(folder):
+    dataset = build_dataset("prepared", {"path": str(store(folder, "gap", descriptors=True))})
+    assert dataset.spec.num_descriptors == dataset.store.descriptors.shape[1] > 0
+    assert "descriptors_version" in dataset.metadata
+
+
+def test_classes(folder):
+    path = str(store(folder, "gap", "toxic"))
+    with pytest.raises(MolsliceError, match=r"row \d+, target 'gap': \d.* is neither 0 nor 1"):
+        build_dataset("prepared", {"path": path, "kind": "classification"})
+    dataset = build_dataset("prepared", {"path": str(store(folder, "toxic")), "kind": "classification"})
+    assert dataset.kind == "classification"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"split": "scaffold"},
+            "split 'scaffold' needs the input of the store, which it does not keep; choi",
+        ),
+        ({"split": {"kind": "column", "column": "gap"}}, "split 'column' needs the input"),
+        ({"split": "randum"}, "unknown split 'randum'"),
+        ({"kind": "ranking"}, "kind must be regression or classification, got 'ranking'"),
+        ({"units": ["eV", "V"]}, "units must be one unit, or one for each of 1 targets"),
+        ({"path": "nowhere"}, r"no such file: nowhere \(data.path\). `molslice prepare FILE --out STORE"),
+    ],
+)
+def test_invalid_options(folder, options, message):
+    path = str(store(folder, "gap"))
+    with pytest.raises(MolsliceError, match=message):
+        build_dataset("prepared", {"path": path, **options})
+
+
+def test_other_stores(folder, tmp_path, monkeypatch):
+    with pytest.raises(MolsliceError, match="has no targets; prepare it with --target COLUMN"):
+        build_dataset("prepared", {"path": str(store(folder))})
+    make_corpus(tmp_path / "corpus")
+    with pytest.raises(MolsliceError, match="is the store of a corpus; use data.name: corpus"):
+        build_dataset("prepared", {"path": str(tmp_path / "corpus" / "store")})
+    monkeypatch.setattr(prepared, "FEATURIZER_VERSION", 99)
+    with pytest.raises(MolsliceError, match="has version 2 of the featurizer, and this molslice has 99"):
+        build_dataset("prepared", {"path": str(store(folder, "gap"))})
