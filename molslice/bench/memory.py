@@ -13,7 +13,14 @@ try:
 except ImportError:  # Windows
     resource = None
 
-__all__ = ["available_bytes", "limited_growth", "peak_bytes", "resident_bytes", "restart_peak"]
+__all__ = [
+    "available_bytes",
+    "ended_peak_bytes",
+    "limited_growth",
+    "peak_bytes",
+    "resident_bytes",
+    "restart_peak",
+]
 
 CGROUP = Path("/sys/fs/cgroup")
 NO_LIMIT = 1 << 60  # old control groups write a larger number for "no limit"
@@ -42,6 +49,17 @@ def peak_bytes() -> int | None:
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return peak
+
+
+def ended_peak_bytes() -> int | None:
+    """Return the largest peak of the resident set of child processes that have ended, in bytes.
+
+    None if it is not available.
+    """
+    if resource is None:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
 
 
 def restart_peak() -> None:

@@ -1,7 +1,7 @@
 """Molecules to measure with: a store, a file of SMILES, or the data of a configuration."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,17 @@ from molslice.files.processes import WorkerPool
 from molslice.settings import DataConfig
 from molslice.types import MolsliceError
 
-__all__ = ["EMBEDDED", "Molecules", "StoredMolecules", "featurize", "open_store", "padding_share"]
+__all__ = [
+    "EMBEDDED",
+    "Molecules",
+    "StoredMolecules",
+    "chunks_of",
+    "featurize",
+    "open_store",
+    "padding_share",
+]
 
+MAX_ROWS = 100_000  # of a file
 EMBEDDED = DataConfig("pcqm4m", {"root": "data/gap_xtb"})
 
 
@@ -35,6 +44,28 @@ class Molecules:
     store: Path | None = None
     files: Sequence[Path] = ()
     data: DataConfig = EMBEDDED
+
+    def smiles(self) -> tuple[str, list[str]]:
+        """Read the first SMILES, at most `MAX_ROWS`.
+
+        Returns:
+            The name of the source, and the SMILES; none for a store.
+
+        Raises:
+            MolsliceError: A file cannot be read, or the data are not molecules.
+        """
+        if self.store is not None:
+            return str(self.store), []
+        if not self.files:
+            dataset = _dataset(self.data)
+            return dataset.source, dataset.smiles()[:MAX_ROWS]
+        files, found = find_files(self.files), []
+        with open_molecules(files) as table:
+            for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column]):
+                found += chunk[table.smiles_column]
+                if len(found) > MAX_ROWS:
+                    return f"the first {MAX_ROWS:,} rows of {name_of(files)}", found[:MAX_ROWS]
+        return name_of(files), found
 
 
 class StoredMolecules(MoleculeDataset):
@@ -91,45 +122,28 @@ def open_store(source: Molecules, workers: int = 0) -> Iterator[Path]:
         if source.store is not None:
             yield MoleculeStore.open(source.store, verify=False).path or source.store
         elif source.files:
-            files = find_files(source.files)
-            smiles = read_smiles(files)
-            MoleculeStore.write(temporary, featurize(smiles, workers), source=name_of(files))
+            name, smiles = source.smiles()
+            MoleculeStore.write(temporary, featurize(chunks_of(smiles), workers), source=name)
             yield temporary
         else:
-            store = _store_of(source.data)
+            store = _dataset(source.data).store
             if store.path is None:
                 _write(store, temporary)
             yield store.path or temporary
 
 
-def read_smiles(files: Sequence[Path], most: int | None = None) -> list[str]:
-    """Read the SMILES of tables of any format.
+def chunks_of(smiles: Sequence[str]) -> list[Sequence[str]]:
+    """Cut SMILES into the chunks that are converted at once."""
+    return [smiles[start : start + CHUNK_ROWS] for start in range(0, len(smiles), CHUNK_ROWS)]
+
+
+def featurize(chunks: Iterable[Sequence[str]], workers: int = 0) -> Iterator[PackedMolecules]:
+    """Convert chunks of SMILES to packed molecules, as `molslice prepare` does.
 
     Args:
-        files: The tables.
-        most: Number of rows after which reading stops; None for all.
-
-    Raises:
-        MolsliceError: A file cannot be read, or has no rows.
-    """
-    found: list[str] = []
-    with open_molecules(files) as table:
-        for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column]):
-            found += chunk[table.smiles_column]
-            if most is not None and len(found) >= most:
-                break
-    return found[:most]
-
-
-def featurize(smiles: Sequence[str], workers: int = 0) -> Iterator[PackedMolecules]:
-    """Convert SMILES to packed molecules in chunks, as `molslice prepare` does.
-
-    Args:
-        smiles: The SMILES.
+        chunks: The SMILES.
         workers: Number of processes; 0 converts in this process.
     """
-    starts = range(0, len(smiles), CHUNK_ROWS)
-    chunks = (smiles[start : start + CHUNK_ROWS] for start in starts)
     arguments = ((chunk, np.zeros((len(chunk), 0), np.float32), 256, "canonical") for chunk in chunks)
     with WorkerPool(workers, "convert molecules") as pool:
         yield from pool.map(featurize_chunk, arguments)
@@ -146,7 +160,7 @@ def padding_share(num_tokens: np.ndarray, batches: Sequence[np.ndarray]) -> floa
     return 1.0 - sum(int(num_tokens[rows].sum()) for rows in batches) / padded
 
 
-def _store_of(data: DataConfig) -> MoleculeStore:
+def _dataset(data: DataConfig) -> MoleculeDataset:
     try:
         dataset = build_dataset(data.name, dict(data.options))
     except MolsliceError as error:
@@ -155,7 +169,7 @@ def _store_of(data: DataConfig) -> MoleculeStore:
         raise
     if not isinstance(dataset, MoleculeDataset):
         raise MolsliceError(f"data.name {data.name} has no molecules, which this measurement needs")
-    return dataset.store
+    return dataset
 
 
 def _write(store: MoleculeStore, path: Path) -> None:

@@ -175,9 +175,21 @@ def test_training_is_measured_without_rdkit(tmp_path):
     assert json.loads(out)["measurements"][0]["molecules"] == 6
 
 
+def test_the_data_path_is_measured(molslice, tmp_path):
+    path = store(tmp_path / "store", [2, 3, 4]).path
+    words = ["--store", path, "--rounds", "1", "--seconds", "0.01", "--batch-size", "2", "--quiet"]
+    code, out, err = molslice("data", *words)
+    assert (code, err) == (0, "")
+    assert re.search(r"\| batches of 2 +\| +[\d.,]+ \| ", out)
+    assert "3 molecules of chains: 3 atoms in the median" in out
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
+        (["data", "--store", "nowhere"], 1, "nowhere"),
+        (["data", "--token-budget", "8"], 2, "--token-budget needs --batch-size"),
+        (["data", "--model.dim", "8"], 2, "--model.dim"),
         (["train", "--models", "frog"], 1, "unknown model 'frog'"),
         (["train", "--store", "nowhere"], 1, "nowhere"),
         (["train", "--device", "cuda:99"], 1, "cuda:99"),

@@ -1,5 +1,7 @@
 """Tests of the molecules that are measured."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -52,9 +54,9 @@ def test_files_become_a_temporary_store(tmp_path, workers):
 
 def test_data_without_a_folder_become_a_temporary_store(tmp_path, monkeypatch):
     made = MoleculeStore.in_memory(
-        ["bad", *[molecule for part in [featurize(["CC"])] for molecule in _all(part)]]
+        ["bad", *[molecule for part in [featurize([["CC"]])] for molecule in _all(part)]]
     )
-    monkeypatch.setattr("molslice.bench.molecules._store_of", lambda data: made)
+    monkeypatch.setattr("molslice.bench.molecules._dataset", lambda data: SimpleNamespace(store=made))
     with open_store(Molecules()) as found:
         assert MoleculeStore.open(found).num_atoms.tolist() == [0, 2]
         assert MoleculeStore.open(found).errors == {0: "bad"}

@@ -92,8 +92,8 @@ class TrainPlan:
         if self.threads is None:
             object.__setattr__(self, "threads", torch.get_num_threads())
 
-    def jobs(self, store: Path) -> Iterator[tuple[TrainEntry, int, TrainJob]]:
-        """Yield entry, round and job by model, then round, so that a slow minute affects all entries.
+    def jobs(self, store: Path) -> Iterator[tuple[tuple[str, str, str], int, TrainJob]]:
+        """Yield key, round and job by model, then round, so that a slow minute affects all entries.
 
         Args:
             store: Folder of the molecules.
@@ -102,7 +102,7 @@ class TrainPlan:
             for number in range(self.rounds):
                 for entry in self.entries:
                     if entry.model == model:
-                        yield entry, number, self._job(entry, number, store)
+                        yield entry.key, number, self._job(entry, number, store)
 
     def _job(self, entry: TrainEntry, number: int, store: Path) -> TrainJob:
         mapping = config_to_mapping(entry.config)

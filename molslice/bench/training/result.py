@@ -190,7 +190,7 @@ class TrainResult:
     def failures(self) -> dict[str, str]:
         """Return the reason of each entry that failed for another reason than memory."""
         failed = [row for row in self.rows() if row.outcome == "failed"]
-        return {f"{row.model} {row.attention} {row.precision}": row.reason or "" for row in failed}
+        return {f"{row.model} {row.attention} {row.precision}": f"with {row.reason}" for row in failed}
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the content of the result file."""

@@ -1,13 +1,14 @@
-"""Measure speed and memory: of attentions on sequences, and of the training of models of molecules.
+"""Measure speed and memory of attentions, of the training of molecule models, and of the data path.
 
 Without an action, `molslice bench` measures attentions.
 """
 
-from molslice.cli.bench import attention, train
+from molslice.cli.bench import attention, data, train
 
 SUMMARY = "measure speed and memory"
 EXAMPLE = """\
   molslice bench attention --attention softmax,slice_sort --lengths 256,512
-  molslice bench train --models slim --attentions softmax,slice_sort"""
-ACTIONS = {"attention": attention, "train": train}
+  molslice bench train --models slim --attentions softmax,slice_sort
+  molslice bench data --input molecules.csv --workers 2"""
+ACTIONS = {"attention": attention, "train": train, "data": data}
 DEFAULT_ACTION = "attention"

@@ -11,7 +11,7 @@ import argparse
 from typing import Any
 
 from molslice.cli.arguments import add_device, add_json, add_quiet, file_path, positive
-from molslice.cli.console import say, write, write_json
+from molslice.cli.bench.arguments import positive_number, report, teller
 
 SUMMARY = "speed and memory of attentions on sequences of any length"
 EXAMPLE = """\
@@ -94,17 +94,6 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(positive(part.strip()) for part in text.split(","))
 
 
-def positive_number(text: str) -> float:
-    """Parse a positive number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return value
-
-
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 if an entry failed for another reason than memory, 130 after Ctrl-C."""
     from molslice.bench.plan import DEFAULT_ENTRIES, BenchPlan, read_entries
@@ -112,26 +101,12 @@ def run(args: argparse.Namespace) -> int:
     from molslice.bench.scores import read_scores
     from molslice.bench.tables import to_markdown
 
-    def tell(message: str) -> None:
-        if not args.quiet:
-            say(message)
-
     scores = None if args.score is None else read_scores(args.score)
     plan = BenchPlan(read_entries(args.attention or DEFAULT_ENTRIES), **_settings(args))
-    result = run_bench(plan, args.out, setting=args.setting, scores=scores, tell=tell, quiet=args.quiet)
-    if args.json:
-        write_json(result.to_mapping())
-    else:
-        write(to_markdown(result))
-    if args.out is not None:
-        tell(f"table: {args.out / 'table.md'}, all numbers: {args.out / RESULT}")
-    if result.interrupted:
-        kept = "; the same command continues" if args.out is not None else ""
-        say(f"interrupted after {len(result.measurements)} measurements{kept}")
-        return 130
-    for label, reason in result.failures().items():
-        say(f"error: {label} failed {reason}")
-    return 1 if result.failures() else 0
+    result = run_bench(
+        plan, args.out, setting=args.setting, scores=scores, tell=teller(args), quiet=args.quiet
+    )
+    return report(args, result, to_markdown, RESULT)
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

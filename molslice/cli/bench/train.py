@@ -15,8 +15,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import add_json, add_quiet, file_path, positive
-from molslice.cli.bench.attention import positive_number
-from molslice.cli.console import say, write, write_json
+from molslice.cli.bench.arguments import add_molecules, positive_number, report, teller
 
 if TYPE_CHECKING:
     from molslice.bench.molecules import Molecules
@@ -67,24 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def add_molecules(parser: argparse.ArgumentParser) -> None:
-    """Add `--store` and `--input`."""
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--store", type=file_path, metavar="DIR", help="folder of prepared molecules")
-    source.add_argument(
-        "--input", type=file_path, nargs="+", metavar="FILE", help="files with a column of SMILES"
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 if an entry failed for another reason than memory, 130 after Ctrl-C."""
     from molslice.bench.training.plan import TrainPlan, plan_entries
     from molslice.bench.training.run import RESULT, run_training_bench
     from molslice.bench.training.table import to_markdown
-
-    def tell(message: str) -> None:
-        if not args.quiet:
-            say(message)
 
     entries = plan_entries(
         _names(args.models),
@@ -95,20 +81,8 @@ def run(args: argparse.Namespace) -> int:
         device=args.device,
     )
     plan = TrainPlan(entries, args.device, args.threads, args.rounds, args.steps, args.seconds)
-    result = run_training_bench(plan, _source(args, entries), args.out, tell=tell, quiet=args.quiet)
-    if args.json:
-        write_json(result.to_mapping())
-    else:
-        write(to_markdown(result))
-    if args.out is not None:
-        tell(f"table: {args.out / 'table.md'}, all numbers: {args.out / RESULT}")
-    if result.interrupted:
-        kept = "; the same command continues" if args.out is not None else ""
-        say(f"interrupted after {len(result.measurements)} measurements{kept}")
-        return 130
-    for label, reason in result.failures().items():
-        say(f"error: {label} failed: {reason}")
-    return 1 if result.failures() else 0
+    result = run_training_bench(plan, _source(args, entries), args.out, tell=teller(args), quiet=args.quiet)
+    return report(args, result, to_markdown, RESULT)
 
 
 def _source(args: argparse.Namespace, entries: "list[TrainEntry]") -> "Molecules":

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
+from molslice.bench import rounds as module
 from molslice.bench.molecules import Molecules
 from molslice.bench.training import plan as planning
-from molslice.bench.training import run as module
 from molslice.bench.training.peaks import find_peak
 from molslice.bench.training.plan import MODELS, TrainEntry, TrainPlan, plan_entries
 from molslice.bench.training.result import Measurement, Row

@@ -1,0 +1,134 @@
+"""Measure one job: `python -m molslice.bench.data.worker` reads a `DataJob` as JSON on standard input.
+
+It answers with a line of JSON: the measurement with an `outcome` ("ok", "OOM", or "failed", with its
+`reason`) and the numbers.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from molslice.bench.answers import answer_request, outcome_of
+from molslice.bench.data.job import DataJob
+from molslice.bench.memory import ended_peak_bytes, peak_bytes
+from molslice.bench.molecules import StoredMolecules, chunks_of, featurize, padding_share
+from molslice.data.batching import TokenBudgetBatches
+from molslice.data.molecules.store import MoleculeStore
+from molslice.types import MolsliceError
+
+__all__ = ["measure"]
+
+Numbers = dict[str, Any]
+
+
+class Done(NamedTuple):
+    """What a stage did since the last one.
+
+    Attributes:
+        molecules: Number of molecules.
+        bytes: Bytes of their arrays and targets.
+        batches: Number of batches.
+    """
+
+    molecules: int
+    bytes: int
+    batches: int
+
+
+def measure(job: DataJob) -> Numbers:
+    """Measure a job.
+
+    Returns:
+        The `outcome` with the fields of `result.Measurement`. Without numbers, the `reason` for their
+            absence.
+    """
+    torch.set_num_threads(1)
+    try:
+        stages = {"featurize": _featurizing, "read": _reading, "batches": _collating}
+        return {"outcome": "ok", **_time(job, stages[job.stage](job)), **_padding(job)}
+    except (MemoryError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+        return outcome_of(error)
+
+
+def _time(job: DataJob, done: Iterator[Done]) -> Numbers:
+    """Time a stage until `seconds` have passed or nothing is left. The first results are a warm-up."""
+    with closing(done):  # pyright: ignore[reportArgumentType]
+        for _ in range(max(1, job.workers)):
+            next(done, None)
+        start, processor, total = time.perf_counter(), time.process_time(), Done(0, 0, 0)
+        for one in done:
+            total = Done(*map(sum, zip(total, one, strict=True)))
+            if time.perf_counter() - start >= job.seconds:
+                break
+        seconds, processor = time.perf_counter() - start, time.process_time() - processor
+    if not total.molecules:
+        raise MolsliceError("too few molecules to measure")
+    return {
+        **total._asdict(),
+        "seconds": seconds,
+        "processor_seconds": None if job.workers else processor,
+        "peak_bytes": peak_bytes(),
+        "worker_peak_bytes": ended_peak_bytes() if job.workers else None,
+    }
+
+
+def _featurizing(job: DataJob) -> Iterator[Done]:
+    smiles = Path(job.smiles).read_text(encoding="utf-8").splitlines()
+    for packed in featurize(itertools.cycle(chunks_of(smiles)), job.workers):
+        size = packed.atoms.nbytes + packed.bonds.nbytes
+        yield Done(len(packed.atom_counts), size, 0)
+
+
+def _reading(job: DataJob) -> Iterator[Done]:
+    dataset = StoredMolecules(MoleculeStore.open(job.store, verify=False))
+    store = dataset.store
+    offsets = {"atoms": store.atom_offsets, "bonds": store.bond_offsets}
+    for rows in _batches(job, dataset):
+        size = np.asarray(store.targets[rows]).nbytes
+        for name, starts in offsets.items():
+            values, ends = getattr(store, name), zip(starts[rows], starts[rows + 1], strict=True)
+            size += np.concatenate([values[start:end] for start, end in ends]).nbytes
+        yield Done(len(rows), size, 1)
+
+
+def _collating(job: DataJob) -> Iterator[Done]:
+    dataset = StoredMolecules(MoleculeStore.open(job.store, verify=False))
+    for rows in _batches(job, dataset):
+        batch = dataset.collate(rows)
+        tensors = (batch.atoms, batch.atom_mask, batch.bond_index, batch.bond_features, batch.targets)
+        yield Done(len(rows), sum(one.nbytes for one in tensors if one is not None), 1)
+
+
+def _batches(job: DataJob, dataset: StoredMolecules) -> Iterator[np.ndarray]:
+    """Yield the rows of training batches, epoch after epoch."""
+    order = _order(job, dataset)
+    for epoch in itertools.count():
+        yield from order.epoch(epoch)
+
+
+def _order(job: DataJob, dataset: StoredMolecules) -> TokenBudgetBatches:
+    return TokenBudgetBatches(
+        dataset.num_tokens,
+        dataset.labeled_rows("train"),
+        token_budget=job.token_budget,
+        batch_size=job.batch_size,
+        shuffle=True,
+        seed=job.seed,
+    )
+
+
+def _padding(job: DataJob) -> Numbers:
+    if job.stage != "batches":
+        return {}
+    dataset = StoredMolecules(MoleculeStore.open(job.store, verify=False))
+    return {"padding_share": padding_share(dataset.num_tokens, _order(job, dataset).epoch(0))}
+
+
+if __name__ == "__main__":
+    answer_request(lambda line, report: report(measure(DataJob.from_json(line))))
