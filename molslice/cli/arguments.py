@@ -3,14 +3,18 @@
 import argparse
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from molslice.files.urls import File
 
 __all__ = ["HelpFormatter", "add_device", "add_json", "add_quiet", "positive", "split_overrides"]
 
 LARGEST = 2**63 - 1
 INPUT_HELP = (
     "files with a column of SMILES: separated values, Parquet, JSON lines, .smi or .sdf, also .gz or .zst; "
-    "patterns such as 'parts/*.csv'; - reads separated values from standard input"
+    "URLs such as s3://bucket/a.csv; patterns such as 'parts/*.csv'; - reads separated values from standard "
+    "input"
 )
 
 
@@ -50,10 +54,20 @@ def split_overrides(words: list[str]) -> tuple[list[str], list[tuple[str, str | 
 
 
 def file_path(text: str) -> Path:
-    """Parse a path. An empty path is refused, because it would mean the current folder."""
+    """Parse a local path. An empty path is refused, because it would mean the current folder."""
+    path = file_or_url(text)
+    if not isinstance(path, Path):
+        raise argparse.ArgumentTypeError(f"{text!r} is a URL; a path on this machine is needed")
+    return path
+
+
+def file_or_url(text: str) -> "File":
+    """Parse a path or a URL. An empty path is refused, because it would mean the current folder."""
+    from molslice.files.urls import as_file
+
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
-    return Path(text)
+    return as_file(text)
 
 
 def model_name(text: str) -> str:
@@ -141,7 +155,7 @@ def add_input(parser: argparse._ActionsContainer, *, required: bool = False) -> 
     """Add `--input`."""
     parser.add_argument(
         "--input",
-        type=file_path,
+        type=file_or_url,
         nargs="+",
         required=required,
         metavar="FILE",
@@ -159,10 +173,10 @@ def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool 
     """
     parser.add_argument(
         "--output",
-        type=file_path,
+        type=file_or_url,
         required=required,
         metavar="FILE",
-        help=f"the file to write: {endings}, or - for CSV on standard output",
+        help=f"the file or URL to write: {endings}, or - for CSV on standard output",
     )
     add_columns(parser)
 

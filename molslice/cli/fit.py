@@ -13,6 +13,7 @@ from molslice.cli.arguments import (
     add_json,
     add_quiet,
     count,
+    file_or_url,
     file_path,
     minutes,
     model_name,
@@ -31,7 +32,9 @@ TAKES_OVERRIDES = False
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `fit`."""
-    parser.add_argument("data", type=file_path, metavar="CSV", help="table of molecules with measured values")
+    parser.add_argument(
+        "data", type=file_or_url, metavar="FILE", help="table of molecules with measured values, or its URL"
+    )
     parser.add_argument(
         "--target", action="append", required=True, metavar="COLUMN", help="measured column; repeatable"
     )

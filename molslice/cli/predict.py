@@ -25,6 +25,7 @@ EXAMPLE = """\
   molslice predict gap-xtb --smiles "CCO" "c1ccccc1"
   molslice predict runs/first --input molecules.csv.gz --output predicted.parquet
   molslice predict solubility --input measured.csv --output predicted.csv --metrics
+  molslice predict gap-xtb --input 's3://bucket/parts/*.csv' --output s3://bucket/predicted.parquet
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
 TAKES_OVERRIDES = False
 

@@ -13,6 +13,7 @@ from molslice.cli.arguments import (
     add_columns,
     add_json,
     add_quiet,
+    file_or_url,
     file_path,
     positive,
     worker_count,
@@ -35,7 +36,7 @@ DOWNLOADS = ("pcqm4m", "pcqm4m-v2")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `prepare`."""
-    parser.add_argument("files", type=file_path, nargs="*", metavar="FILE", help=INPUT_HELP)
+    parser.add_argument("files", type=file_or_url, nargs="*", metavar="FILE", help=INPUT_HELP)
     parser.add_argument("--out", type=file_path, metavar="STORE", help="the new folder, for files")
     parser.add_argument(
         "--target",

@@ -21,6 +21,7 @@ another subclass of `Dataset`. Its keyword-only options are the options of a con
 sets has to be edited.
 """
 
+import glob
 import os
 import typing
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from typing import Any
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.files.urls import is_url
 from molslice.registry import Registry
 from molslice.types import MolsliceError
 
@@ -62,7 +64,12 @@ def build_dataset(name: str, options: dict[str, Any]) -> Dataset:
     for option, hint in DATASETS.hints(name).items():
         is_path = any(typing.get_origin(form) is os.PathLike for form in typing.get_args(hint))
         path = options.get(option) if is_path and option != "cache_dir" else None
-        if path is not None and not os.path.exists(path):
+        if isinstance(path, str | os.PathLike) and not (_is_pattern(path) or os.path.exists(path)):
             what = "folder" if option == "root" else "file"
             raise MolsliceError(f"no such {what}: {path} (data.{option}). {found.advice()}".rstrip(" ."))
     return DATASETS.build(name, options=options)
+
+
+def _is_pattern(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a pattern or a URL, which the data set itself expands and checks."""
+    return glob.has_magic(os.fspath(path)) or is_url(os.fspath(path))

@@ -6,6 +6,7 @@ Modules:
     lock: Reserve a folder for one process.
     processes: Worker processes and programs that end with their parent.
     parsing: YAML and JSON with limits on size and depth.
+    urls: Files in object stores, named by URLs of fsspec.
     lines: Text and bytes by line, plain, gzip or Zstandard.
     tables: Tables in any format: separated values, JSON lines, Parquet, SMILES on each line, SD files.
     parquet: Columns of Parquet files with their own types.
@@ -14,8 +15,8 @@ Modules:
     hub: Downloads from the Hugging Face Hub.
     pillow: Import of Pillow.
 
-Imports: `molslice.registry`, `molslice.types`, numpy, pandas, pyarrow, PyYAML. A library for one format only
-is imported inside a function.
+Imports: `molslice.registry`, `molslice.types`, fsspec, numpy, pandas, pyarrow, PyYAML. A library for one
+format only is imported inside a function.
 
 To add a format of tables, write a subclass of `Table` in a module of `tables/` and name its ending in
 `open_table`.

@@ -1,5 +1,6 @@
 """Write a file or a folder completely or not at all.
 
+An object of a URL is committed when it is complete, and discarded otherwise. For a path, the following holds.
 The content is written under a partial name beside the final one, synced to the disk, and renamed. A failure
 or an interrupt removes the partial file. Partial files of killed processes are removed by the next writer in
 the folder. The partial name contains the ID of the writing process, so that no running process loses its
@@ -12,13 +13,15 @@ import hashlib
 import itertools
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from molslice.files.owner import Owner
+from molslice.files.urls import Url
 from molslice.types import MolsliceError
 
 __all__ = [
@@ -51,17 +54,26 @@ class UnwritableError(OSError, MolsliceError):  # in this order OSError reads th
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(path: str | os.PathLike[str] | Url) -> Iterator[Path]:
     """Yield a partial path for a file; leaving the block without an error renames the file.
 
-    Use it for libraries that take a path. `atomic_file` is simpler for those that take a stream.
+    Use it for libraries that take a path. `atomic_file` is simpler for those that take a stream, and needs no
+    temporary file for a URL.
 
     Args:
-        path: The final path. A symbolic link is followed and kept.
+        path: The final path or URL. A symbolic link is followed and kept.
 
     Raises:
         UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
     """
+    if isinstance(path, Url):
+        with tempfile.TemporaryDirectory() as folder:
+            partial = Path(folder, path.name)
+            with atomic_file(path) as stream:  # opened first, so that a wrong URL fails before the work
+                yield partial
+                with partial.open("rb") as content:
+                    shutil.copyfileobj(content, stream)
+        return
     final = _final(path)
     remove_stale(final.parent)
     partial = _partial(final)
@@ -78,15 +90,25 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str] | Url) -> Iterator[BinaryIO]:
     """Yield a binary stream to a partial file; leaving the block without an error renames the file.
 
     Args:
-        path: The final path. A symbolic link is followed and kept.
+        path: The final path or URL. A symbolic link is followed and kept.
 
     Raises:
         UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
+        MolsliceError: The protocol of a URL is unknown, or needs a package that is missing.
     """
+    if isinstance(path, Url):
+        try:
+            with path.create() as stream:
+                yield cast("BinaryIO", stream)
+        except OSError as error:
+            if error.filename is not None:  # about another file, or named already
+                raise
+            raise UnwritableError(error.errno, error.strerror or str(error), str(path)) from error
+        return
     with atomic_path(path) as partial, partial.open("wb") as stream:
         yield stream
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from molslice.files.urls import File, Url
 from molslice.types import MolsliceError
 
 FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # others: the folder is not writable
@@ -44,14 +45,14 @@ def cache_folders(cache_dir: str | os.PathLike[str] | None, beside: Path | None 
     return folders
 
 
-def file_checksum(path: Path) -> str:
-    """Compute the SHA-256 of a file in hexadecimal.
+def file_checksum(path: File) -> str:
+    """Compute the SHA-256 of a file, given by its path or URL, in hexadecimal.
 
     Raises:
         MolsliceError: The file cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with path.open() if isinstance(path, Url) else path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
         raise MolsliceError(f"no such file: {path}") from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from molslice.files.urls import File, Url
 from molslice.types import MolsliceError
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -59,7 +60,7 @@ def find_file(root: Path, name: str) -> Path:
     return path
 
 
-def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+def read_lines(path: File, encoding: str = "utf-8") -> Iterator[str]:
     r"""Yield the lines of a text file, plain, gzip or Zstandard.
 
     Line ends (\n or \r\n) and a byte order mark are removed.
@@ -77,7 +78,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
             ) from error
 
 
-def read_byte_lines(path: Path) -> Iterator[bytes]:
+def read_byte_lines(path: File) -> Iterator[bytes]:
     r"""Yield the lines of a file, plain, gzip or Zstandard, as bytes.
 
     Line ends (\n or \r\n) and a byte order mark are removed.
@@ -89,7 +90,7 @@ def read_byte_lines(path: Path) -> Iterator[bytes]:
         yield from byte_lines(opened, path, LONGEST)
 
 
-def byte_lines(opened: Opened, path: Path, longest: int) -> Iterator[bytes]:
+def byte_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
     """Yield the lines of an open file as `read_byte_lines` does.
 
     Args:
@@ -116,13 +117,13 @@ def byte_lines(opened: Opened, path: Path, longest: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def open_unpacked(path: Path) -> Iterator[Opened]:
+def open_unpacked(path: File) -> Iterator[Opened]:
     """Open a file and decompress it if its first bytes are those of gzip or Zstandard, whatever its name.
 
     Reading the content may raise any of `READ_FAULTS`; `read_fault` describes them.
 
     Args:
-        path: The file; `-` is standard input.
+        path: The file or its URL; `-` is standard input.
 
     Raises:
         MolsliceError: The file does not exist or cannot be read.
@@ -132,7 +133,7 @@ def open_unpacked(path: Path) -> Iterator[Opened]:
             yield opened
         return
     try:
-        packed = path.open("rb")
+        packed = path.open() if isinstance(path, Url) else path.open("rb")
     except FileNotFoundError as error:
         raise MolsliceError(f"no such file: {path}") from error
     except OSError as error:
@@ -142,7 +143,7 @@ def open_unpacked(path: Path) -> Iterator[Opened]:
 
 
 @contextmanager
-def _unpacked(packed: IO[bytes], path: Path) -> Iterator[Opened]:
+def _unpacked(packed: IO[bytes], path: File) -> Iterator[Opened]:
     try:
         beginning = cast("io.BufferedReader", packed).peek(len(ZSTD_MAGIC))
     except OSError as error:
@@ -159,7 +160,7 @@ def _unpacked(packed: IO[bytes], path: Path) -> Iterator[Opened]:
         yield Opened(packed, packed)
 
 
-def read_error(path: Path, number: int, reason: str) -> MolsliceError:
+def read_error(path: File, number: int, reason: str) -> MolsliceError:
     """Create the error for a file that cannot be read.
 
     Args:

@@ -1,10 +1,10 @@
 """Read columns of Parquet files with pyarrow; errors name the file."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from molslice.files.urls import File, Url
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
@@ -14,11 +14,11 @@ BATCH_ROWS = 1024
 
 
 @contextmanager
-def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
+def open_parquet(path: File, columns: Sequence[str] = ()) -> Iterator[Any]:
     """Open a file as pyarrow's `ParquetFile` and check its columns.
 
     Args:
-        path: The file.
+        path: The file or its URL.
         columns: The columns that the file must have.
 
     Raises:
@@ -27,10 +27,12 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
     """
     import pyarrow.parquet
 
-    if not path.is_file():
+    if not isinstance(path, Url) and not path.is_file():
         raise MolsliceError(f"no such file: {path}")
     try:
-        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        with ExitStack() as stack:
+            source = stack.enter_context(path.open()) if isinstance(path, Url) else path
+            file = stack.enter_context(pyarrow.parquet.ParquetFile(source, page_checksum_verification=True))
             names = file.schema_arrow.names
             for column in columns:
                 if names.count(column) > 1:
@@ -43,7 +45,7 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
 
 
 def read_parquet(
-    path: Path, columns: Sequence[str], *, batch_rows: int = BATCH_ROWS
+    path: File, columns: Sequence[str], *, batch_rows: int = BATCH_ROWS
 ) -> Iterator[dict[str, list[Any]]]:
     """Yield the values of some columns by name, at most `batch_rows` rows at a time.
 

@@ -17,6 +17,7 @@ import numpy as np
 from molslice.files.atomic import atomic_file, atomic_path
 from molslice.files.npy import ArrayFile
 from molslice.files.tables.json_lines import as_value
+from molslice.files.urls import File
 from molslice.inference.base import Predictions
 from molslice.types import MolsliceError
 
@@ -43,7 +44,7 @@ class Sink(ABC):
 
 @contextmanager
 def open_sink(
-    path: Path,
+    path: File,
     names: Sequence[str],
     columns: Sequence[str],
     reasons: str,
@@ -52,8 +53,8 @@ def open_sink(
     """Open a file that gets its final name when the block ends without an error.
 
     Args:
-        path: The file. Its ending, one of `ENDINGS`, selects the format. A `.npy` file holds the numbers
-            only. `-` is standard output, to which CSV is written.
+        path: The file or its URL. Its ending, one of `ENDINGS`, selects the format. A `.npy` file holds the
+            numbers only. `-` is standard output, to which CSV is written.
         names: Names of the columns of the input.
         columns: Names of the columns of numbers.
         reasons: Name of the column of reasons.
@@ -74,8 +75,8 @@ def open_sink(
                 file.close()
     elif name.endswith(".parquet"):
         with (
-            atomic_path(path) as partial,
-            _parquet_sink(partial, path, [*names], [*columns], reasons, schema) as sink,
+            atomic_file(path) as stream,
+            _parquet_sink(stream, path, [*names], [*columns], reasons, schema) as sink,
         ):
             yield sink
     elif path == STDOUT:
@@ -165,7 +166,7 @@ def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
         yield stream
 
 
-def _check_repeated(path: Path, names: Sequence[str]) -> None:
+def _check_repeated(path: File, names: Sequence[str]) -> None:
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise MolsliceError(
@@ -175,8 +176,8 @@ def _check_repeated(path: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def _parquet_sink(
-    partial: Path,
-    path: Path,
+    stream: BinaryIO,
+    path: File,
     names: list[str],
     columns: list[str],
     reasons: str,
@@ -188,7 +189,7 @@ def _parquet_sink(
     types = [_kept_type(given, name) for name in names]
     numbers = [(name, pyarrow.float32()) for name in columns]
     schema = pyarrow.schema([*zip(names, types, strict=True), *numbers, (reasons, pyarrow.string())])
-    with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
+    with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
         yield _ParquetSink(writer, schema)
 
 

@@ -12,6 +12,7 @@ from molslice.data.molecules.tables import MoleculeTable, name_of, open_molecule
 from molslice.files.atomic import UnwritableError
 from molslice.files.lines import STDIN
 from molslice.files.tables import Chunk, labels, numbers
+from molslice.files.urls import File, Url, as_file
 from molslice.inference.base import Predictions, SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.progress import progress_bar
@@ -50,8 +51,8 @@ class TableReport:
 
 def predict_table(
     predictor: SmilesPredictor,
-    source: Path | Sequence[Path],
-    target: Path,
+    source: File | str | Sequence[File | str],
+    target: File | str,
     *,
     smiles_column: str | None = None,
     delimiter: str | None = None,
@@ -68,8 +69,8 @@ def predict_table(
 
     Args:
         predictor: The model.
-        source: One or several files or patterns in the formats of `open_molecules`.
-        target: The file to write; `-` is standard output.
+        source: One or several files, URLs or patterns in the formats of `open_molecules`.
+        target: The file or URL to write; `-` is standard output.
         smiles_column: The name of the column with SMILES; None finds it.
         delimiter: The character between the cells of `source`; None finds it.
         metrics: Whether to compare the predictions with the columns of `source` that have the names of the
@@ -83,7 +84,8 @@ def predict_table(
             invalid. The message says that `target` is not written.
         OSError: The file cannot be written. No partial file is left.
     """
-    sources = [source] if isinstance(source, str | Path) else list(source)
+    sources = [source] if isinstance(source, str | Path | Url) else list(source)
+    target = as_file(target)
     _check_target(target, endings)
     with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
         _check_source(table.paths, target)
@@ -197,18 +199,24 @@ def _count(report: TableReport, chunk: Chunk, smiles: list[str], predictions: Pr
     report.rows += len(chunk)
 
 
-def _check_target(target: Path, endings: Sequence[str]) -> None:
+def _check_target(target: File, endings: Sequence[str]) -> None:
     if target == STDOUT:
         return
     if not target.name.lower().endswith(tuple(endings)):
         raise MolsliceError(f"{target}: the name must end in {' or '.join(endings)}")
+    if isinstance(target, Url):
+        return  # opening it checks the rest
     if not target.parent.is_dir():
         raise MolsliceError(f"{target}: the folder {target.parent} does not exist")
     if target.exists() and not target.is_file():
         raise MolsliceError(f"{target}: not a regular file")
 
 
-def _check_source(sources: Sequence[Path], target: Path) -> None:
+def _check_source(sources: Sequence[File], target: File) -> None:
     for source in sources:
-        if source != STDIN and target.exists() and source.exists() and target.samefile(source):
+        if isinstance(source, Url) or isinstance(target, Url):
+            same = source == target
+        else:
+            same = source != STDIN and target.exists() and source.exists() and target.samefile(source)
+        if same:
             raise MolsliceError(f"{target}: the output would replace the input; choose another name")

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
+from molslice.files.urls import File, as_file, file_size
 from molslice.fitted_folder import (
     CARD,
     FINE_TUNED,
@@ -54,7 +55,7 @@ PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processe
 
 
 def fit(
-    data: Path | str,
+    data: File | str,
     target: str | Sequence[str],
     out: Path | str,
     *,
@@ -74,8 +75,8 @@ def fit(
     """Fit a model to a table and write its folder.
 
     Args:
-        data: A table with a column of SMILES and columns of measured values: separated values, Parquet, JSON
-            lines or SDF, also compressed with gzip or Zstandard.
+        data: A table (a path or a URL) with a column of SMILES and columns of measured values: separated
+            values, Parquet, JSON lines or SDF, also compressed with gzip or Zstandard.
         target: The measured column or columns. An empty cell is a missing value.
         out: The folder to write; it must not exist or be empty.
         smiles_column: The column of SMILES; None finds it.
@@ -103,7 +104,7 @@ def fit(
         MolsliceError: The table cannot be used, or `out` exists.
     """
     start = time.monotonic()
-    path, folder = Path(data), Path(out)
+    path, folder = as_file(data), Path(out)
     _check(folder, members, kind, duplicates)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
@@ -185,10 +186,10 @@ def _check(folder: Path, members: int, kind: str | None, duplicates: str) -> Non
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
 
 
-def _count_workers(path: Path, workers: int | None) -> int:
+def _count_workers(path: File, workers: int | None) -> int:
     if workers is not None:
         return workers
-    small = path.stat().st_size < PARALLEL_ROWS * 20  # about 20 bytes a row, compressed
+    small = file_size(path) < PARALLEL_ROWS * 20  # about 20 bytes a row, compressed
     return 0 if small else count_cores()
 
 
@@ -223,7 +224,7 @@ def _divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: 
 
 
 def _summarize(
-    path: Path,
+    path: File,
     found: FitData,
     targets: TargetInfo,
     fitted: Sequence[TargetFit],

@@ -4,7 +4,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from molslice.data import splits
 from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
 from molslice.data.molecules.tables import open_molecules
 from molslice.files import tables
+from molslice.files.urls import File
 from molslice.registry import near_names
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
@@ -58,7 +58,7 @@ class FitData:
 
 
 def read_fit_data(
-    path: Path,
+    path: File,
     target_columns: Sequence[str],
     *,
     smiles_column: str | None,
@@ -73,7 +73,7 @@ def read_fit_data(
     """Read, check and divide the rows of a table.
 
     Args:
-        path: The table, in any format of `open_molecules`.
+        path: The table or its URL, in any format of `open_molecules`.
         target_columns: The measured columns.
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
@@ -150,7 +150,7 @@ def _keep(data: FitData, rows: np.ndarray) -> None:
     data.test = data.test[rows] if len(data.test) else data.test
 
 
-def _drop_unreadable(data: FitData, path: Path) -> None:
+def _drop_unreadable(data: FitData, path: File) -> None:
     reasons = Counter(reason for reason in data.molecules.errors if reason is not None)
     rows = np.flatnonzero([reason is None for reason in data.molecules.errors])
     if not len(rows):
@@ -220,7 +220,7 @@ def _merged(values: np.ndarray, kind: Kind) -> np.ndarray:
     return np.where(agreed, mean, np.nan)
 
 
-def _hold_out(data: FitData, path: Path, split: str, seed: int) -> np.ndarray:
+def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     """Draw the held-out molecules: all rows of a molecule, or of a framework, are in one split."""
     if len(data.smiles) < MIN_ROWS:
         return np.zeros(len(data.smiles), bool)  # refused by `_check_targets` with the count of each target
@@ -233,7 +233,7 @@ def _hold_out(data: FitData, path: Path, split: str, seed: int) -> np.ndarray:
     return np.isin(molecule, parts["test"])
 
 
-def _check_targets(data: FitData, path: Path) -> None:
+def _check_targets(data: FitData, path: File) -> None:
     for index, name in enumerate(data.names):
         values = data.targets[~data.test, index]
         known = values[np.isfinite(values)]

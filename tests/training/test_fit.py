@@ -432,3 +432,14 @@ def test_the_command_prints_the_errors(table, tmp_path, capsys):
     assert "SMILES: column 'structure' (found)" in captured.err
     assert main(command) == 1
     assert "exists; choose another folder" in capsys.readouterr().err
+
+
+def test_a_table_in_a_store_is_fitted_as_a_file(table, fitted, tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open(f"memory:/{tmp_path}/measured.csv", "wb") as file:
+        file.write(table.read_bytes())
+    url = f"memory:/{tmp_path}/measured.csv"
+    about = fit(url, "size", tmp_path / "model", units="bits", members=3, encoder=None, quiet=True)
+    assert about["results"] == fitted[1]["results"]
+    assert about["source_sha256"] == fitted[1]["source_sha256"]
+    assert about["source"] == "measured.csv"

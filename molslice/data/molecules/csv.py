@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from molslice.files.tables import (
     numbers,
     place_of,
 )
+from molslice.files.urls import File, as_file
 from molslice.types import MolsliceError
 
 COARSE = 0.01  # largest rounding error of a target, relative to its standard deviation
@@ -33,8 +33,8 @@ class Csv(MoleculeDataset):
     """Molecules and targets from separated values, Parquet, JSON lines or SDF. An empty cell has no target.
 
     Args:
-        path: A file, a pattern such as `parts/*.csv`, or a list of them; the training files if `valid_path`
-            or `test_path` is given.
+        path: A file, a URL such as `s3://bucket/molecules.csv`, a pattern such as `parts/*.csv`, or a list of
+            them; the training files if `valid_path` or `test_path` is given.
         smiles_column: Name of the column of SMILES; by default it is found. A row whose SMILES cannot be
             read, or with more or fewer cells than the header, keeps its row number and gets no prediction
             and no target.
@@ -126,7 +126,7 @@ class Csv(MoleculeDataset):
         smiles: list[str] = []
         targets: list[np.ndarray] = []
         words: list[str] = []
-        self._places: list[tuple[Path, int, np.ndarray]] = []  # file, first row and lines of each chunk
+        self._places: list[tuple[File, int, np.ndarray]] = []  # file, first row and lines of each chunk
         sizes = dict.fromkeys(self.files, 0)
         for split, chunk in self._chunks([*self.target_names, *extra], smiles_column):
             if self.smiles_column in self.target_names:
@@ -200,12 +200,12 @@ def _as_float32(values: np.ndarray, columns: Sequence[str], source: str) -> np.n
     return rounded
 
 
-def _files(paths: str | os.PathLike[str] | Sequence[str]) -> list[Path]:
+def _files(paths: str | os.PathLike[str] | Sequence[str]) -> list[File]:
     if isinstance(paths, str | os.PathLike):
-        return find_files([Path(paths)])
+        return find_files([as_file(paths)])
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise MolsliceError(f"path must be a file or a list of files, got {paths!r}")
-    return find_files([Path(path) for path in paths])
+    return find_files([as_file(path) for path in paths])
 
 
 def _checked_columns(target_columns: str | Sequence[str]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import READER_VERSION
+from molslice.files.urls import File
 from molslice.types import MolsliceError
 
 __all__ = ["ABOUT", "PreparedStore", "partial_folder", "prepare_files"]
@@ -71,7 +72,7 @@ def partial_folder(out: str | os.PathLike[str]) -> Path:
 
 
 def prepare_files(
-    paths: Sequence[str | Path],
+    paths: Sequence[str | File],
     out: str | os.PathLike[str],
     *,
     smiles_column: str | None = None,
@@ -86,7 +87,7 @@ def prepare_files(
     same rows, it is kept.
 
     Args:
-        paths: Files and patterns in the formats of `open_molecules`; `-` is standard input.
+        paths: Files, URLs and patterns in the formats of `open_molecules`; `-` is standard input.
         out: The folder of the store.
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.

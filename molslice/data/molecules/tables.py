@@ -1,13 +1,12 @@
 """Tables of molecules: one or several files of any format, read as one table with a column of SMILES."""
 
-import glob
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from molslice.files.lines import STDIN
 from molslice.files.tables import Chunk, Row, Table, open_table
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
+from molslice.files.urls import File, as_file, expand_pattern, file_size
 from molslice.types import MolsliceError
 
 __all__ = ["MoleculeTable", "Structure", "find_files", "name_of", "open_molecules"]
@@ -23,27 +22,22 @@ class Structure(str):
     __slots__ = ()
 
 
-def find_files(paths: Sequence[str | Path]) -> list[Path]:
-    """Expand patterns such as `parts/*.csv` to files in alphabetical order. Other names are kept.
+def find_files(paths: Sequence[str | File]) -> list[File]:
+    """Expand patterns such as `parts/*.csv` or `s3://bucket/*.csv` to files in alphabetical order.
+
+    Other names are kept.
 
     Raises:
-        MolsliceError: A pattern matches no file, or a file is named twice.
+        MolsliceError: A pattern matches no file, a file is named twice, or a store cannot be listed.
     """
-    found: list[Path] = []
-    for path in map(str, paths):
-        if not glob.has_magic(path) or Path(path).exists():
-            found.append(Path(path))
-        elif matches := sorted(glob.glob(path, recursive=True)):
-            found += map(Path, matches)
-        else:
-            raise MolsliceError(f"no file matches {path}")
+    found = [file for path in paths for file in expand_pattern(as_file(path))]
     if len(set(found)) < len(found):
         twice = next(path for path in found if found.count(path) > 1)
         raise MolsliceError(f"{twice} is given twice")
     return found
 
 
-def name_of(paths: Sequence[Path]) -> str:
+def name_of(paths: Sequence[File]) -> str:
     """Return the name of one or several files for messages."""
     name, others = "standard input" if paths[0] == STDIN else str(paths[0]), len(paths) - 1
     return f"{name} and {others} other file{'s' * (others > 1)}" if others else name
@@ -60,7 +54,7 @@ class MoleculeTable:
         findings: What was found, one sentence each.
     """
 
-    def __init__(self, tables: Iterator[Table], paths: Sequence[Path], smiles_column: str | None) -> None:
+    def __init__(self, tables: Iterator[Table], paths: Sequence[File], smiles_column: str | None) -> None:
         self.paths, self._tables = list(paths), tables
         self._table = next(tables)
         self._done = 0  # bytes of the files that are read
@@ -117,7 +111,7 @@ class MoleculeTable:
 
 @contextmanager
 def open_molecules(
-    paths: Sequence[str | Path],
+    paths: Sequence[str | File],
     *,
     smiles_column: str | None = None,
     delimiter: str | None = None,
@@ -129,7 +123,7 @@ def open_molecules(
     first cells are SMILES.
 
     Args:
-        paths: Files and patterns such as `parts/*.csv`; `-` is standard input.
+        paths: Files, URLs and patterns such as `parts/*.csv`; `-` is standard input.
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
         convert: Whether to convert the structures of SD files to SMILES. Otherwise their cells are
@@ -149,7 +143,7 @@ def open_molecules(
         yield table
 
 
-def _opened(stack: ExitStack, path: Path, delimiter: str | None, convert: bool) -> Table:
+def _opened(stack: ExitStack, path: File, delimiter: str | None, convert: bool) -> Table:
     """Open the next file, and close the one before."""
     stack.close()
     return _as_smiles(stack.enter_context(open_table(path, delimiter)), convert)
@@ -159,11 +153,11 @@ def _as_smiles(table: Table, convert: bool) -> Table:
     return _Structures(table, convert) if isinstance(table, SdfTable) else table
 
 
-def _size(path: Path) -> int:
-    return 0 if path == STDIN else path.stat().st_size
+def _size(path: File) -> int:
+    return 0 if path == STDIN else file_size(path)
 
 
-def _order(table: Table, names: Sequence[str], first: Path) -> list[int]:
+def _order(table: Table, names: Sequence[str], first: File) -> list[int]:
     """Return the index of each of the columns `names` of the file `first` in another table.
 
     Raises:

@@ -27,6 +27,7 @@ from molslice.files.lines import STDIN, open_unpacked
 from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of
 from molslice.files.tables.cells import TRUTH, labels, numbers
 from molslice.files.tables.delimited import DelimitedTable
+from molslice.files.urls import File
 
 __all__ = [
     "READER_VERSION",
@@ -49,7 +50,7 @@ SMI, SDF = (".smi", ".smiles", ".ism", ".can"), (".sdf", ".sd")
 TABS = (".tsv", ".tab")
 
 
-def file_format(path: Path) -> str:
+def file_format(path: File) -> str:
     """Return the ending of a file name without that of a compression, in lower case."""
     name = path.name.lower()
     for ending in (".gz", ".zst"):
@@ -58,11 +59,11 @@ def file_format(path: Path) -> str:
 
 
 @contextmanager
-def open_table(path: Path, delimiter: str | None = None) -> Iterator[Table]:
+def open_table(path: File, delimiter: str | None = None) -> Iterator[Table]:
     """Open a table.
 
     Args:
-        path: The file; `-` is standard input with separated values.
+        path: The file or its URL; `-` is standard input with separated values.
         delimiter: The character between cells; None finds it.
 
     Raises:
@@ -94,7 +95,7 @@ def open_table(path: Path, delimiter: str | None = None) -> Iterator[Table]:
 
 
 def read_columns(
-    path: Path, columns: Sequence[str], *, chunk_rows: int = 100_000, delimiter: str | None = None
+    path: File, columns: Sequence[str], *, chunk_rows: int = 100_000, delimiter: str | None = None
 ) -> Iterator[Chunk]:
     """Yield some columns of a table in chunks.
 

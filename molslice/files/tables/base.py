@@ -4,10 +4,10 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from molslice.files.lines import Opened
+from molslice.files.urls import File
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
@@ -33,7 +33,7 @@ class Unreadable(str):
         return type(self), (self.reason,)
 
 
-def place_of(path: Path, row: int, line: int | None = None) -> str:
+def place_of(path: File, row: int, line: int | None = None) -> str:
     """Describe a row for messages.
 
     Args:
@@ -71,7 +71,7 @@ class Chunk:
         errors: Reasons of the unreadable rows by index in this chunk, from 0.
     """
 
-    path: Path
+    path: File
     first: int
     columns: Mapping[str, int]
     cells: list[list[str]] = field(default_factory=list)
@@ -107,12 +107,12 @@ class Table(ABC):
         schema: pyarrow's schema of a Parquet file; None for other formats.
     """
 
-    path: Path
+    path: File
     names: list[str]
     format: str
     schema: Any = None
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: File) -> None:
         self.path = path
         self._peeked: list[Row] = []
 
@@ -203,7 +203,7 @@ class FileTable(Table):
 
     rows: Iterator[Row]
 
-    def __init__(self, path: Path, opened: Opened) -> None:
+    def __init__(self, path: File, opened: Opened) -> None:
         super().__init__(path)
         self._opened = opened
 

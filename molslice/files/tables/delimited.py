@@ -7,11 +7,11 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, cast
 
 from molslice.files.lines import READ_FAULTS, Opened, read_error, read_fault
 from molslice.files.tables.base import FileTable, Row
+from molslice.files.urls import File
 from molslice.types import MolsliceError
 
 __all__ = ["DELIMITERS", "DelimitedTable"]
@@ -47,7 +47,7 @@ class DelimitedTable(FileTable):
         MolsliceError: The file is empty, or the column names cannot be read.
     """
 
-    def __init__(self, path: Path, opened: Opened, delimiter: str | None, usual: str = ",") -> None:
+    def __init__(self, path: File, opened: Opened, delimiter: str | None, usual: str = ",") -> None:
         super().__init__(path, opened)
         self._lines = _Lines(path, opened.content)
         self.delimiter = delimiter or _find_delimiter(self._lines.sample(), usual)
@@ -132,7 +132,7 @@ def _divides(lines: Sequence[str], delimiter: str) -> bool:
 class _Lines:
     """The lines of a file with their line ends, decoded one by one, so that an error can name its line."""
 
-    def __init__(self, path: Path, content: IO[bytes]) -> None:
+    def __init__(self, path: File, content: IO[bytes]) -> None:
         self.path, self.number, self.ended = path, 0, False
         self.row: list[str] = []  # the lines of the current row
         self.has_nul, self._size = False, 0

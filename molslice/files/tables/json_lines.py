@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from molslice.files.lines import Opened, byte_lines, open_unpacked
 from molslice.files.tables.base import FileTable, Row
+from molslice.files.urls import File
 from molslice.types import MolsliceError
 
 __all__ = ["JsonTable", "as_text", "as_value"]
@@ -50,7 +50,7 @@ class JsonTable(FileTable):
 
     format = "JSON lines"
 
-    def __init__(self, path: Path, opened: Opened) -> None:
+    def __init__(self, path: File, opened: Opened) -> None:
         super().__init__(path, opened)
         with open_unpacked(path) as first:  # all keys, before the first row is written
             keys: dict[str, None] = {}
@@ -68,7 +68,7 @@ class JsonTable(FileTable):
         return Row([as_text(record.get(name)) for name in self.names], number)
 
 
-def _lines(path: Path, opened: Opened) -> Iterator[tuple[int, bytes]]:
+def _lines(path: File, opened: Opened) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their numbers from 1."""
     numbered = enumerate(byte_lines(opened, path, LONGEST), start=1)
     return ((number, line) for number, line in numbered if line.strip())

@@ -3,12 +3,12 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from molslice.files.parquet import open_parquet
 from molslice.files.tables.base import Row, Table
 from molslice.files.tables.json_lines import as_text
+from molslice.files.urls import File, file_size
 from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ BATCH_ROWS = 4096
 
 
 @contextmanager
-def open_parquet_table(path: Path) -> Iterator["ParquetTable"]:
+def open_parquet_table(path: File) -> Iterator["ParquetTable"]:
     """Open a Parquet file.
 
     Raises:
@@ -43,19 +43,19 @@ class ParquetTable(Table):
 
     format = "Parquet"
 
-    def __init__(self, path: Path, file: Any) -> None:  # noqa: ANN401
+    def __init__(self, path: File, file: Any) -> None:  # noqa: ANN401
         super().__init__(path)
         self._file, self.schema = file, file.schema_arrow
         self.names = list(file.schema_arrow.names)
         if not self.names:
             raise MolsliceError(f"{path} has no columns")
         self._rows, self._rows_read = self._read(), 0
+        self._size = file_size(path)
 
     @property
     def position(self) -> int:
         """Number of bytes of the file read so far, as a share of its rows."""
-        size, rows = self.path.stat().st_size, self._file.metadata.num_rows
-        return size * self._rows_read // max(rows, 1)
+        return self._size * self._rows_read // max(self._file.metadata.num_rows, 1)
 
     def read_rows(self, size: int) -> list[Row]:
         """Read the next rows, at most `size`; an empty list at the end."""

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from molslice.files.lines import Opened, byte_lines, open_unpacked
 from molslice.files.tables.base import FileTable, Row
+from molslice.files.urls import File
 from molslice.types import MolsliceError
 
 __all__ = ["STRUCTURE", "SdfTable"]
@@ -34,7 +34,7 @@ class SdfTable(FileTable):
 
     format = "SDF"
 
-    def __init__(self, path: Path, opened: Opened) -> None:
+    def __init__(self, path: File, opened: Opened) -> None:
         super().__init__(path, opened)
         names: dict[str, None] = {STRUCTURE: None, NAME: None}
         empty = True
@@ -70,7 +70,7 @@ def _properties(lines: list[str]) -> dict[str, str]:
     return found
 
 
-def _records(path: Path, opened: Opened) -> Iterator[Record]:
+def _records(path: File, opened: Opened) -> Iterator[Record]:
     """Yield the line on which each record starts, from 1, and its lines. Blank records are skipped."""
     start, size, lines = 1, 0, list[str]()
     for number, line in enumerate(byte_lines(opened, path, LONGEST), start=1):

@@ -3,10 +3,10 @@
 import itertools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from molslice.files.lines import Opened, byte_lines
 from molslice.files.tables.base import FileTable, Row
+from molslice.files.urls import File
 from molslice.types import MolsliceError
 
 __all__ = ["SmilesLines"]
@@ -33,7 +33,7 @@ class SmilesLines(FileTable):
 
     format = "SMILES on each line"
 
-    def __init__(self, path: Path, opened: Opened) -> None:
+    def __init__(self, path: File, opened: Opened) -> None:
         super().__init__(path, opened)
         lines = self._lines()
         first = list(itertools.islice(lines, SAMPLED_LINES))

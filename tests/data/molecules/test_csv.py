@@ -232,6 +232,16 @@ def test_the_registry_checks_names_of_options(table):
 
 
 @pytest.mark.parametrize(
+    "as_given", [lambda table: str(table.with_name("*.csv")), lambda table: [str(table)]]
+)
+def test_a_configuration_takes_patterns_and_lists(table, as_given):
+    one = build_dataset("csv", {"path": str(table), "target_columns": "a"})
+    assert len(build_dataset("csv", {"path": as_given(table), "target_columns": "a"})) == len(one)
+    with pytest.raises(MolsliceError, match="no file matches .*missing"):
+        build_dataset("csv", {"path": str(table.with_name("missing*")), "target_columns": "a"})
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "is empty"),
