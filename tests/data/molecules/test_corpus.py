@@ -11,6 +11,7 @@ import torch
 from molslice.data import build_dataset
 from molslice.data.identity import changed_parts, data_identity
 from molslice.data.molecules.corpus import Corpus, _divide
+from molslice.data.molecules.header import read_header, write_header
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.tasks import TargetInfo
@@ -123,10 +124,9 @@ def test_a_folder_without_a_corpus_is_refused(tmp_path):
 @pytest.mark.parametrize("part", ["families", "scaling", "charge_scaling"])
 def test_a_header_without_targets_is_refused(tmp_path, part):
     folder = make_corpus(tmp_path, rows=20)
-    file = folder / "store" / "header.json"
-    header = json.loads(file.read_text())
+    header = read_header(folder / "store")
     header["about"][part] = {"mean": [1.0], "descriptors": []}
-    file.write_text(json.dumps(header))
+    write_header(folder / "store", header)
     with pytest.raises(MolsliceError, match="cannot read the targets of the corpus"):
         Corpus(path=folder, **SHARES)
 

@@ -62,7 +62,7 @@ def test_the_store_is_below_the_root_and_is_found_again(tmp_path):
     first = Pcqm4m(root=gap_folder(tmp_path))
     assert first.store.path.parent == tmp_path / "processed"
     assert first.store.header["source"] == str(tmp_path)
-    assert set(first.store.header["versions"]) == {"molslice", "numpy", "rdkit"}
+    assert set(first.store.header["versions"]) == {"molslice", "featurizer", "numpy", "rdkit"}
     before = first.store.path.stat().st_mtime_ns
     again = Pcqm4m(root=tmp_path)
     assert again.store.path == first.store.path
