@@ -183,7 +183,10 @@ class TrainerConfig:
         accelerator: Accelerator of Lightning Fabric.
         devices: Number of devices of each node.
         num_nodes: Number of nodes.
-        strategy: Strategy of Lightning Fabric; `auto` is `ddp` with more than one device.
+        strategy: How processes share the training. `ddp`: each holds all weights. `fsdp`: each holds a part
+            of each weight, gradient and moment, for models that do not fit on one device.
+            `ddp_find_unused_parameters_true`: `ddp` for models of which a step does not use all weights.
+            `auto` is `ddp` with more than one process.
         precision: float32, or mixed precision with bfloat16 or float16.
         num_threads: Number of CPU threads of each process; None keeps PyTorch's default.
 
@@ -194,7 +197,7 @@ class TrainerConfig:
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
     devices: int = 1
     num_nodes: int = 1
-    strategy: Literal["auto", "ddp", "ddp_find_unused_parameters_true"] = "auto"
+    strategy: Literal["auto", "ddp", "ddp_find_unused_parameters_true", "fsdp"] = "auto"
     precision: Literal["32", "bf16", "16"] = "32"
     num_threads: int | None = None
 

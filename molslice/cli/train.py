@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Train and print the errors."""
     from molslice.config import load_config
     from molslice.run_folder import CONFIG
+    from molslice.training.processes import OtherProcessError
     from molslice.training.run import train
     from molslice.training.start import load_run_config
 
@@ -52,8 +53,14 @@ def run(args: argparse.Namespace) -> int:
         overrides.append(("start.model", json.dumps(args.start)))
     if args.seed is not None:
         overrides.append(("seed", args.seed))
-    summary = train(read(path, overrides), args.out, resume=args.resume, quiet=args.quiet)
-    if not _is_first_process():  # one of several processes reports
+    config = read(path, overrides)
+    try:
+        summary = train(config, args.out, resume=args.resume, quiet=args.quiet)
+    except (OtherProcessError, KeyboardInterrupt) as error:
+        if _is_first_process():  # one of several processes reports
+            raise
+        return 1 if isinstance(error, OtherProcessError) else 130
+    if not _is_first_process():
         return 0
     if args.json:
         write_json(summary)

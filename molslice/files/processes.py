@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -23,7 +24,15 @@ from typing import IO, Any, Self, TypeVar
 
 from molslice.types import MolsliceError
 
-__all__ = ["MAX_WORKERS", "WorkerPool", "check_workers", "child_program", "count_cores", "end_with_input"]
+__all__ = [
+    "MAX_WORKERS",
+    "WorkerPool",
+    "check_workers",
+    "child_program",
+    "count_cores",
+    "end_with_input",
+    "end_with_parent",
+]
 
 MAX_WORKERS = 1024  # more than the cores of any supported machine
 
@@ -204,6 +213,17 @@ def child_program(
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
+
+
+def end_with_parent() -> None:
+    """End this process when the process that started it has ended."""
+    parent = os.getppid()
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+
+    _leave_after(wait)
 
 
 def end_with_input() -> None:

@@ -11,7 +11,9 @@ Modules:
     budget: Converts minutes to steps.
     state: Checkpoints.
     records: `metrics.csv`, TensorBoard and the progress bar.
-    fabric: Device, precision and processes by Lightning Fabric.
+    fabric: Device, precision and strategy by Lightning Fabric.
+    processes: The processes of a training, and how they end together.
+    sharding: Fully sharded data parallelism.
     start: Starts a run from the weights of a trained model.
     continuation: The lock and the checks of a run folder.
     compare, comparison, figure: Comparisons of attentions.

@@ -80,7 +80,8 @@ def _refuse_foreign(folder: Path, resume: bool) -> None:
             f"{folder} is not empty; choose another folder, remove it, or continue its run with --resume"
         )
     # a run that was killed while measuring its speed leaves an empty folder of checkpoints
-    foreign = not {path.name for path in folder.iterdir()} <= {CHECKPOINTS, DATA, LOCK}
+    names = {path.name for path in folder.iterdir() if not path.name.endswith(SUFFIX)}
+    foreign = not names <= {CHECKPOINTS, DATA, LOCK}
     if resume and foreign and not (folder / CONFIG).is_file():
         raise MolsliceError(f"{folder} is not a run folder (it has no {CONFIG}); nothing to resume there")
 

@@ -1,9 +1,12 @@
 """The exponential moving average of the weights."""
 
 import copy
+import functools
 
 import torch
 from torch import Tensor, nn
+
+from molslice.training.sharding import local_part
 
 
 class WeightAverage:
@@ -21,14 +24,22 @@ class WeightAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.source, self.decay = model, decay
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self._own: list[Tensor] = [*self.model.parameters(), *_floating(self.model)]
-        self._other: list[Tensor] = [*model.parameters(), *_floating(model)]
+
+    @functools.cached_property
+    def _pairs(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Own tensors and those of the model in training; found after both models have been sharded."""
+        own, other = (
+            [local_part(tensor.detach()) for tensor in (*model.parameters(), *_floating(model))]
+            for model in (self.model, self.source)
+        )
+        return own, other
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Update the average after optimizer step `step`, counted from 1."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self._own, self._other, 1.0 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        own, other = self._pairs
+        torch._foreach_lerp_(own, other, 1.0 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @torch.no_grad()
     def take_counters(self) -> None:

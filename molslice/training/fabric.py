@@ -8,8 +8,11 @@ from contextlib import contextmanager
 import lightning.fabric
 import numpy as np
 import torch
+from lightning.fabric.strategies.strategy import Strategy
 
 from molslice.config import TrainerConfig
+from molslice.training.processes import find_environment
+from molslice.training.sharding import build_sharded_strategy
 from molslice.types import MolsliceError
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
@@ -19,10 +22,11 @@ def build_fabric(config: TrainerConfig) -> lightning.fabric.Fabric:
     """Build Fabric with the device, precision and strategy of the configuration. No process is started yet.
 
     Raises:
-        MolsliceError: The device is not available, or float16 is used on a CPU.
+        MolsliceError: The device or strategy is not available, float16 is used on a CPU, or `torchrun` or
+            SLURM has started another number of processes.
     """
     world = config.devices * config.num_nodes
-    strategy = "ddp" if config.strategy == "auto" and world > 1 else config.strategy
+    strategy, plugins = _build_strategy(config, world), find_environment(config)
     try:
         fabric = lightning.fabric.Fabric(
             accelerator=config.accelerator,
@@ -30,6 +34,7 @@ def build_fabric(config: TrainerConfig) -> lightning.fabric.Fabric:
             num_nodes=config.num_nodes,
             strategy=strategy,
             precision=PRECISIONS[config.precision],  # pyright: ignore[reportArgumentType]
+            plugins=plugins,  # pyright: ignore[reportArgumentType]
         )
     except (RuntimeError, ValueError, ImportError) as error:
         asked = f"accelerator={config.accelerator} devices={config.devices} precision={config.precision}"
@@ -37,6 +42,16 @@ def build_fabric(config: TrainerConfig) -> lightning.fabric.Fabric:
     if config.precision == "16" and fabric.device.type != "cuda":
         raise MolsliceError("trainer.precision 16 needs a CUDA device; choices here: 32, bf16")
     return fabric
+
+
+def _build_strategy(config: TrainerConfig, world: int) -> str | Strategy:
+    if config.strategy == "fsdp":
+        if config.precision == "16":
+            raise MolsliceError(
+                "trainer.precision 16 is not available with trainer.strategy fsdp; choices: 32, bf16"
+            )
+        return build_sharded_strategy(world)
+    return "ddp" if config.strategy == "auto" and world > 1 else config.strategy
 
 
 @contextmanager

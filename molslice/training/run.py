@@ -35,10 +35,12 @@ from molslice.run_folder import (
     read_summary,
 )
 from molslice.tasks import TASKS, TargetInfo
+from molslice.tasks.base import Task
 from molslice.training.batches import TrainingBatches
 from molslice.training.budget import count_epochs, measure_max_steps
 from molslice.training.continuation import as_begun, check_data, check_epochs, claimed
 from molslice.training.fabric import build_fabric, quiet_lightning
+from molslice.training.processes import agreed, launch, starts_processes, together, was_restarted
 from molslice.training.start import start_from
 from molslice.training.stepper import Stepper
 from molslice.training.trainer import Trainer
@@ -56,6 +58,23 @@ class _Evaluators:
     test: Evaluator
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    config: RunConfig  # that of the earlier start, if there was one
+    has_checkpoint: bool
+    summary: dict[str, Any] | None  # of a run that is finished
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    config: RunConfig
+    rows: dict[str, np.ndarray]
+    task: Task
+    batches: TrainingBatches
+    parameters: dict[str, int]
+    start: float
+
+
 def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
     """Train a model, evaluate its best weights and write a run folder.
 
@@ -64,7 +83,8 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
     Args:
         config: The configuration.
         out: The run folder. It must be new or empty unless `resume` is true.
-        resume: Whether to continue the run in `out`. The configuration must be that of the run.
+        resume: Whether to continue the run in `out`. The configuration must be that of the run. A process
+            that `torchrun` or SLURM has started again always continues it.
         quiet: Whether to hide the progress bar.
 
     Returns:
@@ -78,42 +98,76 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
     with quiet_lightning(), contextlib.ExitStack() as exits:
         fabric = build_fabric(config.trainer)
         TASKS.find(config.task)
-        if fabric.is_global_zero:
-            exits.enter_context(claimed(folder, resume))
-        asked = config.training.max_epochs if resume else None
-        if resume:
-            config = as_begun(config, folder)
-            if (folder / SUMMARY).is_file():
-                summary = read_summary(folder)
-                if missing := SUMMARY_KINDS.keys() - summary.keys():
-                    raise MolsliceError(f"cannot read {folder / SUMMARY}: no {', '.join(sorted(missing))}")
-                if summary["steps"] == summary["max_steps"]:
-                    check_epochs(folder, _resolved(asked, summary["train"]["of"]), summary["epochs"])
-                logger.info("%s is finished; nothing to resume", folder)
-                return summary
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
-        # before the other processes start, so that the first one prepares the data and the others load them
-        dataset = build_dataset(config.data.name, dict(config.data.options))
+        asked = config.training.max_epochs if resume or was_restarted() else None
+        begun, dataset, failure = None, None, None
+        nobody_waits = fabric.world_size == 1 or (starts_processes(fabric) and config.trainer.num_nodes == 1)
         if fabric.is_global_zero:
-            check_data(folder, dataset)
-        fabric.launch()
-        if config.trainer.num_threads is not None:
-            torch.set_num_threads(config.trainer.num_threads)
-        return _train_here(fabric, config, dataset, folder, resume, quiet, asked)
+            try:
+                begun = _begin(config, folder, resume or was_restarted(), exits)
+                # before the other processes start, so that this one prepares the data and they load them
+                dataset = (
+                    None if begun.summary else build_dataset(config.data.name, dict(config.data.options))
+                )
+                if dataset is not None:
+                    check_data(folder, dataset)
+            except Exception as error:
+                if nobody_waits:
+                    raise
+                failure = error  # raised where the other processes hear of it
+        if begun is not None and begun.summary and nobody_waits:
+            return _already_finished(begun.summary, folder, asked)
+        with together(fabric):
+            launch(fabric)
+            if config.trainer.num_threads is not None:
+                torch.set_num_threads(config.trainer.num_threads)
+            with agreed(fabric):
+                if failure is not None:
+                    raise failure
+            begun = fabric.broadcast(begun)
+            assert begun is not None
+            if begun.summary:
+                return _already_finished(begun.summary, folder, asked)
+            with agreed(fabric):
+                dataset = dataset or build_dataset(config.data.name, dict(config.data.options))
+                parts = _build_parts(fabric, begun, dataset, folder, asked, quiet)
+            return _train_here(fabric, begun, parts, folder, quiet)
 
 
-def _train_here(
+def _begin(config: RunConfig, folder: Path, resume: bool, exits: contextlib.ExitStack) -> _Begun:
+    """Claim the folder until `exits` closes, and read what an earlier start has left in it."""
+    exits.enter_context(claimed(folder, resume))
+    if not resume:
+        return _Begun(config, False, None)
+    config = as_begun(config, folder)
+    summary = None
+    if (folder / SUMMARY).is_file():
+        summary = read_summary(folder)
+        if missing := SUMMARY_KINDS.keys() - summary.keys():
+            raise MolsliceError(f"cannot read {folder / SUMMARY}: no {', '.join(sorted(missing))}")
+    return _Begun(config, (folder / LAST_CHECKPOINT).is_file(), summary)
+
+
+def _already_finished(
+    summary: dict[str, Any], folder: Path, asked_epochs: int | Literal["auto"] | None
+) -> dict[str, Any]:
+    if summary["steps"] == summary["max_steps"]:
+        check_epochs(folder, _resolved(asked_epochs, summary["train"]["of"]), summary["epochs"])
+    logger.info("%s is finished; nothing to resume", folder)
+    return summary
+
+
+def _build_parts(
     fabric: lightning.fabric.Fabric,
-    config: RunConfig,
+    begun: _Begun,
     dataset: Dataset,
     folder: Path,
-    resume: bool,
-    quiet: bool,
     asked_epochs: int | Literal["auto"] | None,
-) -> dict[str, Any]:
-    """Train in one of the processes; all return the same summary."""
-    start = time.perf_counter()
+    quiet: bool,
+) -> _Parts:
+    """Build all that a process needs before it communicates with the others."""
+    start, config = time.perf_counter(), begun.config
     rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
     rows["test"] = _test_rows(dataset)
     if dataset.failures:
@@ -122,7 +176,7 @@ def _train_here(
     torch.manual_seed(config.seed)
     model = build_model(config.model, config.attention, dataset.spec)
     parameters = parameters_by_part(model)
-    if config.start is not None and not (resume and (folder / LAST_CHECKPOINT).is_file()):
+    if config.start is not None and not begun.has_checkpoint:
         report = start_from(config.start, config, model, dataset, targets)
         config = dataclasses.replace(config, start=dataclasses.replace(config.start, sha256=report.sha256))
         if not quiet and fabric.is_global_zero:
@@ -138,7 +192,15 @@ def _train_here(
     if config.training.max_steps is not None:
         asked = _resolved(asked_epochs, len(rows["train"]))
         check_epochs(folder, asked, config.training.max_steps / batches.steps_per_epoch)
-    stepper = Stepper(fabric, task, config, batches)
+    return _Parts(config, rows, task, batches, parameters, start)
+
+
+def _train_here(
+    fabric: lightning.fabric.Fabric, begun: _Begun, parts: _Parts, folder: Path, quiet: bool
+) -> dict[str, Any]:
+    """Train in one of the processes; all return the same summary."""
+    config, rows, start, dataset = parts.config, parts.rows, parts.start, parts.batches.dataset
+    stepper = Stepper(fabric, parts.task, config, parts.batches)
     evaluators = _evaluators(fabric, stepper, dataset, rows)
     config = _with_steps(config, stepper, evaluators, len(rows["train"]), start)
     stepper.config = config
@@ -147,9 +209,9 @@ def _train_here(
         write_atomically(folder / CONFIG, config_to_yaml(config))
     max_steps = config.training.max_steps
     assert max_steps is not None
-    trainer = Trainer(stepper, evaluators.valid, folder, max_steps, resume=resume, quiet=quiet)
+    trainer = Trainer(stepper, evaluators.valid, folder, max_steps, resume=begun.has_checkpoint, quiet=quiet)
     trainer.fit()
-    summary = _summarize(trainer, evaluators, rows, parameters)
+    summary = _summarize(trainer, evaluators, rows, parts.parameters)
     around = time.perf_counter() - start - trainer.session_seconds  # measuring and the final evaluation
     summary["total_seconds"] = round(summary["seconds"] + around, 3)
     if fabric.is_global_zero:

@@ -5,6 +5,7 @@ from typing import Any
 
 import lightning.fabric
 import torch
+from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
 
 from molslice.config import RunConfig
@@ -13,6 +14,8 @@ from molslice.training.batches import StepBatch, TrainingBatches
 from molslice.training.ema import WeightAverage
 from molslice.training.fabric import seed_step
 from molslice.training.optimizer import build_optimizer
+from molslice.training.processes import unused_weights
+from molslice.training.sharding import gather, shard, spread
 from molslice.training.state import Progress, check_like
 from molslice.types import MolsliceError
 
@@ -35,18 +38,27 @@ class Stepper:
     ) -> None:
         self.fabric, self.task, self.config, self.batches = fabric, task, config, batches
         self.model: nn.Module = task.model
-        task.to(fabric.device)
+        if not isinstance(
+            fabric.strategy, ModelParallelStrategy
+        ):  # a model to be sharded may not fit on the device
+            task.to(fabric.device)
         decay = config.optimizer.ema_decay
         self.average = None if decay is None else WeightAverage(self.model, decay)
         if config.training.compile:
             # only the encoder, because the tensors of bonds have another shape in each batch
             getattr(self.model, "encoder", self.model).compile(dynamic=True)
+        self.module = fabric.setup_module(task)
+        if isinstance(fabric.strategy, ModelParallelStrategy):
+            task.to(fabric.device)
+            if self.average is not None:  # a sharded model cannot be copied, so the copy is sharded
+                shard(self.average.model, fabric.strategy.device_mesh)
+        self.module.mark_forward_method("training_step")  # DDP must wrap this call
         # torch's fused update does not work with the unscaling that float16 needs before clipping
         optimizer = build_optimizer(task, config.optimizer, fused=config.trainer.precision != "16")
-        self.module, self.optimizer = fabric.setup(task, optimizer)
-        self.module.mark_forward_method("training_step")  # DDP must wrap this call
+        self.optimizer: Any = fabric.setup_optimizers(optimizer)
         self.module.train()
         self.progress = Progress()
+        self._first = True
 
     @property
     def evaluated_model(self) -> nn.Module:
@@ -81,6 +93,7 @@ class Stepper:
                 # processes average their gradients, but the loss of a batch is the sum over processes
                 fabric.backward(loss * fabric.world_size if fabric.world_size > 1 else loss)
             total += loss.detach()
+        self._refuse_unused()
         clip = self.config.optimizer.gradient_clip
         if clip is not None:
             fabric.clip_gradients(self.module, optimizer, max_norm=clip, error_if_nonfinite=False)
@@ -88,8 +101,24 @@ class Stepper:
         optimizer.zero_grad(set_to_none=True)
         return total
 
+    def _refuse_unused(self) -> None:
+        """Refuse weights without a gradient in the first step, where DDP sums the others only in part."""
+        if self._first and self.fabric.world_size > 1 and self.config.trainer.strategy in ("auto", "ddp"):
+            named = self.task.named_parameters()
+            unused = [name for name, weight in named if weight.requires_grad and weight.grad is None]
+            if unused:
+                raise unused_weights(f"the weights {', '.join(unused[:3])}{', ...' if unused[3:] else ''}")
+        self._first = False
+
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the weights of `model` or its average, on the first process. All processes must call it."""
+        return gather(model.state_dict(), self.fabric.is_global_zero)
+
     def tensors(self) -> dict[str, Any]:
-        """Return all tensors of a checkpoint."""
+        """Return all tensors of a checkpoint, on the first process. All processes must call it."""
+        return gather(self._tensors(), self.fabric.is_global_zero)
+
+    def _tensors(self) -> dict[str, Any]:
         return {
             "model": self.model.state_dict(),
             "average": self.average.model.state_dict() if self.average else {},
@@ -98,14 +127,14 @@ class Stepper:
         }
 
     def load_tensors(self, tensors: dict[str, Any]) -> None:
-        """Load the tensors of a checkpoint, as returned by `tensors`.
+        """Load the tensors of a checkpoint, as returned by `tensors` on the first process.
 
         The settings of the optimizer stay those of the configuration; only its state is loaded.
 
         Raises:
             MolsliceError: A part is missing, or differs in names, types or shapes.
         """
-        own = self.tensors()
+        own = self._tensors()
         if lacking := own.keys() - tensors.keys():
             raise MolsliceError(f"it lacks {', '.join(sorted(lacking))}")
         for name in ("model", "average"):
@@ -115,9 +144,9 @@ class Stepper:
             value = dict(tensors["precision"]).get(key)
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise MolsliceError(f"precision.{key} is {value!r:.80}")
-        self.model.load_state_dict(tensors["model"])
+        self.model.load_state_dict(spread(tensors["model"], own["model"]))
         if self.average:
-            self.average.model.load_state_dict(tensors["average"])
+            self.average.model.load_state_dict(spread(tensors["average"], own["average"]))
         self.optimizer.optimizer.load_state_dict({**own["optimizer"], "state": state})
         self.fabric.strategy.precision.load_state_dict(tensors["precision"])
 
@@ -134,4 +163,4 @@ class Stepper:
             if place in state
         }
         check_like(state, expected, "optimizer.state")
-        return state
+        return spread(state, expected)

@@ -14,11 +14,15 @@ from torch import Tensor
 from molslice.run_folder import LAST_CHECKPOINT, write_model
 from molslice.training.batches import StepBatch, prefetch
 from molslice.training.optimizer import learning_rate
+from molslice.training.processes import StopRequests
 from molslice.training.records import ProgressBar, Records
+from molslice.training.sharding import local_part
 from molslice.training.state import load_checkpoint, save_checkpoint, unreadable_checkpoint
 from molslice.training.stepper import Stepper
 from molslice.training.validation import Evaluator
 from molslice.types import MolsliceError
+
+SAME_SIGNAL_SECONDS = 1.0
 
 
 class Trainer:
@@ -43,7 +47,7 @@ class Trainer:
         self.fabric, self.config, self.progress = stepper.fabric, stepper.config, stepper.progress
         self.lead = self.fabric.is_global_zero
         self.checkpoint = folder / LAST_CHECKPOINT
-        if resume and self.checkpoint.is_file():
+        if resume:
             tensors, self.progress = load_checkpoint(self.checkpoint)
             stepper.progress = self.progress
             try:
@@ -78,12 +82,13 @@ class Trainer:
             MolsliceError: The loss or the weights are not finite, or a file cannot be written.
         """
         try:
-            with interruptible(self.fabric.world_size) as interrupted:
+            with interruptible() as interrupted:
+                requests = StopRequests(self.fabric, interrupted)
                 if self.progress.validation_due:
                     self._validate()
                 for batch in self._batches():
                     self._step(batch)
-                    if interrupted.is_set():
+                    if requests.exchange():
                         self._checkpoint()
                         raise KeyboardInterrupt(self._how_to_resume())
                     if self.progress.validation_due:
@@ -151,13 +156,19 @@ class Trainer:
 
     def _refuse_broken(self) -> float:
         """Return the sum of the losses; check it and the weights before anything is written."""
-        losses = self._summed_losses()
-        self._refuse_not_finite(losses)
         # the gradient of a finite loss may not be finite
-        for name, parameter in self.stepper.model.named_parameters():
-            if not torch.isfinite(parameter).all():
-                raise self._diverged(f"the weights {name} are not finite after step {self.progress.step}")
-        return losses
+        broken = [
+            name
+            for name, parameter in self.stepper.model.named_parameters()
+            if not torch.isfinite(local_part(parameter)).all()
+        ]
+        # a sharded weight is broken on one process, and all must stop
+        losses, count = self._sum(torch.stack([self._loss_sum, self._loss_sum.new_tensor(len(broken))]))
+        self._refuse_not_finite(float(losses))
+        if count:
+            which = broken[0] if broken else "of another process"
+            raise self._diverged(f"the weights {which} are not finite after step {self.progress.step}")
+        return float(losses)
 
     def _validate(self) -> None:
         progress, task, model = self.progress, self.stepper.task, self.stepper.evaluated_model
@@ -183,20 +194,22 @@ class Trainer:
                 "rows_per_second": self.rows_per_second,
             }
             self.records.add(row, metrics)
-            if better:
-                dataset = self.stepper.batches.dataset
-                extra = {**dataset.metadata, "step": progress.step}
-                write_model(self.folder, model.state_dict(), task.targets, dataset.spec, self.config, extra)
+        if better:
+            weights, dataset = self.stepper.weights(model), self.stepper.batches.dataset
+            extra = {**dataset.metadata, "step": progress.step}
+            if self.lead:
+                write_model(self.folder, weights, task.targets, dataset.spec, self.config, extra)
         self._loss_sum.zero_()
         progress.loss_steps = 0
         self._save()
 
-    def _summed_losses(self) -> float:
+    def _sum(self, values: Tensor) -> Tensor:
+        """Sum over the processes."""
         if self.fabric.world_size == 1:
-            return float(self._loss_sum)
-        total = self.fabric.all_reduce(self._loss_sum.clone(), reduce_op="sum")
+            return values
+        total = self.fabric.all_reduce(values.clone(), reduce_op="sum")
         assert isinstance(total, Tensor)
-        return float(total)
+        return total
 
     def _checkpoint(self) -> None:
         """Write a checkpoint between validations."""
@@ -206,12 +219,13 @@ class Trainer:
     def _save(self) -> None:
         progress = self.progress
         progress.seconds = self._earlier_seconds + time.perf_counter() - self._start
-        progress.loss_sum = self._summed_losses()
+        progress.loss_sum = float(self._sum(self._loss_sum))
         if self.fabric.world_size > 1:
             self._loss_sum.fill_(progress.loss_sum if self.lead else 0.0)
+        tensors = self.stepper.tensors()
         if self.lead:
             self.checkpoint.parent.mkdir(exist_ok=True)
-            save_checkpoint(self.checkpoint, self.stepper.tensors(), progress)
+            save_checkpoint(self.checkpoint, tensors, progress)
 
     def _how_to_resume(self) -> str:
         done = f"stopped at step {self.progress.step} of {self.max_steps}"
@@ -219,24 +233,23 @@ class Trainer:
 
 
 @contextmanager
-def interruptible(world_size: int) -> Iterator[threading.Event]:
+def interruptible() -> Iterator[threading.Event]:
     """Yield an event that the first Ctrl-C or termination signal sets; the second signal interrupts at once.
 
-    With several processes the first signal interrupts at once too, because they could not agree on the last
-    step. The run then resumes from its last checkpoint.
-
-    Args:
-        world_size: Number of processes.
+    Signals within a second count as one: a launcher passes on the signal that its terminal has sent to all.
 
     Raises:
-        KeyboardInterrupt: A second signal arrived, or any signal with several processes.
+        KeyboardInterrupt: A second signal arrived.
     """
-    event = threading.Event()
+    event, first = threading.Event(), 0.0
 
     def handle(number: int, frame: object) -> None:
-        if event.is_set() or world_size > 1:
+        nonlocal first
+        if not event.is_set():
+            first = time.monotonic()
+            event.set()
+        elif time.monotonic() - first > SAME_SIGNAL_SECONDS:
             raise KeyboardInterrupt("stopped between checkpoints; --resume continues from the last one")
-        event.set()
 
     if threading.current_thread() is not threading.main_thread():
         yield event

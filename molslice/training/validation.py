@@ -13,6 +13,7 @@ from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
 from molslice.inference.forward import float32_inference
 from molslice.tasks.base import Task
+from molslice.training.sharding import reshard, sharded_inference
 
 
 class Evaluator:
@@ -61,8 +62,11 @@ class Evaluator:
             mine = places[self.fabric.global_rank :: self.fabric.world_size]
             if len(mine):
                 values[torch.from_numpy(mine).to(device)] = self.predict_batch(model, mine)
+            else:  # processes with a part of the model each compute it equally often
+                self.predict_batch(model, places[:1])
             if tick is not None:
                 tick()
+        reshard(model)
         if self.fabric.world_size > 1:  # each row is zero except on the process that predicted it
             values = self.fabric.all_reduce(values, reduce_op="sum")
             assert isinstance(values, Tensor)
@@ -79,7 +83,7 @@ class Evaluator:
             The task's results [B, R].
         """
         batch = self.dataset.collate(self.rows[places]).to(self.fabric.device, non_blocking=True)
-        with float32_inference(self.fabric.device):
+        with float32_inference(self.fabric.device), sharded_inference(model):
             return self.task.evaluate_batch(model, batch)
 
     def metrics(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> dict[str, float]:

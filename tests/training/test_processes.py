@@ -1,23 +1,73 @@
-"""Training with two CPU processes equals training with one."""
+"""Training with several CPU processes equals training with one, whoever starts them and wherever it stops."""
 
 import csv
+import dataclasses
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 
 import pytest
 from safetensors.torch import load_file
 
-from molslice.run_folder import METRICS, MODEL
+from molslice.run_folder import LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.run import train
+from molslice.training.state import load_checkpoint
 
+# The last of 10 batches of an epoch has 3 rows, less than one for each of 4 processes.
 SECTIONS = {
     "data": {"target_columns": ["gap", "half"]},  # gaps in the targets: shares of unequal weight
     "attention": {"name": "singular"},  # with a penalty
     "model": {"dropout": 0.0, "attention_dropout": 0.0},
-    "training": {"max_steps": 10, "valid_every_steps": 5},
+    "optimizer": {"gradient_clip": 0.5},
+    "training": {"max_steps": 14, "valid_every_steps": 7, "batch_size": 13, "accumulate": 2},
 }
+STOP = 10  # a step between the validations
+
+# Each process runs all cases in turn. A case of several processes is one of the functions.
+PROGRAM = """
+import json, os, pathlib, signal, sys
+from molslice.config import load_config
+from molslice.training import run
+from molslice.training.run import train
+from molslice.training.trainer import Trainer
+from molslice.types import MolsliceError
+
+folder, rank, said = pathlib.Path(sys.argv[1]), int(os.environ["SLURM_PROCID"]), {}
+
+def attempt(case, **options):
+    try:
+        train(load_config(folder / f"{case}.yaml"), folder / case, quiet=True, **options)
+    except (MolsliceError, KeyboardInterrupt) as error:
+        said[case] = f"{type(error).__name__}: {error}"
+
+attempt("ddp")
+attempt("resumed", resume=True)
+original = Trainer._step
+def step(self, batch):
+    original(self, batch)
+    if rank == 2 and self.progress.step == STOP:
+        os.kill(os.getpid(), signal.SIGTERM)
+Trainer._step = step
+attempt("stopped")
+Trainer._step = original
+attempt("unused")
+attempt("find_unused")
+build = run.build_dataset
+def broken(*args):
+    raise MolsliceError("no such file: data.csv")
+if rank == 1:
+    run.build_dataset = broken
+attempt("broken")
+if rank == 0:
+    attempt("taken")
+else:
+    run.build_dataset = build
+    attempt("taken")
+(folder / f"said{rank}.json").write_text(json.dumps(said))
+"""
 
 
 def metrics(folder):
@@ -25,59 +75,174 @@ def metrics(folder):
         return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
 
 
+def assert_same_run(one, other):
+    rows, others = metrics(one), metrics(other)
+    assert len(rows) == len(others) > 0
+    for row, value in zip(rows, others, strict=True):
+        for column in row.keys() - {"seconds", "rows_per_second"}:
+            assert value[column] == pytest.approx(row[column], abs=1e-5), column
+    summaries = [json.loads((folder / SUMMARY).read_text()) for folder in (one, other)]
+    for split in ("train", "valid", "test"):
+        for name, value in summaries[0][split]["mae"].items():
+            assert summaries[1][split]["mae"][name] == pytest.approx(value, abs=1e-5)
+    for name in (MODEL, LAST_CHECKPOINT):
+        found = [tensors_of(folder / name) for folder in (one, other)]
+        assert found[0].keys() == found[1].keys()
+        for key, tensor in found[0].items():
+            # A key's bias adds the same to all scores of a query, which the softmax cancels. The gradient is
+            # zero by the formula; what is computed is rounding, of which Adam makes whole steps.
+            if not key.endswith("attention.key.bias"):
+                assert found[1][key] == pytest.approx(tensor, abs=1e-4), key
+
+
+def tensors_of(path):
+    if path.name == MODEL:
+        return load_file(path)
+    tensors, _ = load_checkpoint(path)
+    return {**tensors["model"], **{f"average.{name}": value for name, value in tensors["average"].items()}}
+
+
 @pytest.fixture(scope="module")
-def one(build_config, tmp_path_factory):
+def config(build_config):
+    return build_config(**SECTIONS)
+
+
+@pytest.fixture(scope="module")
+def one(config, tmp_path_factory):
     """The run of one process."""
     folder = tmp_path_factory.mktemp("runs") / "one"
-    train(build_config(**SECTIONS), folder, quiet=True)
+    train(config, folder, quiet=True)
     return folder
 
 
 @pytest.fixture(scope="module")
-def two(build_config, write_config, tmp_path_factory):
-    """The run of two processes: its folder and what the command printed."""
-    folder = tmp_path_factory.mktemp("runs")
-    path = write_config(build_config(**SECTIONS), folder / "two.yaml")
-    environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "WORLD_SIZE", "RANK")}
-    words = ["train", "--config", str(path), "--out", str(folder / "two"), "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "molslice", *words, "--trainer.devices", "2", "--trainer.strategy", "ddp"],
-        capture_output=True,
-        text=True,
-        env={**environment, "OMP_NUM_THREADS": "1"},
-        timeout=400,
-        check=False,
+def four(config, build_config, write_config, tmp_path_factory):
+    """The folder with the runs of four processes, as SLURM would start them."""
+    folder = tmp_path_factory.mktemp("four")
+
+    def write(case, config, strategy):
+        trainer = dataclasses.replace(config.trainer, devices=4, strategy=strategy)
+        write_config(dataclasses.replace(config, trainer=trainer), folder / f"{case}.yaml")
+
+    for case in ("ddp", "broken", "taken"):
+        write(case, config, "auto")
+    for case in ("resumed", "stopped"):
+        write(case, config, "fsdp")
+    shutil.copytree(stopped_run(config, folder / "one"), folder / "resumed")
+    (folder / "taken").mkdir()
+    (folder / "taken" / "mine.txt").write_text("mine")
+    unused = build_config(**PRETRAINING)
+    write("unused", unused, "ddp")
+    write("find_unused", unused, "ddp_find_unused_parameters_true")
+    start_tasks(4, [sys.executable, "-c", PROGRAM.replace("STOP", str(STOP)), str(folder)])
+    return folder
+
+
+# without labels for atoms and bonds, their heads are not used
+PRETRAINING = {
+    "task": "pretraining",
+    "model": {"name": "graphormer_pretraining", "dropout": 0.0, "attention_dropout": 0.0},
+    "training": {
+        "max_steps": 4,
+        "batch_size": 13,
+        "label_weights": {"descriptors": 1.0},
+        "hidden_targets": 0.0,
+    },
+}
+
+
+def stopped_run(config, folder):
+    """Train up to `STOP` with one process and leave a checkpoint."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("molslice.training.processes.StopRequests.exchange", lambda _: stopping.pop())
+        stopping = [True, *[False] * (STOP - 1)]
+        with pytest.raises(KeyboardInterrupt, match=f"step {STOP} of 14"):
+            train(config, folder, quiet=True)
+    return folder
+
+
+def start_tasks(count, command):
+    """Run a command in several processes, with the variables that `srun` sets."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SLURM_")},
+        **{"OMP_NUM_THREADS": "1", "MASTER_PORT": str(port), "SLURM_JOB_ID": "1234567"},
+        **{"SLURM_NTASKS": str(count), "SLURM_NODEID": "0", "SLURM_NODELIST": "localhost"},
+    }
+    tasks = [
+        subprocess.Popen(
+            command,
+            env={**environment, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    try:
+        ended = [(*task.communicate(timeout=300), task.returncode) for task in tasks]
+    finally:
+        for task in tasks:
+            task.kill()
+    for _, errors, code in ended:
+        assert code == 0, errors
+
+
+def said(folder, case):
+    return [json.loads((folder / f"said{rank}.json").read_text()).get(case) for rank in range(4)]
+
+
+def test_four_processes_of_slurm_train_as_one(one, four):
+    assert said(four, "ddp") == [None] * 4
+    assert_same_run(one, four / "ddp")
+    assert json.loads((four / "ddp" / SUMMARY).read_text())["processes"] == 4
+
+
+def test_a_sharded_training_continues_the_run_of_one_process(one, four):
+    assert said(four, "resumed") == [None] * 4
+    assert_same_run(one, four / "resumed")
+
+
+def test_a_signal_to_one_process_stops_all_at_a_checkpoint(four):
+    for message in said(four, "stopped"):
+        assert f"KeyboardInterrupt: stopped at step {STOP} of 14" in message
+        assert "--resume" in message
+    assert load_checkpoint(four / "stopped" / LAST_CHECKPOINT)[1].step == STOP
+
+
+def test_one_process_continues_a_sharded_training(one, four, config, tmp_path):
+    run = shutil.copytree(four / "stopped", tmp_path / "run")
+    train(config, run, resume=True, quiet=True)
+    assert_same_run(one, run)
+
+
+def test_weights_that_a_step_does_not_use(four, build_config, tmp_path):
+    for message in said(four, "unused"):
+        assert "does not use the weights model." in message
+        assert "choose ddp_find_unused_parameters_true or fsdp" in message
+    assert said(four, "find_unused") == [None] * 4
+    train(build_config(**PRETRAINING), tmp_path / "run", quiet=True)
+    assert_same_run(tmp_path / "run", four / "find_unused")
+
+
+def test_an_error_of_one_process_is_an_error_of_all(four):
+    own, other = (
+        "MolsliceError: no such file: data.csv",
+        "OtherProcessError: process 1 of 4: no such file: data.csv",
     )
-    return folder / "two", done
-
-
-def test_of_two_processes_one_reports(two):
-    _, done = two
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["processes"] == 2
-    assert done.stderr.count("the run is in") == 1
-
-
-def test_two_processes_have_the_loss_of_one(one, two):
-    folder, _ = two
-    rows, others = metrics(one), metrics(folder)
-    assert len(rows) == len(others) == 2
-    for row, other in zip(rows, others, strict=True):
-        for column in row.keys() - {"seconds", "rows_per_second"}:
-            assert other[column] == pytest.approx(row[column], abs=1e-5), column
-    weights, others = load_file(one / MODEL), load_file(folder / MODEL)
-    assert others.keys() == weights.keys()
-    for name, tensor in weights.items():
-        # A key's bias adds the same to all scores of a query, which the softmax cancels. The gradient is zero
-        # by the formula; what is computed is rounding, of which Adam makes whole steps.
-        if name.endswith("attention.key.bias"):
-            continue
-        assert others[name] == pytest.approx(tensor, abs=1e-4), name
+    assert said(four, "broken") == [other, own, other, other]
+    first, *others = said(four, "taken")
+    assert first.startswith("MolsliceError: ")
+    assert "is not empty" in first
+    assert all(text.startswith("OtherProcessError: process 0 of 4: ") for text in others)
+    assert os.listdir(four / "taken") == ["mine.txt"]
 
 
 def test_micro_batches_computed_one_after_the_other_have_the_loss_of_the_whole(one, build_config, tmp_path):
-    training = {**SECTIONS["training"], "accumulate": 3}
-    train(build_config(**{**SECTIONS, "training": training}), tmp_path / "three", quiet=True)
-    for row, other in zip(metrics(one), metrics(tmp_path / "three"), strict=True):
+    training = {**SECTIONS["training"], "accumulate": 1}
+    train(build_config(**{**SECTIONS, "training": training}), tmp_path / "whole", quiet=True)
+    for row, other in zip(metrics(one), metrics(tmp_path / "whole"), strict=True):
         for column in row.keys() - {"seconds", "rows_per_second"}:
             assert other[column] == pytest.approx(row[column], abs=1e-5), column

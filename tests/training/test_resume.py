@@ -250,8 +250,9 @@ def test_changed_data_are_not_a_resumption(build_config, molecules, tmp_path, ch
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_second_signal_ends_at_once(number):
-    with interruptible(1) as interrupted:
+def test_the_second_signal_ends_at_once(number, monkeypatch):
+    monkeypatch.setattr("molslice.training.trainer.SAME_SIGNAL_SECONDS", 0.0)
+    with interruptible() as interrupted:
         os.kill(os.getpid(), number)
         assert interrupted.is_set()
         with pytest.raises(KeyboardInterrupt, match="--resume"):

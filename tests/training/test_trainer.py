@@ -92,7 +92,12 @@ def test_a_validation_takes_no_more_at_once_than_a_part_of_a_step(build_stepper)
     assert max(evaluator.padded_tokens) <= max(240 // 3, max(dataset.num_tokens))
 
 
-def test_one_signal_interrupts_several_processes():
-    """Several processes could not agree on a step to stop at."""
-    with interruptible(2), pytest.raises(KeyboardInterrupt, match="--resume"):
-        os.kill(os.getpid(), signal.SIGINT)
+def test_signals_within_a_second_are_one(monkeypatch):
+    """A launcher passes on the signal that the terminal has sent to all processes."""
+    with interruptible() as interrupted:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        assert interrupted.is_set()
+        monkeypatch.setattr("molslice.training.trainer.SAME_SIGNAL_SECONDS", 0.0)
+        with pytest.raises(KeyboardInterrupt, match="--resume"):
+            os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,236 @@
+"""The processes of one training: who starts them, and how they end together.
+
+Processes are started by this program (`trainer.devices`), by `torchrun`, or by SLURM's `srun`. Lightning
+Fabric finds out by whom. This module checks that their number is that of the configuration. It makes the
+error of one process an error of all, because an exception does not reach a process that waits for another.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import lightning.fabric
+import torch
+import torch.distributed
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+
+from molslice.config import TrainerConfig
+from molslice.files.processes import end_with_parent
+from molslice.types import MolsliceError
+
+__all__ = [
+    "OtherProcessError",
+    "StopRequests",
+    "agreed",
+    "find_environment",
+    "launch",
+    "starts_processes",
+    "together",
+    "unused_weights",
+    "was_restarted",
+]
+
+FIRST_PROCESS = "MOLSLICE_FIRST_PROCESS"  # the ID of the process that started the others
+RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+GRACE_SECONDS = 3.0  # for the other processes to end by themselves
+LOST = ("Connection closed", "Connection reset", "Broken pipe", "gloo", "NCCL", "Socket Timeout", "TCPStore")
+UNUSED = "Expected to have finished reduction in the prior iteration"
+
+
+class OtherProcessError(MolsliceError):
+    """Error of another process of the training, which has reported it."""
+
+
+def find_environment(config: TrainerConfig) -> list[LightningEnvironment]:
+    """Check the number of processes that `torchrun` or SLURM has started.
+
+    Args:
+        config: The number of devices and nodes.
+
+    Returns:
+        Plugins for Fabric. They are empty, except for a single process in the batch script of a SLURM job,
+        which Fabric would take for one of several.
+
+    Raises:
+        MolsliceError: The number differs from that of the configuration.
+    """
+    world = config.devices * config.num_nodes
+    if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
+        total, here = int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_WORLD_SIZE", config.devices))
+        _check_number("torchrun", config, total, here, max(1, total // here))
+        return []
+    if "SLURM_NTASKS" not in os.environ or os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive"):
+        return []
+    total, nodes = int(os.environ["SLURM_NTASKS"]), int(os.environ.get("SLURM_NNODES", config.num_nodes))
+    started_by_srun = "SLURM_STEP_ID" in os.environ or os.environ.get("SLURM_PROCID", "0") != "0"
+    if world == 1 and not started_by_srun:
+        return [LightningEnvironment()]
+    here = int(os.environ.get("SLURM_NTASKS_PER_NODE", config.devices if total == world else total // nodes))
+    _check_number("SLURM", config, total, here, nodes)
+    if int(os.environ.get("SLURM_LOCALID", "0")) >= config.devices:
+        raise MolsliceError(
+            f"SLURM has started more tasks on one node than trainer.devices, {config.devices}; start it with "
+            f"srun --ntasks-per-node={config.devices}"
+        )
+    os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(config.devices))  # Fabric refuses to run without it
+    return []
+
+
+def _check_number(by: str, config: TrainerConfig, total: int, here: int, nodes: int) -> None:
+    if (total, here, nodes) == (config.devices * config.num_nodes, config.devices, config.num_nodes):
+        return
+    raise MolsliceError(
+        f"{by} has started {total} processes, {here} on each of {nodes} nodes, but trainer.devices is "
+        f"{config.devices} and trainer.num_nodes {config.num_nodes}; set --trainer.devices {here} "
+        f"--trainer.num_nodes {nodes}, or start another number of processes"
+    )
+
+
+def was_restarted() -> bool:
+    """Return whether `torchrun` or SLURM has started this process again after a failure."""
+    return any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
+
+
+def starts_processes(fabric: lightning.fabric.Fabric) -> bool:
+    """Return whether `launch` starts the other processes, which are not running before."""
+    launcher = fabric.strategy.launcher
+    environment = getattr(launcher, "cluster_environment", None)
+    return environment is not None and not environment.creates_processes_externally
+
+
+def launch(fabric: lightning.fabric.Fabric) -> None:
+    """Start the other processes if nobody else has, and wait until all are connected.
+
+    Raises:
+        MolsliceError: The processes cannot be connected.
+    """
+    first = os.environ.get(FIRST_PROCESS)
+    if first is not None and fabric.global_rank and hasattr(os, "fork"):
+        end_with_parent()
+        if os.getppid() != int(first):
+            raise MolsliceError("the process that started this one has ended")
+    if starts_processes(fabric):
+        os.environ[FIRST_PROCESS] = str(os.getpid())
+    try:
+        fabric.launch()
+    except (RuntimeError, OSError) as error:
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise MolsliceError(
+            f"cannot connect {fabric.world_size} processes at {place} (MASTER_ADDR, MASTER_PORT): "
+            f"{_first_line(error)}"
+        ) from error
+
+
+@contextmanager
+def agreed(fabric: lightning.fabric.Fabric) -> Iterator[None]:
+    """Run a block without communication in every process; an error in one is an error in all.
+
+    Raises:
+        OtherProcessError: Another process has failed. The message is that of its error.
+    """
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - raised again below
+        failure = error
+    if fabric.world_size > 1:
+        mine = torch.tensor(-1 if failure is None else fabric.global_rank, device=fabric.device)
+        failed = int(fabric.all_reduce(mine, reduce_op="max"))  # pyright: ignore[reportArgumentType]
+        if failed >= 0:
+            text = fabric.broadcast("" if failure is None else _first_line(failure), src=failed)
+            if failure is None:
+                raise OtherProcessError(f"process {failed} of {fabric.world_size}: {text}")
+    if failure is not None:
+        raise failure
+
+
+@contextmanager
+def together(fabric: lightning.fabric.Fabric) -> Iterator[None]:
+    """Run a block of the training that communicates; no process is left behind when it fails.
+
+    Raises:
+        MolsliceError: The connection to another process is lost, or a step does not use all weights.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if fabric.world_size > 1:
+            _end_children(fabric)
+            if isinstance(error, RuntimeError) and not isinstance(error, MolsliceError):
+                _explain(error, fabric)
+        raise
+
+
+def _explain(error: RuntimeError, fabric: lightning.fabric.Fabric) -> None:
+    text = str(error)
+    if UNUSED in text:
+        raise unused_weights("some weights") from error
+    if isinstance(error, torch.distributed.DistError) or any(words in text for words in LOST):
+        raise MolsliceError(
+            f"process {fabric.global_rank} of {fabric.world_size} has lost the connection to another one, "
+            "which has failed or was killed; after that the same command with --resume continues from the "
+            f"last checkpoint ({_first_line(error):.200})"
+        ) from error
+
+
+def _end_children(fabric: lightning.fabric.Fabric) -> None:
+    """End the processes that this one has started, at once where they do not end by themselves."""
+    procs: list[subprocess.Popen[bytes]] = getattr(fabric.strategy.launcher, "procs", [])
+    children = list(procs)
+    procs.clear()  # Fabric's observer would kill this process too
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    for child in children:
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def unused_weights(which: str) -> MolsliceError:
+    """Create the error for weights without a gradient, whose exchange the other processes would await.
+
+    Args:
+        which: The weights.
+    """
+    return MolsliceError(
+        f"a step does not use {which} of the model, but trainer.strategy ddp needs all; choose "
+        "ddp_find_unused_parameters_true or fsdp"
+    )
+
+
+class StopRequests:
+    """Signals to stop, on which all processes agree: a request to one is a request to all.
+
+    Args:
+        fabric: The processes.
+        event: Set when this process was asked to stop.
+    """
+
+    def __init__(self, fabric: lightning.fabric.Fabric, event: threading.Event) -> None:
+        self.event = event
+        self._group = None
+        self._is_shared = fabric.world_size > 1
+        if self._is_shared and fabric.device.type != "cpu":
+            # the devices need not wait for an exchange between the processors
+            self._group = torch.distributed.new_group(backend="gloo")
+
+    def exchange(self) -> bool:
+        """Return whether any process was asked to stop. All processes must call it equally often."""
+        if not self._is_shared:
+            return self.event.is_set()
+        asked = torch.tensor(int(self.event.is_set()))
+        torch.distributed.all_reduce(asked, group=self._group)
+        return bool(asked)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
