@@ -36,6 +36,8 @@ class TokenContext:
         pair_weights: Softmax of `pair_bias` over the real tokens [B, H, N, N]. Rows sum to one; columns of
             padding are zero. The encoder computes it once per batch for `pair_bias: mix`. If it is None, the
             attention computes it.
+        masked_bias: `pair_bias` with a large negative number where a token is padding [B, H, N, N]. The encoder
+            computes it once per batch for `pair_bias: logits`. If it is None, the attention computes it.
         carry: `AttentionOutput.carry` of the layer below; None in the first layer.
         memory: The sequence of keys and values in cross attention [B, M, D]; None in self-attention.
         memory_mask: True at real tokens of the memory [B, M]; None in self-attention.
@@ -47,6 +49,7 @@ class TokenContext:
     token_mask: Bool[Tensor, "B N"]
     pair_bias: Float[Tensor, "B H N N"] | None = None
     pair_weights: Float[Tensor, "B H N N"] | None = None
+    masked_bias: Float[Tensor, "B H N N"] | None = None
     carry: Tensor | None = None
     memory: Float[Tensor, "B M D"] | None = None
     memory_mask: Bool[Tensor, "B M"] | None = None
@@ -195,8 +198,48 @@ class Batch:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
         own: Any = self
-        tensors = {field.name: getattr(self, field.name) for field in fields(own)}
-        return replace(own, **{name: change(t) for name, t in tensors.items() if isinstance(t, Tensor)})
+        changed: dict[str, Any] = {}
+        for each in fields(own):
+            value = getattr(self, each.name)
+            if isinstance(value, Tensor):
+                changed[each.name] = change(value)
+            elif isinstance(value, Batch):
+                changed[each.name] = value._each(change)
+        return replace(own, **changed)
+
+
+@dataclass(frozen=True, slots=True)
+class PathLevels(Batch):
+    """The shortest paths of a batch of molecules: the pairs of atoms in the order of their distance.
+
+    P is the number of pairs, B A A. Q is the number of pairs at distances 1 to h, where h is the number of bonds
+    of a path that count.
+
+    Attributes:
+        degree: Number of bonds of each atom [B, A].
+        order: All pairs as flat indices into [B, A, A] [P]: those without a path first, then distance 0, 1, 2,
+            ...
+        shorter: Index of the pair one step shorter among the pairs at its distance [Q].
+        last_bond: Row of the last bond of the path in the bond list [Q].
+        beyond: For pairs farther apart, the index of the first h bonds of their path among the pairs at distance
+            h.
+        sizes: Number of pairs without a path, then at distance 0, 1, 2, ...
+        hops: The number h.
+    """
+
+    degree: Int[Tensor, "B A"]
+    order: Int[Tensor, " P"]
+    shorter: Int[Tensor, " Q"]
+    last_bond: Int[Tensor, " Q"]
+    beyond: Int[Tensor, " R"]
+    sizes: tuple[int, ...]
+    hops: int
+
+    @property
+    def steps(self) -> list[tuple[Tensor, Tensor]]:
+        """Parts of `shorter` and `last_bond` for distance 1, 2, ..., h."""
+        sizes = self.sizes[2 : 2 + self.hops]
+        return list(zip(self.shorter.split(sizes), self.last_bond.split(sizes), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +257,8 @@ class MoleculeBatch(Batch):
         hidden_atoms: True at atoms whose features a model must not use [B, A]; None if none are hidden.
         hidden_bonds: True at bonds whose features a model must not use [M]; None if none are hidden.
         descriptors: Descriptors of each molecule [B, D], NaN where not defined; None without descriptors.
+        levels: The shortest paths, which the thread that prepares batches can compute ahead; None if the model
+            computes them.
     """
 
     atoms: UInt8[Tensor, "B A 9"]
@@ -226,6 +271,7 @@ class MoleculeBatch(Batch):
     hidden_atoms: Bool[Tensor, "B A"] | None = None
     hidden_bonds: Bool[Tensor, " M"] | None = None
     descriptors: Float[Tensor, "B D"] | None = None
+    levels: PathLevels | None = None
 
     def __len__(self) -> int:
         return self.atoms.shape[0]

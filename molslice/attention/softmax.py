@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from molslice.attention.base import Attention, ExactMap, Projection
-from molslice.ops.masked import masked_softmax, pair_mask
+from molslice.ops.masked import biased_attention, masked_pair_bias, masked_softmax, pair_mask
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext, Traits
 
 
@@ -67,7 +67,9 @@ class Softmax(Attention):
             )
         else:
             mask = self._mask(context, query.dtype)
-            heads = functional.scaled_dot_product_attention(query, key, value, mask, dropout)
+            is_bias = mask.is_floating_point() and mask.device.type == "cpu" and mask.dtype.itemsize >= 4
+            attend = biased_attention if is_bias else functional.scaled_dot_product_attention
+            heads = attend(query, key, value, mask, dropout)
         return AttentionOutput(self.output(self.merge_heads(heads)))
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
@@ -95,9 +97,10 @@ class Softmax(Attention):
     def _mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
         mask = context.token_mask
         if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
-            # Half of the lowest finite value: kernels multiply scores by log2(e), which must not overflow.
-            floor = torch.finfo(dtype).min / 2
-            return context.pair_bias.to(dtype).masked_fill(~pair_mask(mask, self.spec.causal), floor)
+            masked = context.masked_bias
+            if masked is None or masked.dtype != dtype:
+                masked = masked_pair_bias(context.pair_bias.to(dtype), mask, self.spec.causal)
+            return masked
         if self.spec.causal:
             # Padding attends to itself, so that no row is fully masked and becomes NaN.
             return pair_mask(mask, causal=True) | torch.eye(

@@ -49,4 +49,10 @@ def _repeated(context: TokenContext, b: int, copies: int) -> TokenContext:
         return None if tensor is None else tensor[b : b + 1].detach().expand(copies, *tensor.shape[1:])
 
     mask = context.token_mask[b : b + 1].expand(copies, -1)
-    return TokenContext(mask, repeat(context.pair_bias), repeat(context.pair_weights), repeat(context.carry))
+    return TokenContext(
+        mask,
+        repeat(context.pair_bias),
+        repeat(context.pair_weights),
+        repeat(context.masked_bias),
+        repeat(context.carry),
+    )

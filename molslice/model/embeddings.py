@@ -7,7 +7,6 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from molslice.ops.paths import Neighbors
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
 
 LEGACY_SLOTS = 512
@@ -84,7 +83,7 @@ class AtomEmbedding(nn.Module):
     def forward(
         self,
         atoms: UInt8[Tensor, "B A 9"],
-        neighbors: Neighbors,
+        degree: Int[Tensor, "B A"],
         hidden: Bool[Tensor, "B A"] | None = None,
         stand_in: Float[Tensor, " D"] | None = None,
     ) -> Float[Tensor, "B N D"]:
@@ -92,14 +91,14 @@ class AtomEmbedding(nn.Module):
 
         Args:
             atoms: Features of the atoms, indices into OGB's vocabularies [B, A, 9].
-            neighbors: The adjacency of the atoms.
+            degree: Number of bonds of each atom [B, A].
             hidden: True at atoms whose features are replaced [B, A]; their degree stays.
             stand_in: The embedding that replaces the features of hidden atoms [D].
 
         Returns:
             The graph token and one token per atom [B, 1 + A, D].
         """
-        degree: Int[Tensor, "B A"] = (neighbors.atom >= 0).sum(-1).clamp(max=MAX_DEGREE)
+        degree = degree.clamp(max=MAX_DEGREE)
         tokens = self.features(atoms)
         if hidden is not None and stand_in is not None:
             tokens = torch.where(hidden[..., None], stand_in.to(tokens.dtype), tokens)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.model.base import AttentionChoice, OneEncoderSpec
-from molslice.ops.masked import pair_softmax
+from molslice.ops.masked import masked_pair_bias, pair_softmax
 from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
 
@@ -157,7 +157,7 @@ class Encoder(nn.Module):
         rates = [0.0] * num_layers if drop_path is None else drop_path
         preferred = ATTENTIONS.find(attention.name).traits.preferred_pair_bias
         self.pair_bias_mode = (attention.pair_bias or preferred) if uses_pair_bias else "none"
-        self.activation_checkpointing = activation_checkpointing
+        self.activation_checkpointing, self.causal = activation_checkpointing, causal
         self.layers = nn.ModuleList()
         for layer in range(num_layers):
             spec = AttentionSpec(
@@ -193,12 +193,16 @@ class Encoder(nn.Module):
         Returns:
             Encoded tokens [B, N, D], arbitrary at padding, and the sum of the penalties of the layers.
         """
-        all_real, weights = token_mask is None, None
+        all_real, weights, masked_bias = token_mask is None, None, None
         if token_mask is None:
             token_mask = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
         if self.pair_bias_mode == "mix" and pair_bias is not None:
             weights = pair_softmax(pair_bias, token_mask)
-        context = TokenContext(token_mask, pair_bias, weights, all_real=all_real)
+        elif self.pair_bias_mode == "logits" and pair_bias is not None:
+            masked_bias = masked_pair_bias(
+                pair_bias.to(_working_dtype(tokens)), token_mask, self.causal
+            )
+        context = TokenContext(token_mask, pair_bias, weights, masked_bias, all_real=all_real)
         tokens, penalty = self.dropout(tokens), None
         for layer in self.layers:
             if self.activation_checkpointing and torch.is_grad_enabled():
@@ -243,6 +247,12 @@ class Encoder(nn.Module):
 
     def _typed_layers(self) -> list[EncoderLayer]:
         return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
+
+
+def _working_dtype(tokens: Tensor) -> torch.dtype:
+    """Return the type of queries and keys: that of autocast if it is enabled."""
+    device = tokens.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype
 
 
 def build_encoder(

@@ -11,52 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molslice.model.embeddings import FeatureEmbedding
-from molslice.ops.paths import ShortestPaths
+from molslice.ops.paths import MAX_HOPS
 from molslice.ops.vocabulary import BOND_FEATURE_SIZES
+from molslice.types import PathLevels
 
-MAX_HOPS = 5
 # The longest distance with its own slot; longer ones share it. PCQM4M has at most 52 atoms.
 MAX_DISTANCE = 50
 LEGACY_DISTANCES, LEGACY_HOPS = 512, 128
-
-
-class PathLevels:
-    """The pairs of atoms of a batch sorted by distance, as integers without gradients.
-
-    Args:
-        paths: Shortest paths of a batch.
-        max_hops: Number of bonds of a path that count.
-
-    Attributes:
-        order: All pairs as flat indices into [B, A, A]: those without a path first, then distance 0, 1, 2,
-            ...
-        sizes: Number of pairs at each distance, in the order of `order`.
-        steps: For the pairs at distance d = 1..5, `steps[d - 1]` holds the index of the pair one step shorter
-            among the pairs at its distance, and the last bond of the path.
-        beyond: For pairs farther apart, the index of the first five bonds of their path among the pairs at
-            distance 5.
-    """
-
-    def __init__(self, paths: ShortestPaths, max_hops: int = MAX_HOPS) -> None:
-        distance, atoms = paths.distance.flatten(), paths.distance.shape[-1]
-        everything = torch.arange(len(distance), device=distance.device)
-        column = torch.arange(atoms, device=distance.device).expand_as(paths.distance)
-        shorter = everything + (paths.previous - column).flatten()
-        last_bond = paths.last_bond.flatten()
-        self.order = torch.argsort(distance.short(), stable=True)
-        self.sizes: list[int] = torch.bincount(distance + 1).tolist()
-        index = torch.empty_like(everything)
-        self.steps: list[tuple[Tensor, Tensor]] = []
-        beyond = [everything[:0]]
-        for hop, pairs in enumerate(self.order.split(self.sizes), start=-1):
-            if hop > max_hops:  # bonds beyond the last hop are not counted
-                index[pairs] = index[shorter[pairs]]
-                beyond.append(index[pairs])
-            elif hop >= 0:
-                if hop > 0:
-                    self.steps.append((index[shorter[pairs]], last_bond[pairs]))
-                index[pairs] = everything[: len(pairs)]
-        self.beyond = torch.cat(beyond)
 
 
 class GraphBias(nn.Module):
@@ -94,7 +55,7 @@ class GraphBias(nn.Module):
 
     def forward(
         self,
-        paths: ShortestPaths,
+        levels: PathLevels,
         bond_features: UInt8[Tensor, "M 3"],
         hidden: Bool[Tensor, " M"] | None = None,
         stand_in: Float[Tensor, " H"] | None = None,
@@ -102,7 +63,7 @@ class GraphBias(nn.Module):
         """Compute the pair bias of a batch.
 
         Args:
-            paths: Shortest paths between the atoms.
+            levels: Shortest paths between the atoms.
             bond_features: Type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
             hidden: True at bonds whose features are replaced [M].
             stand_in: The mean embedding that replaces the features of hidden bonds [H].
@@ -111,12 +72,11 @@ class GraphBias(nn.Module):
             S + E [B, H, N, N] with N = 1 + A, finite everywhere. Padding has the values of pairs without a
             path, which attentions ignore.
         """
-        levels = PathLevels(paths)
         bonds = self.bond_embedding(bond_features) / len(BOND_FEATURE_SIZES)
         if hidden is not None and stand_in is not None:
             bonds = torch.where(hidden[:, None], stand_in.to(bonds.dtype), bonds)
         values = self._spatial(levels) + self._edges(levels, bonds)
-        batch, atoms, _ = paths.distance.shape
+        batch, atoms = levels.degree.shape
         index = torch.arange(batch * (atoms + 1) ** 2, device=levels.order.device)
         index = index.view(batch, atoms + 1, atoms + 1)[:, 1:, 1:].flatten()[levels.order]
         # all pairs except for those of atoms include the graph token

@@ -4,7 +4,7 @@ Source: Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Represen
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
@@ -18,7 +18,7 @@ from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import build_encoder, initialize_linear
 from molslice.model.graph_bias import GraphBias
 from molslice.ops.masked import masked_mean
-from molslice.ops.paths import list_neighbors, shortest_paths
+from molslice.ops.paths import bond_degrees, bond_path_levels
 from molslice.registry import near_names
 from molslice.types import AttentionOutput, DataSpec, ModelOutput, MoleculeBatch, MolsliceError
 
@@ -174,14 +174,27 @@ class Graphormer(nn.Module):
         prediction: torch.Tensor = self.readout(self.read_state(batch, encoded.tokens))
         return ModelOutput(prediction, encoded.penalty)
 
+    def prepare(self, batch: MoleculeBatch) -> MoleculeBatch:
+        """Compute what depends on the bonds alone, which `forward` otherwise does.
+
+        A thread can call it ahead, so that a GPU need not wait for counts of the paths.
+
+        Returns:
+            The batch with `levels`, unless the attention uses no pair bias.
+        """
+        if batch.levels is not None or self.encoder.pair_bias_mode == "none":
+            return batch
+        return replace(batch, levels=bond_path_levels(batch.bond_index, *batch.atom_mask.shape))
+
     def encode(self, batch: MoleculeBatch) -> AttentionOutput:
         """Encode a batch: states of the graph token and the atoms [B, 1 + A, D], arbitrary at padding."""
-        neighbors = list_neighbors(batch.bond_index, *batch.atom_mask.shape)
-        tokens = self.atom_embedding(batch.atoms, neighbors, batch.hidden_atoms, self.hidden_atom)
-        bias = None
-        if self.encoder.pair_bias_mode != "none":
-            paths = shortest_paths(neighbors)
-            bias = self.graph_bias(paths, batch.bond_features, batch.hidden_bonds, self.hidden_bond)
+        levels, bias = self.prepare(batch).levels, None
+        if levels is None:
+            degree = bond_degrees(batch.bond_index, *batch.atom_mask.shape)
+        else:
+            degree = levels.degree
+            bias = self.graph_bias(levels, batch.bond_features, batch.hidden_bonds, self.hidden_bond)
+        tokens = self.atom_embedding(batch.atoms, degree, batch.hidden_atoms, self.hidden_atom)
         return self.encoder(tokens, F.pad(batch.atom_mask, (1, 0), value=True), bias)
 
     @property

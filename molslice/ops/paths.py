@@ -14,7 +14,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from molslice.types import PathLevels
+
 UNREACHABLE = -1
+MAX_HOPS = 5  # bonds of a path that count in the edge encoding
 
 
 class Neighbors(NamedTuple):
@@ -92,14 +95,15 @@ def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
     identity = torch.eye(atoms, dtype=torch.bool, device=adjacency.device)
     step = (adjacency | identity).float()
     reached = identity.float().expand_as(step)
-    distance = torch.zeros_like(step)
-    for _ in range(atoms):
-        distance = distance + (1.0 - reached)
+    earlier = torch.zeros_like(step)  # number of searches that had reached an atom
+    searches = 0
+    for searches in range(1, atoms + 1):
+        earlier += reached
         further = torch.bmm(reached, step).clamp_(max=1.0)
         if torch.equal(further, reached):
             break
         reached = further
-    return torch.where(reached > 0, distance, UNREACHABLE).long()
+    return torch.where(reached > 0, searches - earlier, UNREACHABLE).long()
 
 
 def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
@@ -119,3 +123,53 @@ def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
         return torch.where(distance > 0, steps, -1)
 
     return ShortestPaths(distance, take(neighbors.atom), take(neighbors.bond))
+
+
+def bond_degrees(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Int[Tensor, "B A"]:
+    """Count the bonds of each atom [B, A]; see `list_neighbors`."""
+    molecule, begin, end = bond_index.long().unbind(-1)
+    ends = torch.cat([molecule * atoms + begin, molecule * atoms + end])
+    return torch.bincount(ends, minlength=batch * atoms).view(batch, atoms)
+
+
+def path_levels(paths: ShortestPaths, degree: Int[Tensor, "B A"], max_hops: int = MAX_HOPS) -> PathLevels:
+    """Sort the pairs of atoms of a batch by distance.
+
+    Args:
+        paths: Shortest paths of the batch.
+        degree: Number of bonds of each atom [B, A].
+        max_hops: Number of bonds of a path that count.
+    """
+    distance, atoms = paths.distance.flatten(), paths.distance.shape[-1]
+    everything = torch.arange(len(distance), device=distance.device)
+    column = torch.arange(atoms, device=distance.device).expand_as(paths.distance)
+    pair_before = everything + (paths.previous - column).flatten()
+    last_bond = paths.last_bond.flatten()
+    order = torch.argsort(distance.short(), stable=True)
+    sizes: list[int] = torch.bincount(distance + 1).tolist()
+    index = torch.empty_like(everything)
+    shorter, beyond = [everything[:0]], [everything[:0]]
+    for hop, pairs in enumerate(order.split(sizes), start=-1):
+        if hop > max_hops:  # bonds beyond the last hop are not counted
+            index[pairs] = index[pair_before[pairs]]
+            beyond.append(index[pairs])
+        elif hop >= 0:
+            if hop > 0:
+                shorter.append(index[pair_before[pairs]])
+            index[pairs] = everything[: len(pairs)]
+    counted = order[sum(sizes[:2]) : sum(sizes[: 2 + max_hops])]
+    return PathLevels(
+        degree=degree,
+        order=order,
+        shorter=torch.cat(shorter),
+        last_bond=last_bond[counted],
+        beyond=torch.cat(beyond),
+        sizes=tuple(sizes),
+        hops=min(max_hops, max(len(sizes) - 2, 0)),
+    )
+
+
+def bond_path_levels(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> PathLevels:
+    """Compute the pairs of atoms by distance from a bond list; see `list_neighbors`."""
+    neighbors = list_neighbors(bond_index, batch, atoms)
+    return path_levels(shortest_paths(neighbors), (neighbors.atom >= 0).sum(-1))

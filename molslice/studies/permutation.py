@@ -16,7 +16,7 @@ from molslice.model import AttentionChoice
 from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import Encoder
 from molslice.model.graph_bias import GraphBias
-from molslice.ops.paths import list_neighbors, shortest_paths
+from molslice.ops.paths import bond_path_levels
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import line_style
 from molslice.studies.models import draw_rows, find_models, load_data
@@ -142,11 +142,11 @@ class Permutation(Study):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             embed, bias = AtomEmbedding(self.dim), GraphBias(self.heads)
-        neighbors = list_neighbors(batch.bond_index, *batch.atom_mask.shape)
+        levels = bond_path_levels(batch.bond_index, *batch.atom_mask.shape)
         return _Input(
-            embed(batch.atoms, neighbors),
+            embed(batch.atoms, levels.degree),
             nn.functional.pad(batch.atom_mask, (1, 0), value=True),
-            bias(shortest_paths(neighbors), batch.bond_features),
+            bias(levels, batch.bond_features),
         )
 
     def _patches(self, request: Request) -> _Input:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from molslice.model.embeddings import AtomEmbedding, FeatureEmbedding
-from molslice.ops.paths import list_neighbors
+from molslice.ops.paths import bond_degrees
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
 
 
@@ -29,12 +29,12 @@ def test_each_feature_has_rows_of_its_own(legacy, starts, rows):
 @pytest.mark.parametrize("legacy", [False, True])
 def test_degrees_up_to_eleven_have_rows_of_their_own(legacy):
     bonds = [(star, 0, leaf) for star in range(14) for leaf in range(1, star + 1)]
-    neighbors = list_neighbors(torch.tensor(bonds), 14, 14)
+    degree = bond_degrees(torch.tensor(bonds), 14, 14)
     embedding = AtomEmbedding(1, legacy_vocab=legacy)
     torch.nn.init.zeros_(embedding.features.weight)
     for table in embedding.degree:
         count_rows(table.weight)
-    tokens = embedding(torch.zeros(14, 14, 9, dtype=torch.uint8), neighbors)
+    tokens = embedding(torch.zeros(14, 14, 9, dtype=torch.uint8), degree)
     tables = 2 if legacy else 1
     assert tokens[:, 1, 0].tolist() == [tables * min(degree, 11) for degree in range(14)]
     assert len(embedding.degree) == tables

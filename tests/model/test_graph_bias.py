@@ -1,8 +1,15 @@
 import pytest
 import torch
 
-from molslice.model.graph_bias import MAX_HOPS, GraphBias, PathLevels
-from molslice.ops.paths import ShortestPaths, list_neighbors, shortest_paths
+from molslice.model.graph_bias import GraphBias
+from molslice.ops.paths import (
+    MAX_HOPS,
+    ShortestPaths,
+    bond_path_levels,
+    list_neighbors,
+    path_levels,
+    shortest_paths,
+)
 from tests.model.molecules import random_batch
 
 
@@ -37,8 +44,8 @@ def test_bias_equals_the_walk_along_every_path(legacy, fragments):
     torch.manual_seed(0)
     module = GraphBias(3, legacy_vocab=legacy).double()
     batch = random_batch(sizes, seed=1, pad_to=25, garbage=True, fragments=fragments)
-    paths = shortest_paths(list_neighbors(batch.bond_index, *batch.atom_mask.shape))
-    fast = module(paths, batch.bond_features)
+    levels = bond_path_levels(batch.bond_index, *batch.atom_mask.shape)
+    fast = module(levels, batch.bond_features)
     assert fast.isfinite().all()
     weight = torch.randn(fast.shape, dtype=torch.float64)
     slow_loss = fast_loss = torch.zeros((), dtype=torch.float64)
@@ -56,18 +63,19 @@ def test_bias_equals_the_walk_along_every_path(legacy, fragments):
 
 
 def chain_of(size, apart):
-    """Return the paths of a chain of `size` atoms and of `apart` atoms without bonds."""
+    """Return the levels of the paths of a chain of `size` atoms and of `apart` atoms without bonds."""
     place = torch.arange(size + apart)
     distance = (place[None] - place[:, None]).abs()
     toward = place + (place[:, None] - place).sign()  # the atom before j on the path from i
     last_bond = torch.minimum(toward, place.expand_as(toward))
     reached = (place < size)[:, None] & (place < size) | (distance == 0)
     is_path = reached & (distance > 0)
-    return ShortestPaths(
+    paths = ShortestPaths(
         distance.masked_fill(~reached, -1)[None],
         toward.masked_fill(~is_path, -1)[None],
         last_bond.masked_fill(~is_path, -1)[None],
     )
+    return path_levels(paths, torch.zeros(1, size + apart, dtype=torch.long))
 
 
 @pytest.mark.parametrize(("legacy", "longest", "unreachable"), [(False, 50, 51), (True, 510, 511)])
@@ -86,12 +94,12 @@ def test_every_distance_has_its_slot_and_far_is_not_unreachable(legacy, longest,
 def test_the_first_five_bonds_of_a_path_count(legacy):
     torch.manual_seed(0)
     module = GraphBias(3, legacy_vocab=legacy)
-    paths, features = chain_of(9, apart=0), torch.zeros(8, 3, dtype=torch.uint8)
-    plain = module(paths, features)[0, :, 1, 1:]  # from the first atom to all
+    levels, features = chain_of(9, apart=0), torch.zeros(8, 3, dtype=torch.uint8)
+    plain = module(levels, features)[0, :, 1, 1:]  # from the first atom to all
     for bond in range(8):
         changed = features.clone()
         changed[bond, 0] = 1
-        moved = (module(paths, changed)[0, :, 1, 1:] - plain).abs().amax(0) > 1e-4
+        moved = (module(levels, changed)[0, :, 1, 1:] - plain).abs().amax(0) > 1e-4
         assert moved.tolist() == [bond < min(length, 5) for length in range(9)]
 
 
@@ -105,7 +113,7 @@ def test_tables_start_with_their_deviations():
 
 def test_no_tensor_of_five_hops_a_pair():
     batch = random_batch([30] * 4, seed=2)
-    levels = PathLevels(shortest_paths(list_neighbors(batch.bond_index, 4, 30)))
+    levels = bond_path_levels(batch.bond_index, 4, 30)
     pairs = sum(len(bond) for _, bond in levels.steps)
     assert len(levels.steps) == MAX_HOPS
     assert pairs <= 4 * 30 * 30
