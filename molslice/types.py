@@ -36,8 +36,9 @@ class TokenContext:
         pair_weights: Softmax of `pair_bias` over the real tokens [B, H, N, N]. Rows sum to one; columns of
             padding are zero. The encoder computes it once per batch for `pair_bias: mix`. If it is None, the
             attention computes it.
-        masked_bias: `pair_bias` with a large negative number where a token is padding [B, H, N, N]. The encoder
-            computes it once per batch for `pair_bias: logits`. If it is None, the attention computes it.
+        masked_bias: `pair_bias` with a large negative number where a token is padding [B, H, N, N]. The
+            encoder computes it once per batch for `pair_bias: logits`. If it is None, the attention computes
+            it.
         carry: `AttentionOutput.carry` of the layer below; None in the first layer.
         memory: The sequence of keys and values in cross attention [B, M, D]; None in self-attention.
         memory_mask: True at real tokens of the memory [B, M]; None in self-attention.
@@ -212,17 +213,17 @@ class Batch:
 class PathLevels(Batch):
     """The shortest paths of a batch of molecules: the pairs of atoms in the order of their distance.
 
-    P is the number of pairs, B A A. Q is the number of pairs at distances 1 to h, where h is the number of bonds
-    of a path that count.
+    P is the number of pairs, B A A. Q is the number of pairs at distances 1 to h, where h is the number of
+    bonds of a path that count.
 
     Attributes:
         degree: Number of bonds of each atom [B, A].
-        order: All pairs as flat indices into [B, A, A] [P]: those without a path first, then distance 0, 1, 2,
-            ...
+        order: All pairs as flat indices into [B, A, A] [P]: those without a path first, then distance 0, 1,
+            2, ...
         shorter: Index of the pair one step shorter among the pairs at its distance [Q].
         last_bond: Row of the last bond of the path in the bond list [Q].
-        beyond: For pairs farther apart, the index of the first h bonds of their path among the pairs at distance
-            h.
+        beyond: For pairs farther apart, the index of the first h bonds of their path among the pairs at
+            distance h.
         sizes: Number of pairs without a path, then at distance 0, 1, 2, ...
         hops: The number h.
     """
@@ -257,8 +258,8 @@ class MoleculeBatch(Batch):
         hidden_atoms: True at atoms whose features a model must not use [B, A]; None if none are hidden.
         hidden_bonds: True at bonds whose features a model must not use [M]; None if none are hidden.
         descriptors: Descriptors of each molecule [B, D], NaN where not defined; None without descriptors.
-        levels: The shortest paths, which the thread that prepares batches can compute ahead; None if the model
-            computes them.
+        levels: The shortest paths, which the thread that prepares batches can compute ahead; None if the
+            model computes them.
     """
 
     atoms: UInt8[Tensor, "B A 9"]

@@ -199,9 +199,7 @@ class Encoder(nn.Module):
         if self.pair_bias_mode == "mix" and pair_bias is not None:
             weights = pair_softmax(pair_bias, token_mask)
         elif self.pair_bias_mode == "logits" and pair_bias is not None:
-            masked_bias = masked_pair_bias(
-                pair_bias.to(_working_dtype(tokens)), token_mask, self.causal
-            )
+            masked_bias = masked_pair_bias(pair_bias.to(_working_dtype(tokens)), token_mask, self.causal)
         context = TokenContext(token_mask, pair_bias, weights, masked_bias, all_real=all_real)
         tokens, penalty = self.dropout(tokens), None
         for layer in self.layers:

@@ -195,7 +195,10 @@ class Graphormer(nn.Module):
             degree = levels.degree
             bias = self.graph_bias(levels, batch.bond_features, batch.hidden_bonds, self.hidden_bond)
         tokens = self.atom_embedding(batch.atoms, degree, batch.hidden_atoms, self.hidden_atom)
-        return self.encoder(tokens, F.pad(batch.atom_mask, (1, 0), value=True), bias)
+        mask = F.pad(batch.atom_mask, (1, 0), value=True)
+        # on a GPU, reading the mask would wait for the device
+        is_full = mask.device.type == "cpu" and bool(mask.all())
+        return self.encoder(tokens, None if is_full else mask, bias)
 
     @property
     def embedding_dim(self) -> int:

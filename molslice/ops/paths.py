@@ -97,7 +97,8 @@ def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
     reached = identity.float().expand_as(step)
     earlier = torch.zeros_like(step)  # number of searches that had reached an atom
     searches = 0
-    for searches in range(1, atoms + 1):
+    while searches < atoms:
+        searches += 1
         earlier += reached
         further = torch.bmm(reached, step).clamp_(max=1.0)
         if torch.equal(further, reached):

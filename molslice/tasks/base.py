@@ -1,6 +1,7 @@
 """The interface of a task."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +58,10 @@ class MicroBatch:
         """Return the micro-batch on another device."""
         batch = self.batch.to(device, non_blocking=non_blocking)
         return MicroBatch(batch, self.rows, self.present, counts=self.counts)
+
+    def prepared(self, prepare: Callable[[Any], Any]) -> "MicroBatch":
+        """Return the micro-batch with `prepare` applied to its batch."""
+        return MicroBatch(prepare(self.batch), self.rows, self.present, counts=self.counts)
 
     def pin_memory(self) -> "MicroBatch":
         """Return the micro-batch in page-locked memory."""

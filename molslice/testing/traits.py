@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from molslice.ops.masked import pair_softmax
+from molslice.ops.masked import masked_pair_bias, pair_softmax
 from molslice.testing.checks import LENGTHS, close, refusal, run
 from molslice.testing.subjects import Inputs, Subject
 from molslice.types import AttentionOutput, TokenContext
@@ -129,19 +129,23 @@ def check_pair_bias(subject: Subject) -> None:
         )
 
 
-def check_pair_weights(subject: Subject) -> None:
-    """Check that `pair_weights` computed once per batch give the same result as those of the attention."""
-    if subject.spec.pair_bias_mode != "mix":
+def check_shared_bias(subject: Subject) -> None:
+    """Check that `pair_weights` or `masked_bias` computed once per batch do not change the result."""
+    if subject.spec.pair_bias_mode == "none":
         return
     attention = subject.attention()
     tokens, context, positions = Inputs.draw(*LENGTHS).batch(subject.spec, 8, torch.nan)
     assert context.pair_bias is not None
-    weights = pair_softmax(context.pair_bias, context.token_mask)
-    found = run(attention, tokens, replace(context, pair_weights=weights), positions)
+    if subject.spec.pair_bias_mode == "mix":
+        name, shared = "pair_weights", pair_softmax(context.pair_bias, context.token_mask)
+    else:
+        masked = masked_pair_bias(context.pair_bias, context.token_mask, subject.spec.causal)
+        name, shared = "masked_bias", masked
+    found = run(attention, tokens, replace(context, **{name: shared}), positions)
     expected = run(attention, tokens, context, positions)
-    close(found.output.tokens, expected.output.tokens, "the result with given pair_weights")
+    close(found.output.tokens, expected.output.tokens, f"the result with given {name}")
     for one, other in zip(found.by_parameters, expected.by_parameters, strict=True):
-        close(one, other, "a gradient with given pair_weights")
+        close(one, other, f"a gradient with given {name}")
 
 
 class _Largest(TorchDispatchMode):

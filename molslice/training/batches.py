@@ -4,8 +4,8 @@ import contextlib
 import math
 import queue
 import threading
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class TrainingBatches:
         tokens = self.num_tokens
         return np.array([int(tokens[rows].max()) * len(rows) for rows in self.order.epoch(epoch)])
 
-    def stream(self, epoch: int, index: int) -> Iterator[StepBatch]:
+    def stream(self, epoch: int, index: int) -> Generator[StepBatch]:
         """Yield batches without end.
 
         Args:
@@ -111,7 +111,13 @@ class TrainingBatches:
         return micro_batches
 
 
-def prefetch(stream: Iterator[StepBatch], depth: int = 4) -> Iterator[StepBatch]:
+def prefetch(
+    stream: Iterator[StepBatch],
+    prepare: Callable[[Any], Any] | None = None,
+    *,
+    pin: bool = True,
+    depth: int = 4,
+) -> Generator[StepBatch]:
     """Yield the same batches, prepared in a thread and page-locked while the device computes.
 
     torch's `DataLoader` prefetches only with worker processes. Each process would need its own copy of the
@@ -119,6 +125,8 @@ def prefetch(stream: Iterator[StepBatch], depth: int = 4) -> Iterator[StepBatch]
 
     Args:
         stream: The batches.
+        prepare: Called with each collated batch; returns it with what the model needs. None for nothing.
+        pin: Whether to lock the pages, for a GPU.
         depth: Maximum number of batches in memory.
 
     Raises:
@@ -136,8 +144,12 @@ def prefetch(stream: Iterator[StepBatch], depth: int = 4) -> Iterator[StepBatch]
     def work() -> None:
         try:
             for batch in stream:
-                pinned = [micro_batch.pin_memory() for micro_batch in batch.micro_batches]
-                put(batch._replace(micro_batches=pinned))
+                parts = batch.micro_batches
+                if prepare is not None:
+                    parts = [part.prepared(prepare) for part in parts]
+                if pin:
+                    parts = [part.pin_memory() for part in parts]
+                put(batch._replace(micro_batches=parts))
                 if stop.is_set():
                     return
         except BaseException as error:  # noqa: BLE001 - the reader raises it

@@ -1,6 +1,7 @@
 """One optimizer step and the state that it changes."""
 
 import math
+from collections.abc import Generator
 from typing import Any
 
 import lightning.fabric
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from molslice.config import RunConfig
 from molslice.tasks.base import Task
-from molslice.training.batches import StepBatch, TrainingBatches
+from molslice.training.batches import StepBatch, TrainingBatches, prefetch
 from molslice.training.ema import WeightAverage
 from molslice.training.fabric import seed_step
 from molslice.training.optimizer import build_optimizer
@@ -67,6 +68,18 @@ class Stepper:
             return self.model
         self.average.take_counters()
         return self.average.model
+
+    def stream(self, epoch: int, index: int) -> Generator[StepBatch]:
+        """Yield batches without end, prepared ahead in a thread for a GPU; see `TrainingBatches.stream`.
+
+        Args:
+            epoch: The first epoch, from 0.
+            index: The first batch within that epoch, from 0.
+        """
+        stream = self.batches.stream(epoch, index)
+        if self.fabric.device.type != "cuda":
+            return stream
+        return prefetch(stream, getattr(self.model, "prepare", None))
 
     def step(self, batch: StepBatch, rate: float) -> Tensor:
         """Update the weights with one batch.

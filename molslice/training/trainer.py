@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from molslice.run_folder import LAST_CHECKPOINT, write_model
-from molslice.training.batches import StepBatch, prefetch
+from molslice.training.batches import StepBatch
 from molslice.training.optimizer import learning_rate
 from molslice.training.processes import StopRequests
 from molslice.training.records import ProgressBar, Records
@@ -99,9 +99,7 @@ class Trainer:
             self.bar.close()
 
     def _batches(self) -> Iterator[StepBatch]:
-        stream = self.stepper.batches.stream(self.progress.epoch, self.progress.index)
-        if self.fabric.device.type == "cuda":
-            stream = prefetch(stream)
+        stream = self.stepper.stream(self.progress.epoch, self.progress.index)
         while self.progress.step < self.max_steps and not self.stopped_early:
             yield next(stream)
 

@@ -80,7 +80,7 @@ SPECS: dict[Check, Callable[[AttentionSpec], bool]] = {
     traits.check_cost: lambda spec: spec.pair_bias_mode == "none" and not spec.cross,
     traits.check_cross: lambda spec: spec.pair_bias_mode == "none" and not spec.causal and not spec.cross,
     traits.check_pair_bias: lambda spec: not spec.cross,
-    traits.check_pair_weights: lambda spec: spec.pair_bias_mode == "mix",
+    traits.check_shared_bias: lambda spec: spec.pair_bias_mode != "none",
     traits.check_symmetric_tokens: lambda spec: not spec.causal,
     traits.check_symmetry: lambda spec: not spec.causal,
 }
@@ -100,7 +100,7 @@ OF_OPTIONS = {
     checks.check_empty_sequence,
     checks.check_reference,
     traits.check_causal,
-    traits.check_pair_weights,
+    traits.check_shared_bias,
     traits.check_symmetry,
 }
 

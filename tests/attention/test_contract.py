@@ -24,7 +24,7 @@ def test_every_attention_goes_through_every_check():
         (name, check)
         for name in ATTENTIONS.names()
         for check in CHECKS
-        if check.__name__ != "check_pair_weights" or "mix" in ATTENTIONS.find(name).traits.pair_bias
+        if check.__name__ != "check_shared_bias" or len(ATTENTIONS.find(name).traits.pair_bias) > 1
     }
     labels = {subject.label.split("-")[0]: set() for subject, _ in CASES}
     for subject, _ in CASES:

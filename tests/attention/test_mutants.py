@@ -198,7 +198,9 @@ class _NeedsNoBias(Softmax):
         pass
 
     def _mask(self, context, dtype):
-        return None if context.pair_bias is None else super()._mask(context, dtype)
+        if context.pair_bias is None:
+            return context.token_mask[:, None, None]
+        return super()._mask(context, dtype)
 
 
 class _IgnoresGivenWeights(Softmax):
@@ -206,6 +208,13 @@ class _IgnoresGivenWeights(Softmax):
         if context.pair_weights is not None:
             context = replace(context, pair_weights=context.pair_weights.flip(1))
         return super().mix_pairs(value, context)
+
+
+class _IgnoresTheMaskedBias(Softmax):
+    def _mask(self, context, dtype):
+        if context.masked_bias is not None:
+            context = replace(context, masked_bias=context.masked_bias.flip(1))
+        return super()._mask(context, dtype)
 
 
 class _SecretlyQuadratic(Flow):
@@ -360,7 +369,8 @@ MUTANTS = [
     (traits.check_pair_bias, _IgnoresTheBias, {"pair_bias_mode": "logits"}),
     (traits.check_pair_bias, _HalvesTheBias, {"pair_bias_mode": "logits"}),
     (traits.check_pair_bias, _NeedsNoBias, {"pair_bias_mode": "logits"}),
-    (traits.check_pair_weights, _IgnoresGivenWeights, {"pair_bias_mode": "mix"}),
+    (traits.check_shared_bias, _IgnoresGivenWeights, {"pair_bias_mode": "mix"}),
+    (traits.check_shared_bias, _IgnoresTheMaskedBias, {"pair_bias_mode": "logits"}),
     (traits.check_cost, _SecretlyQuadratic, {}),
     (traits.check_cost, _SecretlyLinear, {}),
     (traits.check_cost, _HidesItsOperations, {}),

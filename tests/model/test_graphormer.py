@@ -140,6 +140,32 @@ def test_checkpointing_changes_no_gradient():
         torch.testing.assert_close(plain, saved)
 
 
+def test_paths_computed_ahead_change_nothing():
+    batch = random_batch(SIZES, pad_to=30, garbage=True)
+    for name in ("softmax", "slice_sort"):
+        model = lively(build_model(SPEC, AttentionChoice(name), DataSpec(2)))
+        prepared = model.prepare(batch)
+        assert prepared.levels is not None
+        assert torch.equal(model(prepared).prediction, model(batch).prediction)
+        assert torch.equal(model(prepared.to("cpu")).prediction, model(batch).prediction)
+        moved = prepared._each(lambda tensor: tensor.clone())  # every tensor, also those of the paths
+        assert moved.levels.order is not prepared.levels.order
+    without = build_model(SPEC, AttentionChoice("softmax", "none"), DataSpec(2))
+    assert without.prepare(batch).levels is None
+
+
+def test_the_masked_bias_is_computed_once(monkeypatch):
+    from molslice.attention import softmax
+    from molslice.model import encoder
+
+    calls = []
+    plain = encoder.masked_pair_bias
+    for module in (encoder, softmax):
+        monkeypatch.setattr(module, "masked_pair_bias", lambda *a: calls.append(1) or plain(*a))
+    build_model(SPEC, AttentionChoice("softmax"), DataSpec(1))(random_batch(SIZES))
+    assert len(calls) == 1
+
+
 def test_shared_softmax_of_the_bias_is_computed_once(monkeypatch):
     from molslice.model import encoder
 

@@ -6,6 +6,7 @@ import torch
 from molslice.ops.masked import (
     masked_max,
     masked_mean,
+    masked_pair_bias,
     masked_softmax,
     masked_sum,
     pair_softmax,
@@ -51,6 +52,18 @@ def test_pair_weights_are_rows_that_sum_to_one_over_real_tokens(causal):
         torch.testing.assert_close(
             weights[0][:, MASK[0]][:, :, MASK[0]], bias[0][:, MASK[0]][:, :, MASK[0]].softmax(-1)
         )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_masked_bias_is_finite_and_excludes_padding_and_future(causal):
+    bias = torch.randn(3, 2, 5, 5)
+    real = (MASK[:, :, None] & MASK[:, None, :])[:, None].expand_as(bias)
+    masked = masked_pair_bias(bias.masked_fill(~real, torch.nan).transpose(2, 3), MASK, causal)
+    assert masked.isfinite().all()
+    assert masked.is_contiguous()
+    seen = real.tril() if causal else real
+    torch.testing.assert_close(masked[seen], bias.transpose(2, 3)[seen])
+    assert masked[~seen].max() < -1e37
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (3, 5, 2), (3, 5, 2, 4)])

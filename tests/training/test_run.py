@@ -222,11 +222,13 @@ def test_the_stream_can_be_entered_anywhere(stream):
 def test_prefetching_changes_nothing_and_raises_the_errors(stream, monkeypatch):
     monkeypatch.setattr(MicroBatch, "pin_memory", lambda micro_batch: micro_batch)  # needs a GPU
     plain = taken(stream, 0, 2, 20)
-    fetched = prefetch(stream.stream(0, 2))
+    prepared = []
+    fetched = prefetch(stream.stream(0, 2), lambda batch: prepared.append(len(batch)) or batch)
     with monkeypatch.context() as patch:
         patch.setattr(stream, "stream", lambda epoch, index: fetched)
         assert taken(stream, 0, 2, 20) == plain
     fetched.close()
+    assert prepared[:20] == [len(rows) for *_, rows in plain]
 
     def broken(*_):
         raise OSError("gone")

@@ -24,7 +24,7 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.model import build_model
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
-from molslice.training.batches import StepBatch, TrainingBatches, prefetch
+from molslice.training.batches import StepBatch, TrainingBatches
 from molslice.training.fabric import build_fabric, quiet_lightning
 from molslice.training.optimizer import learning_rate
 from molslice.training.stepper import Stepper
@@ -69,9 +69,8 @@ class Training:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
 
     def stream(self) -> Generator[StepBatch]:
-        """Yield the batches, prefetched on a GPU as in training."""
-        stream = self.batches.stream(0, 0)
-        yield from prefetch(stream) if self.device.type == "cuda" else stream
+        """Return the batches, prefetched on a GPU as in training."""
+        return self.stepper.stream(0, 0)
 
     def step(self, batch: StepBatch) -> None:
         """Update the weights with a batch, and their average."""
