@@ -36,6 +36,8 @@ __all__ = [
 
 MAX_WORKERS = 1024  # more than the cores of any supported machine
 
+PATIENCE_SECONDS = 2.0  # until a missing result means that a worker was killed
+
 Result = TypeVar("Result")
 
 
@@ -89,8 +91,7 @@ class WorkerPool:
         if pool is None:
             return
         if error is not None:
-            for process in list((getattr(pool, "_processes", None) or {}).values()):
-                process.kill()
+            _kill_workers(pool)
         pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[..., Result], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
@@ -115,14 +116,44 @@ class WorkerPool:
                     future = self._pool.submit(function, *each)
                 under_way.append(future)
                 if len(under_way) >= 2 * self.workers:
-                    yield under_way.popleft().result()
+                    yield _result(self._pool, under_way.popleft())
             while under_way:
-                yield under_way.popleft().result()
+                yield _result(self._pool, under_way.popleft())
         except BrokenProcessPool as error:
             raise MolsliceError(
                 f"one of {self.workers} worker processes that {self.task} was killed, usually because memory "
                 "ran out; try again with fewer workers (0 computes without worker processes)"
             ) from error
+
+
+def _result(pool: ProcessPoolExecutor, future: Future[Result]) -> Result:
+    """Wait for a result, also if a worker was killed while it sent one.
+
+    The executor would wait forever for the rest of that result.
+    """
+    lost = False
+    while True:
+        try:
+            return future.result(timeout=PATIENCE_SECONDS)
+        except TimeoutError:
+            if future.done():
+                return future.result()  # the function itself may raise this error
+        if lost:  # for longer than the executor needs to notice it
+            _kill_workers(pool)
+        lost = any(process.exitcode is not None for process in _processes(pool))
+
+
+def _processes(pool: ProcessPoolExecutor) -> list[multiprocessing.Process]:
+    return list((getattr(pool, "_processes", None) or {}).values())
+
+
+def _kill_workers(pool: ProcessPoolExecutor) -> None:
+    """Kill all workers, and end the wait for a result of which only a part was sent."""
+    for process in _processes(pool):
+        process.kill()
+    results = getattr(pool, "_result_queue", None)
+    if results is not None and _processes(pool):
+        results._writer.close()  # this process never writes
 
 
 @contextmanager

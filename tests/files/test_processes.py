@@ -1,5 +1,6 @@
 """Workers and child programs end with their parent; a killed worker gives a one-line error."""
 
+import multiprocessing.connection
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from molslice.files import processes
 from molslice.files.processes import WorkerPool
 from molslice.types import MolsliceError
 
@@ -170,6 +172,50 @@ def test_a_pool_says_what_to_try_and_ends():
             list(pool.map(die, [(signal.SIGKILL,)] * 10))
 
     with pytest.raises(MolsliceError, match=r"compute was killed, .*memory.*; try again with fewer workers"):
+        use()
+
+
+def send_half_and_die():
+    def send(self, data):
+        os.write(self.fileno(), bytes(data)[: len(data) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    multiprocessing.connection.Connection._send = send
+    return b"x" * 1000
+
+
+def test_a_worker_killed_while_it_sends_a_result_is_noticed(monkeypatch):
+    monkeypatch.setattr(processes, "PATIENCE_SECONDS", 0.2)
+
+    def use():
+        with WorkerPool(2, "compute") as pool:
+            list(pool.map(send_half_and_die, [()] * 10))
+
+    with pytest.raises(MolsliceError, match="compute was killed"):
+        use()
+
+
+def test_an_exception_while_a_result_is_half_sent_ends():
+    def use():
+        with WorkerPool(1, "compute") as pool:
+            pool._pool.submit(send_half_and_die)
+            time.sleep(0.3)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        use()
+
+
+def time_out():
+    raise TimeoutError("mine")
+
+
+def test_the_error_of_a_function_is_not_a_missing_result():
+    def use():
+        with WorkerPool(2, "compute") as pool:
+            list(pool.map(time_out, [()]))
+
+    with pytest.raises(TimeoutError, match="mine"):
         use()
 
 

@@ -36,6 +36,7 @@ ROWS = 60
 def _small_chunks(monkeypatch):
     monkeypatch.setattr(prepare, "CHUNK_ROWS", 7)
     monkeypatch.setattr(prepare_files, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and only a loss of power needs it
 
 
 @pytest.fixture
