@@ -173,8 +173,7 @@ def _explain(error: RuntimeError, fabric: lightning.fabric.Fabric) -> None:
     if isinstance(error, torch.distributed.DistError) or any(words in text for words in LOST):
         raise MolsliceError(
             f"process {fabric.global_rank} of {fabric.world_size} has lost the connection to another one, "
-            "which has failed or was killed; after that the same command with --resume continues from the "
-            f"last checkpoint ({_first_line(error):.200})"
+            "which has failed or was killed; the command with --resume continues from the last checkpoint"
         ) from error
 
 

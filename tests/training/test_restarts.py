@@ -1,0 +1,118 @@
+"""A training of two processes that is killed or stopped continues, and leaves no process behind."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from molslice.run_folder import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
+from molslice.training.state import load_checkpoint
+
+# After `STEP` steps the process of rank `RANK` gets a signal, unless the run was started before.
+PROGRAM = """
+import os, signal, sys
+from molslice.cli import main
+from molslice.training.trainer import Trainer
+
+original = Trainer._step
+def step(self, batch):
+    original(self, batch)
+    if self.progress.step == 11 and self.fabric.global_rank == RANK and started_once:
+        os.kill(os.getpid(), signal.SIGNAL)
+Trainer._step = step
+started_once = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0" and "--resume" not in sys.argv
+"""
+ONE_RUN = "sys.exit(main())\n"
+# the second start of the workers also computes the run that is never interrupted
+TWO_RUNS = """
+code = main([*sys.argv[1:], "--out", OUT + "/run"])
+os.environ["TORCHELASTIC_RESTART_COUNT"], started_once = "0", False
+sys.exit(code or main([*sys.argv[1:], "--out", OUT + "/whole"]))
+"""
+
+
+@pytest.fixture
+def write_run(build_config, write_config, tmp_path):
+    """Write a program and a configuration, and return a command and an environment to run them."""
+
+    def write(rank, signal, end, strategy="ddp"):
+        config = build_config(
+            model={"dropout": 0.1},
+            training={"max_steps": 20, "valid_every_steps": 10, "checkpoint_every_steps": 4},
+        )
+        trainer = dataclasses.replace(config.trainer, devices=2, strategy=strategy)
+        path = write_config(dataclasses.replace(config, trainer=trainer), tmp_path / "config.yaml")
+        program = tmp_path / "program.py"
+        text = PROGRAM.replace("RANK", str(rank)).replace("SIGNAL", signal)
+        program.write_text(text + end.replace("OUT", repr(str(tmp_path))))
+        left_out = ("LOCAL_RANK", "WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
+        environment = {name: value for name, value in os.environ.items() if name not in left_out}
+        paths = os.pathsep.join([str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")])
+        words = ["train", "--config", str(path), "--quiet"]
+        return [str(program), *words], {**environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+
+    return write
+
+
+def complete(command, environment, code):
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def processes_with(text):
+    """Return the processes whose command line has a text."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text in path.read_text(errors="replace"):
+                found.append(int(path.parent.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def test_torchrun_starts_killed_workers_again(write_run, tmp_path):
+    command, environment = write_run(1, "SIGKILL", TWO_RUNS, "fsdp")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    done = complete([*launcher, *command], environment, 0)
+    assert "has lost the connection to another one" in done.stderr
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    assert (run / MODEL).read_bytes() == (whole / MODEL).read_bytes()
+    states = [load_checkpoint(folder / LAST_CHECKPOINT)[0] for folder in (run, whole)]
+    for name, tensor in states[0]["model"].items():
+        assert torch.equal(tensor, states[1]["model"][name]), name
+    steps = [line.split(",")[0] for line in (run / METRICS).read_text().splitlines()]
+    assert steps == ["step", "10", "20"]
+    assert json.loads((run / SUMMARY).read_text())["steps"] == 20
+    assert not processes_with(str(tmp_path))
+
+
+def test_a_signal_to_the_program_stops_its_processes_and_resume_continues(write_run, tmp_path):
+    command, environment = write_run(0, "SIGTERM", ONE_RUN)
+    command += ["--out", str(tmp_path / "run")]
+    stopped = complete(command, environment, 130)
+    assert stopped.stderr.count("stopped at step 11 of 20; the same command with --resume continues") == 1
+    assert not processes_with(str(tmp_path))
+    assert load_checkpoint(tmp_path / "run" / LAST_CHECKPOINT)[1].step == 11
+    done = complete([*command, "--resume", "--json"], environment, 0)
+    summary = json.loads(done.stdout)
+    assert (summary["processes"], summary["steps"]) == (2, 20)
+    assert (tmp_path / "run" / CONFIG).is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_when_one_process_is_killed_the_other_ends(write_run, tmp_path, rank):
+    command, environment = write_run(rank, "SIGKILL", ONE_RUN)
+    done = complete([*command, "--out", str(tmp_path / "run")], environment, -9 if rank == 0 else 1)
+    assert f"process {1 - rank} of 2 has lost the connection" in done.stderr
+    assert "--resume continues" in done.stderr
+    assert not processes_with(str(tmp_path))
