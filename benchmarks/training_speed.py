@@ -1,0 +1,206 @@
+"""Compare the processor time of training with molslice, PyG, chemprop and Graphormer's pipeline.
+
+    OMP_NUM_THREADS=1 python benchmarks/training_speed.py --data DATA --chemprop-python PYTHON
+
+All sides train on the same molecules in one run and in turn, each an epoch in every round, so that a slow
+minute of the machine affects all of them. The times are processor times for each molecule, medians over the
+rounds, after one round to warm up:
+
+    molslice      `quickstart` (4 layers of width 64) and `slim` with four attentions, training steps from a
+                  store as in `molslice bench train`
+    PyG           OGB's baseline GIN-virtual with 5 layers of width 600, PyG's data set and loader, batches of
+                  256
+    chemprop      its default size, in its own environment
+    Graphormer    a rewrite of the published pipeline at both sizes of molslice: each molecule is preprocessed
+                  in each epoch
+
+Batches have 64 molecules unless stated. Conversion from SMILES and the start of the process are measured
+separately. The target is the number of atoms, because the time does not depend on it.
+
+The molecules are drawn at equal distances from QM9 and from ChEMBL in the folder DATA, or without --data from
+`data/gap_xtb`. The result also has the rates of the data path (`molslice bench data`) on the same files, and
+the share of padding for the lengths of PCQM4M, drawn with replacement from the first rows of its training
+split. Writes `benchmarks/results/training_speed.json`.
+
+Chemprop needs a separate environment; `qm9_vs_chemprop.py` shows how to make it.
+"""
+
+import argparse
+import dataclasses
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from featurizing import read_rows
+from record import record
+from training_sides import Chemprop, GraphormerPipeline, Molecules, Molslice, PygGin, Side
+
+from molslice.bench.data.run import BATCHES, run_data_bench
+from molslice.bench.molecules import Molecules as Source
+from molslice.bench.molecules import padding_share
+from molslice.bench.training.plan import DEFAULT_ATTENTIONS, plan_entries
+from molslice.chem.featurize import molecule_arrays
+from molslice.data.batching import TokenBudgetBatches
+from molslice.files.cache import file_checksum
+
+ROOT = Path(__file__).resolve().parents[1]
+SETS = {"qm9": "qm9/train.csv.gz", "chembl": "corpus/smiles_million.smi.gz"}
+EMBEDDED = {"gap_xtb": ROOT / "data" / "gap_xtb" / "raw" / "data.csv.gz"}
+PCQM4M_ROWS, PCQM4M_COUNT = "pcqm4mv2_rows/graphium_2k.csv.gz", 3_378_606  # training rows of PCQM4Mv2
+MODELS = ("quickstart", "slim")
+MAX_ATOMS = 64
+EXAMPLE_ROWS, EXAMPLE_EPOCHS = 10_000, 20  # of the training whose whole time is stated
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print and record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder with qm9/, corpus/ and pcqm4mv2_rows/")
+    parser.add_argument("--chemprop-python", help="interpreter of an environment with chemprop")
+    parser.add_argument("--rows", type=int, default=512, help="molecules of an epoch")
+    parser.add_argument("--slow-rows", type=int, default=256, help="molecules of an epoch of PyG")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--attentions", default=DEFAULT_ATTENTIONS)
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="seconds of a measurement of the data path"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(options.threads)
+    files = EMBEDDED
+    if options.data is not None:
+        files = {name: options.data / path for name, path in SETS.items() if (options.data / path).is_file()}
+        if not files:
+            parser.error(f"{options.data} has none of {', '.join(SETS.values())}")
+    payload: dict[str, Any] = {
+        "question": "processor time of training on a molecule",
+        "threads": options.threads,
+        "rounds": options.rounds,
+        "example": {"rows": EXAMPLE_ROWS, "epochs": EXAMPLE_EPOCHS},
+        "sets": [measure_set(name, file, options) for name, file in files.items()],
+    }
+    if options.data is not None and (options.data / PCQM4M_ROWS).is_file():
+        payload["pcqm4m_padding"] = measure_padding(options.data / PCQM4M_ROWS, PCQM4M_COUNT)
+    print(record("training_speed", payload, options.out))
+    for one in payload["sets"]:
+        print(one["name"])
+        for side in one["sides"]:
+            print(
+                f"  {side['name']:35} {side['microseconds']:9.1f} us  {side['molecules_per_second']:8.0f}/s"
+            )
+
+
+def measure_set(name: str, file: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all sides and the data path on the molecules of a file."""
+    smiles = read_rows(file, options.rows, MAX_ATOMS)
+    molecules = Molecules(smiles, [len(molecule_arrays(text).atoms) for text in smiles])
+    with tempfile.TemporaryDirectory() as folder:
+        sides = list(build_sides(molecules, Path(folder), options))
+        try:
+            found = measure_sides(sides, options.rounds)
+        finally:
+            for side in sides:
+                side.close()
+    data = run_data_bench(Source(files=[file]), rounds=3, seconds=options.seconds, quiet=True)
+    return {
+        "name": name,
+        "file": file.name,
+        "file_sha256": file_checksum(file),
+        "rows": len(smiles),
+        "median_atoms": statistics.median(molecules.atoms),
+        "sides": found,
+        "data_path": {
+            "atoms": data.atoms,
+            "bytes_per_molecule": data.bytes_per_molecule,
+            "molecules": data.conditions["molecules"],
+            "workers": data.conditions["workers"],
+            "stages": [dataclasses.asdict(row) for row in data.rows()],
+        },
+    }
+
+
+def build_sides(molecules: Molecules, folder: Path, options: argparse.Namespace) -> list[Side]:
+    """Build all sides, without chemprop if no interpreter is given."""
+    models = options.models.split(",")
+    threads = [("trainer.num_threads", str(options.threads))]
+    entries = plan_entries(models, options.attentions, overrides=threads)
+    sides: list[Side] = [Molslice(entry, molecules, folder) for entry in entries]
+    sides.append(PygGin(molecules.first(options.slow_rows)))
+    sides += [GraphormerPipeline(model, molecules) for model in models]
+    if options.chemprop_python is not None:
+        sides.append(Chemprop(options.chemprop_python, molecules, folder, options.threads))
+    return sides
+
+
+def measure_sides(sides: Sequence[Side], rounds: int) -> list[dict[str, Any]]:
+    """Train an epoch of each side in every round.
+
+    Returns:
+        For each side: microseconds of processor time for each molecule of an epoch, the least and the most
+            over the rounds; ratios to every side; the time of the start and of the conversion; and the
+            processor seconds of a whole example, a training with all of them.
+    """
+    times: dict[str, list[float]] = {side.name: [] for side in sides}
+    for part in range(rounds + 1):  # the first round warms up
+        for side in sides:
+            seconds = side.train_epoch()
+            if part:
+                times[side.name].append(seconds / side.molecules)
+    results = []
+    for side in sides:
+        own = times[side.name]
+        median, start = statistics.median(own), side.start_seconds()
+        prepare = side.prepare_seconds / side.molecules
+        results.append(
+            {
+                "name": side.name,
+                "parameters": side.parameters,
+                "rows": side.molecules,
+                "microseconds": median * 1e6,
+                "least": min(own) * 1e6,
+                "most": max(own) * 1e6,
+                "molecules_per_second": 1 / median,
+                "start_seconds": start,
+                "prepare_microseconds": prepare * 1e6,
+                "example_seconds": start + EXAMPLE_ROWS * (prepare + EXAMPLE_EPOCHS * median),
+                "times_as_fast_as": {
+                    other: statistics.median(b / a for a, b in zip(own, times[other], strict=True))
+                    for other in times
+                    if other != side.name
+                },
+            }
+        )
+    return results
+
+
+def measure_padding(file: Path, count: int) -> dict[str, Any]:
+    """Return the share of padding in the batches of an epoch, for lengths drawn from the rows of a file."""
+    smiles = read_rows(file, 10**9, 10**3)
+    tokens = np.array([len(molecule_arrays(text).atoms) + 1 for text in smiles])
+    drawn = np.random.default_rng(0).choice(tokens, count)
+    batches = []
+    for batch_size, token_budget in BATCHES:
+        order = TokenBudgetBatches(
+            drawn,
+            np.arange(count),
+            token_budget=token_budget,
+            batch_size=batch_size,
+            shuffle=True,
+            seed=0,
+        ).epoch(0)
+        share = padding_share(drawn, order)
+        sizes = {"batch_size": batch_size, "token_budget": token_budget}
+        batches.append({**sizes, "batches": len(order), "padding_share": share})
+    return {"file": file.name, "rows": len(smiles), "drawn": count, "batches": batches}
+
+
+if __name__ == "__main__":
+    main()
