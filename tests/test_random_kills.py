@@ -62,7 +62,9 @@ for line in sys.stdin:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         os.dup2(1, 2)
-        sys.exit(main(words))
+        code = main(words)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter would print it while it ends
+        sys.exit(code)
     print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -200,7 +202,7 @@ def complete(command, former=None):
     last = time.monotonic() - command.start
     code, said = command.wait()
     assert code == 0, said
-    return Durations(first, last, time.monotonic() - command.start) if needed else former
+    return former if former and not needed else Durations(first, last, time.monotonic() - command.start)
 
 
 def check_table_or_store(run, name, words, folder, reads, reset):
