@@ -2,8 +2,6 @@
 
 import hashlib
 
-import numpy as np
-
 from molslice.data.base import Dataset
 from molslice.files.cache import array_checksum
 
@@ -21,7 +19,7 @@ def data_identity(dataset: Dataset) -> dict[str, str]:
         inputs.update(f"{name} {checksum}\n".encode())
     return {
         "rows": str(len(dataset)),
-        "targets": array_checksum(np.asarray(dataset.targets)),
+        "targets": array_checksum(dataset.targets),
         "inputs": inputs.hexdigest(),
         **{f"split {name}": array_checksum(rows) for name, rows in sorted(dataset.splits.items())},
     }

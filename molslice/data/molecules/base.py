@@ -52,7 +52,7 @@ class MoleculeDataset(Dataset):
     @property
     def targets(self) -> np.ndarray:
         """Targets of the store, float32 [rows, T]; NaN if missing."""
-        return np.asarray(self.store.targets)
+        return self.store.targets
 
     @property
     def errors(self) -> Mapping[int, str]:

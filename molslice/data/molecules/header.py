@@ -14,6 +14,7 @@ from molslice.types import MolsliceError
 from molslice.version import __version__
 
 __all__ = [
+    "ABOUT",
     "HEADER",
     "SCHEMA_VERSION",
     "check_header_sum",
@@ -26,6 +27,7 @@ SCHEMA_VERSION = 1
 """Increased when older versions of molslice cannot read new stores. All versions from 1 are read."""
 
 HEADER = "header.json"
+ABOUT = "prepared"  # the key of what `molslice prepare` says about a store, under `about`
 SUM = "header_sha256"  # SHA-256 of the file with an empty text in its place
 # required keys besides `schema_version`; `arrays` maps names to objects
 KINDS = {

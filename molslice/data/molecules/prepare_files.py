@@ -20,7 +20,7 @@ from typing import Any
 from tqdm import tqdm
 
 from molslice.chem import DESCRIPTORS_VERSION
-from molslice.data.molecules.header import HEADER, SCHEMA_VERSION, current_versions, read_header
+from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
 from molslice.data.molecules.prepare_rows import InputRows, Piece
 from molslice.data.molecules.report import Tally
@@ -36,7 +36,6 @@ from molslice.types import MolsliceError
 
 __all__ = ["ABOUT", "PreparedStore", "partial_folder", "prepare_files"]
 
-ABOUT = "prepared"  # the key of the identity in the header, under `about`
 PROGRESS, CONTENT = "progress.json", "store"  # in the partial folder
 SAVE_SECONDS = 5.0  # of work that a killed process may lose
 

@@ -9,11 +9,12 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
 from molslice.data.molecules.header import HEADER, check_header_sum, current_versions, read_header
+from molslice.data.molecules.joined import find_shards, join_arrays, join_headers
 from molslice.data.molecules.packed import (
     ATOM_COLUMNS,
     BOND_COLUMNS,
@@ -34,6 +35,7 @@ class MoleculeStore:
         arrays: The arrays `atoms` to `descriptors` below by name; the last three are optional.
         header: Contents of `header.json`. A store in memory needs only names, units, `source` and `errors`.
         path: The folder; None for a store in memory.
+        parts: The stores that are read as one; empty for a single store.
 
     Attributes:
         atoms: uint8 [sum n, 9], indices into OGB's vocabularies.
@@ -46,20 +48,25 @@ class MoleculeStore:
             group belong to the same split.
         descriptors: Descriptors of each row, float32 [rows, D], NaN where not defined; None without them.
         header: Contents of `header.json`.
-        path: The folder; None for a store in memory.
+        path: The folder; None for a store in memory, and for stores of several folders.
+        parts: The stores that are read as one; their arrays are `JoinedArray`. Empty for a single store.
         errors: Reasons of rows without a molecule, by row number.
         num_atoms: Number of atoms, int64 [rows]; 0 for a row without a molecule.
     """
 
     def __init__(
-        self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any], path: Path | None = None
+        self,
+        arrays: Mapping[str, np.ndarray],
+        header: Mapping[str, Any],
+        path: Path | None = None,
+        parts: Sequence["MoleculeStore"] = (),
     ) -> None:
         self.atoms, self.bonds = arrays["atoms"], arrays["bonds"]
         self.atom_offsets, self.bond_offsets = arrays["atom_offsets"], arrays["bond_offsets"]
         self.targets = arrays["targets"]
         self.atom_targets, self.groups = arrays.get("atom_targets"), arrays.get("groups")
         self.descriptors = arrays.get("descriptors")
-        self.header, self.path = dict(header), path
+        self.header, self.path, self.parts = dict(header), path, tuple(parts)
         self.errors = {int(row): str(reason) for row, reason in header["errors"].items()}
         self.num_atoms: np.ndarray = np.diff(self.atom_offsets)
 
@@ -68,11 +75,17 @@ class MoleculeStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the path of a folder, which a worker process opens again."""
+        if self.parts:
+            return MoleculeStore.join, (self.parts, self.path)
         if self.path is not None:
             return _reopen, (str(self.path),)
+        return MoleculeStore, (self._present, self.header, None)
+
+    @property
+    def _present(self) -> dict[str, np.ndarray]:
+        """The arrays by name."""
         arrays = {name: getattr(self, name) for name in (*LAYOUT, *OPTIONAL_LAYOUT)}
-        present = {name: array for name, array in arrays.items() if array is not None}
-        return MoleculeStore, (present, self.header, None)
+        return {name: array for name, array in arrays.items() if array is not None}
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -216,19 +229,52 @@ class MoleculeStore:
         return cls.open(path, verify=False)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
-        """Open a folder with memory-mapped arrays.
+    def join(cls, stores: Sequence["MoleculeStore"], path: Path | None = None) -> Self:
+        """Read several stores as one, with the rows of all stores one after the other.
+
+        The arrays stay in their files. A gather from many stores takes longer than from one.
 
         Args:
-            path: The folder.
+            stores: At least one store.
+            path: The folder that contains all of them, if there is one.
+
+        Raises:
+            MolsliceError: The stores differ in their targets or arrays. The message names store and
+                difference.
+        """
+        if not stores:
+            raise MolsliceError("no store of molecules is given")
+        names = [str(store.path or f"store {number}") for number, store in enumerate(stores, start=1)]
+        arrays = [store._present for store in stores]
+        header = join_headers(names, arrays, [store.header for store in stores])
+        return cls(cast("dict[str, np.ndarray]", join_arrays(arrays)), header, path, stores)
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, verify: bool = True
+    ) -> Self:
+        """Open a folder with memory-mapped arrays, or several folders as one store.
+
+        A folder of stores is opened as one store, with the stores in the order of the numbers in their names.
+
+        Args:
+            path: The folder of a store, a folder of stores, or a list of such folders.
             verify: Whether to compare checksums, which reads every byte once. Shapes and types are always
                 compared.
 
         Raises:
-            MolsliceError: The folder is not a store, is damaged, or was written by a newer molslice. The
-                message names the file.
+            MolsliceError: The folder is not a store, is damaged, or was written by a newer molslice, or the
+                stores do not agree. The message names the file.
         """
+        if not isinstance(path, str | os.PathLike):
+            return cls.join([cls.open(each, verify=verify) for each in path])
         folder = Path(path)
+        if shards := find_shards(folder):
+            return cls.join([cls._open_one(shard, verify) for shard in shards], folder)
+        return cls._open_one(folder, verify)
+
+    @classmethod
+    def _open_one(cls, folder: Path, verify: bool) -> Self:
         header = read_header(folder)
         names = (*LAYOUT, *(name for name in OPTIONAL_LAYOUT if name in header["arrays"]))
         arrays = {name: _open_array(folder, name, header, verify) for name in names}
