@@ -31,7 +31,7 @@ from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import READER_VERSION
-from molslice.files.urls import File
+from molslice.files.urls import File, is_url
 from molslice.types import MolsliceError
 
 __all__ = ["ABOUT", "PreparedStore", "partial_folder", "prepare_files"]
@@ -100,6 +100,8 @@ def prepare_files(
         KeyboardInterrupt: Stopped by Ctrl-C. The message says how to continue.
     """
     check_featurizing(how)
+    if is_url(str(out)):
+        raise MolsliceError(f"{out} is a URL; the folder of a store is local")
     start, final = time.monotonic(), Path(os.path.realpath(out))
     with open_molecules(paths, smiles_column=smiles_column, delimiter=delimiter, convert=False) as table:
         rows = InputRows(table, targets)

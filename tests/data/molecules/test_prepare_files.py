@@ -431,6 +431,18 @@ def test_smiles_files_patterns_and_several_files(tmp_path):
     assert store.header["source"] == f"{tmp_path / 'a.smi'} and 1 other file"
 
 
+def test_urls(table, tmp_path):
+    import fsspec
+
+    with fsspec.open("memory://prepare/molecules.csv", "wb") as file:
+        file.write(table.read_bytes())
+    report = prepared("memory://prepare/*.csv", tmp_path / "store").report
+    assert report["refusals"][0]["examples"][0]["where"] == "memory://prepare/molecules.csv, row 12 (line 13)"
+    assert report["rows"] == ROWS
+    with pytest.raises(MolsliceError, match="memory://store is a URL; the folder of a store is local"):
+        prepared(table, "memory://store")
+
+
 def test_options(tmp_path):
     (tmp_path / "a.csv").write_text("id;x\nC1;OCC\nC2;CCCC\n")
     how = Featurizing(max_atoms=3, atom_order="input", descriptors=True)
