@@ -148,7 +148,9 @@ def plan_entries(
     for precision in precisions:
         if precision not in PRECISIONS:
             raise MolsliceError(f"unknown precision {precision!r}; choices: {', '.join(PRECISIONS)}")
-    for names in (models, precisions):
+    for what, names in (("model", models if config is None else [config.stem]), ("precision", precisions)):
+        if not names:
+            raise MolsliceError(f"give at least one {what}")
         if twice := [name for name in names if list(names).count(name) > 1]:
             raise MolsliceError(f"{twice[0]!r} is given twice")
     entries = []

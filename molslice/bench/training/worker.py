@@ -35,7 +35,7 @@ WARM_UP_STEPS = {"cpu": 3, "cuda": 10}
 SLOW_STEP_SECONDS = 5.0  # after a slow step that is not the first one, no further warm-up is needed
 MIN_STEPS = 3
 LOSS_STEPS = {"cpu": 1, "cuda": 50}  # steps between readings of the loss, as in training
-COUNTED_BATCHES = 4  # of the timed batches, for the operations
+COUNTED_BATCHES, COUNTED_ROWS = 4, 64  # of the timed batches, for the operations
 TRAINING_STEPS = 1_000_000  # for the learning rate
 
 Numbers = dict[str, Any]
@@ -179,6 +179,8 @@ def _flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
     Two operations are one multiply-add of a matrix product; others are not counted. The model needs the data,
     so the batches are computed.
     """
+    # the longest rows of a batch are the last ones, so a part of it has the same padded length
+    batches = [rows[-COUNTED_ROWS:] for rows in batches]
     task, fabric, dataset = training.stepper.task, training.stepper.fabric, training.batches.dataset
     # The counter has no formula for the fused kernel of the CPU; the plain form has the same products.
     counter, tokens = FlopCounterMode(display=False), 0

@@ -91,6 +91,8 @@ def test_a_configuration_file_is_measured_with_its_attention():
     ("arguments", "message"),
     [
         ({"models": ["frog"]}, "unknown model 'frog'; choices: base, quickstart"),
+        ({"models": []}, "give at least one model"),
+        ({"models": ["slim"], "precisions": []}, "give at least one precision"),
         ({"models": ["slim", "slim"]}, "'slim' is given twice"),
         ({"models": ["slim"], "precisions": ["8"]}, "unknown precision '8'; choices: 32, bf16, 16"),
         ({"models": ["slim"], "attentions": "frog"}, "unknown attention 'frog'"),

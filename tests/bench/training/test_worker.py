@@ -37,6 +37,14 @@ def test_operations_of_a_layer_are_those_of_its_matrix_products(tmp_path):
     assert found[1] - found[0] == pytest.approx(3 * 2 * products * padded_tokens)
 
 
+def test_operations_are_those_of_the_padded_batch(tmp_path, monkeypatch):
+    chains = store(tmp_path / "store", [6] * 8)
+    own = config(training={"batch_size": 8, "token_budget": 1000})
+    whole = measure(job(chains, own))["flops"]
+    monkeypatch.setattr(worker, "COUNTED_ROWS", 2)
+    assert measure(job(chains, own))["flops"] == pytest.approx(whole, rel=0.02)
+
+
 def test_operations_are_counted_only_where_asked(tmp_path):
     assert measure(job(store(tmp_path / "store", [3] * 4), counts_flops=False))["flops"] is None
 
