@@ -173,6 +173,7 @@ def test_training_is_measured_without_rdkit(tmp_path):
     assert (row["model"], row["attention"], row["outcome"]) == ("quickstart", "slice_sort", "ok")
     assert row["molecules_per_second"]["median"] > 0
     assert json.loads(out)["measurements"][0]["molecules"] == 6
+    assert json.loads(out)["conditions"]["settings"] == {"model.num_layers": "1"}
 
 
 def test_the_data_path_is_measured(molslice, tmp_path):

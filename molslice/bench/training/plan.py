@@ -1,7 +1,7 @@
 """What to measure: models, attentions, precision, batches, device, and duration."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -75,6 +75,8 @@ class TrainPlan:
         rounds: Measurements of each entry.
         steps: Steps per round; None for as many as run in `seconds`, at least three.
         seconds: Time for all steps of a round, in seconds, if `steps` is None.
+        settings: Configuration file and changed settings of the entries. Numbers are comparable only if they
+            are equal.
 
     Raises:
         MolsliceError: The device is unknown or not available.
@@ -86,6 +88,7 @@ class TrainPlan:
     rounds: int = 3
     steps: int | None = None
     seconds: float = 5.0
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_device(self.device)
@@ -119,7 +122,8 @@ class TrainPlan:
 
     def conditions(self) -> dict[str, Any]:
         """Return the settings, apart from the machine, that must be equal for numbers to be comparable."""
-        return {name: getattr(self, name) for name in ("device", "threads", "steps", "seconds")}
+        names = ("device", "threads", "steps", "seconds")
+        return {**{name: getattr(self, name) for name in names}, "settings": dict(self.settings)}
 
 
 def plan_entries(

@@ -1,9 +1,10 @@
 """Measure training: molecules per second of real training steps, and where their time goes.
 
 Each number is measured in a new process, and the entries take turns. The batches come from a prepared store
-(--store, which needs no rdkit), from files of SMILES (--input), or else from the data of the configuration,
-by default data/gap_xtb. Without --config the models are those of --models, with batches of 64 molecules on a
-CPU and of 1,024 on a GPU. Any setting of the configuration can be given as --any.dotted.key VALUE.
+(--store, which needs no rdkit), from files of SMILES (--input, at most the first 100,000 rows), or else from
+the data of the configuration, by default data/gap_xtb. Without --config the models are those of --models,
+with batches of 64 molecules on a CPU and of 1,024 on a GPU. Any setting of the configuration can be given as
+--any.dotted.key VALUE.
 
 The table shows medians over the rounds: the share of the time without a batch, the shares of forward pass,
 backward pass and optimizer in a step, the share of padding in the tokens, peak memory (the resident set of
@@ -80,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
         overrides=args.overrides,
         device=args.device,
     )
-    plan = TrainPlan(entries, args.device, args.threads, args.rounds, args.steps, args.seconds)
+    settings = dict(args.overrides) | ({"config": str(args.config)} if args.config is not None else {})
+    plan = TrainPlan(entries, args.device, args.threads, args.rounds, args.steps, args.seconds, settings)
     result = run_training_bench(plan, _source(args, entries), args.out, tell=teller(args), quiet=args.quiet)
     return report(args, result, to_markdown, RESULT)
 

@@ -120,8 +120,9 @@ def test_a_second_call_continues(worker, source, tmp_path):
     kept = json.loads((tmp_path / "out" / RESULT).read_text())
     assert kept == json.loads(json.dumps(result.to_mapping()))
     assert (tmp_path / "out" / "table.md").read_text() == to_markdown(result)
-    with pytest.raises(MolsliceError, match="threads"):
-        run_training_bench(plan(threads=2), source, tmp_path / "out")
+    for changes in ({"threads": 2}, {"settings": {"training.batch_size": "8"}}):
+        with pytest.raises(MolsliceError, match=next(iter(changes))):
+            run_training_bench(plan(**changes), source, tmp_path / "out")
 
 
 def test_an_entry_without_numbers_is_not_repeated(worker, source):
