@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from speed_tables import data_table, padding_sentence, start_table, training_table
+
 from molslice.attention import ATTENTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,6 +113,18 @@ def featurizing() -> str:
         for one in load("featurizing")["results"]
     ]
     return markdown(["", "microseconds", "ratio to the first row"], rows)
+
+
+def training_speed() -> str:
+    """Return the speed of training beside other programs."""
+    result = load("training_speed")
+    return f"{markdown(*training_table(result))}\n\n{markdown(*start_table(result))}"
+
+
+def data_path() -> str:
+    """Return the rates of the data path, and the share of padding."""
+    result = load("training_speed")
+    return f"{markdown(*data_table(result))}\n\n{padding_sentence(result)}".rstrip()
 
 
 def crossings() -> str:
@@ -326,6 +340,8 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "gap_xtb": gap_xtb,
     "featurizing": featurizing,
+    "training_speed": training_speed,
+    "data_path": data_path,
     "qm9": qm9,
     "crossings": crossings,
     "layer_times": layer_times,

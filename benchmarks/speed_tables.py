@@ -1,0 +1,130 @@
+"""Tables of the documentation from `results/training_speed.json`; `result_tables.py` writes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+SETS = {"qm9": "QM9", "chembl": "ChEMBL", "gap_xtb": "embedded data"}
+MARKS = {"quickstart": "4 x 64", "slim": "12 x 80"}
+
+
+def training_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: molecules per second of processor time, and ratios to other programs."""
+    sets = result["sets"]
+    header = ["", "parameters"]
+    for one in sets:
+        label = SETS[one["name"]]
+        header += [f"{label}: molecules/s", "times chemprop", "times Graphormer's pipeline"]
+    rows = []
+    for place, side in enumerate(sets[0]["sides"]):
+        row = [label_of(side["name"]), f"{side['parameters']:,}"]
+        for one in sets:
+            own = one["sides"][place]
+            row.append(f"{own['molecules_per_second']:,.0f}")
+            row += [ratio(own, "chemprop"), ratio(own, f"Graphormer rewrite {size_of(own['name'])}")]
+        rows.append(row)
+    return header, rows
+
+
+def start_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: start of the process, conversion, and a whole training, on the first set.
+
+    Of the sides of molslice only the first model is shown, because the start and the conversion are equal.
+    """
+    first, example = result["sets"][0], result["example"]
+    header = [
+        f"{SETS[first['name']]}, processor time",
+        "start (s)",
+        "conversion (µs a molecule)",
+        f"{example['rows']:,} molecules, {example['epochs']} epochs (s)",
+    ]
+    rows = [
+        [
+            label_of(side["name"]),
+            f"{side['start_seconds']:.1f}",
+            f"{side['prepare_microseconds']:.0f}",
+            f"{side['example_seconds']:,.0f}",
+        ]
+        for side in first["sides"]
+        if "slim" not in side["name"]
+    ]
+    return header, rows
+
+
+def data_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: the stages of the data path."""
+    header = [
+        "",
+        "molecules",
+        "molecules/s",
+        "by processor time",
+        "batches/s",
+        "padding",
+        "memory (GB)",
+        "memory of a worker (GB)",
+    ]
+    rows = [
+        [
+            f"{SETS[one['name']]}: {stage['stage']}",
+            f"{one['data_path']['molecules']:,}",
+            number(stage["molecules_per_second"]),
+            number(stage["molecules_per_processor_second"]),
+            number(stage["batches_per_second"]),
+            "" if stage["padding_share"] is None else f"{stage['padding_share']:.1%}",
+            number(stage["peak_bytes"], 1e9),
+            number(stage["worker_peak_bytes"], 1e9),
+        ]
+        for one in result["sets"]
+        for stage in one["data_path"]["stages"]
+    ]
+    return header, rows
+
+
+def padding_sentence(result: Mapping[str, Any]) -> str:
+    """Return the share of padding for the lengths of PCQM4M, as a sentence; empty if not measured."""
+    found = result.get("pcqm4m_padding")
+    if found is None:
+        return ""
+    shares = [
+        f"{one['padding_share']:.1%} with batches of at most {one['batch_size']:,} molecules and "
+        f"{one['token_budget']:,} tokens"
+        for one in found["batches"]
+    ]
+    return (
+        f"With {found['drawn']:,} lengths drawn from the first {found['rows']:,} training rows of PCQM4Mv2, "
+        f"the share of padding in the tokens of an epoch is {' and '.join(shares)}."
+    )
+
+
+def label_of(name: str) -> str:
+    """Return the name of a side as the tables show it."""
+    program, _, rest = name.partition(" ")
+    for size, mark in MARKS.items():
+        rest = rest.replace(size, mark)
+    if program == "molslice":
+        mark, _, attention = rest.rpartition(" ")
+        return f"molslice, {mark}, `{attention}`"
+    return (
+        f"Graphormer's pipeline, {rest.removeprefix('rewrite ')}"
+        if program == "Graphormer"
+        else f"{program} {rest}"
+    )
+
+
+def size_of(name: str) -> str:
+    """Return the name of the size in the name of a side; empty without one."""
+    return next((size for size in MARKS if size in name.split()), "")
+
+
+def ratio(side: Mapping[str, Any], other: str) -> str:
+    """Return how many times as fast as another program a side of molslice is; empty for other sides."""
+    known = side["times_as_fast_as"] if side["name"].startswith("molslice") else {}
+    found = [value for name, value in known.items() if name.startswith(other)]
+    return f"{found[0]:.1f}" if found else ""
+
+
+def number(spread: Mapping[str, float] | None, divisor: float = 1.0) -> str:
+    """Return the median of a spread as text; empty without one."""
+    if spread is None:
+        return ""
+    value = spread["median"] / divisor
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
