@@ -3,15 +3,47 @@
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from molslice.types import MolsliceError
 
-__all__ = ["ArrayFile"]
+__all__ = ["ArrayFile", "read_array_header"]
+
+_HEADER = re.compile(rb"\{'descr': '([<|=>]\w+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n")
+_MAGIC = b"\x93NUMPY\x01\x00"
+
+
+def read_array_header(stream: BinaryIO) -> tuple[int, tuple[int, ...], str]:
+    """Read the header of an .npy file as `ArrayFile` writes it, with any padding.
+
+    NumPy's own reader evaluates the header as Python, and damage can raise many kinds of errors there.
+
+    Args:
+        stream: The file, at its beginning.
+
+    Returns:
+        The place of the first value in bytes, the shape, and the type such as `<f4`.
+
+    Raises:
+        ValueError: Any byte of the header is not as expected.
+    """
+    start = stream.read(len(_MAGIC) + 2)
+    length = int.from_bytes(start[len(_MAGIC) :], "little")
+    text = stream.read(length)
+    found = _HEADER.fullmatch(text)
+    if start[: len(_MAGIC)] != _MAGIC or found is None:
+        raise ValueError("the header of the array is damaged")
+    descr, sizes = found[1].decode(), [size.strip() for size in found[2].decode().split(",")]
+    shape = tuple(int(size) for size in sizes if size)
+    if repr(shape)[1:-1].encode() != found[2]:
+        raise ValueError("the header of the array is damaged")
+    return len(start) + length, shape, descr
+
 
 _BLOCK = 1 << 22  # bytes
 

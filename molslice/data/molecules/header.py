@@ -16,6 +16,7 @@ from molslice.version import __version__
 __all__ = [
     "ABOUT",
     "HEADER",
+    "KEYS",
     "SCHEMA_VERSION",
     "check_header_sum",
     "current_versions",
@@ -38,6 +39,7 @@ KINDS = {
     "target_names": list,
     "target_units": list,
 }
+KEYS = {*KINDS, "schema_version", SUM, "atoms", "bonds", "atom_target_names", "about", "versions"}
 
 
 def current_versions() -> dict[str, str]:

@@ -25,6 +25,7 @@ from molslice.data.molecules.packed import (
     offsets,
 )
 from molslice.data.molecules.store_writer import write_store
+from molslice.files.npy import read_array_header
 from molslice.types import MoleculeArrays, MolsliceError
 
 
@@ -292,6 +293,8 @@ def _open_array(folder: Path, name: str, header: dict[str, Any], verify: bool) -
     file = folder / f"{name}.npy"
     stated = header["arrays"].get(name, {})
     try:
+        with file.open("rb") as stream:
+            read_array_header(stream)
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise MolsliceError(f"cannot read {file}: {error}") from error
