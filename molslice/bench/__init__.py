@@ -1,4 +1,7 @@
-"""Measurement of what an attention costs: steps per second, peak memory, parameters, and operations.
+"""Measurement of what attentions, training and the data path cost.
+
+Packages: `training` (of molecule models) and `data` (from SMILES to batches). The modules here measure
+what an attention costs: steps per second, peak memory, parameters, and operations.
 
 Contents:
 
@@ -12,6 +15,9 @@ Contents:
     tables, bubbles, scores: the files of a result.
     published: the numbers of the Sliceformer paper.
     machine: the description of the machine.
+    answers: how a worker reads its job and answers.
+    molecules: the molecules that training and data are measured with.
+    rounds: runs all jobs of training and of data in interleaved order and keeps the measurements.
 
 Imports: everything below `molslice.cli` except `molslice.studies`. `worker` imports only torch and the model.
 To add a quantity: measure it in `worker`, add a field to `result.Cell`, and add a table to `tables`.
