@@ -123,6 +123,10 @@ def run_watched(
     Returns:
         Seconds, rows, processor seconds and peak memory in MiB of the parent and the workers.
     """
+    with tempfile.TemporaryDirectory() as folder:  # imports and first calls are not measured
+        first = Path(folder, "first.smi")
+        first.write_text("CCO\n")
+        prepare_files([first], Path(folder, "store"), how=Featurizing(workers=workers), progress=False)
     watch = Watch()
     own, children = time.process_time(), processor_seconds_of_children()
     with watch.running():

@@ -1,6 +1,7 @@
-"""Molecules of a store that `molslice prepare FILE... --out STORE` writes."""
+"""Molecules of stores that `molslice prepare FILE... --out STORE` writes."""
 
 import os
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -12,22 +13,26 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.csv import checked_kind, checked_units
 from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.splits import checked_choice
+from molslice.data.splits import checked_choice, consecutive_rows
 from molslice.types import MolsliceError
 
 
 class Prepared(MoleculeDataset):
-    """Molecules and targets of a prepared store. Reading it does not need RDKit.
+    """Molecules and targets of one or several prepared stores. Reading them does not need RDKit.
 
     Args:
-        path: The store.
+        path: A store, a folder of stores, or a list of them; those of the training rows if `valid_path` or
+            `test_path` is given.
         units: Unit of all targets, or one unit per target; by default no unit.
         kind: `regression`, or `classification` with targets 0 and 1.
         split: How to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`).
+            Not used with `valid_path`.
+        valid_path: Stores to validate on, with the same targets and options.
+        test_path: Stores to test on. Without `valid_path`, `split` divides `path` into train and valid only.
 
     Raises:
-        MolsliceError: An option is invalid, or the folder is not a store of molecules with targets that this
-            version can use.
+        MolsliceError: An option is invalid, or a folder is not a store of molecules with targets that this
+            version can use, or the stores do not agree.
     """
 
     instructions: ClassVar[str] = "`molslice prepare FILE --out STORE --target COLUMN` makes it."
@@ -35,24 +40,44 @@ class Prepared(MoleculeDataset):
     def __init__(
         self,
         *,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str],
         units: str | Sequence[str] | None = None,
         kind: Kind = "regression",
         split: str | Mapping[str, Any] | None = None,
+        valid_path: str | os.PathLike[str] | Sequence[str] | None = None,
+        test_path: str | os.PathLike[str] | Sequence[str] | None = None,
     ) -> None:
-        self.source, self.kind = str(path), checked_kind(kind)
-        self.store = MoleculeStore.open(path)
+        given = {"train": path, "valid": valid_path, "test": test_path}
+        folders = {name: _listed(paths) for name, paths in given.items() if paths is not None}
+        self._folders = [folder for each in folders.values() for folder in each]
+        self.source, others = self._folders[0], len(self._folders) - 1
+        if others:
+            self.source += f" and {others} other store{'s' * (others > 1)}"
+        stores = [MoleculeStore.open(folder) for folder in self._folders]
+        self.store = MoleculeStore.join(stores) if others else stores[0]
+        self.kind = checked_kind(kind)
         self._about = _checked_about(self.store, self.source)
         self.target_names = self.store.target_names
         self.target_units = checked_units(units, self.target_names)
+        self._ends = np.cumsum([len(store) for store in stores]).tolist()
         if kind == "classification":
             self._check_labels()
-        choice = checked_choice(split, {"train"})
-        if choice.kind != "random":
+        choice = checked_choice(split, folders)
+        if choice.kind not in ("random", "files"):
             raise MolsliceError(
-                f"split {choice.kind!r} needs the input of the store, which it does not keep; choices: random"
+                f"split {choice.kind!r} needs the input of the store, which it does not keep; choices: "
+                "random, or stores for valid_path and test_path"
             )
-        self.splits = choice.division.divide({"train": np.arange(len(self.store))}, self.source)
+        lengths, sizes = [len(store) for store in stores], {}
+        for name, each in folders.items():
+            sizes[name] = sum(lengths[: len(each)])
+            del lengths[: len(each)]
+        self.splits = choice.division.divide(consecutive_rows(sizes), self.source)
+
+    def where(self, row: int) -> str:
+        """Describe a row, an index from 0, by its store and its number there, from 1."""
+        number = bisect_right(self._ends, row)
+        return f"{self._folders[number]}, row {row - ([0, *self._ends][number]) + 1}"
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -78,9 +103,17 @@ class Prepared(MoleculeDataset):
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise MolsliceError(
-                f"{self.source}, {self.where(int(row))}, target {self.target_names[column]!r}: "
+                f"{self.where(int(row))}, target {self.target_names[column]!r}: "
                 f"{self.targets[row, column]:g} is neither 0 nor 1"
             )
+
+
+def _listed(paths: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+    if isinstance(paths, str | os.PathLike):
+        return [os.fspath(paths)]
+    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise MolsliceError(f"path must be a store or a list of stores, got {paths!r}")
+    return [os.fspath(path) for path in paths]
 
 
 def _checked_about(store: MoleculeStore, source: str) -> Mapping[str, Any]:

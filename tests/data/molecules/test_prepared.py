@@ -145,6 +145,30 @@ def test_invalid_options(folder, options, message):
         build_dataset("prepared", {"path": path, **options})
 
 
+def test_several_stores(folder):
+    first, second = store(folder, "gap"), store(folder, "gap", max_atoms=20)
+    options = {"path": [str(first), str(second)], "valid_path": str(second), "test_path": [str(first)]}
+    dataset = build_dataset("prepared", options)
+    assert {name: (rows[0], rows[-1]) for name, rows in dataset.splits.items()} == {
+        "train": (0, 119),
+        "valid": (120, 179),
+        "test": (180, 239),
+    }
+    assert dataset.source == f"{first} and 3 other stores"
+    assert dataset.where(0) == f"{first}, row 1"
+    assert dataset.where(119) == f"{second}, row 60"
+    assert dataset.where(239) == f"{first}, row 60"
+    assert dataset.collate([1, 181]).atoms[0].equal(dataset.collate([1, 181]).atoms[1])
+    dataset = build_dataset("prepared", {"path": str(first), "test_path": str(second)})
+    assert [len(rows) for rows in dataset.splits.values()] == [53, 7, 60]
+    with pytest.raises(MolsliceError, match="split cannot be used with valid_path"):
+        build_dataset("prepared", {**options, "split": "random"})
+    with pytest.raises(MolsliceError, match="differ in target names"):
+        build_dataset("prepared", {**options, "valid_path": str(store(folder, "toxic"))})
+    with pytest.raises(MolsliceError, match=r"path must be a store or a list of stores, got \[\]"):
+        build_dataset("prepared", {"path": []})
+
+
 def test_other_stores(folder, tmp_path, monkeypatch):
     with pytest.raises(MolsliceError, match="has no targets; prepare it with --target COLUMN"):
         build_dataset("prepared", {"path": str(store(folder))})
