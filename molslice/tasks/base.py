@@ -44,28 +44,38 @@ class MicroBatch:
         rows: Number of rows (molecules, sequences) in the whole batch.
         present: Number of targets in the whole batch that are not missing.
         counts: Whether the loss of this part counts. It does not on a process without rows of the batch.
+        draw: A number that determines what the parts of a batch choose at random and alike.
     """
 
-    __slots__ = ("batch", "counts", "present", "rows")
+    __slots__ = ("batch", "counts", "draw", "present", "rows")
 
-    def __init__(self, batch: Any, rows: int, present: int, *, counts: bool = True) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        batch: Any,  # noqa: ANN401
+        rows: int,
+        present: int,
+        *,
+        counts: bool = True,
+        draw: int = 0,
+    ) -> None:
         self.batch = batch
         self.rows = rows
         self.present = present
         self.counts = counts
+        self.draw = draw
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MicroBatch":
         """Return the micro-batch on another device."""
-        batch = self.batch.to(device, non_blocking=non_blocking)
-        return MicroBatch(batch, self.rows, self.present, counts=self.counts)
+        return self.prepared(lambda batch: batch.to(device, non_blocking=non_blocking))
 
     def prepared(self, prepare: Callable[[Any], Any]) -> "MicroBatch":
         """Return the micro-batch with `prepare` applied to its batch."""
-        return MicroBatch(prepare(self.batch), self.rows, self.present, counts=self.counts)
+        batch = prepare(self.batch)
+        return MicroBatch(batch, self.rows, self.present, counts=self.counts, draw=self.draw)
 
     def pin_memory(self) -> "MicroBatch":
         """Return the micro-batch in page-locked memory."""
-        return MicroBatch(self.batch.pin_memory(), self.rows, self.present, counts=self.counts)
+        return self.prepared(lambda batch: batch.pin_memory())
 
 
 class Task(nn.Module, ABC):

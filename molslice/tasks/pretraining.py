@@ -123,22 +123,29 @@ class Pretraining(Task):
 
     def training_step(self, micro_batch: MicroBatch, batch_index: int = 0) -> Float[Tensor, ""]:  # noqa: ARG002
         """Compute the share of a micro-batch in the loss of its batch; see `Task.training_step`."""
-        batch = self.hide(micro_batch.batch, self.draw_salts())
+        batch = self.hide(micro_batch.batch, self.draw_salts(micro_batch.draw))
         output = self.model(batch)
         loss = self.output_loss_sum(output, batch) / micro_batch.rows
         if output.penalty is not None:
             loss = loss + output.penalty * (len(batch) / micro_batch.rows)
         return loss
 
-    def draw_salts(self) -> dict[str, int]:
-        """Draw a number for each of targets, atoms and bonds that is hidden, from the step's generator."""
+    def draw_salts(self, draw: int) -> dict[str, int]:
+        """Draw a number for each of targets, atoms and bonds that is hidden.
+
+        Args:
+            draw: The seed, the same for all parts of a batch.
+        """
+        generator = torch.Generator().manual_seed(draw)
         on = {
             "targets": any(self.weights[family] for family in OF_MOLECULES),
             "atoms": self.weights["atoms"] > 0,
             "bonds": self.weights["bonds"] > 0,
         }
         return {
-            name: int(torch.randint(2**62, ())) for name, is_on in on.items() if is_on and self.shares[name]
+            name: int(torch.randint(2**62, (), generator=generator))
+            for name, is_on in on.items()
+            if is_on and self.shares[name]
         }
 
     def hide(self, batch: MoleculeBatch, salts: Mapping[str, int]) -> MoleculeBatch:

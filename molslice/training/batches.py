@@ -95,19 +95,20 @@ class TrainingBatches:
             for place in range(index, len(batches)):
                 rows = batches[place]
                 last = place == len(batches) - 1
-                yield StepBatch(epoch, place, last, len(rows), self._micro_batches(rows, epoch))
+                yield StepBatch(epoch, place, last, len(rows), self._micro_batches(rows, epoch, place))
             epoch, index = epoch + 1, 0
 
-    def _micro_batches(self, rows: np.ndarray, epoch: int) -> list[MicroBatch]:
+    def _micro_batches(self, rows: np.ndarray, epoch: int, place: int) -> list[MicroBatch]:
         present = self.dataset.count_targets(rows)
         draw = self.seed * 1_000_003 + epoch  # augmentation differs between epochs
+        hide = int(np.random.SeedSequence([self.seed, epoch, place]).generate_state(1)[0])
         count = min(self.accumulate, math.ceil(len(rows) / self.world))  # the same on every process
         micro_batches = []
         for part in range(count):
             mine = rows[part * self.world + self.rank :: self.world * count]
             counts = len(mine) > 0
             batch = self.dataset.collate(mine if counts else rows[:1], draw)
-            micro_batches.append(MicroBatch(batch, len(rows), present, counts=counts))
+            micro_batches.append(MicroBatch(batch, len(rows), present, counts=counts, draw=hide))
         return micro_batches
 
 

@@ -63,11 +63,19 @@ class Stepper:
 
     @property
     def evaluated_model(self) -> nn.Module:
-        """The model with averaged weights, or the model in training if there is no average."""
-        if self.average is None:
-            return self.model
-        self.average.take_counters()
-        return self.average.model
+        """The model with averaged weights, or the model in training if there is no average.
+
+        All processes must read it. They get the buffers of the first one, which writes the model: batch norm
+        has other statistics on each.
+        """
+        model = self.model
+        if self.average is not None:
+            self.average.take_counters()
+            model = self.average.model
+        if self.fabric.world_size > 1:
+            for buffer in model.buffers():
+                torch.distributed.broadcast(buffer, 0)
+        return model
 
     def stream(self, epoch: int, index: int) -> Generator[StepBatch]:
         """Yield batches without end, prepared ahead in a thread for a GPU; see `TrainingBatches.stream`.

@@ -32,6 +32,7 @@ def test_processes_and_micro_batches_divide_each_batch(build_stream, dataset, wo
     steps = streams[0].steps_per_epoch
     whole = streams[0].order.epoch(0)
     taken_steps = (itertools.islice(stream.stream(0, 0), steps) for stream in streams)
+    draws = set()
     for number, (rows, *batches) in enumerate(zip(whole, *taken_steps, strict=True)):
         micro_batches = [micro for batch in batches for micro in batch.micro_batches]
         assert len(micro_batches) == world * accumulate
@@ -40,8 +41,11 @@ def test_processes_and_micro_batches_divide_each_batch(build_stream, dataset, wo
         sizes = [len(micro.batch.rows) for micro in micro_batches]
         assert max(sizes) - min(sizes) <= 1
         assert {(batch.epoch, batch.index, batch.rows) for batch in batches} == {(0, number, len(rows))}
+        assert len({micro.draw for micro in micro_batches}) == 1  # they hide the same, whoever computes a row
+        draws.add(micro_batches[0].draw)
         known = np.count_nonzero(~np.isnan(dataset.targets[rows]))
         assert {(micro.rows, micro.present) for micro in micro_batches} == {(len(rows), known)}
+    assert len(draws) == steps
 
 
 @pytest.mark.parametrize(("world", "accumulate"), [(4, 1), (2, 2), (4, 3), (16, 1)])

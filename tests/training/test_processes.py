@@ -12,6 +12,7 @@ import sys
 import pytest
 from safetensors.torch import load_file
 
+from molslice.config import config_from_mapping
 from molslice.run_folder import LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.run import train
 from molslice.training.state import load_checkpoint
@@ -55,17 +56,15 @@ attempt("stopped")
 Trainer._step = original
 attempt("unused")
 attempt("find_unused")
+attempt("gin")
 build = run.build_dataset
 def broken(*args):
     raise MolsliceError("no such file: data.csv")
 if rank == 1:
     run.build_dataset = broken
 attempt("broken")
-if rank == 0:
-    attempt("taken")
-else:
-    run.build_dataset = build
-    attempt("taken")
+run.build_dataset = build
+attempt("taken")
 (folder / f"said{rank}.json").write_text(json.dumps(said))
 """
 
@@ -134,6 +133,11 @@ def four(config, build_config, write_config, tmp_path_factory):
     unused = build_config(**PRETRAINING)
     write("unused", unused, "ddp")
     write("find_unused", unused, "ddp_find_unused_parameters_true")
+    gin = build_config(training={"max_steps": 4, "batch_size": 12})
+    spec = config_from_mapping(
+        {"data": "csv", "model": {"name": "gin_virtual", "num_layers": 2, "dim": 8}}
+    ).model
+    write("gin", dataclasses.replace(gin, model=spec), "ddp")
     start_tasks(4, [sys.executable, "-c", PROGRAM.replace("STOP", str(STOP)), str(folder)])
     return folder
 
@@ -225,6 +229,14 @@ def test_weights_that_a_step_does_not_use(four, build_config, tmp_path):
     assert said(four, "find_unused") == [None] * 4
     train(build_config(**PRETRAINING), tmp_path / "run", quiet=True)
     assert_same_run(tmp_path / "run", four / "find_unused")
+
+
+def test_validation_uses_the_batch_norm_of_the_written_model(four):
+    """Each process has seen other rows, and the weights of one are written."""
+    assert said(four, "gin") == [None] * 4
+    summary = json.loads((four / "gin" / SUMMARY).read_text())
+    best = next(row for row in metrics(four / "gin") if row["step"] == summary["best_step"])
+    assert best["valid_mae_gap_eV"] == pytest.approx(summary["valid"]["mae"]["gap"], rel=1e-6)
 
 
 def test_an_error_of_one_process_is_an_error_of_all(four):

@@ -95,6 +95,7 @@ def test_torchrun_starts_killed_workers_again(write_run, tmp_path):
     assert not processes_with(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_program_stops_its_processes_and_resume_continues(write_run, tmp_path):
     command, environment = write_run(0, "SIGTERM", ONE_RUN)
     command += ["--out", str(tmp_path / "run")]
