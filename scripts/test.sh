@@ -25,6 +25,8 @@ check "import layers" "$bin/lint-imports"
 NO_MKDOCS_2_WARNING=1 check documentation "$bin/mkdocs" build --quiet --strict
 # Two workers with one thread each: more threads would compete for the same cores.
 OMP_NUM_THREADS=1 check tests "$python" -m pytest -n "${MOLSLICE_TEST_WORKERS:-2}" "$@"
+# They are marked slow: Ray starts processes that import everything again.
+[ $# -gt 0 ] || OMP_NUM_THREADS=1 check "tests on a cluster" "$python" -m pytest -m slow tests/cluster
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf '\nFailed: %s\n' "$(IFS=,; echo "${failed[*]}")" >&2

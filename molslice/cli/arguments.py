@@ -194,6 +194,16 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ... (default: cpu)")
 
 
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add `--engine`."""
+    parser.add_argument(
+        "--engine",
+        choices=("ray",),
+        help="compute on a cluster with Ray Data, RAY_ADDRESS or all cores of this machine; --workers sets "
+        "the number of workers",
+    )
+
+
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add `--workers`."""
     parser.add_argument(

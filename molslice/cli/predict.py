@@ -2,10 +2,12 @@
 
 import argparse
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     add_device,
+    add_engine,
     add_input,
     add_json,
     add_model,
@@ -26,6 +28,7 @@ EXAMPLE = """\
   molslice predict runs/first --input molecules.csv.gz --output predicted.parquet
   molslice predict solubility --input measured.csv --output predicted.csv --metrics
   molslice predict gap-xtb --input 's3://bucket/parts/*.csv' --output s3://bucket/predicted.parquet
+  molslice predict gap-xtb --input 'parts/*.csv' --output predicted --engine ray    # a file for each input
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
 TAKES_OVERRIDES = False
 
@@ -39,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--submission", type=file_path, metavar="DIR", help="write PCQM4M submission files to this folder"
     )
-    add_output(parser, ".csv, .csv.gz, .parquet, .jsonl or .jsonl.gz")
+    add_output(parser, ".csv, .csv.gz, .parquet, .jsonl or .jsonl.gz; a folder for a file for each input")
     parser.add_argument(
         "--metrics", action="store_true", help="print the error if --input has the measured values"
     )
@@ -48,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--root", metavar="DIR", help="folder of the data, with --submission")
     add_workers(parser)
+    add_engine(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -61,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--input and --output need each other")
     if args.metrics and args.input is None:
         args.usage_error("--metrics needs --input")
-    predictor = load_model(args.model, args.device)
+    if args.engine and args.input is None:
+        args.usage_error("--engine needs --input")
+    predictor = load_model(args.model, "cpu" if args.engine else args.device)
     if args.smiles is not None:
         return _predict_listed(predictor, args)
     if args.input is not None:
@@ -112,20 +118,40 @@ def listed_text(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
 
 
 def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
+    from molslice.inference.cluster import RayEngine
+    from molslice.inference.folder import is_folder, predict_folder
     from molslice.inference.table import predict_table
 
-    report = predict_table(
-        predictor,
-        args.input,
-        args.output,
-        smiles_column=args.smiles_column,
-        delimiter=args.delimiter,
-        metrics=args.metrics,
-        workers=args.workers,
-        progress=not args.quiet,
-    )
+    columns = {"smiles_column": args.smiles_column, "delimiter": args.delimiter}
+    cluster = RayEngine(args.model, args.device, args.workers or None) if args.engine else None
+    outputs = None
+    if is_folder(args.output):
+        if args.metrics:
+            args.usage_error("--metrics needs one file as --output")
+        workers = 0 if cluster else args.workers
+        report, outputs = predict_folder(
+            predictor,
+            args.input,
+            args.output,
+            engine=cluster,
+            workers=workers,
+            progress=not args.quiet,
+            **columns,
+        )
+    else:
+        report = predict_table(
+            predictor,
+            args.input,
+            args.output,
+            metrics=args.metrics,
+            workers=args.workers,
+            engine=None if cluster is None else partial(cluster.predict_chunks, args.delimiter),
+            progress=not args.quiet,
+            **columns,
+        )
     if args.json:
-        write_json({"model": predictor.name, "output": args.output, **asdict(report)})
+        files = {} if outputs is None else {"files": outputs}
+        write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
     elif report.metrics is not None:
         show = say if str(args.output) == "-" else write
         show(text_table(*metric_rows(report.metrics)))
@@ -136,7 +162,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")
     if not args.quiet:
         say("; ".join(report.findings))
-        say(f"{report.rows} rows written to {args.output}; predictions in {', '.join(report.columns)}")
+        where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
+        say(f"{report.rows} rows written to {where}; predictions in {', '.join(report.columns)}")
     return 0
 
 

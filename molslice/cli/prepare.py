@@ -5,12 +5,14 @@ rows are kept beside it until it is complete, so that the same command continues
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     INPUT_HELP,
     add_columns,
+    add_engine,
     add_json,
     add_quiet,
     file_or_url,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 SUMMARY = "convert files of molecules to a store; download and prepare data"
 EXAMPLE = """\
   molslice prepare parts/*.csv.gz --out data/mine --target logS
+  molslice prepare 's3://bucket/parts/*.csv.gz' --out data/mine --engine ray
   molslice prepare --config configs/molecule/quickstart.yaml
   molslice prepare --config configs/vision/mnist.yaml --download
   molslice prepare --dataset pcqm4m-v2 --root data/pcqm4m-v2 --download"""
@@ -69,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="worker processes (default: all cores for large data)",
     )
+    add_engine(parser)
     add_quiet(parser)
     add_json(parser)
 
@@ -98,6 +102,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     if len(given) != 1:
         args.usage_error("give one of: FILE..., --config, --dataset")
     only_files = ("out", "targets", "smiles_column", "delimiter", "max_atoms", "atom_order", "descriptors")
+    only_files = (*only_files, "engine")
     wrong = [name for name in only_files if getattr(args, name)] if given != ["files"] else []
     wrong = [{"targets": "target"}.get(name, name).replace("_", "-") for name in wrong]
     wrong += [name for name in ("root", "download") if getattr(args, name)] if given == ["files"] else []
@@ -112,6 +117,7 @@ def _check_usage(args: argparse.Namespace) -> None:
 
 def _of_files(args: argparse.Namespace) -> int:
     from molslice.data.molecules.prepare import Featurizing
+    from molslice.data.molecules.prepare_cluster import convert_on_cluster
     from molslice.data.molecules.prepare_files import partial_folder, prepare_files
 
     given = {name: getattr(args, name) for name in ("max_atoms", "atom_order") if getattr(args, name)}
@@ -124,6 +130,7 @@ def _of_files(args: argparse.Namespace) -> int:
             delimiter=args.delimiter,
             targets=args.targets or (),
             how=how,
+            engine=partial(convert_on_cluster, args.delimiter) if args.engine else None,
             progress=not args.quiet,
         )
     except SystemExit:  # a signal other than that of Ctrl-C

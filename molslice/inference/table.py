@@ -1,7 +1,9 @@
 """Predict files of any length: read, predict and write chunk by chunk, in bounded memory."""
 
+import contextlib
+import functools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,10 @@ from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-__all__ = ["TableReport", "predict_table"]
+__all__ = ["Computed", "Engine", "TableReport", "predict_table"]
+
+Computed = tuple[Chunk, Predictions, int]  # with the number of bytes read so far
+Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
 
 SHOWN = 60  # characters of a SMILES in a message
 
@@ -59,6 +64,7 @@ def predict_table(
     metrics: bool = False,
     endings: Sequence[str] = TABLES,
     workers: int = 0,
+    engine: Engine | None = None,
     progress: bool = True,
 ) -> TableReport:
     """Write the rows of `source` with predictions appended to `target`, in the same order.
@@ -77,6 +83,7 @@ def predict_table(
             targets.
         endings: The allowed endings of `target`, of those of `open_sink`.
         workers: Number of worker processes; 0 reads SMILES in this process.
+        engine: Computes the predictions elsewhere; by default this program does.
         progress: Whether to show a bar on standard error.
 
     Raises:
@@ -84,6 +91,7 @@ def predict_table(
             invalid. The message says that `target` is not written.
         OSError: The file cannot be written. No partial file is left.
     """
+    compute = engine or functools.partial(_in_this_program, workers)
     sources = [source] if isinstance(source, str | Path | Url) else list(source)
     target = as_file(target)
     _check_target(target, endings)
@@ -94,7 +102,7 @@ def predict_table(
         measured = _Measured(predictor.targets, table) if metrics else None
         try:
             with open_sink(target, table.names, columns, error_column, table.schema) as sink:
-                _stream(predictor, table, sink, report, measured, workers, progress)
+                _stream(predictor, table, sink, report, measured, compute, progress)
         except UnwritableError:
             raise
         except MolsliceError as error:
@@ -164,29 +172,36 @@ def _stream(
     sink: Sink,
     report: TableReport,
     measured: _Measured | None,
-    workers: int,
+    engine: Engine,
     progress: bool,
 ) -> None:
-    kept: deque[Chunk] = deque()  # read but not yet written
     column = table.smiles_column
     wanted = [column, *(name for name in (measured.columns if measured else ()) if name != column)]
-
-    def smiles() -> Iterator[list[str]]:
-        for chunk in table.chunks(reader.chunk_rows, wanted):
-            kept.append(chunk)
-            yield chunk[column]
-
     bar = progress_bar(table.size, "B", progress, desc="predict", unit_divisor=1024)
-    with predictor.reader(workers) as reader, bar:
-        for part in reader.read(smiles()):
-            predictions = predictor.predict_part(part)
-            chunk = kept.popleft()
+    with bar, contextlib.closing(engine(predictor, table, wanted)) as computed:
+        for chunk, predictions, position in computed:
             sink.write(chunk.cells, predictions)
             _count(report, chunk, chunk[column], predictions)
             if measured is not None:
                 measured.add(chunk, predictions)
             bar.set_postfix_str(f"{report.rows} molecules", refresh=False)
-            bar.update(table.position - bar.n)
+            bar.update(position - bar.n)
+
+
+def _in_this_program(
+    workers: int, predictor: SmilesPredictor, table: MoleculeTable, columns: Sequence[str]
+) -> Generator[Computed, None, None]:
+    """Predict the chunks of a table in this process, with `workers` processes that read SMILES."""
+    kept: deque[Chunk] = deque()  # read but not yet predicted
+
+    def smiles() -> Generator[list[str], None, None]:
+        for chunk in table.chunks(reader.chunk_rows, columns):
+            kept.append(chunk)
+            yield chunk[table.smiles_column]
+
+    with predictor.reader(workers) as reader:
+        for part in reader.read(smiles()):
+            yield kept.popleft(), predictor.predict_part(part), table.position
 
 
 def _count(report: TableReport, chunk: Chunk, smiles: list[str], predictions: Predictions) -> None:

@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tqdm import tqdm
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
-from molslice.data.molecules.prepare_rows import InputRows, Piece
+from molslice.data.molecules.prepare_rows import Converted, InputRows, Piece, target_values
 from molslice.data.molecules.report import Tally
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.data.molecules.tables import Structure, open_molecules
@@ -30,7 +30,7 @@ from molslice.files.atomic import UnwritableError, move_folder, write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.files.processes import WorkerPool
-from molslice.files.tables import READER_VERSION
+from molslice.files.tables import READER_VERSION, Chunk
 from molslice.files.urls import File, is_url
 from molslice.types import MolsliceError
 
@@ -38,6 +38,7 @@ __all__ = ["ABOUT", "PreparedStore", "partial_folder", "prepare_files"]
 
 PROGRESS, CONTENT = "progress.json", "store"  # in the partial folder
 SAVE_SECONDS = 5.0  # of work that a killed process may lose
+Engine = Callable[[InputRows, Featurizing, Chunk | None], Converted]  # continues after a chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ def prepare_files(
     delimiter: str | None = None,
     targets: Sequence[str] = (),
     how: Featurizing,
+    engine: Engine | None = None,
     progress: bool = True,
 ) -> PreparedStore:
     """Convert the rows of one or several files to a store.
@@ -92,6 +94,7 @@ def prepare_files(
         delimiter: The character between cells; None finds it.
         targets: Columns of numbers; an empty cell has no value.
         how: How to convert the molecules.
+        engine: Converts them elsewhere; by default this program does.
         progress: Whether to show a bar on standard error.
 
     Raises:
@@ -122,7 +125,7 @@ def prepare_files(
                 if _is_complete(folder):  # killed between the last two steps
                     move_folder(folder / CONTENT, final)
                 else:
-                    work = _Preparation(final, folder, identity, rows, how)
+                    work = _Preparation(final, folder, identity, rows, how, engine)
                     report = work.run(progress)
                     shutil.rmtree(folder, ignore_errors=True)
                     seconds = time.monotonic() - start
@@ -211,14 +214,22 @@ class _Preparation:
         identity: JSON values on which the store depends besides the rows.
         rows: The input.
         how: How to convert the molecules.
+        engine: Converts them elsewhere; None for this program.
 
     Raises:
         MolsliceError: The folder contains the finished rows of another store, or is damaged.
     """
 
     def __init__(
-        self, final: Path, folder: Path, identity: Mapping[str, Any], rows: InputRows, how: Featurizing
+        self,
+        final: Path,
+        folder: Path,
+        identity: Mapping[str, Any],
+        rows: InputRows,
+        how: Featurizing,
+        engine: Engine | None,
     ) -> None:
+        self.engine = engine
         self.final, self.folder, self.identity, self.rows, self.how = final, folder, identity, rows, how
         self.digest, self.consistent, self.rows_are_read = "", True, False
         saved = self._find_saved()
@@ -254,8 +265,12 @@ class _Preparation:
             try:
                 pieces = iter(self.rows)
                 with self.rows.bar("continuing" if self.continued else "preparing", progress) as bar:
-                    self._skip(pieces, bar)
-                    self._convert(pieces, bar)
+                    reached = self._skip(pieces, bar)
+                    if self.engine is None:
+                        converted = self._in_this_program(pieces)
+                    else:
+                        converted = self.engine(self.rows, self.how, reached)
+                    self._convert(converted, bar)
                 self._complete()
             except BaseException as error:
                 explained = self._explained(error)
@@ -264,35 +279,41 @@ class _Preparation:
                 raise explained from error
         return self.tally.report()
 
-    def _skip(self, pieces: Iterator[Piece], bar: tqdm) -> None:
-        """Read the finished rows again."""
-        rows = 0
+    def _skip(self, pieces: Iterator[Piece], bar: tqdm) -> Chunk | None:
+        """Read the finished rows again; returns the last chunk of them."""
+        rows, chunk = 0, None
         while rows < self.continued:
             piece = next(pieces, None)
             if piece is None:
                 break
-            rows, self.digest = rows + len(piece.chunk), piece.digest
+            chunk = piece.chunk
+            rows, self.digest = rows + len(chunk), piece.digest
             bar.update(piece.position - bar.n)
         if (rows, self.digest) != (self.continued, self.expected):
             raise _ChangedError(
                 f"the first {self.continued:,} rows of {self.rows.name} have changed since {self.folder} was "
                 "written; delete it to start again, or choose another folder for the store"
             )
+        return chunk
 
-    def _convert(self, pieces: Iterator[Piece], bar: tqdm) -> None:
+    def _in_this_program(self, pieces: Iterator[Piece]) -> Converted:
         waiting: deque[Piece] = deque()  # read but not yet converted
 
         def tasks() -> Iterator[tuple[Any, ...]]:
             for piece in pieces:
                 waiting.append(piece)
-                values = self.rows.values(piece.chunk)
+                values = target_values(piece.chunk, self.rows.targets)
                 how = self.how
                 yield piece.smiles, values, how.max_atoms, how.atom_order, how.descriptors
 
         with WorkerPool(self.rows.number_of_workers(self.how.workers), "reads molecules") as pool:
-            start = last = time.monotonic()
             for part in pool.map(featurize_chunk, tasks()):
-                piece = waiting.popleft()
+                yield waiting.popleft(), part
+
+    def _convert(self, converted: Converted, bar: tqdm) -> None:
+        with contextlib.closing(converted):
+            start = last = time.monotonic()
+            for piece, part in converted:
                 self.consistent = False
                 self.writer.append(part)
                 shown = ["" if isinstance(text, Structure) else text for text in piece.smiles]

@@ -2,20 +2,21 @@
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from molslice.data.molecules import prepare
+from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.tables import MoleculeTable, name_of
 from molslice.files.lines import STDIN
 from molslice.files.processes import count_cores
 from molslice.files.tables import Chunk, numbers
 from molslice.types import MolsliceError
 
-__all__ = ["InputRows", "Piece"]
+__all__ = ["Converted", "InputRows", "Piece", "target_values"]
 
 PARALLEL_BYTES = 1 << 20  # smaller files take less time than starting worker processes
 
@@ -34,6 +35,21 @@ class Piece(NamedTuple):
     smiles: list[str]
     digest: str
     position: int
+
+
+Converted = Generator[tuple[Piece, PackedMolecules], None, None]
+
+
+def target_values(chunk: Chunk, targets: Sequence[str]) -> np.ndarray:
+    """Return the targets of a chunk, float32 [rows, T].
+
+    Raises:
+        MolsliceError: A cell is not a number.
+    """
+    values = np.empty((len(chunk), len(targets)), np.float32)
+    for place, name in enumerate(targets):
+        values[:, place] = numbers(chunk[name], name, chunk.where)
+    return values
 
 
 class InputRows:
@@ -63,21 +79,19 @@ class InputRows:
     def __iter__(self) -> Iterator[Piece]:
         column = self.table.smiles_column
         for chunk in self.table.chunks(prepare.CHUNK_ROWS, [column, *self.targets]):
-            smiles = chunk[column]
-            cells = smiles, [chunk[name] for name in self.targets], chunk.errors
-            self.digest = hashlib.sha256(f"{self.digest}{cells!r}".encode()).hexdigest()
-            yield Piece(chunk, smiles, self.digest, self.table.position)
+            yield self.piece(chunk, self.table.position)
 
-    def values(self, chunk: Chunk) -> np.ndarray:
-        """Return the targets of a chunk, float32 [rows, T].
+    def piece(self, chunk: Chunk, position: int) -> Piece:
+        """Add the next chunk to the checksum.
 
-        Raises:
-            MolsliceError: A cell is not a number.
+        Args:
+            chunk: The rows.
+            position: Bytes of the files read so far.
         """
-        values = np.empty((len(chunk), len(self.targets)), np.float32)
-        for place, name in enumerate(self.targets):
-            values[:, place] = numbers(chunk[name], name, chunk.where)
-        return values
+        smiles = chunk[self.table.smiles_column]
+        cells = smiles, [chunk[name] for name in self.targets], chunk.errors
+        self.digest = hashlib.sha256(f"{self.digest}{cells!r}".encode()).hexdigest()
+        return Piece(chunk, smiles, self.digest, position)
 
     def number_of_workers(self, workers: int | None) -> int:
         """Return the number of worker processes; 0 instead of 1, because a single worker saves no time."""

@@ -1,7 +1,9 @@
 """Tables of molecules: one or several files of any format, read as one table with a column of SMILES."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from molslice.files.lines import STDIN
 from molslice.files.tables import Chunk, Row, Table, open_table
@@ -9,7 +11,7 @@ from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File, as_file, expand_pattern, file_size
 from molslice.types import MolsliceError
 
-__all__ = ["MoleculeTable", "Structure", "find_files", "name_of", "open_molecules"]
+__all__ = ["FileChunks", "MoleculeTable", "Structure", "find_files", "name_of", "open_molecules"]
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi", "structure", "molecule", "mol")
 PROBED_ROWS = 50
@@ -81,6 +83,11 @@ class MoleculeTable:
         return sum(map(_size, self.paths))
 
     @property
+    def sizes_before(self) -> list[int]:
+        """Number of bytes of all files before each file, to continue `position` of another process."""
+        return list(itertools.accumulate(map(_size, self.paths[:-1]), initial=0))
+
+    @property
     def position(self) -> int:
         """Number of bytes of all files read so far, for progress bars."""
         return self._done + self._table.position
@@ -100,13 +107,47 @@ class MoleculeTable:
 
     def _chunks(self, size: int, columns: Sequence[str], places: dict[str, int]) -> Iterator[Chunk]:
         yield from self._table.chunks(size, columns)
-        for before, path, table in zip(self.paths, self.paths[1:], self._tables, strict=False):
+        for before, table in zip(self.paths, self._tables, strict=False):
             self._done += _size(before)
             self._table = table
-            order = _order(table, self.names, self.paths[0])
-            for chunk in table.chunks(size, columns):
-                cells = [[row[place] for place in order] for row in chunk.cells]
-                yield Chunk(path, chunk.first, places, cells, chunk.lines, chunk.errors)
+            yield from _reordered(table, self.names, self.paths[0], size, places)
+
+
+@dataclass(frozen=True, slots=True)
+class FileChunks:
+    """Reads the rows of one of the files of a table, in another process than the table.
+
+    Attributes:
+        names: The columns of the table.
+        first: The first file of the table.
+        columns: Index in `names` of each requested column.
+        size: Maximum number of rows of a chunk.
+        delimiter: As in `open_molecules`.
+        convert: As in `open_molecules`.
+    """
+
+    names: Sequence[str]
+    first: File
+    columns: Mapping[str, int]
+    size: int
+    delimiter: str | None
+    convert: bool = True
+
+    def __call__(self, part: tuple[File, int]) -> Iterator[tuple[Chunk, int]]:
+        """Yield the chunks of a file as `MoleculeTable.chunks` does, and the number of bytes read so far.
+
+        Args:
+            part: The file, and the number of rows to skip: those of a number of whole chunks.
+
+        Raises:
+            MolsliceError: As in `MoleculeTable.chunks`.
+        """
+        path, skipped = part
+        with open_table(path, self.delimiter) as opened:
+            table = _as_smiles(opened, self.convert)
+            for chunk in _reordered(table, self.names, self.first, self.size, self.columns):
+                if chunk.first > skipped:
+                    yield chunk, table.position
 
 
 @contextmanager
@@ -155,6 +196,16 @@ def _as_smiles(table: Table, convert: bool) -> Table:
 
 def _size(path: File) -> int:
     return 0 if path == STDIN else file_size(path)
+
+
+def _reordered(
+    table: Table, names: Sequence[str], first: File, size: int, places: Mapping[str, int]
+) -> Iterator[Chunk]:
+    """Yield the chunks of a table with the columns `names` of the file `first`, in its order."""
+    order = _order(table, names, first)
+    for chunk in table.chunks(size, list(places)):
+        cells = [[row[place] for place in order] for row in chunk.cells]
+        yield Chunk(chunk.path, chunk.first, places, cells, chunk.lines, chunk.errors)
 
 
 def _order(table: Table, names: Sequence[str], first: File) -> list[int]:

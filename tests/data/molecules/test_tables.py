@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import pickle
 from pathlib import Path
 
 import pyarrow
@@ -12,7 +13,7 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from molslice.data.molecules.csv import Csv
-from molslice.data.molecules.tables import find_files, open_molecules
+from molslice.data.molecules.tables import FileChunks, find_files, open_molecules
 from molslice.types import MolsliceError
 
 ROWS = [("CCO", "ethanol", 1.5), ("c1ccccc1", "benzene", 2.0), ("C[C@H](N)C(=O)O", "alanine", -1.0)]
@@ -207,3 +208,26 @@ def test_training_reads_all_formats(tmp_path):
         cache_dir=tmp_path / "cache",
     )
     assert again.store.path == data.store.path
+
+
+def test_the_files_of_a_table_are_read_elsewhere_in_the_same_chunks(tmp_path):
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    first.write_text(" smiles,id\n" + "".join(f"{'C' * row},{row}\n" for row in range(1, 9)))
+    second.write_text("id, smiles\n" + "".join(f"{row},{'N' * row}\n" for row in range(1, 6)))
+    with open_molecules([first, second], smiles_column="smiles") as table:
+        places = {"smiles": table.find("smiles")}
+        before = table.sizes_before
+        expected = [(*dump(chunk), table.position) for chunk in table.chunks(3, ["smiles"])]
+    split = pickle.loads(pickle.dumps(FileChunks(table.names, first, places, 3, None)))
+    found = [
+        (*dump(chunk), start + position)
+        for path, start in zip([first, second], before, strict=True)
+        for chunk, position in split((path, 0))
+    ]
+    assert found == expected
+    assert [chunk.first for chunk, _ in split((first, 6))] == [7]
+    assert list(split((second, 5))) == []
+
+
+def dump(chunk):
+    return chunk.path, chunk.first, chunk["smiles"], chunk.cells, chunk.lines, chunk.errors

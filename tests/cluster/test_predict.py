@@ -1,0 +1,104 @@
+"""`molslice predict --engine ray`: the same bytes as without it, also if a worker is killed."""
+
+import functools
+import io
+import json
+import sys
+
+import pytest
+
+from molslice.cli import main
+from molslice.inference import cluster as engine
+from molslice.inference import reading
+from molslice.inference.cluster import RayEngine
+from molslice.inference.load import load_model
+from molslice.inference.table import predict_table
+from tests.cluster.work import killed_once
+from tests.inference.models import checkpoint_folder, embedded_smiles
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cluster")]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return checkpoint_folder(tmp_path_factory.mktemp("model") / "model")
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """Write three files with unreadable rows and columns in another order; chunks have 7 rows."""
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 7)
+    smiles = embedded_smiles(60)
+    smiles[11] = "XX"
+    (tmp_path / "in").mkdir()
+    for part in range(3):
+        rows = [(text, str(row)) for row, text in enumerate(smiles)][20 * part : 20 * part + 20]
+        rows = [("smiles", "id"), *rows]
+        lines = [",".join(row if part < 2 else row[::-1]) for row in rows]
+        (tmp_path / "in" / f"part{part}.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "in"
+
+
+def run(*arguments):
+    return main([*map(str, arguments), "--quiet"])
+
+
+def test_one_output_has_the_same_bytes(model, parts, tmp_path):
+    pattern = parts / "*.csv"
+    for name, options in (("local", []), ("ray", ["--engine", "ray", "--workers", 2])):
+        assert (
+            run("predict", model, "--input", pattern, "--output", tmp_path / f"{name}.csv.gz", *options) == 0
+        )
+    assert (tmp_path / "ray.csv.gz").read_bytes() == (tmp_path / "local.csv.gz").read_bytes()
+
+
+def test_a_folder_has_the_same_bytes(model, parts, tmp_path, capsys):
+    for name, options in (("local", []), ("ray", ["--engine", "ray"])):
+        command = [
+            "predict",
+            model,
+            "--input",
+            parts / "*.csv",
+            "--output",
+            tmp_path / name,
+            "--json",
+            *options,
+        ]
+        assert run(*command) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["rows"], found["failed"], len(found["files"])) == (60, 1, 3)
+    for part in parts.iterdir():
+        assert (tmp_path / "ray" / part.name).read_bytes() == (tmp_path / "local" / part.name).read_bytes()
+
+
+def test_a_killed_worker_changes_nothing(model, parts, tmp_path, monkeypatch):
+    """The worker is killed by a signal at its third chunk."""
+    whole = engine.ray_map
+
+    def killed(items, work, **options):
+        return whole(items, killed_once(work, tmp_path / "killed", 2), **options)
+
+    monkeypatch.setattr(engine, "ray_map", killed)
+    predictor, ray = load_model(model), RayEngine(str(model), workers=2)
+    files = sorted(parts.iterdir())
+    predict_table(predictor, files, tmp_path / "local.csv", progress=False)
+    compute = functools.partial(ray.predict_chunks, None)
+    predict_table(predictor, files, tmp_path / "ray.csv", engine=compute, progress=False)
+    assert (tmp_path / "killed").exists()
+    assert (tmp_path / "ray.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
+
+
+def test_an_error_of_a_worker_is_one_line_and_leaves_no_output(model, parts, tmp_path, capsys):
+    (parts / "part2.csv").write_text('smiles,id\nC,1\n"C,2\n')
+    command = ["predict", model, "--input", parts / "*.csv", "--output", tmp_path / "out"]
+    assert run(*command, "--engine", "ray", "--workers", 1) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("molslice")]
+    assert f"{parts}/part2.csv, line 3: a quote is never closed" in line
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["part0.csv", "part1.csv"]
+
+
+def test_standard_input_is_refused(model, tmp_path, capsys, monkeypatch):
+    content = io.BufferedReader(io.BytesIO(b"smiles\nC\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content))
+    assert run("predict", model, "--input", "-", "--output", tmp_path / "out.csv", "--engine", "ray") == 1
+    assert "--engine ray cannot read standard input; give files" in capsys.readouterr().err

@@ -1,0 +1,110 @@
+"""Tests of predicting several files to a folder."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from molslice.cli import main
+from molslice.files.urls import Url
+from molslice.inference.folder import is_folder, output_name, predict_folder
+from molslice.types import MolsliceError
+from tests.inference.models import checkpoint_folder, embedded_smiles
+
+SMILES = embedded_smiles(12)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return checkpoint_folder(tmp_path_factory.mktemp("model") / "model")
+
+
+@pytest.fixture
+def parts(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("smiles\n" + "\n".join(SMILES[:5]) + "\n")
+    (tmp_path / "in" / "b.smi").write_text("\n".join([*SMILES[5:], "XX"]) + "\n")
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("d/a.csv", "a.csv"),
+        ("a.tsv", "a.csv"),
+        ("a.smi.gz", "a.csv.gz"),
+        ("a.b.sdf", "a.b.csv"),
+        ("a.CSV.zst", "a.csv.gz"),
+        ("a.pq", "a.parquet"),
+        ("a.ndjson.gz", "a.jsonl.gz"),
+        ("a", "a.csv"),
+    ],
+)
+def test_an_output_is_named_like_its_input(source, name):
+    assert output_name(Path(source)) == name
+    assert output_name(Url(f"s3://bucket/{source}")) == name
+
+
+def test_a_name_without_an_ending_is_a_folder(tmp_path):
+    (tmp_path / "out.d").mkdir()
+    assert is_folder(tmp_path / "out.d")
+    assert is_folder(tmp_path / "new")
+    assert is_folder(Url("s3://bucket/new/"))
+    assert not is_folder(tmp_path / "out.csv")
+    assert not is_folder(tmp_path / "out.cvs")
+    assert not is_folder(Path("-"))
+
+
+def test_each_file_has_the_bytes_of_a_run_of_its_own(model, parts, tmp_path, capsys):
+    command = ["predict", str(model), "--quiet", "--input"]
+    assert main([*command, str(parts / "*"), "--output", str(tmp_path / "new" / "out")]) == 0
+    assert "1 of 13 rows have no prediction" in capsys.readouterr().err
+    for source, name in (("a.csv", "a.csv"), ("b.smi", "b.csv")):
+        assert main([*command, str(parts / source), "--output", str(tmp_path / name)]) == 0
+        assert (tmp_path / "new" / "out" / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_a_folder_in_a_store(model, parts):
+    fsspec = pytest.importorskip("fsspec")
+    command = ["predict", str(model), "--quiet", "--input", str(parts / "*"), "--output", "memory://out/"]
+    assert main(command) == 0
+    assert fsspec.filesystem("memory").ls("/out", detail=False) == ["/out/a.csv", "/out/b.csv"]
+
+
+def test_two_files_with_one_output_are_refused(parts, tmp_path):
+    (parts / "b.csv").write_text("smiles\nC\n")
+    with pytest.raises(MolsliceError, match=r"b\.csv and .*b\.smi would both be written to b\.csv in .*out$"):
+        predict_folder(None, [parts / "*"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input", "in/a.csv", "--output", "out", "--metrics"], "--metrics needs one file as --output"),
+        (["--smiles", "C", "--engine", "ray"], "--engine needs --input"),
+        (["--input", "-", "--output", "out"], "standard input has no name for a file in a folder"),
+    ],
+)
+def test_what_does_not_go_together(model, parts, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(parts.parent)
+    assert main(["predict", str(model), *options]) in (1, 2)
+    assert message in capsys.readouterr().err
+
+
+def test_an_output_that_would_replace_its_input_is_refused(model, parts, capsys):
+    assert main(["predict", str(model), "--input", str(parts / "a.csv"), "--output", str(parts)]) == 1
+    assert "the output would replace the input" in capsys.readouterr().err
+    assert (parts / "a.csv").read_text().startswith("smiles\n")
+
+
+def test_ray_is_an_extra(model, parts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for command in (
+        ["predict", str(model), "--input", str(parts / "a.csv"), "--output", str(tmp_path / "out.csv")],
+        ["prepare", str(parts / "a.csv"), "--out", str(tmp_path / "store")],
+    ):
+        assert main([*command, "--engine", "ray"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "--engine ray needs the extra ray: pip install 'molslice[ray]'" in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
