@@ -11,6 +11,8 @@ Modules:
     scaffold: Frameworks of molecules, by which a split keeps similar molecules together.
     connectivity: Skeletons of molecules, by which forms of one molecule are recognized.
     rebuild: Molecules and SMILES from arrays.
+    naming: Names of the codes in the arrays.
+    drawing: Drawings of molecules as files.
     depict: Positions of atoms in a drawing.
 
 Imports: rdkit (in no other package), `molslice.ops`, `molslice.types`, numpy. This module does not import

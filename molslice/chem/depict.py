@@ -12,7 +12,7 @@ from rdkit.Chem import rdDepictor
 from molslice.chem.vocabulary import BOND_TYPES, CHARGES, ELEMENTS, HYBRIDIZATIONS
 from molslice.types import MoleculeArrays, MolsliceError
 
-__all__ = ["Depiction", "depict"]
+__all__ = ["Depiction", "depict", "skeleton"]
 
 ORDERS = {"SINGLE": 1.0, "DOUBLE": 2.0, "TRIPLE": 3.0, "AROMATIC": 1.5}
 
@@ -42,7 +42,7 @@ def depict(molecule: MoleculeArrays) -> Depiction:
     """
     if not len(molecule.atoms):
         raise MolsliceError("cannot draw a molecule without atoms")
-    mol = _skeleton(molecule)
+    mol = skeleton(molecule)
     rdDepictor.Compute2DCoords(mol, canonOrient=True)
     positions = np.array(mol.GetConformer().GetPositions()[:, :2])
     bonds = np.asarray(molecule.bonds)[:, :2].astype(np.int64)
@@ -52,7 +52,7 @@ def depict(molecule: MoleculeArrays) -> Depiction:
     return Depiction(positions, bonds, orders, labels)
 
 
-def _skeleton(molecule: MoleculeArrays) -> Chem.RWMol:
+def skeleton(molecule: MoleculeArrays) -> Chem.RWMol:
     """Build RDKit's molecule without checks, because RDKit has accepted the molecule before."""
     mol = Chem.RWMol()
     for atom in molecule.atoms:

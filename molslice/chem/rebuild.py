@@ -15,17 +15,13 @@ from rdkit import Chem
 
 from molslice.chem.canonical import output_order
 from molslice.chem.featurize import arrays_by_getters
+from molslice.chem.naming import ATOM_FEATURES, BOND_FEATURES
 from molslice.chem.smiles import ChemError, quiet_rdkit
 from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, STEREOS
 from molslice.types import MoleculeArrays
 
-__all__ = ["ATOM_FEATURES", "BOND_FEATURES", "RebuiltMolecule", "rebuild"]
+__all__ = ["ChemError", "RebuiltMolecule", "rebuild"]
 
-ATOM_FEATURES = (
-    *("element", "chirality", "degree", "charge", "hydrogens", "radical electrons"),
-    *("hybridization", "aromaticity", "ring"),
-)
-BOND_FEATURES = ("type", "stereo", "conjugation")
 UNKNOWN_BONDS = ("DATIVE", "QUADRUPLE")  # what a bond of the last type may be
 ROUNDS = 3  # stereo of bonds whose neighbors are ranked by the stereo of other bonds
 
@@ -78,7 +74,7 @@ def _build(atoms: Sequence[Sequence[int]], bonds: Sequence[Sequence[int]], unkno
         atom.SetNumExplicitHs(hydrogens)
         atom.SetNumRadicalElectrons(radicals)
         atom.SetIsAromatic(bool(aromatic))
-        if CHIRALITIES[1:3].count(_name(CHIRALITIES, chirality)):
+        if chirality in (1, 2):  # clockwise and counterclockwise
             atom.SetChiralTag(getattr(Chem.ChiralType, CHIRALITIES[chirality]))
         mol.AddAtom(atom)
     for begin, end, kind, _, _ in bonds:
@@ -133,7 +129,7 @@ def _difference(wanted: MoleculeArrays, found: MoleculeArrays) -> str | None:
     """Name the first feature that differs; None if the arrays are equal."""
     for thing, names, one, other in (
         ("atom", ATOM_FEATURES, wanted.atoms, found.atoms),
-        ("bond", BOND_FEATURES, wanted.bonds[:, 2:], found.bonds[:, 2:]),
+        ("bond", BOND_FEATURES[2:], wanted.bonds[:, 2:], found.bonds[:, 2:]),
     ):
         if not np.array_equal(one, other):
             index, column = np.argwhere(one != other)[0]

@@ -7,6 +7,7 @@ Modules:
     table: Predicts CSV files of any length.
     columns: Names the columns of predictions.
     evaluate: Measures the error on a split of a data set.
+    store_table: Writes a store as a table.
     submission: Writes submissions to the PCQM4M leaderboard.
     generate: Continues a text with a language model.
     rollout: Plays a policy in its environment.

@@ -23,7 +23,7 @@ from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-__all__ = ["Computed", "Engine", "TableReport", "predict_table"]
+__all__ = ["Computed", "Engine", "TableReport", "check_target", "predict_table"]
 
 Computed = tuple[Chunk, Predictions, int]  # with the number of bytes read so far
 Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
@@ -94,7 +94,7 @@ def predict_table(
     compute = engine or functools.partial(_in_this_program, workers)
     sources = [source] if isinstance(source, str | Path | Url) else list(source)
     target = as_file(target)
-    _check_target(target, endings)
+    check_target(target, endings)
     with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
         _check_source(table.paths, target)
         *columns, error_column = distinct_columns([*predictor.columns, ERROR], taken=table.names)
@@ -214,7 +214,13 @@ def _count(report: TableReport, chunk: Chunk, smiles: list[str], predictions: Pr
     report.rows += len(chunk)
 
 
-def _check_target(target: File, endings: Sequence[str]) -> None:
+def check_target(target: File, endings: Sequence[str]) -> None:
+    """Check the name of a table to write before anything is computed.
+
+    Raises:
+        MolsliceError: The ending is not one of `endings`, the folder does not exist, or the name is that of
+            something else than a file.
+    """
     if target == STDOUT:
         return
     if not target.name.lower().endswith(tuple(endings)):

@@ -1,0 +1,50 @@
+"""Draw a molecule from its arrays as SVG or PNG."""
+
+from rdkit import Chem
+from rdkit.Chem.Draw import rdMolDraw2D
+
+from molslice.chem.depict import skeleton
+from molslice.chem.rebuild import rebuild
+from molslice.chem.smiles import ChemError, quiet_rdkit
+from molslice.types import MoleculeArrays, MolsliceError
+
+__all__ = ["DRAWINGS", "draw_molecule"]
+
+DRAWINGS = (".svg", ".png")
+WIDTH, HEIGHT = 500, 400  # pixels
+
+
+def draw_molecule(molecule: MoleculeArrays, ending: str) -> bytes:
+    """Draw a molecule with the numbers of its atoms in the arrays.
+
+    A molecule that RDKit refuses is drawn without stereochemistry.
+
+    Args:
+        molecule: The arrays.
+        ending: One of `DRAWINGS`.
+
+    Returns:
+        The contents of the file.
+
+    Raises:
+        MolsliceError: The molecule has no atoms, the ending is unknown, or this RDKit cannot write PNG.
+    """
+    if ending not in DRAWINGS:
+        raise MolsliceError(f"a drawing ends in {' or '.join(DRAWINGS)}, got {ending!r}")
+    if not len(molecule.atoms):
+        raise MolsliceError("cannot draw a molecule without atoms")
+    if ending == ".png" and not hasattr(rdMolDraw2D, "MolDraw2DCairo"):
+        raise MolsliceError("this RDKit cannot write PNG; write .svg")
+    kind = rdMolDraw2D.MolDraw2DSVG if ending == ".svg" else rdMolDraw2D.MolDraw2DCairo
+    drawer = kind(WIDTH, HEIGHT)
+    drawer.drawOptions().addAtomIndices = True
+    try:
+        mol = rebuild(molecule).mol
+        with quiet_rdkit():
+            rdMolDraw2D.PrepareAndDrawMolecule(drawer, mol)
+    except ChemError:
+        drawer.drawOptions().prepareMolsBeforeDrawing = False
+        drawer.DrawMolecule(Chem.Mol(skeleton(molecule)))
+    drawer.FinishDrawing()
+    text = drawer.GetDrawingText()
+    return text.encode() if isinstance(text, str) else text

@@ -1,0 +1,152 @@
+"""Look at stores of molecules: verify them, show a row, and write them back to a table.
+
+A store is a folder that molslice prepare writes, or a folder of such folders that is read as one store.
+verify reads every byte. It prints one line for each problem, with the name of the file, and exits with 1.
+SMILES are rebuilt from the arrays: isotopes and a few other properties are not in the arrays.
+"""
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from molslice.cli.arguments import (
+    HelpFormatter,
+    add_json,
+    add_quiet,
+    add_workers,
+    count,
+    file_or_url,
+    file_path,
+)
+from molslice.cli.console import say, text_table, write, write_json
+
+if TYPE_CHECKING:
+    from molslice.data.molecules.store import MoleculeStore
+
+SUMMARY = "verify stores of molecules, show a row, write them to a table"
+EXAMPLE = """\
+  molslice data verify data/mine
+  molslice data show data/mine --row 5
+  molslice data show data/mine --row 5 --out molecule.svg
+  molslice data csv data/mine --out mine.csv"""
+TAKES_OVERRIDES = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of `data` with their arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def action(name: str, summary: str) -> argparse.ArgumentParser:
+        added = actions.add_parser(
+            name, help=summary, description=summary, formatter_class=HelpFormatter, allow_abbrev=False
+        )
+        added.add_argument("store", type=file_path, metavar="STORE", help="a store or a folder of stores")
+        return added
+
+    verify = action("verify", "find damage in a store")
+    add_quiet(verify)
+    add_json(verify)
+    show = action("show", "show the molecule and the targets of a row")
+    show.add_argument("--row", type=count, required=True, metavar="N", help="number of the row, from 0")
+    show.add_argument("--out", type=file_path, metavar="FILE", help="draw the molecule to this .svg or .png")
+    add_json(show)
+    table = action("csv", "write a store to CSV, Parquet or JSON lines")
+    table.add_argument(
+        "--out",
+        type=file_or_url,
+        required=True,
+        metavar="FILE",
+        help="the file to write: .csv, .csv.gz, .parquet, .jsonl, .jsonl.gz, or - for CSV on standard output",
+    )
+    add_workers(table)
+    add_quiet(table)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the action."""
+    return {"verify": _verify, "show": _show, "csv": _csv}[args.action](args)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from molslice.data.molecules.verify import verify_store
+    from molslice.inference.progress import progress_bar
+
+    with progress_bar(None, "bytes", not args.quiet) as bar:
+        report = verify_store(args.store, bar.update)
+    if args.json:
+        write_json(asdict(report))
+        return int(bool(report.problems))
+    for problem in report.problems:
+        say(f"error: {problem}")
+    if report.problems:
+        return 1
+    facts = {
+        "rows": f"{report.rows:,}",
+        "molecules": f"{report.molecules:,}",
+        "atoms": f"{report.atoms:,}",
+        "bonds": f"{report.bonds:,}",
+        "stores": f"{report.stores:,}",
+        "bytes": f"{report.bytes:,}",
+        "targets": ", ".join(report.targets) or "-",
+        "schema version": str(report.schema_version),
+        "versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()) or "-",
+    }
+    width = max(map(len, facts))
+    write("\n".join([f"{args.store} is sound", *(f"{name:{width}}  {text}" for name, text in facts.items())]))
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from molslice.data.molecules.row import read_row
+    from molslice.data.molecules.store import MoleculeStore
+
+    store = MoleculeStore.open(args.store, verify=False)
+    row = read_row(store, args.row)
+    if args.out is not None:
+        _draw(args, store)
+    if args.json:
+        write_json(row)
+        return 0
+    lines = [f"row {args.row} of {args.store}"]
+    if row["error"] is not None:
+        lines.append(f"no molecule: {row['error']}")
+    if row["smiles"]:
+        lines.append(f"SMILES: {row['smiles']}")
+    if row["lost"] is not None:
+        lines.append(f"not reproduced: {row['lost']}")
+    for target in row["targets"]:
+        value = "missing" if target["value"] is None else f"{target['value']:.6g}"
+        lines.append(" ".join(filter(None, (f"{target['name']}:", value, target["unit"]))))
+    for name in ("atoms", "bonds"):
+        if row[name]:
+            cells = [[str(index), *item.values()] for index, item in enumerate(row[name])]
+            lines.append("\n" + text_table([name[:-1], *row[name][0]], cells))
+    write("\n".join(lines))
+    return 0
+
+
+def _draw(args: argparse.Namespace, store: "MoleculeStore") -> None:
+    from molslice.chem.drawing import draw_molecule
+    from molslice.files.atomic import write_atomically
+    from molslice.types import MolsliceError
+
+    reason = store.errors.get(args.row)
+    if reason is not None:
+        raise MolsliceError(f"cannot draw row {args.row}: it has no molecule: {reason}")
+    write_atomically(args.out, draw_molecule(store.arrays(args.row), args.out.suffix.lower()))
+
+
+def _csv(args: argparse.Namespace) -> int:
+    from molslice.data.molecules.store import MoleculeStore
+    from molslice.inference.store_table import write_store_table
+
+    store = MoleculeStore.open(args.store)
+    report = write_store_table(store, args.out, workers=args.workers, progress=not args.quiet)
+    if report.differing:
+        say(
+            f"{report.differing:,} of {report.rows:,} SMILES do not give the arrays of their row again; the "
+            f"first, {report.first_difference}; the column error says why"
+        )
+    if not args.quiet:
+        say(f"{report.rows:,} rows written to {args.out}, {report.failed:,} of them without a molecule")
+    return 0
