@@ -47,10 +47,11 @@ def test_report_as_text(molslice, table, tmp_path):
         "refused",
         "atoms",
         "bonds",
-        "values of gap",
+        "target gap",
         "atoms per molecule",
         "elements",
     ]
+    assert lines[5] == "target gap          2 values, mean 0.25, spread 1.25, -1 to 1.5"
     assert "C 8, O 1, Na 1, Cl 1" in lines[7]
     assert lines[9:] == [
         "1 refused: not valid SMILES",

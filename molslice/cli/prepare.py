@@ -35,6 +35,7 @@ EXAMPLE = """\
   molslice prepare --dataset pcqm4m-v2 --root data/pcqm4m-v2 --download"""
 TAKES_OVERRIDES = True
 DOWNLOADS = ("pcqm4m", "pcqm4m-v2")
+SHOWN = 12  # elements in the printed report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,10 +155,11 @@ def _report_text(prepared: "PreparedStore") -> str:
     report = prepared.report
     new = report["rows"] - prepared.continued
     sizes = ", ".join(f"{name} {size}" for name, size in report["atoms_per_molecule"].items())
-    elements = ", ".join(f"{symbol} {count:,}" for symbol, count in report["elements"].items())
+    shown = [f"{symbol} {count:,}" for symbol, count in report["elements"].items()]
+    elements = ", ".join([*shown[:SHOWN], *([f"and {len(shown) - SHOWN} others"] if shown[SHOWN:] else [])])
     lines = [
         *((name, f"{report[name]:,}") for name in ("rows", "molecules", "refused", "atoms", "bonds")),
-        *((f"values of {name}", f"{count:,}") for name, count in report["targets"].items()),
+        *((f"target {name}", _target_text(found)) for name, found in report["targets"].items()),
         ("atoms per molecule", sizes),
         ("elements", elements),
         *([("finished before", f"{prepared.continued:,} rows")] if prepared.continued else []),
@@ -168,9 +170,17 @@ def _report_text(prepared: "PreparedStore") -> str:
     for one in report["refusals"]:
         text.append(f"{one['count']:,} refused: {one['reason']}")
         for example in one["examples"]:
-            shown = f" {example['smiles']!r}:" if example["smiles"] else ""
-            text.append(f"  {example['where']}:{shown} {example['reason']}")
+            smiles = f" {example['smiles']!r}:" if example["smiles"] else ""
+            text.append(f"  {example['where']}:{smiles} {example['reason']}")
     return "\n".join(map(escaped, text))
+
+
+def _target_text(found: dict[str, Any]) -> str:
+    count = f"{found['values']:,} values"
+    if not found["values"]:
+        return count
+    mean, std, least, most = (f"{found[name]:.4g}" for name in ("mean", "std", "min", "max"))
+    return f"{count}, mean {mean}, spread {std}, {least} to {most}"
 
 
 def _of_config(args: argparse.Namespace) -> "Dataset":

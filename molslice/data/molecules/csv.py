@@ -190,14 +190,31 @@ def _as_float32(values: np.ndarray, columns: Sequence[str], source: str) -> np.n
     """
     rounded = values.astype(np.float32)
     largest, spread = np.nanmax(np.abs(values), axis=0), np.nanstd(values, axis=0)
-    errors = np.nanmax(np.abs(rounded - values), axis=0)
+    check_rounding(columns, np.nanmax(np.abs(rounded - values), axis=0), spread, largest, source)
+    return rounded
+
+
+def check_rounding(
+    columns: Sequence[str], errors: np.ndarray, spread: np.ndarray, largest: np.ndarray, source: str
+) -> None:
+    """Check that float32 can hold targets.
+
+    Args:
+        columns: The columns of the targets, for messages.
+        errors: Largest rounding error of each column.
+        spread: Standard deviation of each column.
+        largest: Largest absolute value of each column.
+        source: Their file, for messages.
+
+    Raises:
+        MolsliceError: The values of a column differ by little more than their rounding.
+    """
     for column, name in enumerate(columns):
         if errors[column] > COARSE * spread[column] > COARSE * CONSTANT * largest[column]:
             raise MolsliceError(
                 f"the column {name!r} of {source} has a spread of {spread[column]:.3g}, and 32-bit floating "
                 f"point rounds it by up to {errors[column]:.3g}; subtract a constant or change the unit"
             )
-    return rounded
 
 
 def _files(paths: str | os.PathLike[str] | Sequence[str]) -> list[File]:

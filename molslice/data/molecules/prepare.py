@@ -142,7 +142,7 @@ def featurize_chunk(
 
     Args:
         smiles: SMILES [n]; a `Structure` is converted first, and an `Unreadable` has its own reason.
-        targets: float32 [n, T].
+        targets: float32 or float64 [n, T]; the result has them unchanged.
         max_atoms: Maximum number of atoms of a molecule.
         atom_order: `canonical` or `input`.
         with_descriptors: Whether to compute RDKit's descriptors too.
@@ -174,7 +174,7 @@ def featurize_chunk(
         except ChemError as error:
             molecules.append(str(error))
     packed = PackedMolecules.pack(molecules, targets, targets.shape[1])
-    return replace(packed, descriptors=values)
+    return replace(packed, targets=targets, descriptors=values)
 
 
 def _as_smiles(block: Structure) -> str:

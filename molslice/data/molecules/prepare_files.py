@@ -231,7 +231,7 @@ class _Preparation:
     ) -> None:
         self.engine = engine
         self.final, self.folder, self.identity, self.rows, self.how = final, folder, identity, rows, how
-        self.digest, self.consistent, self.rows_are_read = "", True, False
+        self.digest, self.consistent, self.useless = "", True, False
         saved = self._find_saved()
         self.continued = self.finished = saved["writer"]["rows"] if saved else 0
         if saved is None:
@@ -328,7 +328,7 @@ class _Preparation:
                 bar.update(piece.position - bar.n)
 
     def _complete(self) -> None:
-        self.rows_are_read = True
+        self.useless = True  # unless the checks pass
         if not self.tally.molecules:
             first = next(iter(self.tally.refusals.values()))["examples"][0]
             shown = f"{first['smiles']!r}: " if first["smiles"] else ""
@@ -336,6 +336,8 @@ class _Preparation:
                 f"cannot read any of the {self.tally.rows:,} SMILES of {self.rows.name}; the first, "
                 f"{first['where']}: {shown}{first['reason']}"
             )
+        self.tally.targets.check_rounding(self.rows.name)
+        self.useless = False
         self._save()  # a full disk must not cost the last rows
         about = {ABOUT: self.identity, "rows_sha256": self.digest, "report": self.tally.report()}
         self.writer.finish(self.rows.name, self.identity["versions"], about)
@@ -358,7 +360,7 @@ class _Preparation:
         if self.consistent and self.writer.rows > self.finished:
             with contextlib.suppress(OSError, ValueError):  # the disk is full, or the files are closed
                 self._save()
-        if not self.finished or (self.rows_are_read and not self.tally.molecules):
+        if not self.finished or self.useless:
             shutil.rmtree(self.folder, ignore_errors=True)
             kept = ""
         else:

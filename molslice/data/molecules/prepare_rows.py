@@ -41,12 +41,12 @@ Converted = Generator[tuple[Piece, PackedMolecules], None, None]
 
 
 def target_values(chunk: Chunk, targets: Sequence[str]) -> np.ndarray:
-    """Return the targets of a chunk, float32 [rows, T].
+    """Return the targets of a chunk, float64 [rows, T]. A store rounds them to float32.
 
     Raises:
         MolsliceError: A cell is not a number.
     """
-    values = np.empty((len(chunk), len(targets)), np.float32)
+    values = np.empty((len(chunk), len(targets)))
     for place, name in enumerate(targets):
         values[:, place] = numbers(chunk[name], name, chunk.where)
     return values

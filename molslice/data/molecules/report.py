@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from molslice.data.molecules.csv import check_rounding
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
 
-__all__ = ["ELEMENTS", "Tally", "kind_of_reason"]
+__all__ = ["ELEMENTS", "Tally", "TargetStatistics", "kind_of_reason"]
 
 _SYMBOLS = """
     H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y
@@ -21,6 +22,7 @@ ELEMENTS = tuple(_SYMBOLS.split())
 """Symbols by the index of an atom in OGB's vocabulary; the last one stands for any other atom."""
 
 LARGEST = 256  # atoms of a molecule
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
 EXAMPLES = 3  # of each kind of reason
 KINDS = 50  # of reasons; further ones are counted together
 OTHER = "other reasons"
@@ -35,6 +37,80 @@ def kind_of_reason(reason: str) -> str:
     return _SPECIFIC.sub("…", reason).partition("; ")[0]
 
 
+class TargetStatistics:
+    """Number, mean, spread, range and rounding errors of targets, from parts of their values.
+
+    Args:
+        names: Names of the targets.
+        saved: An earlier `state`; None starts without values.
+    """
+
+    def __init__(self, names: Sequence[str], saved: Mapping[str, Sequence[float]] | None = None) -> None:
+        self.names = tuple(names)
+        zero, infinite = np.zeros(len(names)), np.full(len(names), LARGEST_FLOAT)
+        self._values = {
+            "count": zero,
+            "mean": zero,
+            "squares": zero,  # sum of the squared differences from the mean
+            "least": infinite,
+            "most": -infinite,
+            "rounding": zero,
+        }
+        if saved is not None:
+            self._values = {name: np.array(saved[name], np.float64) for name in self._values}
+
+    @property
+    def state(self) -> dict[str, list[float]]:
+        """All numbers as JSON values."""
+        return {name: values.tolist() for name, values in self._values.items()}
+
+    def add(self, values: np.ndarray) -> None:
+        """Add rows, float64 [n, T]; NaN is a missing value.
+
+        Source: Chan, Golub and LeVeque, COMPSTAT 1982, for the update of mean and squares.
+        """
+        known, old = ~np.isnan(values), self._values
+        count = known.sum(0)
+        mean = np.where(known, values, 0.0).sum(0) / np.maximum(count, 1)
+        squares = (np.where(known, values - mean, 0.0) ** 2).sum(0)
+        total, shift = old["count"] + count, mean - old["mean"]
+        share = count / np.maximum(total, 1)
+        rounding = np.abs(np.where(known, values - values.astype(np.float32), 0.0))
+        self._values = {
+            "count": total,
+            "mean": old["mean"] + shift * share,
+            "squares": old["squares"] + squares + shift**2 * old["count"] * share,
+            "least": np.minimum(old["least"], np.where(known, values, LARGEST_FLOAT).min(0)),
+            "most": np.maximum(old["most"], np.where(known, values, -LARGEST_FLOAT).max(0)),
+            "rounding": np.maximum(old["rounding"], rounding.max(0)),
+        }
+
+    def check_rounding(self, source: str) -> None:
+        """Check that float32 can hold the values.
+
+        Args:
+            source: The file, for messages.
+
+        Raises:
+            MolsliceError: The values of a target differ by little more than their rounding.
+        """
+        found = self._values
+        spread = np.sqrt(found["squares"] / np.maximum(found["count"], 1))
+        largest = np.maximum(np.abs(found["least"]), np.abs(found["most"]))
+        check_rounding(self.names, found["rounding"], spread, largest, source)
+
+    def report(self) -> dict[str, dict[str, float]]:
+        """Return the number of values of each target; if there are any, also mean, spread and range."""
+        reports: dict[str, dict[str, float]] = {}
+        for place, name in enumerate(self.names):
+            one = {key: float(values[place]) for key, values in self._values.items()}
+            reports[name] = {"values": int(one["count"])}
+            if one["count"]:
+                std = float(np.sqrt(one["squares"] / one["count"]))
+                reports[name] |= {"mean": one["mean"], "std": std, "min": one["least"], "max": one["most"]}
+        return reports
+
+
 class Tally:
     """Counts of prepared rows. Its size does not depend on the number of rows.
 
@@ -46,27 +122,30 @@ class Tally:
         sizes: Number of rows by number of atoms, int64 [257]; the first counts the refused rows.
         bonds: Number of bonds.
         elements: Number of atoms of each of `ELEMENTS`, int64.
-        known: Number of molecules with a value of each target, int64.
+        targets: Statistics of the targets of molecules.
         refusals: Number and examples of refused rows by kind of reason.
     """
 
     def __init__(self, target_names: Sequence[str] = (), saved: Mapping[str, Any] | None = None) -> None:
-        self._names = tuple(target_names)
+        self.targets = TargetStatistics(target_names, saved and saved["targets"])
         self.sizes = np.zeros(LARGEST + 1, np.int64)
         self.elements = np.zeros(ATOM_FEATURE_SIZES[0], np.int64)
-        self.known = np.zeros(len(self._names), np.int64)
         self.bonds = 0
         self.refusals: dict[str, dict[str, Any]] = {}
         if saved is not None:
-            for name in ("sizes", "elements", "known"):
-                getattr(self, name)[:] = saved[name]
+            self.sizes[:], self.elements[:] = saved["sizes"], saved["elements"]
             self.bonds, self.refusals = saved["bonds"], saved["refusals"]
 
     @property
     def state(self) -> dict[str, Any]:
         """All counts as JSON values."""
-        arrays = {name: getattr(self, name).tolist() for name in ("sizes", "elements", "known")}
-        return {**arrays, "bonds": self.bonds, "refusals": self.refusals}
+        return {
+            "sizes": self.sizes.tolist(),
+            "elements": self.elements.tolist(),
+            "bonds": self.bonds,
+            "targets": self.targets.state,
+            "refusals": self.refusals,
+        }
 
     @property
     def rows(self) -> int:
@@ -82,13 +161,14 @@ class Tally:
         """Count the rows of a part.
 
         Args:
-            part: The molecules.
+            part: The molecules. Their targets are not yet rounded to float32.
             smiles: Their SMILES; empty where unknown.
             where: Describes the row at an index for messages.
         """
         self.sizes += np.bincount(part.atom_counts, minlength=len(self.sizes))
         self.elements += np.bincount(part.atoms[:, 0], minlength=len(self.elements))
-        self.known += np.isfinite(part.targets[part.atom_counts > 0]).sum(0)
+        if part.atom_counts.any():
+            self.targets.add(part.targets[part.atom_counts > 0])
         self.bonds += len(part.bonds)
         for row, reason in part.errors.items():
             kind = kind_of_reason(reason)
@@ -109,7 +189,7 @@ class Tally:
             "molecules": self.molecules,
             "refused": self.rows - self.molecules,
             "refusals": [{"reason": kind, **found} for kind, found in refusals],
-            "targets": dict(zip(self._names, self.known.tolist(), strict=True)),
+            "targets": self.targets.report(),
             "atoms": int(self.elements.sum()),
             "bonds": self.bonds,
             "elements": dict(sorted(elements.items(), key=lambda item: -item[1])),

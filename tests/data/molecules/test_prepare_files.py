@@ -19,7 +19,7 @@ from molslice.data.molecules import prepare, prepare_files
 from molslice.data.molecules.prepare import Featurizing
 from molslice.data.molecules.prepare_files import partial_folder
 from molslice.data.molecules.prepare_rows import InputRows
-from molslice.data.molecules.report import ELEMENTS, Tally, kind_of_reason
+from molslice.data.molecules.report import ELEMENTS, Tally, TargetStatistics, kind_of_reason
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.store_writer import StoreWriter
 from molslice.data.molecules.tables import MoleculeTable
@@ -89,7 +89,15 @@ def test_the_report(table, tmp_path):
     sizes = np.sort(store.num_atoms[store.num_atoms > 0])
     assert (report["rows"], report["molecules"], report["refused"]) == (60, 57, 3)
     assert (report["atoms"], report["bonds"]) == (len(store.atoms), len(store.bonds))
-    assert report["targets"] == {"gap": int(np.isfinite(store.targets[store.num_atoms > 0]).sum())}
+    values = store.targets[store.num_atoms > 0, 0].astype(np.float64)
+    known = values[np.isfinite(values)]
+    assert report["targets"]["gap"] == {
+        "values": len(known),
+        "mean": pytest.approx(known.mean(), rel=1e-12),
+        "std": pytest.approx(known.std(), rel=1e-12),
+        "min": known.min(),
+        "max": known.max(),
+    }
     assert list(report["elements"].values()) == sorted(report["elements"].values(), reverse=True)
     assert sum(report["elements"].values()) == len(store.atoms)
     assert report["elements"]["C"] == int((store.atoms[:, 0] == 5).sum())
@@ -149,6 +157,33 @@ def test_workers_do_not_change_a_byte(table, tmp_path):
     prepared(table, tmp_path / "two", workers=2)
     prepared(table, tmp_path / "three", workers=3)
     assert content(tmp_path / "one") == content(tmp_path / "two") == content(tmp_path / "three")
+
+
+@pytest.mark.parametrize("descriptors", [False, True])
+def test_a_target_that_float32_rounds_too_much_is_refused(tmp_path, descriptors):
+    path = tmp_path / "molecules.csv"
+    path.write_text("smiles,energy\n" + "".join(f"CCO,{1e6 + row / 100:.2f}\n" for row in range(20)))
+    with pytest.raises(
+        MolsliceError, match=r"spread of 0\.0577, and 32-bit floating point rounds it by up to 0"
+    ):
+        prepared(path, tmp_path / "store", targets=["energy"], how=Featurizing(descriptors=descriptors))
+    assert os.listdir(tmp_path) == ["molecules.csv"]
+    # the same rounding is small beside the spread of all rows
+    path.write_text(path.read_text() + "CCO,-1e6\n")
+    prepared(path, tmp_path / "store", targets=["energy"], how=Featurizing(descriptors=descriptors))
+
+
+def test_statistics_without_values():
+    statistics = TargetStatistics(["a", "b"])
+    statistics.add(np.array([[np.nan, 1.0], [np.nan, 3.0]]))
+    statistics.add(np.array([[np.nan, np.nan]]))
+    again = TargetStatistics(["a", "b"], json.loads(json.dumps(statistics.state)))
+    again.add(np.array([[np.nan, 8.0]]))
+    again.check_rounding("a test")
+    assert again.report() == {
+        "a": {"values": 0},
+        "b": {"values": 3, "mean": 4.0, "std": pytest.approx((26 / 3) ** 0.5), "min": 1.0, "max": 8.0},
+    }
 
 
 POINTS = {
