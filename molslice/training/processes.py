@@ -6,6 +6,7 @@ error of one process an error of all, because an exception does not reach a proc
 """
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -35,8 +36,11 @@ __all__ = [
     "was_restarted",
 ]
 
+logger = logging.getLogger(__name__)
+
 FIRST_PROCESS = "MOLSLICE_FIRST_PROCESS"  # the ID of the process that started the others
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+POLL_SECONDS = 0.2
 GRACE_SECONDS = 3.0  # for the other processes to end by themselves
 LOST = ("Connection closed", "Connection reset", "Broken pipe", "gloo", "NCCL", "Socket Timeout", "TCPStore")
 UNUSED = "Expected to have finished reduction in the prior iteration"
@@ -114,7 +118,8 @@ def launch(fabric: lightning.fabric.Fabric) -> None:
         end_with_parent()
         if os.getppid() != int(first):
             raise MolsliceError("the process that started this one has ended")
-    if starts_processes(fabric):
+    starts = starts_processes(fabric)
+    if starts:
         os.environ[FIRST_PROCESS] = str(os.getpid())
     try:
         fabric.launch()
@@ -124,6 +129,26 @@ def launch(fabric: lightning.fabric.Fabric) -> None:
             f"cannot connect {fabric.world_size} processes at {place} (MASTER_ADDR, MASTER_PORT): "
             f"{_first_line(error)}"
         ) from error
+    if starts:
+        threading.Thread(target=_report_killed, args=(_children(fabric),), daemon=True).start()
+
+
+def _children(fabric: lightning.fabric.Fabric) -> list[subprocess.Popen[bytes]]:
+    return getattr(fabric.strategy.launcher, "procs", [])
+
+
+def _report_killed(children: list[subprocess.Popen[bytes]]) -> None:
+    """Name a process that was killed. Others report their errors, and Fabric's observer ends the rest."""
+    while children:
+        for rank, child in enumerate(children, start=1):
+            if (child.poll() or 0) < 0:
+                logger.error(
+                    "process %d (PID %d) was killed by signal %d", rank, child.pid, -child.returncode
+                )
+                return
+        if all(child.returncode is not None for child in children):
+            return
+        time.sleep(POLL_SECONDS)
 
 
 @contextmanager
@@ -179,9 +204,10 @@ def _explain(error: RuntimeError, fabric: lightning.fabric.Fabric) -> None:
 
 def _end_children(fabric: lightning.fabric.Fabric) -> None:
     """End the processes that this one has started, at once where they do not end by themselves."""
-    procs: list[subprocess.Popen[bytes]] = getattr(fabric.strategy.launcher, "procs", [])
-    children = list(procs)
-    procs.clear()  # Fabric's observer would kill this process too
+    children = list(_children(fabric))
+    if children:
+        time.sleep(2 * POLL_SECONDS)  # to report a killed one
+    _children(fabric).clear()  # Fabric's observer would kill this process too
     for child in children:
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(signal.SIGTERM)
