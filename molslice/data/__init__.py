@@ -13,8 +13,8 @@ of another.
 
 Imports: `molslice.chem` (inside functions that parse SMILES, so that other data do not need rdkit),
 `molslice.files`, `molslice.ops`, `molslice.types`, `molslice.registry`, torch, numpy, pandas, tqdm, and ogb
-for its evaluator. A library for one format only (Pillow, pyarrow, h5py, tokenizers, datasets, aeon) is
-imported inside a function.
+for its evaluator. A library for one format only (Pillow, pyarrow, h5py, tokenizers, datasets, aeon,
+torch_geometric) is imported inside a function, or by a module that is imported so.
 
 To add a data set, write `my_set.py` in the package of its kind with a class `MySet(SequenceDataset)`, or
 another subclass of `Dataset`. Its keyword-only options are the options of a configuration. No list of data

@@ -7,6 +7,7 @@ Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     tables: Reads files of molecules in any format.
     store, store_writer: A folder of memory-mapped arrays, and how it is written.
     joined: Several stores that are read as one.
+    pyg: Rows of a store as graphs of PyTorch Geometric.
     row: The contents of a row, for people.
     verify: Finds damage in a store.
     header: The JSON file of a store, with versions and checksums.

@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 
@@ -27,6 +27,11 @@ from molslice.data.molecules.packed import (
 from molslice.data.molecules.store_writer import write_store
 from molslice.files.npy import read_array_header
 from molslice.types import MoleculeArrays, MolsliceError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from molslice.data.molecules.pyg import PygMolecules
 
 
 class MoleculeStore:
@@ -114,6 +119,27 @@ class MoleculeStore:
         atoms = slice(self.atom_offsets[row], self.atom_offsets[row + 1])
         bonds = slice(self.bond_offsets[row], self.bond_offsets[row + 1])
         return MoleculeArrays(np.asarray(self.atoms[atoms]), np.asarray(self.bonds[bonds]))
+
+    @overload
+    def to_pyg(self) -> "PygMolecules": ...
+
+    @overload
+    def to_pyg(self, row: int) -> "Data": ...
+
+    def to_pyg(self, row: int | None = None) -> "PygMolecules | Data":
+        """Convert a row to a graph of PyTorch Geometric, or all rows to a data set of it.
+
+        Items equal those of `ogb.lsc.PygPCQM4Mv2Dataset`; see `molslice.data.molecules.pyg`.
+
+        Args:
+            row: The row; None returns the data set.
+
+        Raises:
+            MolsliceError: The row is out of range or has no molecule.
+        """
+        from molslice.data.molecules.pyg import PygMolecules, pyg_graph  # importing PyG takes seconds
+
+        return PygMolecules(self) if row is None else pyg_graph(self, row)
 
     @classmethod
     def in_memory(
