@@ -65,6 +65,18 @@ def test_report_as_text(molslice, table, tmp_path):
     assert "rows/s" not in out
 
 
+def test_rare_elements_are_counted(molslice, tmp_path):
+    atoms = ["C", "N", "O", "P", "S", "F", "Cl", "Br", "[Na+]", "[K+]", "[Li+]", "[Ca+2]"]
+    for extra, ending in ((), "Br 1"), (("I",), "and 1 other"), (("I", "B"), "and 2 others"):
+        (tmp_path / "a.smi").write_text(".".join([*sorted(atoms), *extra]) + "\n")
+        _, out, _ = molslice(
+            "prepare", tmp_path / "a.smi", "--out", tmp_path / f"store{len(extra)}", "--quiet"
+        )
+        (line,) = [line for line in out.splitlines() if line.startswith("elements")]
+        assert line.endswith(f", {ending}")
+        assert line.count(",") == 11 + bool(extra)
+
+
 def test_report_as_json(molslice, table, tmp_path):
     options = ["--smiles-column", "smiles", "--delimiter", ",", "--max-atoms", "4", "--atom-order", "input"]
     code, out, err = molslice(

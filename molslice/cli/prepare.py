@@ -156,7 +156,9 @@ def _report_text(prepared: "PreparedStore") -> str:
     new = report["rows"] - prepared.continued
     sizes = ", ".join(f"{name} {size}" for name, size in report["atoms_per_molecule"].items())
     shown = [f"{symbol} {count:,}" for symbol, count in report["elements"].items()]
-    elements = ", ".join([*shown[:SHOWN], *([f"and {len(shown) - SHOWN} others"] if shown[SHOWN:] else [])])
+    rare = len(shown) - SHOWN
+    more = [f"and {rare} other{'s' * (rare > 1)}"] if rare > 0 else []
+    elements = ", ".join([*shown[:SHOWN], *more])
     lines = [
         *((name, f"{report[name]:,}") for name in ("rows", "molecules", "refused", "atoms", "bonds")),
         *((f"target {name}", _target_text(found)) for name, found in report["targets"].items()),
