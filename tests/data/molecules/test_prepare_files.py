@@ -265,6 +265,26 @@ def test_ctrl_c_says_how_to_continue(table, tmp_path, monkeypatch, workers):
     assert content(tmp_path / "store") == content(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("number", range(20, 27))  # a part takes five calls
+def test_an_interruption_within_a_part(table, tmp_path, monkeypatch, number):
+    genuine, calls = ArrayFile.append, []
+
+    def stopped(self, values):
+        calls.append(1)
+        genuine(self, values)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+
+    prepared(table, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(ArrayFile, "append", stopped)
+        patch.setattr(prepare_files, "SAVE_SECONDS", 60.0)
+        with pytest.raises(KeyboardInterrupt):
+            prepared(table, tmp_path / "store")
+    prepared(table, tmp_path / "store")
+    assert content(tmp_path / "store") == content(tmp_path / "whole")
+
+
 def test_an_interruption_without_finished_rows_leaves_nothing(table, tmp_path, monkeypatch):
     stop_after(monkeypatch, 0, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt, match="^interrupted$"):
