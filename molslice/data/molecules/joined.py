@@ -103,12 +103,17 @@ class JoinedArray:
         # a stable sort of 16-bit numbers takes linear time
         order = np.argsort(numbers.astype(np.uint16) if len(self.parts) < 2**16 else numbers, kind="stable")
         sizes = np.bincount(numbers, minlength=len(self.parts))
-        values = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        within = (rows - self._starts[numbers])[order]
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
         end = 0
         for number in np.flatnonzero(sizes).tolist():
-            chosen = order[end : end + sizes[number]]
-            end += int(sizes[number])
-            values[chosen] = self._part(number, rows[chosen] - self._starts[number])
+            chosen = slice(end, end := end + int(sizes[number]))
+            # the mode only avoids a buffer: all rows are in range
+            self.parts[number].take(within[chosen], axis=0, out=found[chosen], mode="clip")
+        if self._shifts is not None:
+            found += np.repeat(self._shifts, sizes)
+        values = np.empty_like(found)
+        values[order] = found
         return values
 
 
