@@ -46,7 +46,7 @@ from molslice.data.molecules import csv, prepare, prepare_files
 from molslice.inference import load, reading, table
 from molslice.training import run
 
-prepare.CHUNK_ROWS = reading.CHUNK_ROWS = 25  # many tasks for few molecules
+prepare.CHUNK_ROWS = load.Predictor.chunk_rows = 25  # many tasks for few molecules
 prepare_files.SAVE_SECONDS = 0.0
 os.fsync = lambda descriptor: None  # only a loss of power needs it
 build_parser(), torch.optim.AdamW([torch.zeros(1)])  # these import more
@@ -205,8 +205,11 @@ def complete(command, former=None):
     return former if former and not needed else Durations(first, last, time.monotonic() - command.start)
 
 
-def check_table_or_store(run, name, words, folder, reads, reset):
-    """End a command that has two workers, itself or one of them, and compare the next run with the first."""
+def check_table_or_store(run, name, words, folder, reads, reset, resume=list):
+    """End a command that has two workers, itself or one of them, and compare the next run with the first.
+
+    `resume` returns the words that the next run needs in addition.
+    """
     lasted = complete(run(*words))  # measured again each time, because the load of the machine may change
     whole = content(folder)
     ended = 0
@@ -214,7 +217,7 @@ def check_table_or_store(run, name, words, folder, reads, reset):
         reset()
         code, _ = end(run(*words), part * lasted.whole, number)
         ended += check_end_of_parent(code, number)
-        lasted = complete(run(*words), lasted) if code else lasted
+        lasted = complete(run(*words, *resume()), lasted) if code else lasted
         assert content(folder) == whole
     assert ended >= MOMENTS // 3
     ended = 0
@@ -223,7 +226,7 @@ def check_table_or_store(run, name, words, folder, reads, reset):
         moment = lasted.first + part * (lasted.last - lasted.first)
         code, said = end(run(*words), moment, number, a_worker)
         ended += check_end_of_worker(code, said, number, reads)
-        lasted = complete(run(*words), lasted) if code else lasted
+        lasted = complete(run(*words, *resume()), lasted) if code else lasted
         assert content(folder) == whole
     assert ended >= MOMENTS // 4
 
@@ -237,7 +240,10 @@ def test_predict(run, table, tmp_path):
     def reset():
         (folder / "out.csv").unlink()
 
-    check_table_or_store(run, "predict", words, folder, "reads SMILES", reset)
+    def resume():
+        return ["--resume"] if (folder / "out.csv.partial").exists() else []
+
+    check_table_or_store(run, "predict", words, folder, "predicts molecules", reset, resume)
 
 
 def data(table, cache):

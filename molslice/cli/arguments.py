@@ -209,7 +209,13 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=worker_count,
-        default=0,
         metavar="N",
-        help="worker processes that read SMILES (default: 0, read in the main process)",
+        help="worker processes (default: all cores to predict a large file, otherwise the main process)",
+    )
+
+
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    """Add `--resume`."""
+    parser.add_argument(
+        "--resume", action="store_true", help="continue an interrupted run, from the folder OUTPUT.partial"
     )

@@ -141,7 +141,7 @@ def _csv(args: argparse.Namespace) -> int:
     from molslice.inference.store_table import write_store_table
 
     store = MoleculeStore.open(args.store)
-    report = write_store_table(store, args.out, workers=args.workers, progress=not args.quiet)
+    report = write_store_table(store, args.out, workers=args.workers or 0, progress=not args.quiet)
     if report.differing:
         say(
             f"{report.differing:,} of {report.rows:,} SMILES do not give the arrays of their row again; the "

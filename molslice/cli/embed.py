@@ -16,6 +16,7 @@ from molslice.cli.arguments import (
     add_model,
     add_output,
     add_quiet,
+    add_resume,
     add_workers,
 )
 from molslice.cli.console import say, write_json
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_input(parser, required=True)
     add_output(parser, ".csv, .csv.gz, .parquet, .jsonl, .jsonl.gz or .npy", required=True)
     add_workers(parser)
+    add_resume(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -54,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         delimiter=args.delimiter,
         endings=ENDINGS,
         workers=args.workers,
+        resume=args.resume,
         progress=not args.quiet,
     )
     if args.json:

@@ -13,6 +13,7 @@ from molslice.cli.arguments import (
     add_model,
     add_output,
     add_quiet,
+    add_resume,
     add_workers,
     file_path,
 )
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="DIR", help="folder of the data, with --submission")
     add_workers(parser)
     add_engine(parser)
+    add_resume(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -79,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
-    predictions = predictor.predict_with_errors(args.smiles, workers=args.workers, progress=not args.quiet)
+    predictions = predictor.predict_with_errors(
+        args.smiles, workers=args.workers or 0, progress=not args.quiet
+    )
     if args.json:
         write_json(listed_json(predictor, args.smiles, predictions))
     else:
@@ -135,16 +139,20 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
             args.output,
             engine=cluster,
             workers=workers,
+            resume=args.resume,
             progress=not args.quiet,
             **columns,
         )
     else:
+        if cluster and args.resume:
+            args.usage_error("--resume with --engine needs a folder as --output")
         report = predict_table(
             predictor,
             args.input,
             args.output,
             metrics=args.metrics,
             workers=args.workers,
+            resume=args.resume,
             engine=None if cluster is None else partial(cluster.predict_chunks, args.delimiter),
             progress=not args.quiet,
             **columns,
@@ -186,7 +194,12 @@ def _write_submission(predictor: "Predictor", args: argparse.Namespace) -> int:
             args.usage_error("--submission needs --root, the folder of the PCQM4M data")
         root = data.options["root"]
     paths = predict_submission(
-        predictor, root, args.submission, dataset=args.dataset, workers=args.workers, progress=not args.quiet
+        predictor,
+        root,
+        args.submission,
+        dataset=args.dataset,
+        workers=args.workers or 0,
+        progress=not args.quiet,
     )
     if args.json:
         write_json({"model": predictor.name, "files": paths})

@@ -32,9 +32,12 @@ __all__ = [
     "count_cores",
     "end_with_input",
     "end_with_parent",
+    "worker_state",
 ]
 
 MAX_WORKERS = 1024  # more than the cores of any supported machine
+
+_state: list[Any] = []  # of the pool of this worker
 
 PATIENCE_SECONDS = 2.0  # until a missing result means that a worker was killed
 
@@ -67,21 +70,24 @@ class WorkerPool:
     Args:
         workers: Number of processes; 0 computes in the calling process.
         task: What the workers do, such as "read molecules", for the message about a killed worker.
+        state: What the functions need in every call and get from `worker_state`. A forked worker shares its
+            memory with this process.
 
     Raises:
         MolsliceError: The number of workers is negative or above `MAX_WORKERS`.
     """
 
-    def __init__(self, workers: int, task: str) -> None:
+    def __init__(self, workers: int, task: str, state: Any = None) -> None:  # noqa: ANN401
         check_workers(workers)
-        self.workers, self.task = workers, task
+        self.workers, self.task, self.state = workers, task, state
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Self:
         if self.workers:
             # forking needs no guard around a user's script, and the workers use no threads of the parent
             method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-            self._pool = ProcessPoolExecutor(self.workers, multiprocessing.get_context(method), _begin_worker)
+            context = multiprocessing.get_context(method)
+            self._pool = ProcessPoolExecutor(self.workers, context, _begin_worker, (self.state,))
         return self
 
     def __exit__(
@@ -190,7 +196,13 @@ def _deferred_signals() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _begin_worker() -> None:
+def worker_state() -> Any:  # noqa: ANN401
+    """Return the `state` of the pool in one of its workers."""
+    return _state[0]
+
+
+def _begin_worker(state: Any) -> None:  # noqa: ANN401
+    _state.append(state)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

@@ -1,13 +1,16 @@
 """The interface of everything that predicts from SMILES."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
 
+from molslice.files.processes import WorkerPool, worker_state
 from molslice.inference.columns import prediction_columns
 from molslice.inference.progress import progress_bar
 from molslice.tasks.targets import TargetInfo
@@ -32,13 +35,7 @@ class Predictions:
 
 
 class ChunkReader(Protocol):
-    """Converts chunks of SMILES to what a predictor takes.
-
-    Attributes:
-        chunk_rows: Recommended number of rows of a chunk.
-    """
-
-    chunk_rows: int
+    """Converts chunks of SMILES to what a predictor takes."""
 
     def read(self, chunks: Iterable[list[str]]) -> Iterator[Any]:
         """Yield one part for each chunk, in order."""
@@ -53,10 +50,14 @@ class SmilesPredictor(ABC):
     Attributes:
         name: The name of the model in messages.
         targets: The description of the targets.
+        device: Where the model computes.
+        chunk_rows: Number of rows of a chunk, for batches of similar length in bounded memory.
     """
 
     name: str
     targets: TargetInfo
+    device: torch.device
+    chunk_rows: int
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -88,12 +89,37 @@ class SmilesPredictor(ABC):
     def predict_part(self, part: Any) -> Predictions:  # noqa: ANN401
         """Predict one chunk from `reader`; rows out equal rows in."""
 
+    @abstractmethod
+    def checksum(self) -> str:
+        """Return a checksum of everything that a prediction depends on."""
+
+    def predict_chunks(self, chunks: Iterable[list[str]], workers: int = 0) -> Generator[Predictions]:
+        """Predict chunks of SMILES in order, with few chunks in memory.
+
+        On a CPU each worker process reads and predicts whole chunks with one thread. On a GPU the workers
+        read SMILES, and the model computes in this process at the same time.
+
+        Args:
+            chunks: The chunks. It is read only as far as needed.
+            workers: Number of worker processes; 0 computes in this process.
+
+        Raises:
+            MolsliceError: The model was not trained on molecules, or a worker process was killed.
+        """
+        if workers and self.device.type == "cpu":
+            with WorkerPool(workers, "predicts molecules", self) as pool:
+                yield from pool.map(_predict_chunk, ((chunk,) for chunk in chunks))
+            return
+        with self.reader(workers) as reader:
+            for part in reader.read(chunks):
+                yield self.predict_part(part)
+
     def predict(self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False) -> np.ndarray:
         """Predict each SMILES in the unit of the target.
 
         Args:
             smiles: The molecules.
-            workers: Number of processes that read SMILES; 0 reads them in this process.
+            workers: Number of worker processes; 0 computes in this process. See `predict_chunks`.
             progress: Whether to show a bar on standard error.
 
         Returns:
@@ -114,7 +140,7 @@ class SmilesPredictor(ABC):
 
         Args:
             smiles: The molecules.
-            workers: Number of processes that read SMILES; 0 reads them in this process.
+            workers: Number of worker processes; 0 computes in this process. See `predict_chunks`.
             progress: Whether to show a bar on standard error.
 
         Raises:
@@ -122,13 +148,22 @@ class SmilesPredictor(ABC):
         """
         rows = _as_rows(smiles)
         values, errors = [np.empty((0, len(self.target_names)), np.float32)], []
-        with self.reader(workers) as reader, progress_bar(len(rows), "molecules", progress) as bar:
-            for chunk in reader.read(_chunks(rows, reader.chunk_rows)):
-                part = self.predict_part(chunk)
+        parts = self.predict_chunks(_chunks(rows, self.chunk_rows), workers)
+        with closing(parts), progress_bar(len(rows), "molecules", progress) as bar:
+            for part in parts:
                 values.append(part.values)
                 errors += part.errors
                 bar.update(len(part.errors))
         return Predictions(np.concatenate(values), errors)
+
+
+def _predict_chunk(smiles: list[str]) -> Predictions:
+    """Predict a chunk in a worker process."""
+    torch.set_num_threads(1)
+    predictor: SmilesPredictor = worker_state()
+    with threadpool_limits(1), predictor.reader() as reader:
+        (part,) = reader.read([smiles])
+        return predictor.predict_part(part)
 
 
 def _as_rows(smiles: Iterable[str]) -> list[str]:

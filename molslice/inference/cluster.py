@@ -57,8 +57,7 @@ class RayEngine:
         """
         if STDIN in table.paths:
             raise MolsliceError("--engine ray cannot read standard input; give files")
-        with predictor.reader() as reader:
-            size = reader.chunk_rows
+        size = predictor.chunk_rows
         places = {column: table.find(column) for column in columns}
         split = FileChunks(table.names, table.paths[0], places, size, delimiter)
         work = _ChunkPredictor(_Model(self.model, self.device), table.smiles_column)

@@ -32,6 +32,7 @@ class Embedder(SmilesPredictor):
 
     def __init__(self, predictor: "Predictor") -> None:
         self.predictor, self.name = predictor, predictor.name
+        self.device, self.chunk_rows = predictor.device, predictor.chunk_rows
         size = getattr(predictor.model, "embedding_dim", None)
         if size is None:
             raise MolsliceError(
@@ -40,6 +41,10 @@ class Embedder(SmilesPredictor):
             )
         names = tuple(f"{COLUMN}_{place}" for place in range(size))
         self.targets = TargetInfo(names, ("",) * size, "regression", (0.0,) * size, (1.0,) * size)
+
+    def checksum(self) -> str:
+        """Return the checksum of the model, marked as that of its embeddings."""
+        return f"embedding of {self.predictor.checksum()}"
 
     def reader(self, workers: int = 0) -> SmilesReader:
         """Return the reader of the model without descriptors, which an embedding does not depend on."""

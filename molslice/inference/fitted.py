@@ -1,16 +1,19 @@
 """Predict with a model that `molslice fit` wrote."""
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from molslice.config import DataConfig
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.data.molecules.describe import DescribedMolecules, MoleculeDescriber
+from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, MoleculeDescriber
 from molslice.data.molecules.store import MoleculeStore
+from molslice.files.cache import file_checksum
 from molslice.fitted_folder import FINE_TUNED, ROWS, FittedModel, row_columns
 from molslice.inference.base import NOT_FINITE, ChunkReader, Predictions, SmilesPredictor
 from molslice.learners import Features
@@ -23,7 +26,13 @@ SMALLEST_ODDS = 1e-7  # probabilities of networks are float32
 
 
 class Network(Protocol):
-    """A trained network on molecules, as `molslice.inference.load.Predictor` is."""
+    """A trained network on molecules, as `molslice.inference.load.Predictor` is.
+
+    Attributes:
+        device: Where it computes.
+    """
+
+    device: torch.device
 
     def reader(self, workers: int = 0) -> AbstractContextManager[ChunkReader]:
         """Return a reader of SMILES."""
@@ -68,6 +77,8 @@ class FittedPredictor(SmilesPredictor):
         networks: The fine-tuned network of each fold; empty for a model without them.
     """
 
+    chunk_rows = CHUNK_ROWS
+
     def __init__(
         self,
         model: FittedModel,
@@ -79,6 +90,7 @@ class FittedPredictor(SmilesPredictor):
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
         self.targets = model.targets
+        self.device = encoder.device if encoder is not None else torch.device("cpu")
 
     @property
     def data_config(self) -> DataConfig:
@@ -91,6 +103,14 @@ class FittedPredictor(SmilesPredictor):
             "split": {"kind": "column", "column": "split"},
         }
         return DataConfig("csv", options)
+
+    def checksum(self) -> str:
+        """Return a checksum of all files of the folder; see `SmilesPredictor.checksum`."""
+        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        names = [path.relative_to(self.folder).as_posix() for path in files]
+        return hashlib.sha256(
+            repr([*zip(names, map(file_checksum, files), strict=True)]).encode()
+        ).hexdigest()
 
     def reader(self, workers: int = 0) -> MoleculeDescriber:
         """Return a reader that computes descriptors and fingerprint counts."""

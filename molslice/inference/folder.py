@@ -49,6 +49,7 @@ def predict_folder(
     folder: File,
     *,
     engine: RayEngine | None = None,
+    resume: bool = False,
     progress: bool = True,
     **options: Any,  # noqa: ANN401
 ) -> tuple[TableReport, list[File]]:
@@ -59,6 +60,7 @@ def predict_folder(
         sources: Files, URLs and patterns.
         folder: The folder; it is created.
         engine: The cluster that predicts the files; by default this program does, one after the other.
+        resume: Whether to keep the outputs that exist, because they are complete, and to continue the others.
         progress: Whether to show a bar on standard error.
         options: Further options of `predict_table`.
 
@@ -66,7 +68,8 @@ def predict_folder(
         The report of all files, with the columns and findings of the first, and the outputs.
 
     Raises:
-        MolsliceError: Two files would have the same output, or as in `predict_table`. Finished outputs stay.
+        MolsliceError: Two files would have the same output, all outputs exist, or as in `predict_table`.
+            Finished outputs stay.
     """
     pairs = _pairs(find_files(sources), folder)
     if isinstance(folder, Path):
@@ -74,6 +77,11 @@ def predict_folder(
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror, str(folder)) from error
+    if resume:
+        pairs = [(source, target) for source, target in pairs if not target.exists()]
+        if not pairs:
+            raise MolsliceError(f"{folder}: nothing to resume, because every file has its output")
+    options = {**options, "resume": resume}
     reports = (
         _predicted(predictor, pairs, options) if engine is None else engine.predict_files(pairs, options)
     )

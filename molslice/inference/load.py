@@ -1,5 +1,6 @@
 """Load a trained model and predict from SMILES."""
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molslice.config import DataConfig
+from molslice.config import DataConfig, config_to_yaml
 from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
 from molslice.data.molecules.base import MoleculeDataset
@@ -21,7 +22,7 @@ from molslice.inference.embedding import Embedder
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.forward import float32_inference
 from molslice.inference.progress import progress_bar
-from molslice.inference.reading import SmilesReader
+from molslice.inference.reading import CHUNK_ROWS, SmilesReader
 from molslice.pretrained import find_pretrained, pretrained_names
 from molslice.run_folder import LoadedRun, read_run
 from molslice.types import MolsliceError
@@ -45,6 +46,8 @@ class Predictor(SmilesPredictor):
         device: Where to compute.
     """
 
+    chunk_rows = CHUNK_ROWS
+
     def __init__(self, run: LoadedRun, name: str, device: torch.device | str = "cpu") -> None:
         self.name = name
         self.device = torch.device(device)
@@ -52,6 +55,15 @@ class Predictor(SmilesPredictor):
         self.config = run.config
         self.targets, self.data = run.targets, run.data
         self.summary, self.metadata = run.summary, run.metadata
+
+    def checksum(self) -> str:
+        """Return a checksum of the weights and of the settings; see `SmilesPredictor.checksum`."""
+        total = hashlib.sha256(config_to_yaml(self.config).encode())
+        total.update(repr((self.targets, self.data)).encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            total.update(name.encode())
+            total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return total.hexdigest()
 
     @property
     def data_config(self) -> DataConfig:

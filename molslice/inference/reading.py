@@ -28,7 +28,6 @@ class SmilesReader:
         self, max_atoms: int, atom_order: str, workers: int = 0, *, with_descriptors: bool = False
     ) -> None:
         self.max_atoms, self.atom_order, self.with_descriptors = max_atoms, atom_order, with_descriptors
-        self.chunk_rows = CHUNK_ROWS
         self._pool = WorkerPool(workers, "reads SMILES")
 
     def __enter__(self) -> "SmilesReader":

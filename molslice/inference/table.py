@@ -3,19 +3,23 @@
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from molslice.data.molecules.header import current_versions
 from molslice.data.molecules.tables import MoleculeTable, name_of, open_molecules
 from molslice.files.atomic import UnwritableError
 from molslice.files.lines import STDIN
+from molslice.files.processes import count_cores
 from molslice.files.tables import Chunk, labels, numbers
 from molslice.files.urls import File, Url, as_file
 from molslice.inference.base import Predictions, SmilesPredictor
+from molslice.inference.chunk_log import ChunkLog, smiles_checksum
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.progress import progress_bar
 from molslice.inference.sinks import STDOUT, TABLES, Sink, open_sink
@@ -28,6 +32,7 @@ __all__ = ["Computed", "Engine", "TableReport", "check_target", "predict_table"]
 Computed = tuple[Chunk, Predictions, int]  # with the number of bytes read so far
 Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
 
+PARALLEL_BYTES = 1_000_000  # a smaller input takes less than a minute
 SHOWN = 60  # characters of a SMILES in a message
 
 
@@ -63,7 +68,8 @@ def predict_table(
     delimiter: str | None = None,
     metrics: bool = False,
     endings: Sequence[str] = TABLES,
-    workers: int = 0,
+    workers: int | None = None,
+    resume: bool = False,
     engine: Engine | None = None,
     progress: bool = True,
 ) -> TableReport:
@@ -71,7 +77,8 @@ def predict_table(
 
     All columns are kept. The columns of `predictor.columns` and `error` are appended under names that are not
     in `source` yet (see `distinct_columns`). An unreadable row keeps its cells, up to the number of columns,
-    and has the reason in the error column. The file gets its final name when it is complete.
+    and has the reason in the error column. The file gets its final name when it is complete. Until then the
+    predictions of finished chunks are in the folder `log_folder(target)`, from which `resume` continues.
 
     Args:
         predictor: The model.
@@ -82,32 +89,44 @@ def predict_table(
         metrics: Whether to compare the predictions with the columns of `source` that have the names of the
             targets.
         endings: The allowed endings of `target`, of those of `open_sink`.
-        workers: Number of worker processes; 0 reads SMILES in this process.
+        workers: Number of worker processes (see `SmilesPredictor.predict_chunks`); None for all cores if the
+            input is large.
+        resume: Whether to continue an interrupted prediction, if there is one.
         engine: Computes the predictions elsewhere; by default this program does.
         progress: Whether to show a bar on standard error.
 
     Raises:
-        MolsliceError: The column is missing, a table has no rows, a file is damaged, or a file name is
-            invalid. The message says that `target` is not written.
+        MolsliceError: The column is missing, a table has no rows, a file is damaged, a file name is invalid,
+            or an unfinished prediction does not fit. The message says that `target` is not written.
         OSError: The file cannot be written. No partial file is left.
+        KeyboardInterrupt: Stopped by Ctrl-C. The message says how to continue.
     """
-    compute = engine or functools.partial(_in_this_program, workers)
     sources = [source] if isinstance(source, str | Path | Url) else list(source)
     target = as_file(target)
     check_target(target, endings)
-    with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
+    with (
+        open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table,
+        _open_log(target, predictor, engine, resume) as log,
+    ):
         _check_source(table.paths, target)
         *columns, error_column = distinct_columns([*predictor.columns, ERROR], taken=table.names)
         report = TableReport(tuple(columns), error_column, tuple(table.findings))
         measured = _Measured(predictor.targets, table) if metrics else None
         try:
             with open_sink(target, table.names, columns, error_column, table.schema) as sink:
+                compute = engine or functools.partial(_in_this_program, workers, log)
                 _stream(predictor, table, sink, report, measured, compute, progress)
         except UnwritableError:
             raise
         except MolsliceError as error:
             done = f" although {report.rows} rows were predicted" if report.rows else ""
-            raise MolsliceError(f"{error}; {target} is not written{done}") from error
+            kept = f"; {log.folder.name} keeps them for --resume" if log is not None and log.is_kept else ""
+            raise MolsliceError(f"{error}; {target} is not written{done}{kept}") from error
+        except KeyboardInterrupt as interrupt:
+            how = "; the same command with --resume continues" if log is not None and log.is_kept else ""
+            raise KeyboardInterrupt(f"stopped after {report.rows} rows{how}") from interrupt
+        if log is not None:
+            log.discard()
     if measured is not None:
         report.metrics = measured.compare()
     return report
@@ -166,6 +185,29 @@ class _Measured:
         ]
 
 
+@contextlib.contextmanager
+def _open_log(
+    target: File, predictor: SmilesPredictor, engine: Engine | None, resume: bool
+) -> Iterator[ChunkLog | None]:
+    """Open the log of the finished chunks; None for standard output, URLs and other engines.
+
+    Raises:
+        MolsliceError: There are finished chunks that do not fit, or that are not to be continued.
+    """
+    if target == STDOUT or isinstance(target, Url) or engine is not None:
+        yield None
+        return
+    identity = {
+        "model": predictor.checksum(),
+        "columns": list(predictor.columns),
+        "chunk_rows": predictor.chunk_rows,
+        "device": predictor.device.type,
+        "versions": {**current_versions(), "torch": torch.__version__},
+    }
+    with ChunkLog(target, identity, resume=resume) as log:
+        yield log
+
+
 def _stream(
     predictor: SmilesPredictor,
     table: MoleculeTable,
@@ -189,19 +231,42 @@ def _stream(
 
 
 def _in_this_program(
-    workers: int, predictor: SmilesPredictor, table: MoleculeTable, columns: Sequence[str]
+    workers: int | None,
+    log: ChunkLog | None,
+    predictor: SmilesPredictor,
+    table: MoleculeTable,
+    columns: Sequence[str],
 ) -> Generator[Computed, None, None]:
-    """Predict the chunks of a table in this process, with `workers` processes that read SMILES."""
+    """Repeat the finished chunks of a table, and predict the others with worker processes.
+
+    Raises:
+        MolsliceError: The rows are not those of the finished chunks.
+    """
+    if workers is None:
+        workers = count_cores() if (table.size or 0) >= PARALLEL_BYTES else 0
+    chunks, rows = table.chunks(predictor.chunk_rows, columns), 0
+    for checksum, predictions in log.finished() if log is not None else ():
+        chunk = next(chunks, None)
+        if chunk is None or smiles_checksum(chunk[table.smiles_column]) != checksum:
+            raise MolsliceError(
+                f"{name_of(table.paths)} is not the input of the unfinished prediction: it differs after row "
+                f"{rows}; delete the folder of the output to start again"
+            )
+        rows += len(chunk)
+        yield chunk, predictions, table.position
     kept: deque[Chunk] = deque()  # read but not yet predicted
 
     def smiles() -> Generator[list[str], None, None]:
-        for chunk in table.chunks(reader.chunk_rows, columns):
+        for chunk in chunks:
             kept.append(chunk)
             yield chunk[table.smiles_column]
 
-    with predictor.reader(workers) as reader:
-        for part in reader.read(smiles()):
-            yield kept.popleft(), predictor.predict_part(part), table.position
+    with contextlib.closing(predictor.predict_chunks(smiles(), workers)) as parts:
+        for predictions in parts:
+            chunk = kept.popleft()
+            if log is not None:
+                log.add(chunk[table.smiles_column], predictions)
+            yield chunk, predictions, table.position
 
 
 def _count(report: TableReport, chunk: Chunk, smiles: list[str], predictions: Predictions) -> None:

@@ -13,7 +13,7 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.cli import main
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
-from molslice.inference import load, reading
+from molslice.inference import load
 from molslice.inference.embedding import Embedder
 from molslice.inference.sinks import ENDINGS
 from molslice.inference.table import predict_table
@@ -50,7 +50,7 @@ def test_it_does_not_depend_on_the_other_rows(model, monkeypatch):
     np.testing.assert_allclose(together, alone, atol=2e-5)
     np.testing.assert_array_equal(model.embed(smiles, workers=2), together)
     monkeypatch.setattr(load, "TOKEN_BUDGET", 64)
-    monkeypatch.setattr(reading, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(model, "chunk_rows", 7)
     np.testing.assert_allclose(model.embed(smiles), together, atol=2e-5)
     np.testing.assert_allclose(model.embed(["OCC"]), model.embed(["CCO"]), atol=0)
 
@@ -102,7 +102,7 @@ def test_every_format_has_the_same_numbers(model, table, tmp_path):
 
 @pytest.mark.parametrize("ending", [".npy", ".parquet", ".csv.gz"])
 def test_many_chunks_give_the_same_file_with_workers(model, tmp_path, monkeypatch, ending):
-    monkeypatch.setattr(reading, "CHUNK_ROWS", 8)
+    monkeypatch.setattr(model, "chunk_rows", 8)
     source = tmp_path / "in.csv"
     source.write_text("smiles\n" + "\n".join(embedded_smiles(50)) + "\n")
     files = [tmp_path / f"{workers}{ending}" for workers in (0, 2)]

@@ -8,6 +8,7 @@ import pytest
 from molslice.cli import main
 from molslice.files.urls import Url
 from molslice.inference.folder import is_folder, output_name, predict_folder
+from molslice.inference.load import load_model
 from molslice.types import MolsliceError
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
@@ -108,3 +109,16 @@ def test_ray_is_an_extra(model, parts, tmp_path, monkeypatch, capsys):
         (line,) = capsys.readouterr().err.splitlines()
         assert "--engine ray needs the extra ray: pip install 'molslice[ray]'" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_an_interrupted_folder_continues(model, parts, tmp_path):
+    predictor, folder = load_model(model), tmp_path / "out"
+    _, outputs = predict_folder(predictor, [str(parts / "*")], folder, progress=False)
+    expected = [path.read_bytes() for path in outputs]
+    with pytest.raises(MolsliceError, match=r"out: nothing to resume, because every file has its output"):
+        predict_folder(predictor, [str(parts / "*")], folder, resume=True, progress=False)
+    outputs[0].unlink()
+    report, again = predict_folder(predictor, [str(parts / "*")], folder, resume=True, progress=False)
+    assert again == outputs[:1]
+    assert report.rows == 5
+    assert [path.read_bytes() for path in outputs] == expected

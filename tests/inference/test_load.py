@@ -5,7 +5,6 @@ import torch
 from rdkit import Chem
 
 import molslice
-from molslice.inference import reading
 from molslice.inference.load import load_model
 from molslice.inference.reading import SmilesReader
 from molslice.types import MolsliceError
@@ -137,7 +136,7 @@ def test_the_spelling_matters_for_a_model_of_the_input_order(tmp_path):
 def test_chunks_and_workers_change_nothing(predictor, monkeypatch):
     smiles = [*embedded_smiles(50), "bad", *embedded_smiles(20, start=3)]
     expected = predictor.predict_with_errors(smiles)
-    monkeypatch.setattr(reading, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(predictor, "chunk_rows", 7)
     chunked = predictor.predict_with_errors(smiles)
     parallel = predictor.predict_with_errors(smiles, workers=2)
     np.testing.assert_allclose(chunked.values, expected.values, atol=1e-5)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from molslice.files.tables import open_table
-from molslice.inference import reading
 from molslice.inference.load import Predictions
 from molslice.inference.sinks import format_value
 from molslice.inference.table import predict_table
@@ -99,7 +99,7 @@ def test_rows_stay_in_order_across_chunks(model, tmp_path, monkeypatch, workers)
     smiles = embedded_smiles(60)
     smiles[13] = "bad"
     expected = model.predict(smiles)
-    monkeypatch.setattr(reading, "CHUNK_ROWS", 8)
+    monkeypatch.setattr(model, "chunk_rows", 8)
     source = tmp_path / "in.csv"
     source.write_text("n,smiles\n" + "".join(f"{i},{text}\n" for i, text in enumerate(smiles)))
     report = predict_table(model, source, tmp_path / "out.csv", workers=workers)
@@ -262,14 +262,16 @@ def test_damaged_files(model, tmp_path):
 
 
 def test_rows_before_the_damage_are_counted_but_not_kept(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "CHUNK_ROWS", 8)
+    monkeypatch.setattr(model, "chunk_rows", 8)
     (tmp_path / "in.csv.gz").write_bytes(gzip.compress(b"smiles\n" + b"CCO\n" * 20) + b"rubbish")
     with pytest.raises(
         MolsliceError, match=r"in.csv.gz, after line 21: damaged gzip: .*out.csv is not written"
     ) as caught:
         predict_table(model, tmp_path / "in.csv.gz", tmp_path / "out.csv")
-    assert str(caught.value).endswith("out.csv is not written although 16 rows were predicted")
-    assert left(tmp_path) == ["in.csv.gz"]
+    assert str(caught.value).endswith(
+        "out.csv is not written although 16 rows were predicted; out.csv.partial keeps them for --resume"
+    )
+    assert left(tmp_path) == ["in.csv.gz", "out.csv.partial"]
 
 
 def test_the_output_that_is_the_input_under_another_name(model, tmp_path):
@@ -336,19 +338,88 @@ def test_a_limit_of_the_system_is_one_line(tmp_path, name):
     assert left(tmp_path) == ["in.csv", "model"]
 
 
-def test_an_interruption_leaves_nothing(model, tmp_path, monkeypatch):
-    source = written(tmp_path / "in.csv", "smiles\n" + "CCO\n" * 20)
-    monkeypatch.setattr(reading, "CHUNK_ROWS", 5)
-    real, calls = model.predict_store, []
+def interrupt(model, monkeypatch, call):
+    """Interrupt a call of the model, counted from 1; return the numbers of rows of all calls."""
+    real, calls = type(model).predict_store, []
 
     def interrupted(store):
-        calls.append(store)
-        if len(calls) == 3:
+        calls.append(len(store))
+        if len(calls) == call:
             raise KeyboardInterrupt
-        return real(store)
+        return real(model, store)
 
     monkeypatch.setattr(model, "predict_store", interrupted)
+    return calls
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.parquet", "out.jsonl"])
+def test_an_interrupted_prediction_continues(model, tmp_path, monkeypatch, name):
+    smiles = embedded_smiles(40)
+    smiles[7] = "bad"
+    source = written(tmp_path / "in.csv", "smiles,gap\n" + "".join(f"{text},1\n" for text in smiles))
+    monkeypatch.setattr(model, "chunk_rows", 8)
+    whole, target = tmp_path / f"whole.{name}", tmp_path / name
+    expected = predict_table(model, source, whole, metrics=True)
+    with monkeypatch.context() as patch:
+        interrupt(model, patch, 4)
+        with pytest.raises(KeyboardInterrupt, match="stopped after 24 rows; the same command with --resume"):
+            predict_table(model, source, target)
+    assert left(tmp_path) == sorted(["in.csv", f"{name}.partial", whole.name])
+    with pytest.raises(
+        MolsliceError, match=r"is an unfinished prediction; continue it with --resume, or del"
+    ):
+        predict_table(model, source, target)
+    calls = interrupt(model, monkeypatch, 99)
+    report = predict_table(model, source, target, resume=True, metrics=True)
+    assert calls == [8, 8]
+    assert target.read_bytes() == whole.read_bytes()
+    assert report == expected
+    assert left(tmp_path) == sorted(["in.csv", name, whole.name])
+
+
+def test_a_torn_record_is_predicted_again(model, tmp_path, monkeypatch):
+    source = written(tmp_path / "in.csv", "smiles\n" + "".join(f"{text}\n" for text in embedded_smiles(40)))
+    monkeypatch.setattr(model, "chunk_rows", 8)
+    predict_table(model, source, tmp_path / "whole.csv")
+    with monkeypatch.context() as patch:
+        interrupt(model, patch, 4)
+        with pytest.raises(KeyboardInterrupt):
+            predict_table(model, source, tmp_path / "out.csv")
+    saved = shutil.copytree(tmp_path / "out.csv.partial", tmp_path / "saved")
+    size = (saved / "chunks").stat().st_size
+    for cut in (size - 1, size // 2, size // 3, 1, 0):
+        shutil.copytree(saved, tmp_path / "out.csv.partial", dirs_exist_ok=True)
+        os.truncate(tmp_path / "out.csv.partial" / "chunks", cut)
+        predict_table(model, source, tmp_path / "out.csv", resume=True)
+        assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+        assert not (tmp_path / "out.csv.partial").exists()
+
+
+def test_what_cannot_be_resumed_is_refused(model, tmp_path, monkeypatch):
+    source = written(tmp_path / "in.csv", "smiles\n" + "".join(f"{text}\n" for text in embedded_smiles(40)))
+    monkeypatch.setattr(model, "chunk_rows", 8)
+    assert predict_table(model, source, tmp_path / "new.csv", resume=True).rows == 40  # from the beginning
+    interrupt(model, monkeypatch, 4)
     with pytest.raises(KeyboardInterrupt):
+        predict_table(model, source, tmp_path / "out.csv")
+    other = written(tmp_path / "other.csv", source.read_text().replace("smiles\n", "smiles\nCCO\n"))
+    with pytest.raises(MolsliceError, match=r"other.csv is not the input of the unfinished .* after row 0"):
+        predict_table(model, other, tmp_path / "out.csv", resume=True)
+    another = untrained(tmp_path / "another", attention={"name": "flow"})
+    another.chunk_rows = 8
+    with pytest.raises(MolsliceError, match=r"is an unfinished prediction with another model; delete it"):
+        predict_table(another, source, tmp_path / "out.csv", resume=True)
+    (tmp_path / "mine.csv.partial").mkdir()
+    (tmp_path / "mine.csv.partial" / "notes.txt").write_text("mine")
+    with pytest.raises(MolsliceError, match=r"mine.csv.partial is not the unfinished prediction"):
+        predict_table(model, source, tmp_path / "mine.csv")
+    assert (tmp_path / "mine.csv.partial" / "notes.txt").read_text() == "mine"
+
+
+def test_an_interruption_of_the_first_chunk_leaves_nothing(model, tmp_path, monkeypatch):
+    source = written(tmp_path / "in.csv", "smiles\n" + "CCO\n" * 20)
+    interrupt(model, monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped after 0 rows$"):
         predict_table(model, source, tmp_path / "out.csv", workers=2)
     assert left(tmp_path) == ["in.csv"]
 

@@ -1,0 +1,173 @@
+"""Predictions of finished chunks, kept beside an output file until it is complete.
+
+A prediction of millions of rows that is killed can then continue. The output itself is written from the
+beginning, which takes little time, so that all formats give the bytes of an uninterrupted run. A record is a
+line of JSON followed by the values as float32. The line has the shape and the checksum of the values, and a
+checksum of the SMILES of the chunk, so that a torn record and another input are noticed.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from molslice.files.atomic import write_atomically
+from molslice.files.lock import LOCK, lock_folder
+from molslice.files.parsing import read_json_object
+from molslice.inference.base import Predictions
+from molslice.types import MolsliceError
+
+__all__ = ["ChunkLog", "log_folder"]
+
+IDENTITY, RECORDS = "prediction.json", "chunks"
+
+
+def log_folder(target: Path) -> Path:
+    """Return the folder beside an output file that keeps its finished chunks."""
+    return target.with_name(f"{target.name}.partial")
+
+
+class ChunkLog:
+    """The finished chunks of one output file. Use it in a `with` block.
+
+    The folder appears with the second chunk, because one chunk takes little time. It is removed by `discard`,
+    and otherwise stays.
+
+    Args:
+        target: The output file.
+        identity: JSON values on which the predictions depend, besides the input.
+        resume: Whether to continue with the chunks that are there.
+
+    Raises:
+        MolsliceError: There are finished chunks and `resume` is false, they are those of another prediction,
+            or another process is writing them.
+    """
+
+    def __init__(self, target: Path, identity: Mapping[str, Any], *, resume: bool) -> None:
+        self.folder, self.identity = log_folder(target), dict(identity)
+        self._target, self._resume = target, resume
+        self._exits = contextlib.ExitStack()
+        self._file: BinaryIO | None = None
+        self._end = 0  # of the complete records
+        self._first = b""  # the record of the first chunk, until there is a second
+
+    def __enter__(self) -> Self:
+        if self.folder.exists():
+            self._check()
+            if self._resume:
+                self._open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._exits.close()
+        self._file = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there are finished chunks."""
+        return self._file is not None
+
+    def finished(self) -> Iterator[tuple[str, Predictions]]:
+        """Yield the checksum of the SMILES and the predictions of each finished chunk, in order."""
+        if self._file is None:
+            return
+        while (record := self._read()) is not None:
+            yield record
+        self._file.truncate(self._end)
+        self._file.seek(self._end)
+
+    def add(self, smiles: Sequence[str], predictions: Predictions) -> None:
+        """Keep the predictions of a chunk.
+
+        Raises:
+            OSError: The disk is full or broken.
+        """
+        values = np.ascontiguousarray(predictions.values, "<f4")
+        reasons = {row: reason for row, reason in enumerate(predictions.errors) if reason is not None}
+        about = {
+            "shape": values.shape,
+            "crc32": zlib.crc32(values.data.cast("B") if values.size else b""),
+            "smiles": smiles_checksum(smiles),
+            "errors": reasons,
+        }
+        record = json.dumps(about).encode() + b"\n" + values.tobytes()
+        if self._file is None and not self._first:
+            self._first = record
+            return
+        if self._file is None:
+            self._open()
+        assert self._file is not None
+        self._file.write(self._first + record)
+        self._file.flush()
+        self._first = b""
+
+    def discard(self) -> None:
+        """Remove the folder, because the output is complete."""
+        self.__exit__()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _check(self) -> None:
+        """Check that the folder belongs to this prediction, or is left from a start without a finished chunk.
+
+        Raises:
+            MolsliceError: It does not, or it is not to be continued.
+        """
+        if not self.folder.is_dir() or not set(os.listdir(self.folder)) - {LOCK, RECORDS}:
+            return
+        try:
+            found = read_json_object(self.folder / IDENTITY)
+        except MolsliceError as error:
+            raise MolsliceError(
+                f"{self.folder} is not the unfinished prediction of {self._target}: {error}; choose another "
+                "name for the output"
+            ) from error
+        different = [key for key in {**found, **self.identity} if found.get(key) != self.identity.get(key)]
+        if different and self._resume:
+            raise MolsliceError(
+                f"{self.folder} is an unfinished prediction with another {' and '.join(different)}; delete "
+                "it, or choose another name for the output"
+            )
+        if not self._resume:
+            raise MolsliceError(
+                f"{self.folder} is an unfinished prediction; continue it with --resume, or delete it"
+            )
+
+    def _open(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        self._exits.enter_context(lock_folder(self.folder))
+        path = self.folder / RECORDS
+        if not (self.folder / IDENTITY).exists():
+            path.write_bytes(b"")
+            write_atomically(self.folder / IDENTITY, json.dumps(self.identity, indent=1) + "\n")
+        self._file = self._exits.enter_context(path.open("r+b"))
+
+    def _read(self) -> tuple[str, Predictions] | None:
+        """Read one record; None at the end, also if a killed process has not completed it."""
+        assert self._file is not None
+        try:
+            about = json.loads(self._file.readline())
+            rows, columns = about["shape"]
+            data = self._file.read(4 * rows * columns)
+            values = np.frombuffer(data, "<f4").reshape(rows, columns).astype(np.float32)
+            errors: list[str | None] = [None] * rows
+            for row, reason in about["errors"].items():
+                errors[int(row)] = str(reason)
+            record = str(about["smiles"]), Predictions(values, errors)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return None
+        if zlib.crc32(data) != about["crc32"]:
+            return None
+        self._end = self._file.tell()
+        return record
+
+
+def smiles_checksum(smiles: Sequence[str]) -> str:
+    """Return a checksum of the SMILES of a chunk."""
+    return hashlib.sha256("\n".join(smiles).encode("utf-8", "surrogatepass")).hexdigest()
