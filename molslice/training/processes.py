@@ -89,9 +89,9 @@ def _check_number(by: str, config: TrainerConfig, total: int, here: int, nodes: 
     if (total, here, nodes) == (config.devices * config.num_nodes, config.devices, config.num_nodes):
         return
     raise MolsliceError(
-        f"{by} has started {total} processes, {here} on each of {nodes} nodes, but trainer.devices is "
-        f"{config.devices} and trainer.num_nodes {config.num_nodes}; set --trainer.devices {here} "
-        f"--trainer.num_nodes {nodes}, or start another number of processes"
+        f"{by} has started {total} processes (nodes: {nodes}, processes on each: {here}), but "
+        f"trainer.devices is {config.devices} and trainer.num_nodes {config.num_nodes}; "
+        f"set --trainer.devices {here} --trainer.num_nodes {nodes}, or start another number of processes"
     )
 
 

@@ -39,7 +39,7 @@ def environment(monkeypatch):
             {**TORCHRUN, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
             1,
             1,
-            "torchrun has started 2 processes, 2 on each of 1 nodes, but trainer.devices is 1 and "
+            "torchrun has started 2 processes (nodes: 1, processes on each: 2), but trainer.devices is 1 and "
             "trainer.num_nodes 1; set --trainer.devices 2 --trainer.num_nodes 1",
         ),
         (
@@ -52,7 +52,7 @@ def environment(monkeypatch):
             {**SLURM, "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"},
             1,
             1,
-            "SLURM has started 4 processes, 4 on each of 1 nodes",
+            "SLURM has started 4 processes (nodes: 1, processes on each: 4)",
         ),
         ({**SLURM, "SLURM_NTASKS": "2", "SLURM_PROCID": "1"}, 1, 1, "set --trainer.devices 2"),
         ({**SLURM, "SLURM_NTASKS": "1"}, 2, 1, "SLURM has started 1 processes"),

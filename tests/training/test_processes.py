@@ -30,8 +30,11 @@ STOP = 10  # a step between the validations
 # Each process runs all cases in turn. A case of several processes is one of the functions.
 PROGRAM = """
 import json, os, pathlib, signal, sys
+import torch
+from torch.distributed.device_mesh import init_device_mesh
 from molslice.config import load_config
-from molslice.training import run
+from molslice.inference.forward import float32_inference
+from molslice.training import run, sharding
 from molslice.training.run import train
 from molslice.training.trainer import Trainer
 from molslice.types import MolsliceError
@@ -65,6 +68,21 @@ if rank == 1:
 attempt("broken")
 run.build_dataset = build
 attempt("taken")
+
+mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("data_parallel",))
+model, ones = torch.nn.Linear(4, 4), torch.ones(1, 4)
+sharding.shard(model, mesh)
+def predict():
+    with float32_inference("cpu"), sharding.sharded_inference(model):
+        values = model(ones)
+    sharding.reshard(model)
+    return float(values.abs().sum())
+parts = [sharding.local_part(parameter.detach()) for parameter in model.parameters()]
+before = predict()
+for part in parts:
+    part.zero_()
+said["predictions"] = before, predict()
+model(ones).sum().backward()
 (folder / f"said{rank}.json").write_text(json.dumps(said))
 """
 
@@ -207,6 +225,12 @@ def test_four_processes_of_slurm_train_as_one(one, four):
 def test_a_sharded_training_continues_the_run_of_one_process(one, four):
     assert said(four, "resumed") == [None] * 4
     assert_same_run(one, four / "resumed")
+
+
+def test_a_sharded_model_predicts_before_it_is_trained_and_after_it_has_changed(four):
+    for before, after in said(four, "predictions"):
+        assert before > 0
+        assert after == 0
 
 
 def test_a_signal_to_one_process_stops_all_at_a_checkpoint(four):

@@ -196,18 +196,20 @@ def test_another_configuration_is_not_a_resumption(build_config, whole):
         train(other, whole, resume=True, quiet=True)
 
 
-def test_a_run_that_was_killed_at_its_first_files_continues(build_config, tmp_path):
+@pytest.mark.parametrize("machine", [Owner.current().machine, "another"])
+def test_a_run_that_was_killed_at_its_first_files_continues(build_config, tmp_path, machine):
     """Only the checksum of the data is written, so without --resume the folder is not empty."""
     config, run = build_config(training={"max_steps": 1}), tmp_path / "run"
     train(config, run, quiet=True)
-    dead = Owner.current()._replace(start=1)
+    dead = Owner.current()._replace(start=1, machine=machine)
     (run / CONFIG).rename(run / f".{CONFIG}.{dead}-0.partial")
     for name in (SUMMARY, METRICS, MODEL, "tensorboard", LAST_CHECKPOINT):
         place = run / name
         shutil.rmtree(place) if place.is_dir() else place.unlink()
     train(config, run, resume=True, quiet=True)
     assert (run / SUMMARY).is_file()
-    assert not list(run.rglob("*.partial"))
+    # whether a process of another machine has ended is unknown
+    assert bool(list(run.rglob("*.partial"))) == (machine == "another")
 
 
 @pytest.fixture
