@@ -147,6 +147,7 @@ def test_errors_are_one_line(molslice, table, tmp_path):
         (["--config", "b.yaml", "--out", "c"], "--out: needs FILE"),
         (["--config", "b.yaml", "--target", "c"], "--target: needs FILE"),
         (["--config", "b.yaml", "--max-atoms", "5"], "--max-atoms: needs FILE"),
+        (["--config", "b.yaml", "--quiet"], "--quiet: needs FILE"),
         (["a.csv", "--out", "b", "--data.name", "csv"], "settings need --config"),
     ],
 )

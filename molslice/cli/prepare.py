@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     write(text_table(("split", "rows"), [(split, f"{count:,}") for split, count in counts.items()]))
     if failed:
         say(dataset.failures)
-    if store is not None and not args.quiet:
+    if store is not None:
         say(f"the store is {store.path or 'in memory, because no cache folder is writable'}")
     return 0
 
@@ -103,7 +103,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     if len(given) != 1:
         args.usage_error("give one of: FILE..., --config, --dataset")
     only_files = ("out", "targets", "smiles_column", "delimiter", "max_atoms", "atom_order", "descriptors")
-    only_files = (*only_files, "engine")
+    only_files = (*only_files, "engine", "quiet")
     wrong = [name for name in only_files if getattr(args, name)] if given != ["files"] else []
     wrong = [{"targets": "target"}.get(name, name).replace("_", "-") for name in wrong]
     wrong += [name for name in ("root", "download") if getattr(args, name)] if given == ["files"] else []
