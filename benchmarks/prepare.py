@@ -44,7 +44,7 @@ from molslice.training.batches import TrainingBatches
 ROOT = Path(__file__).resolve().parents[1]
 PCQM4M_ROWS = 3_400_000  # rounded
 PART_ROWS = 100_000
-SAMPLE_SECONDS = 0.1
+SAMPLE_SECONDS = 0.5
 MEBIBYTE = 1 << 20
 MEMORY_SHARES = (0.25, 0.5, 1.0)
 TRAINING: dict[str, Any] = {
@@ -86,10 +86,12 @@ class Watch:
     Attributes:
         parent: Peak memory of this process, in bytes.
         worker: Largest peak memory of a child, in bytes.
+        seconds: Processor time of the thread.
     """
 
     def __init__(self) -> None:
         self.parent = self.worker = 0
+        self.seconds = 0.0
 
     def sample(self) -> None:
         """Update the peaks."""
@@ -104,6 +106,7 @@ class Watch:
         def watch() -> None:
             while not ended.wait(SAMPLE_SECONDS):
                 self.sample()
+            self.seconds = time.thread_time()
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -137,7 +140,7 @@ def run_watched(
         "workers": workers,
         "rows": found.report["rows"] - found.continued,
         "seconds": found.seconds,
-        "parent_processor_seconds": time.process_time() - own,
+        "parent_processor_seconds": time.process_time() - own - watch.seconds,
         "worker_processor_seconds": processor_seconds_of_children() - children,
         "parent_mib": watch.parent / MEBIBYTE,
         "worker_mib": watch.worker / MEBIBYTE,
