@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import torch
 from featurizing import read_rows
-from record import record
+from record import find_commit, record
 from training_sides import Chemprop, GraphormerPipeline, Molecules, Molslice, PygGin, Side
 
 from molslice.bench.data.run import BATCHES, run_data_bench
@@ -81,6 +81,7 @@ def main(argv: list[str] | None = None) -> None:
         if not files:
             parser.error(f"{options.data} has none of {', '.join(SETS.values())}")
     payload: dict[str, Any] = {
+        "commit": find_commit(),  # of the code that is loaded, because the checkout may change meanwhile
         "question": "processor time of training on a molecule",
         "threads": options.threads,
         "rounds": options.rounds,
