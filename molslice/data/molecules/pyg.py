@@ -4,17 +4,21 @@ An item equals that of `ogb.lsc.PygPCQM4Mv2Dataset` for the same molecule with t
 This module imports PyTorch Geometric; `MoleculeStore.to_pyg` imports this module.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch_geometric.data import Data, Dataset
 
-from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MolsliceError
+
+if TYPE_CHECKING:
+    from molslice.data.molecules.store import MoleculeStore
 
 __all__ = ["PygMolecules", "pyg_graph"]
 
 
-def pyg_graph(store: MoleculeStore, row: int) -> Data:
+def pyg_graph(store: "MoleculeStore", row: int) -> Data:
     """Convert a row to a graph.
 
     Args:
@@ -61,7 +65,7 @@ class PygMolecules(Dataset):
         store: The store.
     """
 
-    def __init__(self, store: MoleculeStore) -> None:
+    def __init__(self, store: "MoleculeStore") -> None:
         super().__init__()
         self.store = store
 
