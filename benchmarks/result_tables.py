@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from billion_tables import plan_table, rate_table, volume_table
 from speed_tables import data_table, padding_sentence, start_table, training_table
 
 from molslice.attention import ATTENTIONS
@@ -125,6 +126,17 @@ def data_path() -> str:
     """Return the rates of the data path, and the share of padding."""
     result = load("training_speed")
     return f"{markdown(*data_table(result))}\n\n{padding_sentence(result)}".rstrip()
+
+
+def billion_rates() -> str:
+    """Return the time and the bytes of each part of a plan for a billion molecules."""
+    return markdown(*rate_table(load("billion")))
+
+
+def billion_plan() -> str:
+    """Return hours, cost and sizes for a billion molecules."""
+    result = load("billion")
+    return f"{markdown(*plan_table(result))}\n\n{markdown(*volume_table(result))}"
 
 
 def crossings() -> str:
@@ -342,6 +354,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "featurizing": featurizing,
     "training_speed": training_speed,
     "data_path": data_path,
+    "billion_rates": billion_rates,
+    "billion_plan": billion_plan,
     "qm9": qm9,
     "crossings": crossings,
     "layer_times": layer_times,
