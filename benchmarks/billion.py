@@ -140,7 +140,7 @@ def measure(file: Path, rows: int, rounds: int) -> dict[str, Any]:
         return {
             "microseconds": {name: statistics.median(found) for name, found in times.items()},
             "bytes": parts.bytes,
-            "chunk_rows": {"predict": parts.model.reader().chunk_rows, "prepare": prepare.CHUNK_ROWS},
+            "chunk_rows": {"predict": parts.model.chunk_rows, "prepare": prepare.CHUNK_ROWS},
             "worker_start_seconds": statistics.median(_start_seconds() for _ in range(3)),
             "ray_milliseconds": _ray_milliseconds(),
         }

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from molslice.data.molecules.tables import FileChunks, MoleculeTable
@@ -10,6 +11,7 @@ from molslice.files.ray_data import ray_map
 from molslice.files.tables import Chunk
 from molslice.files.urls import File
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.chunk_log import log_folder
 from molslice.inference.load import load_model
 from molslice.inference.table import Computed, TableReport, predict_table
 from molslice.types import MolsliceError
@@ -80,7 +82,14 @@ class RayEngine:
         Raises:
             MolsliceError: As in `predict_table` and `ray_map`.
         """
-        work = _FilePredictor(_Model(self.model, self.device), dict(options))
+        if not options.get("resume"):
+            left = (log_folder(target) for _, target in pairs if isinstance(target, Path))
+            if found := next((folder for folder in left if folder.exists()), None):
+                raise MolsliceError(
+                    f"{found} is an unfinished prediction; continue it with --resume, or delete it"
+                )
+        # a worker continues a file where a killed one was
+        work = _FilePredictor(_Model(self.model, self.device), {**options, "resume": True})
         yield from ray_map(pairs, work, workers=self.workers, gpus=self._gpus)
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from molslice.cli import main
 from molslice.inference import cluster as engine
-from molslice.inference import reading
 from molslice.inference.cluster import RayEngine
-from molslice.inference.load import load_model
+from molslice.inference.load import Predictor, load_model
 from molslice.inference.table import predict_table
-from tests.cluster.work import killed_once
+from tests.cluster.work import KilledInFile, killed_once
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cluster")]
@@ -27,7 +26,7 @@ def model(tmp_path_factory):
 @pytest.fixture
 def parts(tmp_path, monkeypatch):
     """Write three files with unreadable rows and columns in another order; chunks have 7 rows."""
-    monkeypatch.setattr(reading, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(Predictor, "chunk_rows", 7)
     smiles = embedded_smiles(60)
     smiles[11] = "XX"
     (tmp_path / "in").mkdir()
@@ -86,6 +85,29 @@ def test_a_killed_worker_changes_nothing(model, parts, tmp_path, monkeypatch):
     predict_table(predictor, files, tmp_path / "ray.csv", engine=compute, progress=False)
     assert (tmp_path / "killed").exists()
     assert (tmp_path / "ray.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_a_file_changes_nothing(model, parts, tmp_path, monkeypatch):
+    whole = engine.ray_map
+
+    def killed(items, work, **options):
+        return whole(items, KilledInFile(work, tmp_path / "killed"), **options)
+
+    monkeypatch.setattr(engine, "ray_map", killed)
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "part1.csv.partial").mkdir()
+    command = ["predict", model, "--input", parts / "*.csv", "--output"]
+    assert run(*command, tmp_path / "ray", "--engine", "ray") == 1
+    (tmp_path / "ray" / "part1.csv.partial").rmdir()
+    assert run(*command, tmp_path / "ray", "--engine", "ray", "--workers", 1) == 0
+    assert run(*command, tmp_path / "local") == 0
+    assert (tmp_path / "killed").exists()
+    for folder in ("local", "ray"):
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == [
+            f"part{i}.csv" for i in range(3)
+        ]
+    for part in parts.iterdir():
+        assert (tmp_path / "ray" / part.name).read_bytes() == (tmp_path / "local" / part.name).read_bytes()
 
 
 def test_an_error_of_a_worker_is_one_line_and_leaves_no_output(model, parts, tmp_path, capsys):

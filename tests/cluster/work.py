@@ -45,6 +45,34 @@ class KilledReader:
             yield number
 
 
+class KilledInFile:
+    """Calls a function that predicts a file in chunks of 7 rows; killed once when three of them are done."""
+
+    def __init__(self, function, mark):
+        self.function, self.mark = function, str(mark)
+
+    def __call__(self, item):
+        from molslice.inference.chunk_log import ChunkLog
+        from molslice.inference.load import Predictor
+
+        if Predictor.chunk_rows != 7:
+            Predictor.chunk_rows, ChunkLog.add = 7, _killing(ChunkLog.add, self.mark)
+        return self.function(item)
+
+
+def _killing(add, mark):
+    calls = []
+
+    def counted(*arguments):
+        add(*arguments)
+        calls.append(1)
+        if len(calls) == 3 and not os.path.exists(mark):
+            Path(mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return counted
+
+
 def killed_once(function, mark, at):
     """Return a function that kills its process at its call number `at`, unless the file `mark` exists."""
     return _KilledOnce(function, str(mark), at)
