@@ -29,7 +29,8 @@ from molslice.types import MolsliceError
 
 __all__ = ["Predictions", "Predictor", "find_model", "load_model", "load_network"]
 
-TOKEN_BUDGET = 8192  # padded tokens of a batch, such as 32 molecules of 256 atoms; bounds memory
+# padded tokens of a batch: on a CPU it fits the cache, on a GPU it bounds memory
+CPU_TOKENS, GPU_TOKENS = 2_048, 8_192
 MAX_ROWS = 256
 
 
@@ -188,7 +189,7 @@ class Predictor(SmilesPredictor):
         """Compute numbers for rows of a store, in batches of similar length."""
         num_atoms = np.asarray(store.num_atoms)[rows]
         values = self._compute(
-            _batches(num_atoms, np.flatnonzero(num_atoms)),
+            _batches(num_atoms, np.flatnonzero(num_atoms), self.device),
             lambda places: collate(store, rows[places], atom_permutation=atom_permutation),
             compute,
             (len(rows), columns),
@@ -255,10 +256,11 @@ class Predictor(SmilesPredictor):
         return values
 
 
-def _batches(num_atoms: np.ndarray, places: np.ndarray) -> Iterator[np.ndarray]:
+def _batches(num_atoms: np.ndarray, places: np.ndarray, device: torch.device) -> Iterator[np.ndarray]:
     """Yield batches of similar length within the token budget; the same places give the same batches."""
     tokens = num_atoms[places] + 1  # the graph token
-    for batch in ordered_batches(tokens, token_budget=TOKEN_BUDGET, batch_size=MAX_ROWS):
+    budget = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+    for batch in ordered_batches(tokens, token_budget=budget, batch_size=MAX_ROWS):
         yield places[batch]
 
 

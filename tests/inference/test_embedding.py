@@ -49,7 +49,7 @@ def test_it_does_not_depend_on_the_other_rows(model, monkeypatch):
     alone = np.concatenate([model.embed([text]) for text in smiles])
     np.testing.assert_allclose(together, alone, atol=2e-5)
     np.testing.assert_array_equal(model.embed(smiles, workers=2), together)
-    monkeypatch.setattr(load, "TOKEN_BUDGET", 64)
+    monkeypatch.setattr(load, "CPU_TOKENS", 64)
     monkeypatch.setattr(model, "chunk_rows", 7)
     np.testing.assert_allclose(model.embed(smiles), together, atol=2e-5)
     np.testing.assert_allclose(model.embed(["OCC"]), model.embed(["CCO"]), atol=0)
