@@ -185,7 +185,8 @@ def _connection(ray: Any, workers: int | None) -> Iterator[None]:  # noqa: ANN40
             ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = " ".join(str(error).split())
-        raise MolsliceError(f"cannot start Ray or connect to its cluster: {reason}") from error
+        hint = "; a cluster with tokens needs RAY_AUTH_MODE=token" if "RAY_ADDRESS" in os.environ else ""
+        raise MolsliceError(f"cannot start Ray or connect to its cluster: {reason}{hint}") from error
     try:
         yield
     finally:

@@ -122,3 +122,18 @@ def test_an_interrupted_folder_continues(model, parts, tmp_path):
     assert again == outputs[:1]
     assert report.rows == 5
     assert [path.read_bytes() for path in outputs] == expected
+
+
+def test_a_cluster_that_is_not_there_is_said(model, parts, tmp_path, monkeypatch, capsys):
+    ray = pytest.importorskip("ray")
+
+    def refuse(**options):
+        assert set(options) == {"configure_logging", "log_to_driver"}  # the others start a cluster
+        raise ConnectionError("Failed to connect\nto 127.0.0.1:1")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    command = ["predict", str(model), "--input", str(parts / "a.csv"), "--output", str(tmp_path / "out.csv")]
+    assert main([*command, "--engine", "ray"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "connect to its cluster: Failed to connect to 127.0.0.1:1; a cluster with tokens needs" in line
