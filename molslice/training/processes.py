@@ -122,6 +122,8 @@ def launch(fabric: lightning.fabric.Fabric) -> None:
     if starts:
         os.environ[FIRST_PROCESS] = str(os.getpid())
     try:
+        if fabric.world_size > 1:
+            _use_own_keys(fabric)
         fabric.launch()
     except (RuntimeError, OSError) as error:
         place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -131,6 +133,29 @@ def launch(fabric: lightning.fabric.Fabric) -> None:
         ) from error
     if starts:
         threading.Thread(target=_report_killed, args=(_children(fabric),), daemon=True).start()
+
+
+def _use_own_keys(fabric: lightning.fabric.Fabric) -> None:
+    """Connect restarted workers of one machine by other keys than those of the workers before.
+
+    `torchrun` keeps its store for all restarts, with the addresses of workers that have ended. On several
+    machines the counts of restarts differ, so the store cannot be divided by them.
+    """
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not shared or os.environ.get("GROUP_WORLD_SIZE") != "1" or torch.distributed.is_initialized():
+        return
+    from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if fabric.device.type == "cuda":
+        torch.cuda.set_device(fabric.device)
+    torch.distributed.init_process_group(
+        "nccl" if fabric.device.type == "cuda" else "gloo",
+        store=PrefixStore(f"restart-{count}", store),
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+    )
 
 
 def _children(fabric: lightning.fabric.Fabric) -> list[subprocess.Popen[bytes]]:

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,20 +16,22 @@ import torch
 from molslice.run_folder import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.state import load_checkpoint
 
-# After `STEP` steps the process of rank `RANK` gets a signal, unless the run was started before.
+# After 11 steps the process of rank `RANK` is interrupted by `EVENT`, unless the run was started before.
 PROGRAM = """
 import os, signal, sys
 from molslice.cli import main
 from molslice.training.trainer import Trainer
+from molslice.types import MolsliceError
 
 original = Trainer._step
 def step(self, batch):
     original(self, batch)
     if self.progress.step == 11 and self.fabric.global_rank == RANK and started_once:
-        os.kill(os.getpid(), signal.SIGNAL)
+        EVENT
 Trainer._step = step
 started_once = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0" and "--resume" not in sys.argv
 """
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 ONE_RUN = "sys.exit(main())\n"
 # the second start of the workers also computes the run that is never interrupted
 TWO_RUNS = """
@@ -41,7 +45,7 @@ sys.exit(code or main([*sys.argv[1:], "--out", OUT + "/whole"]))
 def write_run(build_config, write_config, tmp_path):
     """Write a program and a configuration, and return a command and an environment to run them."""
 
-    def write(rank, signal, end, strategy="ddp"):
+    def write(rank, event, end, strategy="ddp"):
         config = build_config(
             model={"dropout": 0.1},
             training={"max_steps": 20, "valid_every_steps": 10, "checkpoint_every_steps": 4},
@@ -49,23 +53,30 @@ def write_run(build_config, write_config, tmp_path):
         trainer = dataclasses.replace(config.trainer, devices=2, strategy=strategy)
         path = write_config(dataclasses.replace(config, trainer=trainer), tmp_path / "config.yaml")
         program = tmp_path / "program.py"
-        text = PROGRAM.replace("RANK", str(rank)).replace("SIGNAL", signal)
+        text = PROGRAM.replace("RANK", str(rank)).replace("EVENT", event)
         program.write_text(text + end.replace("OUT", repr(str(tmp_path))))
         left_out = ("LOCAL_RANK", "WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
         environment = {name: value for name, value in os.environ.items() if name not in left_out}
         paths = os.pathsep.join([str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")])
         words = ["train", "--config", str(path), "--quiet"]
+        if "lo" in (name for _, name in socket.if_nameindex()):
+            environment["GLOO_SOCKET_IFNAME"] = "lo"  # not the name of the machine, which may be unknown
         return [str(program), *words], {**environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
 
     return write
 
 
 def complete(command, environment, code):
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env=environment, timeout=300, check=False
-    )
-    assert done.returncode == code, done.stderr
-    return done
+    """Run a program to its end; end all its processes if it takes too long."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    program = subprocess.Popen([sys.executable, *command], env=environment, start_new_session=True, **pipes)
+    try:
+        output, errors = program.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGKILL)
+        raise
+    assert program.returncode == code, errors
+    return subprocess.CompletedProcess(command, code, output, errors)
 
 
 def processes_with(text):
@@ -81,7 +92,7 @@ def processes_with(text):
 
 
 def test_torchrun_starts_killed_workers_again(write_run, tmp_path):
-    command, environment = write_run(1, "SIGKILL", TWO_RUNS, "fsdp")
+    command, environment = write_run(1, KILL, TWO_RUNS, "fsdp")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     done = complete([*launcher, *command], environment, 0)
     assert "has lost the connection to another one" in done.stderr
@@ -98,7 +109,7 @@ def test_torchrun_starts_killed_workers_again(write_run, tmp_path):
 
 @pytest.mark.slow
 def test_a_signal_to_the_program_stops_its_processes_and_resume_continues(write_run, tmp_path):
-    command, environment = write_run(0, "SIGTERM", ONE_RUN)
+    command, environment = write_run(0, KILL.replace("KILL", "TERM"), ONE_RUN)
     command += ["--out", str(tmp_path / "run")]
     stopped = complete(command, environment, 130)
     assert stopped.stderr.count("stopped at step 11 of 20; the same command with --resume continues") == 1
@@ -113,10 +124,19 @@ def test_a_signal_to_the_program_stops_its_processes_and_resume_continues(write_
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_when_one_process_is_killed_the_other_ends(write_run, tmp_path, rank):
-    command, environment = write_run(rank, "SIGKILL", ONE_RUN)
+    command, environment = write_run(rank, KILL, ONE_RUN)
     done = complete([*command, "--out", str(tmp_path / "run")], environment, -9 if rank == 0 else 1)
     assert f"process {1 - rank} of 2 has lost the connection" in done.stderr
     assert "--resume continues" in done.stderr
     if rank == 1:
         assert re.search(r"process 1 \(PID \d+\) was killed by signal 9", done.stderr)
+    assert not processes_with(str(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_when_one_process_fails_the_other_ends(write_run, tmp_path, rank):
+    command, environment = write_run(rank, 'raise MolsliceError("row 7 is torn")', ONE_RUN)
+    done = complete([*command, "--out", str(tmp_path / "run")], environment, 1)
+    assert done.stderr.count("molslice: error: row 7 is torn") == 1
     assert not processes_with(str(tmp_path))
