@@ -29,6 +29,7 @@ from typing import Any
 
 from record import record
 
+from molslice.chem.featurize import many_molecule_arrays
 from molslice.data.molecules.tables import open_molecules
 from molslice.files.processes import count_cores
 from molslice.inference.chunk_log import log_folder
@@ -82,6 +83,8 @@ def train_chemprop(program: str, smiles: Sequence[str], folder: Path) -> Path:
 def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all programs in turn."""
     smiles = read_smiles(options.source, options.rows)
+    refused = many_molecule_arrays(smiles).errors  # chemprop would stop at the first
+    smiles = [text for row, text in enumerate(smiles) if row not in refused]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         files = [
