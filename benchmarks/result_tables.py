@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from billion_tables import plan_table, rate_table, volume_table
-from speed_tables import data_table, padding_sentence, start_table, training_table
+from speed_tables import (
+    data_table,
+    padding_sentence,
+    prediction_table,
+    preparation_table,
+    start_table,
+    training_table,
+)
 
 from molslice.attention import ATTENTIONS
 
@@ -126,6 +133,16 @@ def data_path() -> str:
     """Return the rates of the data path, and the share of padding."""
     result = load("training_speed")
     return f"{markdown(*data_table(result))}\n\n{padding_sentence(result)}".rstrip()
+
+
+def prediction() -> str:
+    """Return the processor time of a prediction, and the memory of a long one."""
+    return markdown(*prediction_table(load("prediction")))
+
+
+def preparation() -> str:
+    """Return rate and processor time of `prepare`."""
+    return markdown(*preparation_table(load("prepare")))
 
 
 def billion_rates() -> str:
@@ -354,6 +371,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "featurizing": featurizing,
     "training_speed": training_speed,
     "data_path": data_path,
+    "prediction": prediction,
+    "preparation": preparation,
     "billion_rates": billion_rates,
     "billion_plan": billion_plan,
     "qm9": qm9,

@@ -51,30 +51,19 @@ def start_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def data_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: the stages of the data path."""
-    header = [
-        "",
-        "molecules",
-        "molecules/s",
-        "by processor time",
-        "batches/s",
-        "padding",
-        "memory (GB)",
-        "memory of a worker (GB)",
-    ]
+    """Return header and rows: the stages of the data path in one process, by its processor time."""
+    header = ["", "molecules", "molecules/s", "padding", "memory (GB)"]
     rows = [
         [
             f"{SETS[one['name']]}: {stage['stage']}",
             f"{one['data_path']['molecules']:,}",
-            number(stage["molecules_per_second"]),
             number(stage["molecules_per_processor_second"]),
-            number(stage["batches_per_second"]),
             "" if stage["padding_share"] is None else f"{stage['padding_share']:.1%}",
             number(stage["peak_bytes"], 1e9),
-            number(stage["worker_peak_bytes"], 1e9),
         ]
         for one in result["sets"]
         for stage in one["data_path"]["stages"]
+        if stage["molecules_per_processor_second"] is not None
     ]
     return header, rows
 
@@ -93,6 +82,35 @@ def padding_sentence(result: Mapping[str, Any]) -> str:
         f"With {found['drawn']:,} lengths drawn from the first {found['rows']:,} training rows of PCQM4Mv2, "
         f"the share of padding in the tokens of an epoch is {' and '.join(shares)}."
     )
+
+
+def prediction_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: processor time of a prediction with each model of `prediction.json`."""
+    times, ratios = result["milliseconds"], result["ratio_to_chemprop"]
+    rows = [
+        [
+            "chemprop" if name == "chemprop" else f"`{name.rpartition('/')[2]}`",
+            f"{result['parameters'][name]:,}" if name in result["parameters"] else "",
+            f"{milliseconds:.2f}",
+            f"{ratios[name]:.2f}" if name in ratios else "",
+        ]
+        for name, milliseconds in times.items()
+    ]
+    return ["", "parameters", "milliseconds", "times as fast as chemprop"], rows
+
+
+def preparation_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: rate and processor time of `prepare` with one and two processes."""
+    rows = [
+        [
+            str(one["workers"]),
+            f"{one['rows_per_second']:,.0f}",
+            f"{one['parent_microseconds']:.0f}",
+            f"{one['worker_microseconds']:.0f}" if one["worker_microseconds"] else "",
+        ]
+        for one in result["results"]
+    ]
+    return ["processes", "rows/s", "main process (µs a row)", "workers (µs a row)"], rows
 
 
 def label_of(name: str) -> str:

@@ -61,9 +61,24 @@ def test_the_time_before_the_first_step(tables, result):
     assert [row[0] for row in rows[1:]] == ["chemprop 2.3.1"]
 
 
+def test_predictions_and_preparation(tables):
+    result = {
+        "milliseconds": {"runs/mine": 0.5, "chemprop": 2.0},
+        "ratio_to_chemprop": {"runs/mine": 4.0},
+        "parameters": {"runs/mine": 1000},
+    }
+    _, rows = tables.prediction_table(result)
+    assert rows == [["`mine`", "1,000", "0.50", "4.00"], ["chemprop", "", "2.00", ""]]
+    side = {"workers": 2, "rows_per_second": 5000.4, "parent_microseconds": 8.2, "worker_microseconds": 367.0}
+    _, rows = tables.preparation_table(
+        {"results": [side, {**side, "workers": 1, "worker_microseconds": 0.0}]}
+    )
+    assert rows == [["2", "5,000", "8", "367"], ["1", "5,000", "8", ""]]
+
+
 def test_the_data_path_and_padding(tables, result):
     _, rows = tables.data_table(result)
-    assert rows == [["QM9: batches of 64", "5,000", "1,235", "1,235", "1,235", "1.2%", "1.2e-06", ""]]
+    assert rows == [["QM9: batches of 64", "5,000", "1,235", "1.2%", "1.2e-06"]]
     assert tables.padding_sentence(result) == ""
     batches = [
         {"padding_share": 0.011, "batch_size": 64, "token_budget": 2048},
