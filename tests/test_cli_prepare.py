@@ -158,10 +158,13 @@ def test_wrong_usage(molslice, words, message):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_signals_keep_the_finished_rows(molslice, tmp_path, monkeypatch, name):
+def test_signals_keep_the_finished_rows(molslice, tmp_path, monkeypatch, request, name):
     path = tmp_path / "molecules.smi"
     path.write_text("\n".join(embedded_smiles(60)) + "\n")
     number, genuine, calls = getattr(signal, name), StoreWriter.append, []
+    if name == "SIGINT":  # ignored in programs that a script starts in the background
+        former = signal.signal(signal.SIGINT, signal.default_int_handler)
+        request.addfinalizer(lambda: signal.signal(signal.SIGINT, former))
     monkeypatch.setattr("molslice.data.molecules.prepare.CHUNK_ROWS", 10)
 
     def signaled(self, part):

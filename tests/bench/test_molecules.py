@@ -39,7 +39,11 @@ def test_a_store_is_used_in_place(tmp_path):
     with open_store(Molecules(store=path)) as found:
         assert found == path
     assert path.is_dir()
-    with pytest.raises(MolsliceError, match="is not a store"), open_store(Molecules(store=tmp_path)):
+    (tmp_path / "empty").mkdir()
+    with (
+        pytest.raises(MolsliceError, match="is not a store"),
+        open_store(Molecules(store=tmp_path / "empty")),
+    ):
         pass
 
 

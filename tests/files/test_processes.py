@@ -156,7 +156,7 @@ def test_a_killed_worker_is_one_line(start, tmp_path):
     os.kill(workers[0], signal.SIGKILL)
     _, said = parent.communicate(timeout=DEADLINE_SECONDS)
     assert parent.returncode == 1
-    assert "error: one of 2 worker processes that reads SMILES was killed" in said.splitlines()[-1]
+    assert "error: one of 2 worker processes that predicts molecules was killed" in said.splitlines()[-1]
     assert "Traceback" not in said
     assert not any(map(running, workers))
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]

@@ -4,6 +4,7 @@ import dataclasses
 import os
 
 import pytest
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from molslice.config import TrainerConfig
 from molslice.run_folder import LAST_CHECKPOINT, SUMMARY
@@ -24,6 +25,8 @@ def environment(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "")
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
+    # Fabric keeps the rank in its function, also for the tests that follow
+    monkeypatch.setattr(rank_zero_only, "rank", getattr(rank_zero_only, "rank", 0), raising=False)
 
     def set_all(variables):
         for name, value in variables.items():
