@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
-__all__ = ["DTYPES", "Dtype", "Job", "Request"]
+__all__ = ["DTYPES", "Dtype", "Job", "JsonJob", "Request"]
 
 Dtype = Literal["fp32", "bf16", "fp16"]
 DTYPES: tuple[Dtype, ...] = ("fp32", "bf16", "fp16")
@@ -34,8 +34,24 @@ class Request(Protocol):
         ...
 
 
+class JsonJob:
+    """Base class of jobs, which are dataclasses of JSON values."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        """Return the job as one line of JSON, the input of the worker."""
+        job: Any = self
+        return json.dumps(asdict(job))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Construct the job from the result of `to_json`."""
+        return cls(**json.loads(text))
+
+
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(JsonJob):
     """An attention at one size in one round.
 
     Attributes:
@@ -78,12 +94,3 @@ class Job:
     budget_bytes: int | None
     seed: int
     counts_flops: bool
-
-    def to_json(self) -> str:
-        """Return the job as one line of JSON, the input of the worker."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Job":
-        """Construct the job from the result of `to_json`."""
-        return cls(**json.loads(text))

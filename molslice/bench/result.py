@@ -83,19 +83,6 @@ class Measurement:
     attention_parameters: int | None = None
     flops: int | None = None
 
-    @classmethod
-    def of_mapping(cls, mapping: dict[str, Any], source: str) -> "Measurement":
-        """Construct a measurement from an entry of `bench.json`.
-
-        Args:
-            mapping: The entry.
-            source: Name of the file, for the message.
-
-        Raises:
-            MolsliceError: The mapping is not a measurement.
-        """
-        return from_mapping(cls, mapping, source)
-
     @property
     def key(self) -> tuple[str, int, int, int, int]:
         """The entry, the size, and the round."""
@@ -268,7 +255,7 @@ class BenchResult:
                 mapping["machine"],
                 mapping["setting"],
                 mapping["interrupted"],
-                [Measurement.of_mapping(one, source) for one in mapping["measurements"]],
+                [from_mapping(Measurement, one, source) for one in mapping["measurements"]],
             )
         except (KeyError, TypeError) as error:
             raise MolsliceError(

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from molslice.bench.job import Request
 from molslice.bench.process import run_job
+from molslice.bench.result import from_mapping
 from molslice.bench.run import read_measurements
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
@@ -74,7 +75,7 @@ def run_rounds(
             file.parent.mkdir(parents=True, exist_ok=True)
             exits.enter_context(lock_folder(file.parent))
             own = {"conditions": result.conditions, "machine": result.machine}
-            kept = [record.of_mapping(one, str(file)) for one in read_measurements(file, own)]
+            kept = [from_mapping(record, one, str(file)) for one in read_measurements(file, own)]
             result.measurements += [one for one in kept if one.outcome == "ok"]
         try:
             _measure_all(result, record, list(jobs), file, tell, quiet)

@@ -8,7 +8,7 @@ from typing import Any
 from molslice.bench.machine import describe_machine
 from molslice.bench.plan import BenchPlan, Size
 from molslice.bench.process import run_job
-from molslice.bench.result import BenchResult, Measurement
+from molslice.bench.result import BenchResult, Measurement, from_mapping
 from molslice.bench.scores import Scores
 from molslice.entries import WrittenEntry
 from molslice.files.atomic import write_atomically
@@ -162,7 +162,7 @@ def _is_kept(one: Measurement, budget: int | None) -> bool:
 
 def _read_kept(file: Path, result: BenchResult) -> list[Measurement]:
     found = read_measurements(file, {"conditions": result.conditions, "machine": result.machine})
-    return [Measurement.of_mapping(one, str(file)) for one in found]
+    return [from_mapping(Measurement, one, str(file)) for one in found]
 
 
 def read_measurements(file: Path, own: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from molslice.bench.bubbles import draw_bubbles
 from molslice.bench.plan import SETTINGS
-from molslice.bench.result import BenchResult, Measurement, Spread
+from molslice.bench.result import BenchResult, Measurement, Spread, from_mapping
 from molslice.bench.scores import Scores, read_scores
 from molslice.bench.tables import to_csv, to_markdown
 from molslice.types import MolsliceError
@@ -227,6 +227,6 @@ def test_a_result_is_read_back():
 )
 def test_numbers_that_no_measurement_has_are_refused(name, value):
     mapping = asdict(measurement("mean", 8))
-    assert Measurement.of_mapping(mapping, "bench.json") == measurement("mean", 8)
+    assert from_mapping(Measurement, mapping, "bench.json") == measurement("mean", 8)
     with pytest.raises(MolsliceError, match=f"^invalid measurement in bench.json: {name} is "):
-        Measurement.of_mapping({**mapping, name: value}, "bench.json")
+        from_mapping(Measurement, {**mapping, name: value}, "bench.json")

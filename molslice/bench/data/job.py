@@ -1,8 +1,9 @@
 """One measurement of the data path, as it is sent to the worker."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+from molslice.bench.job import JsonJob
 
 __all__ = ["DataJob", "Stage"]
 
@@ -10,7 +11,7 @@ Stage = Literal["featurize", "read", "batches"]
 
 
 @dataclass(frozen=True, slots=True)
-class DataJob:
+class DataJob(JsonJob):
     """A stage of the data path in one round.
 
     Attributes:
@@ -51,12 +52,3 @@ class DataJob:
     def budget_bytes(self) -> int | None:
         """Memory that the job may use; None, because there is no limit."""
         return None
-
-    def to_json(self) -> str:
-        """Return the job as one line of JSON, the input of the worker."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "DataJob":
-        """Construct the job from the result of `to_json`."""
-        return cls(**json.loads(text))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from molslice.bench.result import Spread, from_mapping
+from molslice.bench.result import Spread
 from molslice.training.comparison import markdown_table
 
 __all__ = ["DataResult", "Measurement", "Row", "to_markdown"]
@@ -44,19 +44,6 @@ class Measurement:
     padding_share: float | None = None
     peak_bytes: int | None = None
     worker_peak_bytes: int | None = None
-
-    @classmethod
-    def of_mapping(cls, mapping: dict[str, Any], source: str) -> "Measurement":
-        """Construct a measurement from an entry of a result file.
-
-        Args:
-            mapping: The entry.
-            source: Name of the file, for the message.
-
-        Raises:
-            MolsliceError: The mapping is not a measurement.
-        """
-        return from_mapping(cls, mapping, source)
 
     @property
     def key(self) -> tuple[str]:

@@ -1,14 +1,15 @@
 """One measurement of training, as it is sent to the worker."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from molslice.bench.job import JsonJob
 
 __all__ = ["TrainJob"]
 
 
 @dataclass(frozen=True, slots=True)
-class TrainJob:
+class TrainJob(JsonJob):
     """A configuration in one round.
 
     Attributes:
@@ -36,12 +37,3 @@ class TrainJob:
     def budget_bytes(self) -> int | None:
         """Memory that the job may use; None, because there is no limit."""
         return None
-
-    def to_json(self) -> str:
-        """Return the job as one line of JSON, the input of the worker."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "TrainJob":
-        """Construct the job from the result of `to_json`."""
-        return cls(**json.loads(text))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from molslice.bench.result import Spread, from_mapping
+from molslice.bench.result import Spread
 
 __all__ = ["Measurement", "Row", "TrainResult"]
 
@@ -56,19 +56,6 @@ class Measurement:
     peak_bytes: int | None = None
     parameters: int | None = None
     flops: float | None = None
-
-    @classmethod
-    def of_mapping(cls, mapping: dict[str, Any], source: str) -> "Measurement":
-        """Construct a measurement from an entry of a result file.
-
-        Args:
-            mapping: The entry.
-            source: Name of the file, for the message.
-
-        Raises:
-            MolsliceError: The mapping is not a measurement.
-        """
-        return from_mapping(cls, mapping, source)
 
     @property
     def key(self) -> Key:
