@@ -120,15 +120,20 @@ def delimiter(text: str) -> str:
     return text
 
 
-def minutes(text: str) -> float:
-    """Parse a positive number of minutes."""
+def positive_number(text: str, of: str = "") -> float:
+    """Parse a positive number; `of` names what it counts in the message."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number{of}")
     return value
+
+
+def minutes(text: str) -> float:
+    """Parse a positive number of minutes."""
+    return positive_number(text, " of minutes")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

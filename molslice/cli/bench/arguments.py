@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from molslice.cli.arguments import file_path
+from molslice.cli.arguments import file_path, positive, positive_number
 from molslice.cli.console import say, write, write_json
 
-__all__ = ["add_molecules", "positive_number", "report", "teller"]
+__all__ = ["add_molecules", "add_rounds", "report", "teller"]
 
 
 def add_molecules(parser: argparse.ArgumentParser) -> None:
@@ -19,15 +19,27 @@ def add_molecules(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def positive_number(text: str) -> float:
-    """Parse a positive number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return value
+def add_rounds(parser: argparse.ArgumentParser, seconds: float, *, steps: bool) -> None:
+    """Add `--rounds`, `--seconds` and, instead of `--seconds`, `--steps`.
+
+    Args:
+        parser: The parser.
+        seconds: The default of `--seconds`.
+        steps: Whether there is `--steps`.
+    """
+    parser.add_argument(
+        "--rounds", type=positive, default=3, metavar="N", help="repetitions of each measurement (default: 3)"
+    )
+    how_long = parser.add_mutually_exclusive_group()
+    if steps:
+        how_long.add_argument("--steps", type=positive, metavar="N", help="timed steps of a round")
+    how_long.add_argument(
+        "--seconds",
+        type=positive_number,
+        default=seconds,
+        metavar="S",
+        help=f"timed seconds (default: {seconds:g})",
+    )
 
 
 def teller(args: argparse.Namespace) -> Callable[[str], None]:

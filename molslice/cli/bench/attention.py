@@ -10,8 +10,8 @@ for all attentions. An entry that runs out of memory is marked in the table. A s
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, file_path, positive
-from molslice.cli.bench.arguments import positive_number, report, teller
+from molslice.cli.arguments import add_device, add_json, add_quiet, file_path, positive, positive_number
+from molslice.cli.bench.arguments import add_rounds, report, teller
 
 SUMMARY = "speed and memory of attentions on sequences of any length"
 EXAMPLE = """\
@@ -35,14 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_device(parser)
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
-    parser.add_argument(
-        "--rounds", type=positive, default=3, metavar="N", help="repetitions of each measurement (default: 3)"
-    )
-    how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument("--steps", type=positive, metavar="N", help="timed steps of a round")
-    how_long.add_argument(
-        "--seconds", type=positive_number, default=1.0, metavar="S", help="timed seconds (default: 1)"
-    )
+    add_rounds(parser, 1.0, steps=True)
     parser.add_argument(
         "--budget-gb",
         type=positive_number,

@@ -11,7 +11,7 @@ stopped.
 import argparse
 
 from molslice.cli.arguments import add_json, add_quiet, file_path, positive
-from molslice.cli.bench.arguments import add_molecules, positive_number, report, teller
+from molslice.cli.bench.arguments import add_molecules, add_rounds, report, teller
 
 SUMMARY = "speed and memory of the data path without a model"
 EXAMPLE = """\
@@ -41,12 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="padded tokens of a batch with --batch-size (default: 64 for each molecule)",
     )
-    parser.add_argument(
-        "--rounds", type=positive, default=3, metavar="N", help="repetitions of each measurement (default: 3)"
-    )
-    parser.add_argument(
-        "--seconds", type=positive_number, default=3.0, metavar="S", help="timed seconds (default: 3)"
-    )
+    add_rounds(parser, 3.0, steps=False)
     parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the results")
     add_quiet(parser)
     add_json(parser)

@@ -16,7 +16,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import add_json, add_quiet, file_path, positive
-from molslice.cli.bench.arguments import add_molecules, positive_number, report, teller
+from molslice.cli.bench.arguments import add_molecules, add_rounds, report, teller
 
 if TYPE_CHECKING:
     from molslice.bench.molecules import Molecules
@@ -54,14 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision", default="32", metavar="P,...", help="32, bf16 or 16, or several (default: 32)"
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
-    parser.add_argument(
-        "--rounds", type=positive, default=3, metavar="N", help="repetitions of each measurement (default: 3)"
-    )
-    how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument("--steps", type=positive, metavar="N", help="timed steps of a round")
-    how_long.add_argument(
-        "--seconds", type=positive_number, default=5.0, metavar="S", help="timed seconds (default: 5)"
-    )
+    add_rounds(parser, 5.0, steps=True)
     parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the results")
     add_quiet(parser)
     add_json(parser)
