@@ -1,11 +1,9 @@
 """The commands with URLs in place of files: in memory, on a web server, and in an object store."""
 
-import functools
-import http.server
 import json
 import os
-import threading
 
+import fsspec
 import numpy as np
 import pyarrow
 import pytest
@@ -13,8 +11,7 @@ from pyarrow import parquet
 
 from molslice.cli import main
 from tests.inference.models import checkpoint_folder, embedded_smiles
-
-fsspec = pytest.importorskip("fsspec")
+from tests.url_files import get, names, put, served
 
 SMILES = embedded_smiles(40)
 TABLE = "id,smiles\n" + "".join(f"{row},{text}\n" for row, text in enumerate(SMILES))
@@ -65,22 +62,6 @@ def folder(request):
     return request.getfixturevalue(request.param)
 
 
-def put(url, data):
-    with fsspec.open(url, "wb") as file:
-        file.write(data)
-
-
-def get(url):
-    with fsspec.open(url, "rb") as file:
-        return file.read()
-
-
-def listed(url):
-    system, path = fsspec.url_to_fs(url)
-    system.invalidate_cache()
-    return sorted(name.rpartition("/")[2] for name in system.ls(path, detail=False))
-
-
 def run(*arguments):
     return main([*map(str, arguments), "--quiet"])
 
@@ -97,7 +78,7 @@ def test_predict_writes_the_same_bytes_to_a_store(model, folder, tmp_path, endin
     put(f"{folder}/in.csv", TABLE.encode())
     assert run("predict", model, "--input", f"{folder}/in.csv", "--output", f"{folder}/out{ending}") == 0
     assert get(f"{folder}/out{ending}") == local(tmp_path, model, TABLE.encode(), output=f"out{ending}")
-    assert listed(folder) == ["in.csv", f"out{ending}"]
+    assert names(folder) == ["in.csv", f"out{ending}"]
 
 
 def test_predict_reads_parquet_and_json_lines_from_a_store(model, folder, tmp_path):
@@ -135,7 +116,7 @@ def test_nothing_is_left_of_a_failed_prediction(model, folder, capsys):
     assert run("predict", model, "--input", f"{folder}/in.csv", "--output", f"{folder}/out.csv") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{folder}/in.csv, line 42: a quote is never closed; {folder}/out.csv is not written" in line
-    assert listed(folder) == ["in.csv"]
+    assert names(folder) == ["in.csv"]
 
 
 def test_evaluate_reads_a_store(model, folder, tmp_path, monkeypatch, capsys):
@@ -215,11 +196,11 @@ def test_a_large_object_is_discarded_too(s3):
 
     with pytest.raises(ZeroDivisionError), atomic_file(Url(f"{s3}/out.csv")) as stream:
         stream.write(bytes(51 << 20) * (1 + 0 // stream.write(bytes(51 << 20))) + bytes(1 // 0))
-    assert listed(s3) == []
+    assert names(s3) == []
     with atomic_file(Url(f"{s3}/out.csv")) as stream:
         for _ in range(6):
             stream.write(bytes(10 << 20))
-        assert listed(s3) == []
+        assert names(s3) == []
     assert Url(f"{s3}/out.csv").size() == 60 << 20
 
 
@@ -230,16 +211,7 @@ def test_a_folder_of_models_is_no_url(tmp_path, capsys):
 
 
 def test_a_web_server_is_read(model, tmp_path):
-    handler = functools.partial(_QuietHandler, directory=str(tmp_path))
     expected = local(tmp_path, model, TABLE.encode())
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as web:
-        threading.Thread(target=web.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{web.server_port}/in.csv"
-        assert run("predict", model, "--input", url, "--output", tmp_path / "again.csv") == 0
-        web.shutdown()
+    with served(tmp_path) as url:
+        assert run("predict", model, "--input", f"{url}/in.csv", "--output", tmp_path / "again.csv") == 0
     assert (tmp_path / "again.csv").read_bytes() == expected
-
-
-class _QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass

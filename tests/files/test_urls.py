@@ -1,10 +1,8 @@
 """Tests of files named by URLs: in memory, in an archive, on a web server, and in an object store."""
 
-import functools
-import http.server
 import io
-import threading
 
+import fsspec
 import pytest
 
 from molslice.files import urls
@@ -12,8 +10,7 @@ from molslice.files.atomic import UnwritableError, atomic_file, atomic_path
 from molslice.files.lines import read_lines
 from molslice.files.urls import Url, as_file, expand_pattern, file_size, is_url
 from molslice.types import MolsliceError
-
-fsspec = pytest.importorskip("fsspec")
+from tests.url_files import get, names, put, served
 
 
 @pytest.fixture
@@ -29,31 +26,8 @@ def memory(tmp_path):
 @pytest.fixture
 def web(tmp_path):
     """Serve a folder on this machine; return its path and its URL."""
-    handler = functools.partial(QuietHandler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield tmp_path, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-
-def put(url, content):
-    with fsspec.open(url, "wb") as file:
-        file.write(content)
-
-
-def content(url):
-    with fsspec.open(url, "rb") as file:
-        return file.read()
-
-
-def names(folder):
-    system, path = fsspec.url_to_fs(folder)
-    return sorted(name.rpartition("/")[2] for name in system.ls(path, detail=False))
+    with served(tmp_path) as url:
+        yield tmp_path, url
 
 
 @pytest.mark.parametrize(
@@ -137,7 +111,7 @@ def test_an_object_exists_when_it_is_complete(memory):
         stream.write(b"one")
         assert not url.exists()
         stream.write(b"two")
-    assert content(str(url)) == b"onetwo"
+    assert get(str(url)) == b"onetwo"
     assert url.size() == 6
 
 
@@ -146,14 +120,14 @@ def test_an_error_leaves_the_former_object(memory):
     put(str(url), b"former")
     with pytest.raises(ZeroDivisionError), atomic_file(url) as stream:
         stream.write(b"partial" * (1 // stream.write(b"")))
-    assert content(str(url)) == b"former"
+    assert get(str(url)) == b"former"
     assert names(memory) == ["a.csv"]
 
 
 def test_a_library_that_takes_a_path_writes_an_object(memory):
     with atomic_path(Url(f"{memory}/a.npy")) as partial:
         partial.write_bytes(b"content")
-    assert content(f"{memory}/a.npy") == b"content"
+    assert get(f"{memory}/a.npy") == b"content"
     with pytest.raises(FileNotFoundError), atomic_path(Url(f"{memory}/b.npy")) as partial:
         partial.rename(partial.with_name("elsewhere"))
     assert names(memory) == ["a.npy"]

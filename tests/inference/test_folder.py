@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from molslice.cli import main
@@ -66,7 +67,6 @@ def test_each_file_has_the_bytes_of_a_run_of_its_own(model, parts, tmp_path, cap
 
 
 def test_a_folder_in_a_store(model, parts):
-    fsspec = pytest.importorskip("fsspec")
     command = ["predict", str(model), "--quiet", "--input", str(parts / "*"), "--output", "memory://out/"]
     assert main(command) == 0
     assert fsspec.filesystem("memory").ls("/out", detail=False) == ["/out/a.csv", "/out/b.csv"]

@@ -5,6 +5,7 @@ import json
 import shutil
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -435,7 +436,6 @@ def test_the_command_prints_the_errors(table, tmp_path, capsys):
 
 
 def test_a_table_in_a_store_is_fitted_as_a_file(table, fitted, tmp_path):
-    fsspec = pytest.importorskip("fsspec")
     with fsspec.open(f"memory:/{tmp_path}/measured.csv", "wb") as file:
         file.write(table.read_bytes())
     url = f"memory:/{tmp_path}/measured.csv"
