@@ -29,9 +29,8 @@ __all__ = [
     "StopRequests",
     "agreed",
     "find_environment",
-    "launch",
+    "launched",
     "starts_processes",
-    "together",
     "unused_weights",
     "was_restarted",
 ]
@@ -42,6 +41,7 @@ FIRST_PROCESS = "MOLSLICE_FIRST_PROCESS"  # the ID of the process that started t
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 3.0  # for the other processes to end by themselves
+PATIENCE_SECONDS = 30.0  # for the first process to notice that another one has ended
 LOST = ("Connection closed", "Connection reset", "Broken pipe", "gloo", "NCCL", "Socket Timeout", "TCPStore")
 UNUSED = "Expected to have finished reduction in the prior iteration"
 
@@ -107,19 +107,36 @@ def starts_processes(fabric: lightning.fabric.Fabric) -> bool:
     return environment is not None and not environment.creates_processes_externally
 
 
-def launch(fabric: lightning.fabric.Fabric) -> None:
-    """Start the other processes if nobody else has, and wait until all are connected.
+@contextmanager
+def launched(fabric: lightning.fabric.Fabric) -> Iterator[None]:
+    """Start the other processes if nobody else has, connect all, and run a block that communicates.
+
+    No process that this one has started is left behind when the block fails.
 
     Raises:
-        MolsliceError: The processes cannot be connected.
+        MolsliceError: The processes cannot be connected, the connection to another one is lost, or a step
+            does not use all weights.
     """
+    children = _Children()
+    try:
+        _launch(fabric, children)
+        yield
+    except BaseException as error:
+        children.end()
+        if fabric.world_size > 1 and isinstance(error, RuntimeError) and not isinstance(error, MolsliceError):
+            _explain(error, fabric)
+        raise
+    finally:
+        children.watched = False
+
+
+def _launch(fabric: lightning.fabric.Fabric, children: "_Children") -> None:
     first = os.environ.get(FIRST_PROCESS)
     if first is not None and fabric.global_rank and hasattr(os, "fork"):
         end_with_parent()
         if os.getppid() != int(first):
             raise MolsliceError("the process that started this one has ended")
-    starts = starts_processes(fabric)
-    if starts:
+    if starts_processes(fabric):
         os.environ[FIRST_PROCESS] = str(os.getpid())
     try:
         if fabric.world_size > 1:
@@ -131,8 +148,8 @@ def launch(fabric: lightning.fabric.Fabric) -> None:
             f"cannot connect {fabric.world_size} processes at {place} (MASTER_ADDR, MASTER_PORT): "
             f"{_first_line(error)}"
         ) from error
-    if starts:
-        threading.Thread(target=_report_killed, args=(_children(fabric),), daemon=True).start()
+    finally:
+        children.take(getattr(fabric.strategy.launcher, "procs", []))
 
 
 def _use_own_keys(fabric: lightning.fabric.Fabric) -> None:
@@ -158,22 +175,75 @@ def _use_own_keys(fabric: lightning.fabric.Fabric) -> None:
     )
 
 
-def _children(fabric: lightning.fabric.Fabric) -> list[subprocess.Popen[bytes]]:
-    return getattr(fabric.strategy.launcher, "procs", [])
+class _Children:
+    """The processes that this one has started.
 
+    Fabric kills this process within five seconds after one of them has ended with an error, even while it
+    writes a checkpoint. This class lets it end by itself, and ends it only if it waits for a lost process.
+    """
 
-def _report_killed(children: list[subprocess.Popen[bytes]]) -> None:
-    """Name a process that was killed. Others report their errors, and Fabric's observer ends the rest."""
-    while children:
-        for rank, child in enumerate(children, start=1):
-            if (child.poll() or 0) < 0:
-                logger.error(
-                    "process %d (PID %d) was killed by signal %d", rank, child.pid, -child.returncode
-                )
-                return
-        if all(child.returncode is not None for child in children):
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.watched = True
+        self._lock, self._reported = threading.Lock(), False
+
+    def take(self, started: list[subprocess.Popen[bytes]]) -> None:
+        """Take the processes over from Fabric.
+
+        Args:
+            started: Fabric's list, which becomes empty.
+        """
+        self.processes = list(started)
+        started.clear()
+        if self.processes:
+            threading.Thread(target=self._watch, name="watch-children", daemon=True).start()
+
+    def end(self) -> None:
+        """End the processes, at once where they do not end by themselves; name one that was killed."""
+        if not self.processes:
             return
-        time.sleep(POLL_SECONDS)
+        deadline = time.monotonic() + 2 * POLL_SECONDS
+        while not self._report_killed() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS / 10)
+        for child in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for child in self.processes:
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+    def _report_killed(self) -> bool:
+        """Name a process that was killed, once. Others report their errors."""
+        with self._lock:
+            for rank, child in enumerate(self.processes, start=1):
+                if (child.poll() or 0) < 0 and not self._reported:
+                    self._reported = True
+                    logger.error(
+                        "process %d (PID %d) was killed by signal %d", rank, child.pid, -child.returncode
+                    )
+        return self._reported
+
+    def _watch(self) -> None:
+        while self.watched and not any(child.poll() for child in self.processes):
+            time.sleep(POLL_SECONDS)
+        if not self.watched:
+            return
+        self._report_killed()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.watched and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        if self.watched:
+            logger.error(
+                "process 0 waits for another one, which has ended; the command with --resume continues from "
+                "the last checkpoint"
+            )
+            for child in self.processes:
+                child.kill()
+            os._exit(1)
 
 
 @contextmanager
@@ -199,23 +269,6 @@ def agreed(fabric: lightning.fabric.Fabric) -> Iterator[None]:
         raise failure
 
 
-@contextmanager
-def together(fabric: lightning.fabric.Fabric) -> Iterator[None]:
-    """Run a block of the training that communicates; no process is left behind when it fails.
-
-    Raises:
-        MolsliceError: The connection to another process is lost, or a step does not use all weights.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if fabric.world_size > 1:
-            _end_children(fabric)
-            if isinstance(error, RuntimeError) and not isinstance(error, MolsliceError):
-                _explain(error, fabric)
-        raise
-
-
 def _explain(error: RuntimeError, fabric: lightning.fabric.Fabric) -> None:
     text = str(error)
     if UNUSED in text:
@@ -225,24 +278,6 @@ def _explain(error: RuntimeError, fabric: lightning.fabric.Fabric) -> None:
             f"process {fabric.global_rank} of {fabric.world_size} has lost the connection to another one, "
             "which has failed or was killed; the command with --resume continues from the last checkpoint"
         ) from error
-
-
-def _end_children(fabric: lightning.fabric.Fabric) -> None:
-    """End the processes that this one has started, at once where they do not end by themselves."""
-    children = list(_children(fabric))
-    if children:
-        time.sleep(2 * POLL_SECONDS)  # to report a killed one
-    _children(fabric).clear()  # Fabric's observer would kill this process too
-    for child in children:
-        with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_SECONDS
-    for child in children:
-        try:
-            child.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
 
 
 def unused_weights(which: str) -> MolsliceError:

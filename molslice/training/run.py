@@ -40,7 +40,7 @@ from molslice.training.batches import TrainingBatches
 from molslice.training.budget import count_epochs, measure_max_steps
 from molslice.training.continuation import as_begun, check_data, check_epochs, claimed
 from molslice.training.fabric import build_fabric, quiet_lightning
-from molslice.training.processes import agreed, launch, starts_processes, together, was_restarted
+from molslice.training.processes import agreed, launched, starts_processes, was_restarted
 from molslice.training.start import start_from
 from molslice.training.stepper import Stepper
 from molslice.training.trainer import Trainer
@@ -118,8 +118,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
                 failure = error  # raised where the other processes hear of it
         if begun is not None and begun.summary and nobody_waits:
             return _already_finished(begun.summary, folder, asked)
-        with together(fabric):
-            launch(fabric)
+        with launched(fabric):
             if config.trainer.num_threads is not None:
                 torch.set_num_threads(config.trainer.num_threads)
             with agreed(fabric):

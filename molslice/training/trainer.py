@@ -90,6 +90,7 @@ class Trainer:
                     self._step(batch)
                     if requests.exchange():
                         self._checkpoint()
+                        self.fabric.barrier()  # a launcher ends all processes when one has ended
                         raise KeyboardInterrupt(self._how_to_resume())
                     if self.progress.validation_due:
                         self._validate()
