@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 SETS = {"qm9": "QM9", "chembl": "ChEMBL", "gap_xtb": "embedded data"}
-MARKS = {"quickstart": "4 x 64", "slim": "12 x 80"}
+MARKS = {"quickstart": "4 x 64", "slim": "12 x 80", "qm9": "4 x 64 in batches of 128"}
+SAME_SIZE = {"qm9": "quickstart"}
 
 
 def training_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -130,7 +131,7 @@ def label_of(name: str) -> str:
 
 def size_of(name: str) -> str:
     """Return the name of the size in the name of a side; empty without one."""
-    return next((size for size in MARKS if size in name.split()), "")
+    return next((SAME_SIZE.get(size, size) for size in MARKS if size in name.split()), "")
 
 
 def ratio(side: Mapping[str, Any], other: str) -> str:

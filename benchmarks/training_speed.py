@@ -6,8 +6,9 @@ All sides train on the same molecules in one run and in turn, each an epoch in e
 minute of the machine affects all of them. The times are processor times for each molecule, medians over the
 rounds, after one round to warm up:
 
-    molslice      `quickstart` (4 layers of width 64) and `slim` with four attentions, training steps from a
-                  store as in `molslice bench train`
+    molslice      `quickstart` (4 layers of width 64) and `slim` with four attentions, and the configuration
+                  for QM9 (4 layers of width 64, batches of 128), training steps from a store as in
+                  `molslice bench train`
     PyG           OGB's baseline GIN-virtual with 5 layers of width 600, PyG's data set and loader, batches of
                   256
     chemprop      its default size, in its own environment
@@ -52,6 +53,7 @@ SETS = {"qm9": "qm9/train.csv.gz", "chembl": "corpus/smiles_million.smi.gz"}
 EMBEDDED = {"gap_xtb": ROOT / "data" / "gap_xtb" / "raw" / "data.csv.gz"}
 PCQM4M_ROWS, PCQM4M_COUNT = "pcqm4mv2_rows/graphium_2k.csv.gz", 3_378_606  # training rows of PCQM4Mv2
 MODELS = ("quickstart", "slim")
+QM9_CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
 MAX_ATOMS = 64
 EXAMPLE_ROWS, EXAMPLE_EPOCHS = 10_000, 20  # of the training whose whole time is stated
 
@@ -133,6 +135,7 @@ def build_sides(molecules: Molecules, folder: Path, options: argparse.Namespace)
     models = options.models.split(",")
     threads = [("trainer.num_threads", str(options.threads))]
     entries = plan_entries(models, options.attentions, overrides=threads)
+    entries += plan_entries([], config=QM9_CONFIG, overrides=threads)
     sides: list[Side] = [Molslice(entry, molecules, folder) for entry in entries]
     sides.append(PygGin(molecules.first(options.slow_rows)))
     sides += [GraphormerPipeline(model, molecules) for model in models]

@@ -35,6 +35,7 @@ def result():
         "sides": [
             side("molslice quickstart softmax", 1000.4, **ratios),
             side("molslice slim flow", 500.0, **ratios),
+            side("molslice qm9 softmax", 600.0, **ratios),
             side("Graphormer rewrite slim", 99.6, **{"chemprop 2.3.1": 0.5}),
             side("chemprop 2.3.1", 400.0),
         ],
@@ -49,6 +50,7 @@ def test_ratios_are_those_of_molslice_to_the_same_size(tables, result):
     assert rows == [
         ["molslice, 4 x 64, `softmax`", "1,000", "1,000", "2.0", "5.1"],
         ["molslice, 12 x 80, `flow`", "1,000", "500", "2.0", "9.9"],
+        ["molslice, 4 x 64 in batches of 128, `softmax`", "1,000", "600", "2.0", "5.1"],
         ["Graphormer's pipeline, 12 x 80", "1,000", "100", "", ""],
         ["chemprop 2.3.1", "1,000", "400", "", ""],
     ]
@@ -58,7 +60,7 @@ def test_the_time_before_the_first_step(tables, result):
     header, rows = tables.start_table(result)
     assert header[-1] == "10,000 molecules, 20 epochs (s)"
     assert rows[0] == ["molslice, 4 x 64, `softmax`", "3.2", "457", "79"]
-    assert [row[0] for row in rows[1:]] == ["chemprop 2.3.1"]
+    assert [row[0] for row in rows[1:]] == ["molslice, 4 x 64 in batches of 128, `softmax`", "chemprop 2.3.1"]
 
 
 def test_predictions_and_preparation(tables):

@@ -111,6 +111,7 @@ def test_all_sides_are_recorded(tmp_path, monkeypatch):
     by_name = {side["name"]: side for side in one["sides"]}
     assert list(by_name) == [
         "molslice quickstart flow",
+        "molslice qm9 softmax",
         "PyG GIN-virtual 5 x 600",
         "Graphormer rewrite quickstart",
         "chemprop 0.0",
