@@ -7,7 +7,6 @@ if a file is out of date.
 """
 
 import argparse
-import json
 import re
 import sys
 import textwrap
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from billion_tables import plan_table, rate_table, volume_table
+from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
 from speed_tables import (
     data_table,
     padding_sentence,
@@ -24,39 +24,16 @@ from speed_tables import (
     start_table,
     training_table,
 )
+from tables import COSTS, ROOT, cell, load, markdown, percent
 
 from molslice.attention import ATTENTIONS
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BASELINE_NAMES = {
     "median": "median of the training rows",
     "morgan": "gradient boosting, Morgan counts",
     "morgan_and_descriptors": "gradient boosting, Morgan counts and all RDKit descriptors",
 }
-
-
-MEASURED = re.compile(r"^# Measured: .*?\(benchmarks/results/\w+\.json\)\.\n", re.DOTALL | re.MULTILINE)
-COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
-
-
-def load(name: str) -> dict[str, Any]:
-    """Return the content of one result file."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def cell(values: dict[str, Any]) -> str:
-    """Return mean and standard deviation over seeds as text."""
-    mean = values.get("mean", values.get("mae_mean"))
-    spread = values.get("sd", values.get("mae_sd"))
-    return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
-
-
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table with the first column aligned left and all others aligned right."""
-    lines = [header, [":---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def gap_xtb() -> str:
@@ -211,107 +188,6 @@ def sort_on_sequences() -> str:
     return markdown(["", "parameters in layers", "accuracy (%)"], rows)
 
 
-def percent(values: dict[str, Any]) -> str:
-    """Return the mean and, for several seeds, the standard deviation, in percent."""
-    spread = f" ± {100 * values['sd']:.1f}" if values["sd"] is not None else ""
-    return f"{100 * values['mean']:.1f}{spread}"
-
-
-# experiment -> title in the table
-TASKS = {
-    "listops": "ListOps, 50 to 200 symbols",
-    "pathfinder": "Pathfinder, 16 x 16, at chance",
-    "mnist": "MNIST",
-    "cifar10": "CIFAR-10, JPEG copy",
-    "r8": "R8",
-    "imdb": "IMDB, 256 words",
-    "japanese_vowels": "JapaneseVowels",
-    "uwave": "UWaveGestureLibrary",
-}
-COLUMNS = (
-    "softmax",
-    "slice_sort",
-    "slice_sort:order=interleave",
-    "flow",
-    "singular",
-    "slice_sort:order=shuffle",
-    "identity",
-)
-
-
-def sequence_tasks() -> str:
-    """Return the accuracy of each recorded experiment, with the published numbers in the next row."""
-    rows = []
-    for name, title in TASKS.items():
-        if not (RESULTS / f"task_{name}.json").is_file():
-            continue
-        result = load(f"task_{name}")
-        entries = {entry["label"]: entry for entry in result["entries"]}
-        minutes = [entry["seconds"] / 60 for entry in entries.values()]
-        rows.append(
-            [
-                f"{title} ({entries['softmax']['seeds']} seeds)".replace("(1 seeds)", "(1 seed)"),
-                *(percent(entries[column]["test"]) if column in entries else "" for column in COLUMNS),
-                f"{min(minutes):.1f} to {max(minutes):.1f}",
-                in_order(result["order"]),
-            ]
-        )
-        published = [entries[column]["published"] if column in entries else None for column in COLUMNS]
-        if any(published):
-            shares = ["" if share is None else f"{100 * share:.2f}" for share in published]
-            rows.append(["published", *shares, "", ""])
-    names = [f"`{column.removeprefix('slice_sort:')}`" for column in COLUMNS]
-    return markdown(["accuracy (%)", *names, "minutes", "pairs in the published order"], rows)
-
-
-def in_order(order: dict[str, Any]) -> str:
-    """Return the number of pairs of attentions with the published order, out of all pairs."""
-    return f"{order['pairs'] - len(order['turned'])} of {order['pairs']}" if order["pairs"] else ""
-
-
-def lra_parameters() -> str:
-    """Return parameters in the configurations of Long Range Arena and of Sliceformer."""
-    names = ("softmax", "slice_sort", "flow", "singular")
-    rows = []
-    for config, entries in load("lra_parameters")["configs"].items():
-        found = {entry["attention"]: entry for entry in entries}
-        over = sum(not entry["within_rule"] for entry in entries)
-        counts = [f"{found[name]['parameters']:,}" for name in names]
-        rows.append([f"`{config}`", *counts, f"{over} of {len(entries)}"])
-    return markdown(["", *(f"`{name}`" for name in names), "above the limit"], rows)
-
-
-def perplexity(values: dict[str, Any]) -> str:
-    """Return mean and standard deviation over seeds as text."""
-    return f"{values['mean']:.1f}" + (f" ± {values['sd']:.1f}" if values["sd"] else "")
-
-
-def language() -> str:
-    """Return the perplexity of the small language models."""
-    result = load("task_wikitext2")
-    rows = [
-        [
-            f"`{entry['label']}`",
-            f"{entry['parameters']:,}",
-            perplexity(entry["test"]),
-            "" if entry["published"] is None else f"{entry['published']:.1f}",
-        ]
-        for entry in result["entries"]
-    ]
-    return markdown(["", "parameters", "perplexity", "WikiText-103, published"], rows)
-
-
-def long_inputs() -> str:
-    """Return memory and time of training on 16,384 tokens."""
-    rows = []
-    for row in load("long_inputs")["rows"]:
-        found = row["plain"]
-        numbers = [f"{found['gb']:.2f}", f"{found['seconds_a_picture']:.1f}"]
-        rows.append([f"`{row['attention']}`", COSTS[row["cost"]], *numbers])
-    rows.sort(key=lambda row: (list(COSTS.values()).index(row[1]), row[0]))
-    return markdown(["", "cost", "memory (GB)", "seconds per image"], rows)
-
-
 def console(verb: str, *commands: str) -> str:
     """Return commands and the recorded output of a verb in the quickstart."""
     shown = "\n".join(f"$ {command}" for command in commands)
@@ -408,39 +284,6 @@ def pages() -> dict[Path, str]:
         if not any(f"<!-- begin {name} -->" in text for text in texts.values()):
             raise ValueError(f"no page contains the markers of the table {name!r}")
     return {path: fill(text) for path, text in texts.items()}
-
-
-def headers() -> dict[Path, str]:
-    """Return the measured configurations with regenerated results in their headers.
-
-    Raises:
-        ValueError: The header of a configuration has no results to replace.
-    """
-    found = {}
-    for file in sorted(RESULTS.glob("task_*.json")):
-        result = json.loads(file.read_text(encoding="utf-8"))
-        path = ROOT / "configs" / result["config"]
-        text = path.read_text(encoding="utf-8")
-        if not MEASURED.search(text):
-            raise ValueError(f"{path}: missing comment '# Measured: ... (benchmarks/results/{file.name}).'")
-        lines = textwrap.fill(measured(result, file.name), 118, initial_indent="# ", subsequent_indent="# ")
-        found[path] = MEASURED.sub(lambda _, lines=lines: f"{lines}\n", text)
-    return found
-
-
-def measured(result: dict[str, Any], file: str) -> str:
-    """Return the sentence of a header with seeds, time per run, and the result of each attention."""
-    entries = result["entries"]
-    show, what = percent, "test accuracy in %"
-    if result["lower_is_better"]:
-        show, what = perplexity, "test perplexity"
-    seeds = " or ".join(str(count) for count in sorted({entry["seeds"] for entry in entries}))
-    minutes = [entry["seconds"] / 60 for entry in entries]
-    numbers = ", ".join(f"{entry['label']} {show(entry['test'])}" for entry in entries)
-    return (
-        f"Measured: {what}, {'one seed' if seeds == '1' else f'{seeds} seeds'}, {min(minutes):.1f} to "
-        f"{max(minutes):.1f} minutes per run on one core: {numbers} (benchmarks/results/{file})."
-    )
 
 
 def main() -> int:
