@@ -18,6 +18,7 @@ from billion_tables import plan_table, rate_table, volume_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
 from speed_tables import (
     data_table,
+    large_store,
     padding_sentence,
     prediction_table,
     preparation_table,
@@ -118,8 +119,8 @@ def prediction() -> str:
 
 
 def preparation() -> str:
-    """Return rate and processor time of `prepare`."""
-    return markdown(*preparation_table(load("prepare")))
+    """Return rate and processor time of `prepare`, and what a large store takes."""
+    return f"{markdown(*preparation_table(load('prepare')))}\n\n{large_store(load('prepare_large'))}"
 
 
 def billion_rates() -> str:

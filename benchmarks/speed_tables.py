@@ -1,5 +1,6 @@
 """Tables of the documentation from `results/training_speed.json`; `result_tables.py` writes them."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -112,6 +113,25 @@ def preparation_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[s
         for one in result["results"]
     ]
     return ["processes", "rows/s", "main process (µs a row)", "workers (µs a row)"], rows
+
+
+def large_store(result: Mapping[str, Any]) -> str:
+    """Return time, memory and size of a store with as many rows as PCQM4M, as sentences."""
+    epoch, runs = result["epoch"], result["runs"]
+    workers = " and ".join(sorted({str(run["workers"]) for run in runs}))
+    memory = [max(run[name] for run in runs) for name in ("parent_mib", "worker_mib")]
+    atoms = result["atoms_per_molecule"]["median"]
+    text = (
+        f"A store of {result['rows']:,} rows ({atoms:.0f} heavy atoms in the median) was prepared by "
+        f"{workers} processes in {result['seconds'] / 60:.0f} minutes. The main process used at most "
+        f"{memory[0]:.0f} MiB, a worker {memory[1]:.0f} MiB. The store has "
+        f"{result['bytes'] / 1e9:.2f} GB, {result['bytes_per_molecule']:.0f} bytes a molecule. It opens in "
+        f"{epoch['open_seconds']:.1f} s with its checksums. All {epoch['batches']:,} batches of an epoch (at "
+        f"most {epoch['batch_size']:,} molecules and {epoch['token_budget']:,} tokens) take "
+        f"{epoch['seconds']:.0f} s without a model on one thread, {epoch['rows_per_second']:,.0f} molecules "
+        f"per second, with {epoch['padding_share']:.1%} padding."
+    )
+    return textwrap.fill(text, 118)
 
 
 def label_of(name: str) -> str:
