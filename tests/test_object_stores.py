@@ -7,6 +7,7 @@ import fsspec
 import numpy as np
 import pyarrow
 import pytest
+from moto.server import ThreadedMotoServer
 from pyarrow import parquet
 
 from molslice.cli import main
@@ -32,9 +33,7 @@ def memory(tmp_path):
 @pytest.fixture(scope="module")
 def server():
     """Serve the protocol of S3 on this machine."""
-    moto = pytest.importorskip("moto.server", reason="needs moto[server]")
-    pytest.importorskip("s3fs")
-    started = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    started = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     started.start()
     yield "http://{}:{}".format(*started.get_host_and_port())
     started.stop()
