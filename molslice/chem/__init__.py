@@ -4,6 +4,7 @@ Modules:
     smiles: Parse a SMILES to RDKit's molecule, or give the reason why not.
     featurize: Convert one SMILES or many to arrays.
     binary: Features of many molecules from RDKit's binary form.
+    rdkit_mol: SMILES of RDKit molecules that a program gives.
     molblock: SMILES of connection tables, as in SD files.
     vocabulary: OGB's vocabularies as lookup tables.
     canonical: Canonical SMILES and the canonical order of the atoms.

@@ -3,6 +3,7 @@
 Modules:
     load: The `Predictor`, which predicts from SMILES in the unit of the targets.
     forward: The precision of every forward pass.
+    inputs: Reads the molecules that Python code gives: texts, RDKit molecules, arrays and DataFrames.
     reading: Converts SMILES to arrays.
     table: Predicts CSV files of any length.
     columns: Names the columns of predictions.

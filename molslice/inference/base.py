@@ -1,7 +1,7 @@
 """The interface of everything that predicts from SMILES."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 
 from molslice.files.processes import WorkerPool, worker_state
 from molslice.inference.columns import prediction_columns
+from molslice.inference.inputs import Molecules, molecule_rows
 from molslice.inference.progress import progress_bar
 from molslice.tasks.targets import TargetInfo
-from molslice.types import MolsliceError
 
 __all__ = ["NOT_FINITE", "Predictions", "SmilesPredictor"]
 
@@ -114,39 +114,40 @@ class SmilesPredictor(ABC):
             for part in reader.read(chunks):
                 yield self.predict_part(part)
 
-    def predict(self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False) -> np.ndarray:
+    def predict(self, smiles: Molecules, *, workers: int = 0, progress: bool = False) -> np.ndarray:
         """Predict each SMILES in the unit of the target.
 
         Args:
-            smiles: The molecules.
+            smiles: A SMILES or an RDKit molecule, which is one row, or a list, array, pandas or polars Series
+                or DataFrame of them. See `molslice.inference.inputs.molecule_rows`.
             workers: Number of worker processes; 0 computes in this process. See `predict_chunks`.
             progress: Whether to show a bar on standard error.
 
         Returns:
-            float32 `[n]` for a model with one target, else `[n, T]`, in the order of `smiles`. NaN for an
-            unreadable molecule. For a classification, probabilities.
+            float32 `[n]` for a model with one target, else `[n, T]`, in the order of `smiles`; n is 1 for one
+            molecule. NaN for an unreadable or missing molecule. For a classification, probabilities.
 
         Raises:
-            MolsliceError: `smiles` is not a list of strings, the model was not trained on molecules, or a
-                worker process was killed.
+            MolsliceError: `smiles` is something else, the model was not trained on molecules, or a worker
+                process was killed.
         """
         values = self.predict_with_errors(smiles, workers=workers, progress=progress).values
         return values[:, 0] if values.shape[1] == 1 else values
 
     def predict_with_errors(
-        self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False
+        self, smiles: Molecules, *, workers: int = 0, progress: bool = False
     ) -> Predictions:
         """Predict each SMILES, and return the reasons of failed rows too.
 
         Args:
-            smiles: The molecules.
+            smiles: The molecules, as in `predict`.
             workers: Number of worker processes; 0 computes in this process. See `predict_chunks`.
             progress: Whether to show a bar on standard error.
 
         Raises:
             MolsliceError: As in `predict`.
         """
-        rows = _as_rows(smiles)
+        rows = molecule_rows(smiles)
         values, errors = [np.empty((0, len(self.target_names)), np.float32)], []
         parts = self.predict_chunks(_chunks(rows, self.chunk_rows), workers)
         with closing(parts), progress_bar(len(rows), "molecules", progress) as bar:
@@ -164,17 +165,6 @@ def _predict_chunk(smiles: list[str]) -> Predictions:
     with threadpool_limits(1), predictor.reader() as reader:
         (part,) = reader.read([smiles])
         return predictor.predict_part(part)
-
-
-def _as_rows(smiles: Iterable[str]) -> list[str]:
-    """Return the rows. A string and bytes are sequences too, so they are refused here."""
-    if isinstance(smiles, str):
-        raise MolsliceError(
-            f"predict takes a list of SMILES, got the one string {smiles!r}; write [{smiles!r}]"
-        )
-    if not isinstance(smiles, Iterable) or isinstance(smiles, bytes | bytearray | memoryview | Mapping | Set):
-        raise MolsliceError(f"predict takes a list of SMILES, got {type(smiles).__name__}")
-    return list(smiles)
 
 
 def _chunks(items: list[str], size: int) -> Iterator[list[str]]:

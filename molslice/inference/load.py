@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from molslice.inference.base import NOT_FINITE, Predictions, SmilesPredictor
 from molslice.inference.embedding import Embedder
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.forward import float32_inference
+from molslice.inference.inputs import Molecules
 from molslice.inference.progress import progress_bar
 from molslice.inference.reading import CHUNK_ROWS, SmilesReader
 from molslice.pretrained import find_pretrained, pretrained_names
@@ -148,11 +149,11 @@ class Predictor(SmilesPredictor):
             "molecules" if progress else None,
         )
 
-    def embed(self, smiles: Sequence[str], *, workers: int = 0, progress: bool = False) -> np.ndarray:
+    def embed(self, smiles: Molecules, *, workers: int = 0, progress: bool = False) -> np.ndarray:
         """Compute the learned fingerprint of each SMILES.
 
         Args:
-            smiles: The molecules.
+            smiles: The molecules, as in `predict`.
             workers: Number of processes that read SMILES; 0 reads them in this process.
             progress: Whether to show a bar on standard error.
 

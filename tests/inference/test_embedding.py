@@ -63,8 +63,9 @@ def test_a_row_that_cannot_be_read_is_nan(model):
     assert [error is None for error in found.errors] == [True, False, False, True]
     assert found.errors[2] == "no SMILES given"
     assert model.embed([]).shape == (0, WIDTH)
-    with pytest.raises(MolsliceError, match="takes a list of SMILES"):
-        model.embed("CCO")
+    assert model.embed("CCO").shape == (1, WIDTH)
+    with pytest.raises(MolsliceError, match="molecules must be a SMILES"):
+        model.embed(b"CCO")
 
 
 @pytest.fixture

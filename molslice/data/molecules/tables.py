@@ -11,7 +11,15 @@ from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File, as_file, expand_pattern, file_size
 from molslice.types import MolsliceError
 
-__all__ = ["FileChunks", "MoleculeTable", "Structure", "find_files", "name_of", "open_molecules"]
+__all__ = [
+    "FileChunks",
+    "MoleculeTable",
+    "Structure",
+    "find_files",
+    "find_smiles_column",
+    "name_of",
+    "open_molecules",
+]
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi", "structure", "molecule", "mol")
 PROBED_ROWS = 50
@@ -62,7 +70,7 @@ class MoleculeTable:
         self._done = 0  # bytes of the files that are read
         self.names, self.schema = self._table.names, self._table.schema
         found = smiles_column is None
-        self.smiles_column = _find_smiles_column(self._table) if smiles_column is None else smiles_column
+        self.smiles_column = find_smiles_column(self._table) if smiles_column is None else smiles_column
         self.find(self.smiles_column)
         self.findings = [
             f"{name_of(self.paths)}: {self._table.format}",
@@ -259,8 +267,12 @@ class _Structures(Table):
         return row._replace(cells=cells, error=error)
 
 
-def _find_smiles_column(table: Table) -> str:
+def find_smiles_column(table: Table, *, alone: bool = False) -> str:
     """Find the column of SMILES by its name, or else by the first cells of all columns.
+
+    Args:
+        table: The table.
+        alone: Whether the only column of a table is that of SMILES, whatever its name and cells.
 
     Raises:
         MolsliceError: No column or several columns could be it.
@@ -283,12 +295,15 @@ def _find_smiles_column(table: Table) -> str:
     if headless is not None:
         raise MolsliceError(
             f"{table.path}: the first line contains the SMILES {headless!r} instead of column names. Add "
-            "column names, or name the file .smi if each line is a SMILES and a name"
+            "column names" + (", or name the file .smi if each line is a SMILES and a name" * (not alone))
         )
+    if alone and len(table.names) == 1:
+        return table.names[0]
     if len(likely) == 1:
         return likely[0]
     reason = f"several could be it ({', '.join(likely)})" if likely else "no column contains SMILES"
-    raise MolsliceError(f"{table.path}: cannot find the column of SMILES: {reason}. Name it: --smiles-column")
+    advice = "Give the column alone" if alone else "Name it: --smiles-column"
+    raise MolsliceError(f"{table.path}: cannot find the column of SMILES: {reason}. {advice}")
 
 
 def _are_smiles(cells: Sequence[str]) -> bool:
