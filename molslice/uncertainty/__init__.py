@@ -1,0 +1,14 @@
+"""Statistics of uncertainty: conformal intervals and sets, calibrated probabilities, and their evaluation.
+
+Modules:
+    conformal: Intervals and sets of classes with a stated coverage, from held-out rows.
+    probabilities: Calibration of probabilities.
+    scores: Coverage, rank correlation and miscalibration area.
+    calibration: What is known of the errors on held-out rows, and its file in a model folder.
+
+Imports: numpy, `molslice.files`, `molslice.types`. The package knows no models and no molecules.
+
+A conformal interval or set covers the truth with the stated probability, on average over new rows, if new
+rows and held-out rows are exchangeable: drawn from the same distribution, in any order. Nothing else is
+assumed of the model or of the errors. The probability does not hold for molecules unlike the held-out ones.
+"""

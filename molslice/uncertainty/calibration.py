@@ -1,0 +1,336 @@
+"""What is known of the errors of a model: its predictions of held-out rows, in a file of the model folder.
+
+`calibration.json` describes the rows, and `calibration.safetensors` holds them. Nothing in them can run code.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from molslice.files.atomic import write_atomically
+from molslice.files.parsing import read_json_object
+from molslice.types import MolsliceError
+from molslice.uncertainty.conformal import (
+    check_level,
+    check_rows,
+    class_sets,
+    intervals,
+    quantile_rank,
+    required_rows,
+)
+from molslice.uncertainty.probabilities import calibrate, fit_platt
+
+__all__ = ["ARRAYS", "CALIBRATION", "Calibration", "HeldOut"]
+
+CALIBRATION, ARRAYS = "calibration.json", "calibration.safetensors"
+FORMAT = "molslice-calibration-1"
+KINDS = ("regression", "classification")
+CHOSEN_AT = 0.9  # the level at which widths are compared
+NARROWER = 0.98  # scaled intervals are used if they are narrower than this share of constant ones
+FIELDS = ("truth", "predicted", "folds", "difficulty")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The n held-out rows of one target that have a measured value.
+
+    Attributes:
+        name: Name of the target.
+        truth: Measured values, or classes 0 and 1, float64 [n].
+        predicted: Predictions by models that have not seen the row, or probabilities of class 1, float64 [n].
+        folds: The fold whose model predicts the row, int64 [n].
+        difficulty: A number that tends to grow with the error, not negative, from the same model, float64
+            [n]; None without one.
+        floor: What is added to the difficulty for the scale of the error; None for intervals of equal width.
+        line: Slope and intercept that calibrate the log-odds of a class; None for a number.
+    """
+
+    name: str
+    truth: np.ndarray
+    predicted: np.ndarray
+    folds: np.ndarray
+    difficulty: np.ndarray | None = None
+    floor: float | None = None
+    line: tuple[float, float] | None = None
+
+    @classmethod
+    def of_rows(
+        cls,
+        name: str,
+        kind: str,
+        truth: np.ndarray,
+        predicted: np.ndarray,
+        folds: np.ndarray,
+        difficulty: np.ndarray | None = None,
+    ) -> Self:
+        """Describe the rows that have a measured value and a prediction.
+
+        The difficulty is used if it makes the intervals narrower in the mean.
+
+        Args:
+            name: Name of the target.
+            kind: `regression` or `classification`.
+            truth: Measured values, float [n], NaN where missing.
+            predicted: Predictions, float [n].
+            folds: Fold of each row, int [n].
+            difficulty: See the class, float [n].
+        """
+        known = np.isfinite(truth) & np.isfinite(predicted)
+        if difficulty is not None:
+            known &= np.isfinite(difficulty)
+        measured, guess = (np.asarray(values)[known].astype(np.float64) for values in (truth, predicted))
+        mine = np.asarray(folds)[known].astype(np.int64)
+        if kind == "classification":
+            line = fit_platt(guess, measured) if len(mine) else (1.0, 0.0)
+            return cls(name, measured, guess, mine, line=line)
+        hard = None if difficulty is None else np.asarray(difficulty)[known].astype(np.float64)
+        floor = None if hard is None else _choose_floor(np.abs(measured - guess), hard)
+        return cls(name, measured, guess, mine, None if floor is None else hard, floor)
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Errors relative to their scales, float64 [n]."""
+        return np.abs(self.truth - self.predicted) / self.scale(self.difficulty)
+
+    def scale(self, difficulty: np.ndarray | None) -> np.ndarray:
+        """Return the scale of the error of rows of a difficulty; 1 for intervals of equal width."""
+        if self.floor is None:
+            return np.ones(1)
+        assert difficulty is not None
+        return difficulty + self.floor
+
+    def check(self, kind: str, level: float) -> None:
+        """Check that there are enough rows for a level.
+
+        Raises:
+            MolsliceError: There are too few.
+        """
+        if kind == "regression":
+            check_rows(len(self.truth), level, f"target {self.name!r}")
+            return
+        for label in (0, 1):
+            count = int((self.truth == label).sum())
+            check_rows(count, level, f"class {label} of target {self.name!r}")
+
+
+def _choose_floor(errors: np.ndarray, difficulty: np.ndarray) -> float | None:
+    """Return the median difficulty, or None where intervals of equal width are as narrow."""
+    if len(errors) < required_rows(CHOSEN_AT):
+        return None
+    floor = float(np.median(difficulty))
+    if floor <= 0.0:
+        return None
+    place = quantile_rank(len(errors), CHOSEN_AT) - 1
+    scales = difficulty + floor
+    scaled = np.partition(errors / scales, place)[place] * float(scales.mean())
+    return floor if scaled < NARROWER * np.partition(errors, place)[place] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Held-out rows of a model with T targets and K models, one for each fold.
+
+    Attributes:
+        kind: `regression` or `classification`.
+        num_folds: K; 1 if all held-out rows are predicted by the model itself.
+        source: What the held-out rows are, for the reader.
+        targets: The held-out rows of each target.
+    """
+
+    kind: str
+    num_folds: int
+    source: str
+    targets: tuple[HeldOut, ...]
+
+    @property
+    def needs_difficulty(self) -> bool:
+        """Whether the width of an interval depends on the difficulty of the row."""
+        return any(target.floor is not None for target in self.targets)
+
+    def check(self, level: float) -> None:
+        """Check that a level is valid and that every target has enough held-out rows for it.
+
+        Raises:
+            MolsliceError: It is not, or a target has too few.
+        """
+        check_level(level)
+        for target in self.targets:
+            target.check(self.kind, level)
+
+    def intervals(
+        self, predictions: np.ndarray, difficulty: np.ndarray | None, level: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute the intervals of m new rows.
+
+        Args:
+            predictions: Predictions by the model of each fold, float [K, m, T].
+            difficulty: Difficulty of each row for the model of each fold, float [K, m, T]; None without one.
+            level: The probability that an interval covers the truth.
+
+        Returns:
+            Lower and upper bounds in the units of the targets, float64 [m, T] each. They enclose the mean
+            over the folds.
+
+        Raises:
+            MolsliceError: A target has too few held-out rows.
+        """
+        bounds = []
+        for index, target in enumerate(self.targets):
+            centers = predictions[:, :, index]
+            scales = target.scale(None if difficulty is None else difficulty[:, :, index])
+            bounds.append(
+                intervals(
+                    centers,
+                    np.broadcast_to(scales, centers.shape),
+                    target.scores,
+                    target.folds,
+                    level,
+                    f"target {target.name!r}",
+                )
+            )
+        lower, upper = (np.stack(side, axis=1) for side in zip(*bounds, strict=True))
+        middle = np.asarray(predictions, np.float64).mean(0)
+        return np.minimum(lower, middle), np.maximum(upper, middle)
+
+    def sets(self, probabilities: np.ndarray, level: float) -> np.ndarray:
+        """Find the classes that each of m new rows may have.
+
+        Args:
+            probabilities: Probability of class 1 by the model of each fold, float [K, m, T].
+            level: The probability that a set holds the true class.
+
+        Returns:
+            Whether the set has class 0 and class 1, bool [m, T, 2].
+
+        Raises:
+            MolsliceError: A class has too few held-out rows.
+        """
+        found = [
+            class_sets(
+                probabilities[:, :, index],
+                target.predicted,
+                target.truth,
+                target.folds,
+                level,
+                f"target {target.name!r}",
+            )
+            for index, target in enumerate(self.targets)
+        ]
+        return np.stack(found, axis=1)
+
+    def calibrated(self, probabilities: np.ndarray) -> np.ndarray:
+        """Calibrate probabilities of class 1, float [m, T]; see `fit_platt`."""
+        lines = [target.line or (1.0, 0.0) for target in self.targets]
+        return np.stack([calibrate(probabilities[:, i], *line) for i, line in enumerate(lines)], axis=1)
+
+    def write(self, folder: Path) -> None:
+        """Write the files of the model folder.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        arrays = {
+            f"{index}/{field}": np.ascontiguousarray(values)
+            for index, target in enumerate(self.targets)
+            for field in FIELDS
+            if (values := getattr(target, field)) is not None
+        }
+        write_atomically(folder / ARRAYS, save(arrays))
+        about = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "folds": self.num_folds,
+            "source": self.source,
+            "targets": [
+                {"name": each.name, "rows": len(each.truth), "floor": each.floor, "line": each.line}
+                for each in self.targets
+            ],
+        }
+        write_atomically(folder / CALIBRATION, json.dumps(about, indent=1) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path, kind: str, names: Sequence[str]) -> Self | None:
+        """Read the calibration of a model folder; None if it has none.
+
+        Args:
+            folder: The folder.
+            kind: Kind of the targets of the model.
+            names: Names of its targets.
+
+        Raises:
+            MolsliceError: A file is damaged, or belongs to a model with other targets.
+        """
+        file = folder / CALIBRATION
+        if not file.is_file():
+            return None
+        about = read_json_object(file)
+        try:
+            found = cls._from_parts(about, _read_arrays(folder / ARRAYS))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise MolsliceError(f"{file} is damaged: {error}") from error
+        if (found.kind, [each.name for each in found.targets]) != (kind, list(names)):
+            theirs = ", ".join(each.name for each in found.targets)
+            raise MolsliceError(
+                f"{file} belongs to a model of {theirs} ({found.kind}), but this one predicts "
+                f"{', '.join(names)} ({kind})"
+            )
+        return found
+
+    @classmethod
+    def _from_parts(cls, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        if about.get("format") != FORMAT:
+            raise ValueError(f"format {about.get('format')!r}; this version reads {FORMAT!r}")
+        folds, kind = about["folds"], about["kind"]
+        if isinstance(folds, bool) or not isinstance(folds, int) or folds < 1 or kind not in KINDS:
+            raise ValueError(f"folds {folds!r} of kind {kind!r}")
+        targets = []
+        for index, each in enumerate(about["targets"]):
+            parts = {field: arrays.get(f"{index}/{field}") for field in FIELDS}
+            floor = None if each["floor"] is None else float(each["floor"])
+            line = None if each["line"] is None else (float(each["line"][0]), float(each["line"][1]))
+            _check_parts(parts, each["rows"], folds, floor, line)
+            targets.append(HeldOut(str(each["name"]), **parts, floor=floor, line=line))  # type: ignore[arg-type]
+        if not targets:
+            raise ValueError("no targets")
+        return cls(kind, folds, str(about["source"]), tuple(targets))
+
+
+def _check_parts(
+    parts: Mapping[str, np.ndarray | None],
+    rows: Any,  # noqa: ANN401
+    folds: int,
+    floor: float | None,
+    line: tuple[float, float] | None,
+) -> None:
+    for field, values in parts.items():
+        if values is None and field != "difficulty":
+            raise ValueError(f"{field} is missing")
+        kind = np.int64 if field == "folds" else np.float64
+        if values is not None and (values.shape != (rows,) or values.dtype != kind):
+            raise ValueError(f"{field} has shape {values.shape} and type {values.dtype} for {rows} rows")
+        if values is not None and not np.isfinite(values).all():
+            raise ValueError(f"{field} has values that are not finite")
+    numbers, hard = parts["folds"], parts["difficulty"]
+    assert numbers is not None
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= folds):
+        raise ValueError(f"folds from {numbers.min()} to {numbers.max()}, of {folds}")
+    if (floor is None) != (hard is None) or (hard is not None and len(hard) and hard.min() < 0):
+        raise ValueError("the difficulty does not fit its floor")
+    if floor is not None and not (np.isfinite(floor) and floor > 0):
+        raise ValueError(f"invalid floor {floor}")
+    if line is not None and not (np.isfinite(line).all() and line[0] > 0):
+        raise ValueError(f"invalid line {line}")
+
+
+def _read_arrays(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error

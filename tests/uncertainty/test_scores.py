@@ -1,0 +1,55 @@
+"""Scores of uncertainties against scipy and against numeric integration."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from molslice.uncertainty.scores import calibration_error, coverage, miscalibration_area, rank_correlation
+
+
+def test_coverage_counts_the_bounds_and_leaves_missing_values_out():
+    truth = np.array([0.0, 1.0, 2.0, np.nan, 5.0])
+    lower, upper = np.array([0.0, 0.0, 2.5, 0.0, np.nan]), np.array([1.0, 1.0, 3.0, 9.0, np.nan])
+    assert coverage(truth, lower, upper) == 0.5
+    assert np.isnan(coverage(truth[3:4], lower[3:4], upper[3:4]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rank_correlation_is_spearmans(seed):
+    generator = np.random.default_rng(seed)
+    first, second = generator.integers(0, 8, 50).astype(float), generator.standard_normal(50)
+    second += 0.2 * first
+    assert rank_correlation(first, second) == pytest.approx(spearmanr(first, second).statistic, abs=1e-12)
+    first[3], second[7] = np.nan, np.inf
+    known = np.isfinite(first) & np.isfinite(second)
+    expected = spearmanr(first[known], second[known]).statistic
+    assert rank_correlation(first, second) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rank_correlation_with_a_constant_is_undefined():
+    assert np.isnan(rank_correlation(np.ones(4), np.arange(4.0)))
+    assert np.isnan(rank_correlation(np.ones(0), np.ones(0)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_miscalibration_area_is_the_integral_of_the_gap(seed):
+    generator = np.random.default_rng(seed)
+    levels, observed = np.linspace(0.1, 0.9, 9), np.sort(generator.random(9))
+    grid = np.linspace(0, 1, 2_000_001)
+    slow = np.abs(np.interp(grid, [0, *levels, 1], [0, *observed, 1]) - grid).mean()
+    assert miscalibration_area(levels, observed) == pytest.approx(slow, abs=1e-6)
+
+
+def test_miscalibration_area_of_extremes():
+    levels = np.linspace(0.05, 0.95, 19)
+    assert miscalibration_area(levels, levels) == 0.0
+    assert miscalibration_area([1e-9, 1 - 1e-9], [1.0, 1.0]) == pytest.approx(0.5)
+    assert np.isnan(miscalibration_area([0.5], [np.nan]))
+
+
+def test_calibration_error_is_the_mean_gap_of_the_bins():
+    chances = np.array([0.1, 0.2, 0.6, 0.9, 0.3])
+    labels = np.array([0.0, 1.0, 1.0, 1.0, np.nan])
+    # two bins of two rows: |0.15 - 0.5| and |0.75 - 1|
+    assert calibration_error(chances, labels, bins=2) == pytest.approx((0.35 + 0.25) / 2)
+    assert np.isnan(calibration_error(chances, np.full(5, np.nan)))
