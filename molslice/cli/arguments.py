@@ -219,6 +219,13 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_strict(parser: argparse.ArgumentParser) -> None:
+    """Add `--strict`."""
+    parser.add_argument(
+        "--strict", action="store_true", help="stop at the first row that fails, and write nothing"
+    )
+
+
 def add_resume(parser: argparse.ArgumentParser) -> None:
     """Add `--resume`."""
     parser.add_argument(

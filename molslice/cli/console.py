@@ -5,7 +5,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "close_output",
     "escaped",
     "open_streams",
+    "refusal_lines",
     "say",
     "text_table",
     "write",
@@ -129,6 +130,21 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in cells).rstrip()
 
     return "\n".join(line(row) for row in table)
+
+
+def refusal_lines(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Format refused rows, one line for each kind of reason and one for each example.
+
+    Args:
+        refusals: As `molslice.data.molecules.refusals.Refusals.report` returns them.
+    """
+    lines = []
+    for kind in refusals:
+        lines.append(f"{kind['count']:,} refused: {kind['reason']}")
+        for example in kind["examples"]:
+            smiles = f" {example['smiles']!r}:" if example["smiles"] else ""
+            lines.append(f"  {example['where']}:{smiles} {example['reason']}")
+    return [escaped(line) for line in lines]
 
 
 def escaped(text: str) -> str:

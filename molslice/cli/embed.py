@@ -17,9 +17,10 @@ from molslice.cli.arguments import (
     add_output,
     add_quiet,
     add_resume,
+    add_strict,
     add_workers,
 )
-from molslice.cli.console import say, write_json
+from molslice.cli.console import refusal_lines, say, write_json
 
 SUMMARY = "write learned fingerprints of molecules"
 EXAMPLE = """\
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, ".csv, .csv.gz, .parquet, .jsonl, .jsonl.gz or .npy", required=True)
     add_workers(parser)
     add_resume(parser)
+    add_strict(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -57,11 +59,14 @@ def run(args: argparse.Namespace) -> int:
         endings=ENDINGS,
         workers=args.workers,
         resume=args.resume,
+        strict=args.strict,
         progress=not args.quiet,
     )
     if args.json:
         fields = {key: value for key, value in asdict(report).items() if key != "columns"}
         write_json({"model": args.model, "output": args.output, "size": len(report.columns), **fields})
+    for line in refusal_lines(report.refusals) if not args.quiet else ():
+        say(line)
     if report.failed == report.rows:
         say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}")
         return 1

@@ -9,7 +9,7 @@ import argparse
 from typing import Any
 
 from molslice.cli.arguments import add_device, add_json, add_model, add_quiet, count
-from molslice.cli.console import text_table, write, write_json
+from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
 SUMMARY = "measure the error of a trained model"
 EXAMPLE = """\
@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(result)
     else:
         write(result_text(result))
+        for line in refusal_lines(result.get("refusals", [])) if not args.quiet else ():
+            say(line)
     return 0
 
 

@@ -14,10 +14,11 @@ from molslice.cli.arguments import (
     add_output,
     add_quiet,
     add_resume,
+    add_strict,
     add_workers,
     file_path,
 )
-from molslice.cli.console import say, text_table, write, write_json
+from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.inference.base import Predictions, SmilesPredictor
@@ -28,6 +29,7 @@ EXAMPLE = """\
   molslice predict gap-xtb --smiles "CCO" "c1ccccc1"
   molslice predict runs/first --input molecules.csv.gz --output predicted.parquet
   molslice predict solubility --input measured.csv --output predicted.csv --metrics
+  molslice predict solubility --input new.csv --output predicted.csv --strict    # stop at an unreadable row
   molslice predict gap-xtb --input 's3://bucket/parts/*.csv' --output s3://bucket/predicted.parquet
   molslice predict gap-xtb --input 'parts/*.csv' --output predicted --engine ray    # a file for each input
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
@@ -54,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser)
     add_engine(parser)
     add_resume(parser)
+    add_strict(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -67,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--input and --output need each other")
     if args.metrics and args.input is None:
         args.usage_error("--metrics needs --input")
+    if args.strict and args.submission is not None:
+        args.usage_error("--strict: not with --submission")
     if args.engine and args.input is None:
         args.usage_error("--engine needs --input")
     predictor = load_model(args.model, "cpu" if args.engine else args.device)
@@ -81,13 +86,26 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
+    from molslice.data.molecules.refusals import Refusals, failure_text
+    from molslice.types import MolsliceError
+
     predictions = predictor.predict_with_errors(
         args.smiles, workers=args.workers or 0, progress=not args.quiet
     )
+    refusals = Refusals()
+    for place, (text, reason) in enumerate(zip(args.smiles, predictions.errors, strict=True)):
+        if reason is not None and args.strict:
+            raise MolsliceError(failure_text(f"SMILES {place + 1}", text, reason))
+        if reason is not None:
+            refusals.add(reason, text, f"SMILES {place + 1}")
     if args.json:
-        write_json(listed_json(predictor, args.smiles, predictions))
+        counts = {"failed": len(predictions.errors) - predictions.errors.count(None)}
+        listed = listed_json(predictor, args.smiles, predictions)
+        write_json({**listed, **counts, "refusals": refusals.report()})
     else:
         write(listed_text(predictor, args.smiles, predictions))
+    for line in refusal_lines(refusals.report()) if not args.quiet else ():
+        say(line)
     if all(reason is not None for reason in predictions.errors):
         say(f"error: none of the SMILES can be read; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
         return 1
@@ -140,6 +158,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
             engine=cluster,
             workers=workers,
             resume=args.resume,
+            strict=args.strict,
             progress=not args.quiet,
             **columns,
         )
@@ -153,6 +172,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
             metrics=args.metrics,
             workers=args.workers,
             resume=args.resume,
+            strict=args.strict,
             engine=None if cluster is None else partial(cluster.predict_chunks, args.delimiter),
             progress=not args.quiet,
             **columns,
@@ -163,6 +183,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
     elif report.metrics is not None:
         show = say if str(args.output) == "-" else write
         show(text_table(*metric_rows(report.metrics)))
+    for line in refusal_lines(report.refusals) if not args.quiet else ():
+        say(line)
     if report.failed == report.rows:
         say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}")
         return 1

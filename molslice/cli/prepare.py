@@ -20,7 +20,7 @@ from molslice.cli.arguments import (
     positive,
     worker_count,
 )
-from molslice.cli.console import escaped, say, text_table, write, write_json
+from molslice.cli.console import escaped, refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.data import Dataset
@@ -168,13 +168,8 @@ def _report_text(prepared: "PreparedStore") -> str:
         *([("rate", f"{prepared.rows_per_second:,.0f} rows/s for {prepared.seconds:,.1f} s")] if new else []),
     ]
     width = max(len(name) for name, _ in lines)
-    text = [f"{name.ljust(width)}  {value}" for name, value in lines]
-    for one in report["refusals"]:
-        text.append(f"{one['count']:,} refused: {one['reason']}")
-        for example in one["examples"]:
-            smiles = f" {example['smiles']!r}:" if example["smiles"] else ""
-            text.append(f"  {example['where']}:{smiles} {example['reason']}")
-    return "\n".join(map(escaped, text))
+    text = [escaped(f"{name.ljust(width)}  {value}") for name, value in lines]
+    return "\n".join([*text, *refusal_lines(report["refusals"])])
 
 
 def _target_text(found: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.leaderboard import evaluate_gap
 from molslice.data.molecules.pcqm4m import Pcqm4m
+from molslice.data.molecules.refusals import Refusals
 from molslice.inference.base import NOT_FINITE, SmilesPredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
@@ -86,11 +87,16 @@ def evaluate(
         raise MolsliceError(
             f"no molecule of split {split!r} of {dataset.source} can be read; first: {predictions.errors[0]}"
         )
+    refusals = Refusals()
+    for row, reason in zip(rows, predictions.errors, strict=True):
+        if reason not in (None, NOT_FINITE):
+            refusals.add(reason, "", dataset.where(int(row)))
     result = {
         "split": split,
         "rows": len(rows) - failed,
         "noun": dataset.row_name,
         "failed": failed,
+        "refusals": refusals.report(),
         "metric": METRIC_NAMES[dataset.kind],
         "targets": _errors(dataset, labels[readable], predictions.values[readable]),
     }

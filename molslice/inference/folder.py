@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from molslice.data.molecules.refusals import Refusals
 from molslice.data.molecules.tables import find_files
 from molslice.files.atomic import UnwritableError
 from molslice.files.lines import STDIN
@@ -86,6 +87,7 @@ def predict_folder(
         _predicted(predictor, pairs, options) if engine is None else engine.predict_files(pairs, options)
     )
     total: TableReport | None = None
+    refusals = Refusals()
     with progress_bar(len(pairs), "files", progress, desc="predict") as bar:
         for report in reports:
             if total is None:
@@ -94,9 +96,11 @@ def predict_folder(
                 total.rows += report.rows
                 total.failed += report.failed
                 total.first_failure = total.first_failure or report.first_failure
+            refusals.merge(report.refusals)
             bar.set_postfix_str(f"{total.rows} molecules", refresh=False)
             bar.update()
     assert total is not None  # there is at least one file
+    total.refusals = refusals.report()
     return total, [target for _, target in pairs]
 
 

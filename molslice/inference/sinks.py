@@ -5,11 +5,13 @@ import gzip
 import io
 import json
 import math
+import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, BinaryIO
 
 import numpy as np
@@ -49,6 +51,8 @@ def open_sink(
     columns: Sequence[str],
     reasons: str,
     schema: Any = None,  # noqa: ANN401
+    *,
+    held: bool = False,
 ) -> Iterator[Sink]:
     """Open a file that gets its final name when the block ends without an error.
 
@@ -59,6 +63,7 @@ def open_sink(
         columns: Names of the columns of numbers.
         reasons: Name of the column of reasons.
         schema: pyarrow's schema of the input if it is Parquet; its numbers stay numbers.
+        held: Whether standard output gets the rows when the block ends, instead of at once.
 
     Raises:
         MolsliceError: Parquet or JSON does not take the names.
@@ -80,9 +85,10 @@ def open_sink(
         ):
             yield sink
     elif path == STDOUT:
-        sink = _CsvSink(sys.stdout)
-        sink.write_row([*names, *columns, reasons])
-        yield sink
+        with _held_output() if held else nullcontext(sys.stdout) as stream:
+            sink = _CsvSink(stream)
+            sink.write_row([*names, *columns, reasons])
+            yield sink
         sys.stdout.flush()
     elif name.endswith(JSON):
         _check_repeated(path, names)
@@ -93,6 +99,15 @@ def open_sink(
             sink = _CsvSink(stream)
             sink.write_row([*names, *columns, reasons])
             yield sink
+
+
+@contextmanager
+def _held_output() -> Iterator[IO[str]]:
+    """Write a temporary file, and copy it to standard output if the block ends without an error."""
+    with TemporaryFile("w+", encoding="utf-8", errors="surrogatepass", newline="") as stream:
+        yield stream
+        stream.seek(0)
+        shutil.copyfileobj(stream, sys.stdout)
 
 
 class _NumpySink(Sink):

@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from molslice.data.molecules.header import current_versions
+from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import MoleculeTable, name_of, open_molecules
 from molslice.files.atomic import UnwritableError
 from molslice.files.lines import STDIN
@@ -33,7 +34,6 @@ Computed = tuple[Chunk, Predictions, int]  # with the number of bytes read so fa
 Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
 
 PARALLEL_BYTES = 1_000_000  # a smaller input takes less than a minute
-SHOWN = 60  # characters of a SMILES in a message
 
 
 @dataclass(slots=True)
@@ -48,6 +48,7 @@ class TableReport:
         rows: Number of rows read.
         failed: Number of rows without a prediction.
         first_failure: Place, SMILES and reason of the first row that failed.
+        refusals: The failed rows by reason; see `Refusals.report`.
     """
 
     columns: tuple[str, ...]
@@ -57,6 +58,7 @@ class TableReport:
     rows: int = 0
     failed: int = 0
     first_failure: str = ""
+    refusals: list[dict[str, Any]] = field(default_factory=list)
 
 
 def predict_table(
@@ -70,6 +72,7 @@ def predict_table(
     endings: Sequence[str] = TABLES,
     workers: int | None = None,
     resume: bool = False,
+    strict: bool = False,
     engine: Engine | None = None,
     progress: bool = True,
 ) -> TableReport:
@@ -92,12 +95,15 @@ def predict_table(
         workers: Number of worker processes (see `SmilesPredictor.predict_chunks`); None for all cores if the
             input is large.
         resume: Whether to continue an interrupted prediction, if there is one.
+        strict: Whether to stop at the first row that fails. Nothing is written then, also not to standard
+            output, which otherwise gets the rows while they are computed.
         engine: Computes the predictions elsewhere; by default this program does.
         progress: Whether to show a bar on standard error.
 
     Raises:
         MolsliceError: The column is missing, a table has no rows, a file is damaged, a file name is invalid,
-            or an unfinished prediction does not fit. The message says that `target` is not written.
+            a row fails although `strict` is set, or an unfinished prediction does not fit. The message says
+            that `target` is not written.
         OSError: The file cannot be written. No partial file is left.
         KeyboardInterrupt: Stopped by Ctrl-C. The message says how to continue.
     """
@@ -113,11 +119,15 @@ def predict_table(
         report = TableReport(tuple(columns), error_column, tuple(table.findings))
         measured = _Measured(predictor.targets, table) if metrics else None
         try:
-            with open_sink(target, table.names, columns, error_column, table.schema) as sink:
+            with open_sink(target, table.names, columns, error_column, table.schema, held=strict) as sink:
                 compute = engine or functools.partial(_in_this_program, workers, log)
-                _stream(predictor, table, sink, report, measured, compute, progress)
+                _stream(predictor, table, sink, report, measured, compute, strict, progress)
         except UnwritableError:
             raise
+        except _RefusedRowError as error:
+            if log is not None:
+                log.discard()  # its rows are not those of the corrected input
+            raise MolsliceError(f"{error}; {target} is not written") from error
         except MolsliceError as error:
             done = f" although {report.rows} rows were predicted" if report.rows else ""
             kept = f"; {log.folder.name} keeps them for --resume" if log is not None and log.is_kept else ""
@@ -130,6 +140,10 @@ def predict_table(
     if measured is not None:
         report.metrics = measured.compare()
     return report
+
+
+class _RefusedRowError(MolsliceError):
+    """Error for the first row that fails in a strict prediction."""
 
 
 class _Measured:
@@ -215,19 +229,24 @@ def _stream(
     report: TableReport,
     measured: _Measured | None,
     engine: Engine,
+    strict: bool,
     progress: bool,
 ) -> None:
+    refusals = Refusals()
     column = table.smiles_column
     wanted = [column, *(name for name in (measured.columns if measured else ()) if name != column)]
     bar = progress_bar(table.size, "B", progress, desc="predict", unit_divisor=1024)
     with bar, contextlib.closing(engine(predictor, table, wanted)) as computed:
         for chunk, predictions, position in computed:
+            _count(report, refusals, chunk, chunk[column], predictions)
+            if strict and report.failed:
+                raise _RefusedRowError(report.first_failure)
             sink.write(chunk.cells, predictions)
-            _count(report, chunk, chunk[column], predictions)
             if measured is not None:
                 measured.add(chunk, predictions)
             bar.set_postfix_str(f"{report.rows} molecules", refresh=False)
             bar.update(position - bar.n)
+    report.refusals = refusals.report()
 
 
 def _in_this_program(
@@ -269,13 +288,15 @@ def _in_this_program(
             yield chunk, predictions, table.position
 
 
-def _count(report: TableReport, chunk: Chunk, smiles: list[str], predictions: Predictions) -> None:
+def _count(
+    report: TableReport, refusals: Refusals, chunk: Chunk, smiles: list[str], predictions: Predictions
+) -> None:
     for place, reason in enumerate(predictions.errors):
         if reason is not None:
+            where = chunk.where(place)
             report.failed += 1
-            text = smiles[place][:SHOWN] + "…" * (len(smiles[place]) > SHOWN)
-            shown = "" if place in chunk.errors else f"{text!r}: "
-            report.first_failure = report.first_failure or f"{chunk.where(place)}: {shown}{reason}"
+            report.first_failure = report.first_failure or failure_text(where, smiles[place], reason)
+            refusals.add(reason, smiles[place], where)
     report.rows += len(chunk)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from molslice.data import splits
 from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
+from molslice.data.molecules.refusals import kind_of_reason
 from molslice.data.molecules.tables import open_molecules
 from molslice.files import tables
 from molslice.files.urls import File
@@ -160,7 +161,9 @@ def _drop_unreadable(data: FitData, path: File) -> None:
         )
     data.refused = dict(reasons.most_common())
     if reasons:
-        data.findings.append(f"{sum(reasons.values())} rows whose SMILES cannot be read are left out")
+        kinds = Counter(map(kind_of_reason, reasons.elements()))
+        listed = "; ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+        data.findings.append(f"{reasons.total()} rows whose SMILES cannot be read are left out: {listed}")
     known = np.any(np.isfinite(data.targets), axis=1)
     unlabeled = int((~known[rows]).sum())
     if unlabeled:

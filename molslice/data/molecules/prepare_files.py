@@ -23,6 +23,7 @@ from molslice.chem import DESCRIPTORS_VERSION
 from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
 from molslice.data.molecules.prepare_rows import Converted, InputRows, Piece, target_values
+from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.report import Tally
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.data.molecules.tables import Structure, open_molecules
@@ -330,11 +331,10 @@ class _Preparation:
     def _complete(self) -> None:
         self.useless = True  # unless the checks pass
         if not self.tally.molecules:
-            first = next(iter(self.tally.refusals.values()))["examples"][0]
-            shown = f"{first['smiles']!r}: " if first["smiles"] else ""
+            first = next(iter(self.tally.refusals.kinds.values()))["examples"][0]
             raise MolsliceError(
                 f"cannot read any of the {self.tally.rows:,} SMILES of {self.rows.name}; the first, "
-                f"{first['where']}: {shown}{first['reason']}"
+                f"{failure_text(**first)}"
             )
         self.tally.targets.check_rounding(self.rows.name)
         self.useless = False

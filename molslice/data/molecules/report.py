@@ -1,6 +1,5 @@
 """What was found while molecules were prepared: counts, elements, sizes, and refused rows with examples."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,9 +7,10 @@ import numpy as np
 
 from molslice.data.molecules.csv import check_rounding
 from molslice.data.molecules.packed import PackedMolecules
+from molslice.data.molecules.refusals import Refusals
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
 
-__all__ = ["ELEMENTS", "Tally", "TargetStatistics", "kind_of_reason"]
+__all__ = ["ELEMENTS", "Tally", "TargetStatistics"]
 
 _SYMBOLS = """
     H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y
@@ -23,18 +23,7 @@ ELEMENTS = tuple(_SYMBOLS.split())
 
 LARGEST = 256  # atoms of a molecule
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
-EXAMPLES = 3  # of each kind of reason
-KINDS = 50  # of reasons; further ones are counted together
-OTHER = "other reasons"
-SHOWN = 100  # characters of a SMILES
 QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
-# what differs between two reasons of one kind
-_SPECIFIC = re.compile(r"'[^']*'|\"[^\"]*\"|U\+[0-9A-F]+ \([^)]*\)|\d[\d ]*(?<! )")
-
-
-def kind_of_reason(reason: str) -> str:
-    """Return the first part of a reason, with `…` in place of numbers and quoted texts."""
-    return _SPECIFIC.sub("…", reason).partition("; ")[0]
 
 
 class TargetStatistics:
@@ -131,10 +120,10 @@ class Tally:
         self.sizes = np.zeros(LARGEST + 1, np.int64)
         self.elements = np.zeros(ATOM_FEATURE_SIZES[0], np.int64)
         self.bonds = 0
-        self.refusals: dict[str, dict[str, Any]] = {}
+        self.refusals = Refusals(saved and saved["refusals"])
         if saved is not None:
             self.sizes[:], self.elements[:] = saved["sizes"], saved["elements"]
-            self.bonds, self.refusals = saved["bonds"], saved["refusals"]
+            self.bonds = saved["bonds"]
 
     @property
     def state(self) -> dict[str, Any]:
@@ -144,7 +133,7 @@ class Tally:
             "elements": self.elements.tolist(),
             "bonds": self.bonds,
             "targets": self.targets.state,
-            "refusals": self.refusals,
+            "refusals": self.refusals.kinds,
         }
 
     @property
@@ -171,24 +160,16 @@ class Tally:
             self.targets.add(part.targets[part.atom_counts > 0])
         self.bonds += len(part.bonds)
         for row, reason in part.errors.items():
-            kind = kind_of_reason(reason)
-            if kind not in self.refusals and len(self.refusals) >= KINDS:
-                kind = OTHER
-            found = self.refusals.setdefault(kind, {"count": 0, "examples": []})
-            found["count"] += 1
-            if len(found["examples"]) < EXAMPLES:
-                text = smiles[row][:SHOWN] + "…" * (len(smiles[row]) > SHOWN)
-                found["examples"].append({"where": where(row), "smiles": text, "reason": reason})
+            self.refusals.add(reason, smiles[row], where(row))
 
     def report(self) -> dict[str, Any]:
         """Return all counts for a reader: kinds of reasons and elements by decreasing number."""
-        refusals = sorted(self.refusals.items(), key=lambda item: -item[1]["count"])
         elements = {ELEMENTS[place]: int(self.elements[place]) for place in np.flatnonzero(self.elements)}
         return {
             "rows": self.rows,
             "molecules": self.molecules,
             "refused": self.rows - self.molecules,
-            "refusals": [{"reason": kind, **found} for kind, found in refusals],
+            "refusals": self.refusals.report(),
             "targets": self.targets.report(),
             "atoms": int(self.elements.sum()),
             "bonds": self.bonds,

@@ -19,7 +19,8 @@ from molslice.data.molecules import prepare, prepare_files
 from molslice.data.molecules.prepare import Featurizing
 from molslice.data.molecules.prepare_files import partial_folder
 from molslice.data.molecules.prepare_rows import InputRows
-from molslice.data.molecules.report import ELEMENTS, Tally, TargetStatistics, kind_of_reason
+from molslice.data.molecules.refusals import kind_of_reason
+from molslice.data.molecules.report import ELEMENTS, Tally, TargetStatistics
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.store_writer import StoreWriter
 from molslice.data.molecules.tables import MoleculeTable
@@ -147,8 +148,8 @@ def test_elements_and_reasons():
         part = prepare.featurize_chunk(["C", "X"], np.empty((2, 0), np.float32), 256, "canonical")
         part.errors[1] = "reason " + "x" * number
         tally.add(part, ["C", "X"], str)
-    assert len(tally.refusals) == 51
-    assert sum(one["count"] for one in tally.refusals.values()) == 200
+    assert len(tally.refusals.kinds) == 51
+    assert sum(one["count"] for one in tally.refusals.kinds.values()) == 200
     assert tally.report()["molecules"] == 200
 
 

@@ -1,0 +1,73 @@
+"""Counts of refused rows by kind of reason, with examples."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["Refusals", "failure_text", "kind_of_reason", "shortened"]
+
+EXAMPLES = 3  # of each kind of reason
+KINDS = 50  # of reasons; further ones are counted together
+OTHER = "other reasons"
+SHOWN = 100  # characters of a SMILES
+# what differs between two reasons of one kind
+_SPECIFIC = re.compile(r"'[^']*'|\"[^\"]*\"|U\+[0-9A-F]+ \([^)]*\)|\d[\d ]*(?<! )")
+
+
+def kind_of_reason(reason: str) -> str:
+    """Return the first part of a reason, with `…` in place of numbers and quoted texts."""
+    return _SPECIFIC.sub("…", reason).partition("; ")[0]
+
+
+def shortened(smiles: str) -> str:
+    """Return the first characters of a SMILES, for messages."""
+    return smiles[:SHOWN] + "…" * (len(smiles) > SHOWN)
+
+
+def failure_text(where: str, smiles: str, reason: str) -> str:
+    """Describe a refused row in one line: its place, its SMILES if there is one, and the reason."""
+    return f"{where}: {shortened(smiles)!r}: {reason}" if smiles else f"{where}: {reason}"
+
+
+class Refusals:
+    """Number and examples of refused rows by kind of reason. Its size does not depend on the number of rows.
+
+    Args:
+        saved: An earlier `kinds`; None starts without rows.
+
+    Attributes:
+        kinds: The `count` and the `examples` of each kind, in the order in which they appeared. An example
+            has `where`, `smiles` and `reason`.
+    """
+
+    def __init__(self, saved: Mapping[str, dict[str, Any]] | None = None) -> None:
+        self.kinds: dict[str, dict[str, Any]] = dict(saved or {})
+
+    def add(self, reason: str, smiles: str, where: str) -> None:
+        """Count a row.
+
+        Args:
+            reason: Why it is refused.
+            smiles: Its SMILES; empty if unknown.
+            where: Its place, for messages.
+        """
+        self._add(
+            kind_of_reason(reason), 1, [{"where": where, "smiles": shortened(smiles), "reason": reason}]
+        )
+
+    def merge(self, report: Iterable[Mapping[str, Any]]) -> None:
+        """Add the rows of another `report`."""
+        for kind in report:
+            self._add(kind["reason"], kind["count"], kind["examples"])
+
+    def _add(self, kind: str, count: int, examples: list[dict[str, str]]) -> None:
+        if kind not in self.kinds and len(self.kinds) >= KINDS:
+            kind = OTHER
+        found = self.kinds.setdefault(kind, {"count": 0, "examples": []})
+        found["count"] += count
+        found["examples"] += examples[: EXAMPLES - len(found["examples"])]
+
+    def report(self) -> list[dict[str, Any]]:
+        """Return `reason`, `count` and `examples` of each kind, by decreasing number."""
+        kinds = sorted(self.kinds.items(), key=lambda item: -item[1]["count"])
+        return [{"reason": kind, **found} for kind, found in kinds]
