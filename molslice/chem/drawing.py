@@ -14,14 +14,15 @@ DRAWINGS = (".svg", ".png")
 WIDTH, HEIGHT = 500, 400  # pixels
 
 
-def draw_molecule(molecule: MoleculeArrays, ending: str) -> bytes:
-    """Draw a molecule with the numbers of its atoms in the arrays.
+def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = True) -> bytes:
+    """Draw a molecule.
 
     A molecule that RDKit refuses is drawn without stereochemistry.
 
     Args:
         molecule: The arrays.
         ending: One of `DRAWINGS`.
+        numbered: Whether to write the numbers of the atoms in the arrays.
 
     Returns:
         The contents of the file.
@@ -37,7 +38,7 @@ def draw_molecule(molecule: MoleculeArrays, ending: str) -> bytes:
         raise MolsliceError("this RDKit cannot write PNG; write .svg")
     kind = rdMolDraw2D.MolDraw2DSVG if ending == ".svg" else rdMolDraw2D.MolDraw2DCairo
     drawer = kind(WIDTH, HEIGHT)
-    drawer.drawOptions().addAtomIndices = True
+    drawer.drawOptions().addAtomIndices = numbered
     try:
         mol = rebuild(molecule).mol
         with quiet_rdkit():

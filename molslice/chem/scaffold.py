@@ -5,9 +5,14 @@ Source: Bemis and Murcko, J. Med. Chem. 39 (1996) 2887, in RDKit's implementatio
 
 from collections.abc import Iterable
 
+from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from molslice.chem.rebuild import rebuild
 from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
+from molslice.types import MoleculeArrays
+
+__all__ = ["frameworks", "scaffolds"]
 
 
 def scaffolds(smiles: Iterable[str | None]) -> list[str]:
@@ -23,12 +28,30 @@ def scaffolds(smiles: Iterable[str | None]) -> list[str]:
     return [_scaffold(text) for text in smiles]
 
 
+def frameworks(molecules: Iterable[MoleculeArrays]) -> list[str]:
+    """Find the framework of each molecule from its arrays; see `scaffolds`."""
+    return [_framework(molecule) for molecule in molecules]
+
+
 def _scaffold(smiles: str | None) -> str:
     try:
         with quiet_rdkit():
             mol = parse_unguarded(smiles)
             drop_atom_maps(mol)
-            # RDKit cannot sanitize the frameworks of some radicals and metals
-            return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
+            return _murcko(mol)
     except ChemError:
         return ""
+
+
+def _framework(molecule: MoleculeArrays) -> str:
+    try:
+        mol = rebuild(molecule).mol
+        with quiet_rdkit():
+            return _murcko(mol)
+    except ChemError:
+        return ""
+
+
+def _murcko(mol: Chem.Mol) -> str:
+    # RDKit cannot sanitize the frameworks of some radicals and metals
+    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)

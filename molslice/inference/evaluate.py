@@ -20,7 +20,7 @@ from molslice.tasks import TASKS
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import DataSpec, MolsliceError
 
-__all__ = ["evaluate"]
+__all__ = ["check_targets", "evaluate"]
 
 KIND_NAMES = {
     "regression": "regression (numbers)",
@@ -60,7 +60,7 @@ def evaluate(
         MolsliceError: The split does not exist or has no labels, or the data have other targets, classes or
             another vocabulary than the model.
     """
-    _check_targets(predictor, dataset)
+    check_targets(predictor, dataset)
     if not isinstance(dataset, MoleculeDataset):
         if atom_permutation is not None:
             raise MolsliceError(
@@ -152,7 +152,12 @@ def _difference(theirs: DataSpec, ours: DataSpec) -> str:
     return "; ".join(f"{name} is {new!r}, was {old!r}" for name, new, old in pairs if new != old)
 
 
-def _check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
+def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
+    """Check that a data set has the targets and classes of a model.
+
+    Raises:
+        MolsliceError: They differ.
+    """
     if dataset.kind != predictor.targets.kind:
         raise MolsliceError(
             f"the model is for {KIND_NAMES[predictor.targets.kind]}, the targets of {dataset.source} are for "

@@ -1,0 +1,14 @@
+"""One self-contained HTML page about a trained model.
+
+Modules:
+    measure: Predictions of the splits, from the model or from the rows of a fit.
+    groups: Errors by size, element and framework.
+    charts: Learning curves, predictions against measurements, and calibration as SVG.
+    page: The frame of the page, and HTML of tables and text.
+    sections: The parts of the page.
+    write: The report.
+"""
+
+from molslice.report.write import write_report
+
+__all__ = ["write_report"]

@@ -1,0 +1,152 @@
+"""Charts of a report as SVG, in colors that follow the page."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from molslice.figures import to_picture
+from molslice.report.measure import SplitPredictions
+
+__all__ = ["draw_calibration", "draw_curves", "draw_errors", "draw_parity"]
+
+INK = "#010203"  # becomes the color of the text around the chart
+STYLE: Any = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.size": 9.0,
+}
+COLORS = {"train": "#8c8c8c", "valid": "#d9660a", "test": "#1f8ad1"}
+LINE = "#1f8ad1"
+MOST_POINTS = 1_000  # of a split
+BINS = 10
+
+
+def draw_curves(steps: Sequence[float], curves: Mapping[str, Sequence[float]], label: str) -> str:
+    """Draw curves over the steps of a training.
+
+    Args:
+        steps: The step of each point.
+        curves: Values of each curve by its name.
+        label: Label of the vertical axis.
+    """
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        for index, (name, values) in enumerate(curves.items()):
+            axes.plot(
+                steps, values, color=f"C{index}" if len(curves) > 1 else LINE, label=name, linewidth=1.5
+            )
+        if len(curves) > 1:
+            axes.legend(frameon=False, fontsize=8)
+        axes.set_xlabel("step")
+        axes.set_ylabel(label)
+        return _svg(figure)
+
+
+def draw_parity(splits: Sequence[SplitPredictions], target: int, unit: str) -> str:
+    """Draw predicted against measured values, at most 1,000 points of each split.
+
+    Args:
+        splits: The splits; the last one is on top.
+        target: Index of the target.
+        unit: Unit of the target; empty without one.
+    """
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        low, high = np.inf, -np.inf
+        for split in splits:
+            chosen = split.known(target)
+            if not len(chosen):
+                continue
+            if len(chosen) > MOST_POINTS:
+                chosen = np.random.default_rng(0).choice(chosen, MOST_POINTS, replace=False)
+            truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
+            low, high = min(low, truth.min(), predicted.min()), max(high, truth.max(), predicted.max())
+            color = COLORS.get(split.name, LINE)
+            axes.plot(
+                truth,
+                predicted,
+                ".",
+                color=color,
+                markersize=4 if split.name == "test" else 3,
+                alpha=0.7,
+                label=split.name,
+            )
+        if np.isfinite(low):
+            margin = 0.03 * max(high - low, 1e-12)
+            ends = (low - margin, high + margin)
+            axes.plot(ends, ends, color=INK, linewidth=0.8)
+            axes.set_xlim(ends)
+            axes.set_ylim(ends)
+        axes.set_aspect("equal")
+        axes.legend(frameon=False, fontsize=8, markerscale=3)
+        axes.set_xlabel(_with_unit("measured", unit))
+        axes.set_ylabel(_with_unit("predicted", unit))
+        return _svg(figure)
+
+
+def draw_errors(split: SplitPredictions, target: int, unit: str) -> str:
+    """Draw the distribution of predicted minus measured values of a split."""
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        chosen = split.known(target)
+        errors = split.predicted[chosen, target] - split.truth[chosen, target]
+        if len(errors):
+            ends = np.quantile(errors, [0.005, 0.995])  # a few outliers would leave one bar
+            if ends[0] == ends[1]:
+                ends = ends + np.array([-0.5, 0.5])
+            axes.hist(np.clip(errors, *ends), bins=40, range=tuple(ends), color=LINE, alpha=0.85)
+        axes.axvline(0.0, color=INK, linewidth=0.8)
+        axes.set_xlabel(_with_unit("predicted minus measured", unit))
+        axes.set_ylabel(f"molecules of {split.name}")
+        return _svg(figure)
+
+
+def draw_calibration(split: SplitPredictions, target: int) -> str:
+    """Draw the share of class 1 against its predicted probability, in ten groups of equal size."""
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        chosen = split.known(target)
+        truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
+        order = np.argsort(predicted, kind="stable")
+        for part in np.array_split(order, min(BINS, max(1, len(order) // 5))):
+            if len(part):
+                share, count = truth[part].mean(), len(part)
+                error = np.sqrt(share * (1 - share) / count)
+                axes.errorbar(predicted[part].mean(), share, yerr=error, fmt="o", color=LINE, capsize=2)
+        axes.plot((0, 1), (0, 1), color=INK, linewidth=0.8)
+        axes.set_aspect("equal")
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_xlabel("predicted probability")
+        axes.set_ylabel("share of class 1")
+        return _svg(figure)
+
+
+def _with_unit(text: str, unit: str) -> str:
+    return f"{text} ({unit})" if unit else text
+
+
+def _panel() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(4.4, 3.6), layout="constrained")
+    figure.patch.set_alpha(0.0)
+    axes = figure.add_subplot()
+    axes.grid(color="#808080", alpha=0.25, linewidth=0.5)
+    return figure, axes
+
+
+def _svg(figure: Figure) -> str:
+    """Return the chart as an element of a page: scalable, without IDs of groups, and in its text color."""
+    text = to_picture(figure, "svg").decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 class="chart"', text, count=1)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
+    return text.replace(INK, "currentColor")

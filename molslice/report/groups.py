@@ -1,0 +1,106 @@
+"""Errors of groups of molecules: by size, element and framework."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from molslice.chem.elements import element_symbols
+from molslice.chem.scaffold import frameworks
+from molslice.report.measure import Measured
+from molslice.tasks.metrics import roc_auc
+
+__all__ = ["Group", "by_element", "by_framework", "by_size", "summarize"]
+
+SIZES = (1, 10, 15, 20, 25, 30, 40, 65)  # heavy atoms: the first of each group
+MOST_TRAINING_ROWS = 50_000  # finding a framework takes about a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The error of a group of molecules.
+
+    Attributes:
+        name: What the molecules have in common.
+        count: Number of molecules with a known target.
+        error: Mean absolute error, or ROC-AUC; NaN if it is not defined.
+        spread: Standard error of the mean absolute error; NaN for fewer than two molecules and for classes.
+    """
+
+    name: str
+    count: int
+    error: float
+    spread: float
+
+
+def summarize(name: str, truth: np.ndarray, predicted: np.ndarray, *, classes: bool) -> Group:
+    """Compute the error of a group.
+
+    Args:
+        name: The name of the group.
+        truth: Targets, float64 [n].
+        predicted: Predictions, float64 [n].
+        classes: Whether the targets are 0 and 1.
+    """
+    if classes:
+        return Group(name, len(truth), roc_auc(predicted, truth), np.nan)
+    errors = np.abs(predicted - truth)
+    spread = errors.std(ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.nan
+    return Group(name, len(errors), float(errors.mean()) if len(errors) else np.nan, float(spread))
+
+
+def by_size(measured: Measured, target: int) -> list[Group]:
+    """Group the molecules of the judged split by their number of heavy atoms."""
+    sizes = np.asarray(measured.dataset.store.num_atoms)[measured.judged.rows]
+    place = np.searchsorted(SIZES, sizes, side="right") - 1
+    names = [f"{a} to {b - 1}" for a, b in zip(SIZES, SIZES[1:], strict=False)] + [f"{SIZES[-1]} or more"]
+    return _groups(measured, target, names, lambda index: place == index)
+
+
+def by_element(measured: Measured, target: int) -> list[Group]:
+    """Group the molecules of the judged split by the elements that they contain, the commonest first.
+
+    A molecule is in the group of each of its elements.
+    """
+    rows = measured.judged.rows
+    found = [frozenset(element_symbols(molecule)) for molecule in measured.molecules(rows)]
+    counts: dict[str, int] = {}
+    for symbols in found:
+        for symbol in symbols:
+            counts[symbol] = counts.get(symbol, 0) + 1
+    names = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
+    return _groups(
+        measured, target, names, lambda index: np.array([names[index] in symbols for symbols in found])
+    )
+
+
+def by_framework(measured: Measured, target: int) -> list[Group] | None:
+    """Group the molecules of the judged split by whether the training rows have their framework.
+
+    Returns:
+        The groups; None if there are no training rows, or too many to search.
+    """
+    train = measured.dataset.splits.get("train", np.empty(0, np.int64))
+    train = train[np.asarray(measured.dataset.store.num_atoms)[train] > 0]
+    if not 0 < len(train) <= MOST_TRAINING_ROWS or measured.judged.name == "train":
+        return None
+    known = set(frameworks(measured.molecules(train)))
+    found = frameworks(measured.molecules(measured.judged.rows))
+    kinds = np.array([0 if not each else 1 if each in known else 2 for each in found])
+    names = ["no ring", "framework of a training row", "new framework"]
+    return _groups(measured, target, names, lambda index: kinds == index)
+
+
+def _groups(
+    measured: Measured, target: int, names: Sequence[str], members: Callable[[int], np.ndarray]
+) -> list[Group]:
+    split, classes = measured.judged, measured.predictor.targets.kind == "classification"
+    is_known = np.zeros(len(split.rows), bool)
+    is_known[split.known(target)] = True
+    groups = []
+    for index, name in enumerate(names):
+        chosen = np.flatnonzero(is_known & members(index))
+        if len(chosen):
+            truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
+            groups.append(summarize(name, truth, predicted, classes=classes))
+    return groups

@@ -1,0 +1,134 @@
+"""Predictions of the splits of a data set for a report."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from molslice.data.base import Dataset
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.fitted_folder import ROW_COLUMNS, ROWS, row_columns
+from molslice.inference.columns import distinct_columns
+from molslice.inference.evaluate import check_targets
+from molslice.inference.fitted import FittedPredictor
+from molslice.inference.load import Predictor
+from molslice.types import MoleculeArrays, MolsliceError
+
+__all__ = ["Measured", "SplitPredictions", "measure"]
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPredictions:
+    """Measured and predicted values of rows of a split.
+
+    Attributes:
+        name: Name of the split.
+        is_unseen: Whether the models that predict a row have not been trained on it.
+        total: Number of rows of the split with a known target that can be read.
+        rows: Row numbers of those that are predicted, all or a sample, int64 [n].
+        truth: Targets, float64 [n, T], NaN where missing.
+        predicted: Predictions, float64 [n, T].
+    """
+
+    name: str
+    is_unseen: bool
+    total: int
+    rows: np.ndarray
+    truth: np.ndarray
+    predicted: np.ndarray
+
+    def known(self, target: int) -> np.ndarray:
+        """Return the positions of the rows with a value and a prediction of a target, int64 [k]."""
+        return np.flatnonzero(np.isfinite(self.truth[:, target]) & np.isfinite(self.predicted[:, target]))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A model with its predictions.
+
+    Attributes:
+        predictor: The model.
+        dataset: The molecules.
+        splits: The splits with known targets.
+    """
+
+    predictor: Predictor | FittedPredictor
+    dataset: MoleculeDataset
+    splits: tuple[SplitPredictions, ...]
+
+    @property
+    def judged(self) -> SplitPredictions:
+        """The split whose errors are examined: test if it has known targets, else the last one."""
+        return next((split for split in self.splits if split.name == "test"), self.splits[-1])
+
+    def molecules(self, rows: np.ndarray) -> Iterator[MoleculeArrays]:
+        """Yield the arrays of rows."""
+        for row in rows:
+            yield self.dataset.store.arrays(int(row))
+
+
+def measure(
+    predictor: Predictor | FittedPredictor, dataset: Dataset, most_rows: int, *, progress: bool = False
+) -> Measured:
+    """Predict the rows of each split with known targets.
+
+    The training rows of a fit have the predictions of the models that have not seen them, which the folder
+    keeps.
+
+    Args:
+        predictor: The model.
+        dataset: Data with the targets of the model.
+        most_rows: Most rows of a split; a larger split is sampled with seed 0.
+        progress: Whether to show a bar on standard error.
+
+    Raises:
+        MolsliceError: The data are not molecules, have other targets, or no row has a known target.
+    """
+    if not isinstance(dataset, MoleculeDataset):
+        raise MolsliceError(
+            f"a report is about molecules; the rows of {dataset.source} are {dataset.row_name}"
+        )
+    check_targets(predictor, dataset)
+    kept = _kept_predictions(predictor, dataset) if isinstance(predictor, FittedPredictor) else None
+    splits = []
+    for name in [name for name in SPLITS if name in dataset.splits]:
+        rows = dataset.rows(name)
+        labels = np.asarray(dataset.targets)[rows]
+        rows = rows[np.isfinite(labels).any(1) & (np.asarray(dataset.num_tokens)[rows] > 0)]
+        if not len(rows):
+            continue
+        some = rows
+        if len(rows) > most_rows:
+            some = np.sort(np.random.default_rng(0).choice(rows, most_rows, replace=False))
+        truth = np.asarray(dataset.targets)[some].astype(np.float64)
+        if kept is None:
+            predicted = predictor.predict_dataset(dataset, some, progress=progress).values
+        else:
+            predicted = kept[some]
+        unseen = name != "train" or kept is not None
+        splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted.astype(np.float64)))
+    if not splits:
+        raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
+    return Measured(predictor, dataset, tuple(splits))
+
+
+def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:
+    """Read the predictions in `rows.csv`, float64 [rows, T]; None for another data set.
+
+    Raises:
+        MolsliceError: The file has no predictions.
+    """
+    path = predictor.folder / ROWS
+    if dataset.source != str(path):
+        return None
+    columns = row_columns(predictor.target_names)
+    names = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if missing := [name for name in names if name not in (reader.fieldnames or ())]:
+            raise MolsliceError(f"{path} has no column {missing[0]!r}")
+        found = [[float(row[name] or "nan") for name in names] for row in reader]
+    return np.array(found, dtype=np.float64).reshape(-1, len(names))

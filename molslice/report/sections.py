@@ -1,0 +1,328 @@
+"""The parts of a report."""
+
+import contextlib
+import csv
+import math
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from molslice.chem.drawing import draw_molecule
+from molslice.chem.elements import element_symbols
+from molslice.chem.rebuild import ChemError, rebuild
+from molslice.config import config_to_yaml
+from molslice.inference.fitted import FittedPredictor
+from molslice.inference.load import Predictor
+from molslice.model.count import parameters_by_part
+from molslice.report.charts import draw_calibration, draw_curves, draw_errors, draw_parity
+from molslice.report.groups import Group, by_element, by_framework, by_size, summarize
+from molslice.report.measure import Measured, SplitPredictions
+from molslice.report.page import (
+    Html,
+    bars,
+    cards,
+    code,
+    details,
+    figures,
+    heading,
+    paragraph,
+    section,
+    side_by_side,
+    table,
+)
+from molslice.run_folder import METRICS
+from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric
+from molslice.training.fit_report import result_rows
+from molslice.types import MolsliceError
+from molslice.version import __version__
+
+__all__ = ["SECTIONS"]
+
+MOST_TARGETS = 6  # with charts and molecules
+MOLECULES = 6  # drawn in each group
+FEWEST = 5  # molecules of an element that has a row
+QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
+PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
+
+
+def errors(measured: Measured) -> Html:
+    """Return the errors of each target on each split."""
+    classes = measured.predictor.targets.kind == "classification"
+    numbers = ("ROC-AUC", "Brier score") if classes else ("MAE", "RMSE", "R²", "Spearman")
+    header = ["target", "unit", "split", "molecules", *numbers]
+    rows = []
+    for index, (name, unit) in enumerate(_targets(measured)):
+        for split in measured.splits:
+            known = split.known(index)
+            truth, predicted = split.truth[known, index], split.predicted[known, index]
+            found = _class_errors(truth, predicted) if classes else _value_errors(truth, predicted)
+            rows.append(
+                [name, unit or "-", _split_name(split), f"{len(known):,}", *map(format_metric, found)]
+            )
+    notes = [
+        paragraph(
+            f"{split.name}: {len(split.rows):,} of {split.total:,} molecules, drawn at random.", soft=True
+        )
+        for split in measured.splits
+        if len(split.rows) < split.total
+    ]
+    parts = [table(header, rows), *notes]
+    if isinstance(measured.predictor, FittedPredictor):
+        parts += [heading("Beside baselines"), table(*result_rows(measured.predictor.model.about))]
+    return section(*parts)
+
+
+def learning_curves(measured: Measured) -> Html:
+    """Return the curves of the training, or the weights of the learners of a fit."""
+    predictor = measured.predictor
+    if isinstance(predictor, FittedPredictor):
+        rows = [
+            (name, f"{weight:.2f}", result["target"], weight)
+            for result in predictor.model.about["results"]
+            for name, weight in result["weights"].items()
+        ]
+        lines = [((name.replace("_", " "), target, text), weight) for name, text, target, weight in rows]
+        about = "A fit has no learning curve. Its prediction is the weighted mean of these learners."
+        return section(paragraph(about), bars(["learner", "target", "weight"], lines))
+    path = Path(predictor.name) / METRICS
+    if not path.is_file():
+        return paragraph(f"The folder of the model has no {METRICS}, so there are no curves.", soft=True)
+    steps, columns = _read_metrics(path)
+    valid = {name: values for name, values in columns.items() if name.startswith("valid_")}
+    charts = [(draw_curves(steps, {"loss": columns["train_loss"]}, "training loss"), "Loss of the training.")]
+    for name, values in list(valid.items())[:MOST_TARGETS]:
+        metric, _, target = name.removeprefix("valid_").partition("_")
+        label = f"validation {METRIC_LABELS.get(metric, metric)} of {target.replace('_', ' ')}"
+        charts.append((draw_curves(steps, {label: values}, label), f"{label.capitalize()}."))
+    return figures(charts)
+
+
+def predictions(measured: Measured) -> Html:
+    """Return charts of predictions against measurements, and of their errors or calibration."""
+    classes = measured.predictor.targets.kind == "classification"
+    charts = []
+    for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
+        if classes:
+            about = (
+                f"share of class 1 on {measured.judged.name} in groups of equal size, with standard errors"
+            )
+            charts.append((draw_calibration(measured.judged, index), f"{name}: {about}."))
+            continue
+        parity = draw_parity(measured.splits, index, unit)
+        charts.append((parity, f"{name}: predictions against measurements."))
+        about = f"errors on {measured.judged.name}; the outermost 0.5% are in the outermost bars"
+        charts.append((draw_errors(measured.judged, index, unit), f"{name}: {about}."))
+    notes = [_left_out(measured)] if len(_targets(measured)) > MOST_TARGETS else []
+    return section(figures(charts), *notes)
+
+
+def groups(measured: Measured) -> Html:
+    """Return errors by size, element and framework."""
+    parts = [
+        paragraph(
+            f"Errors on the split {measured.judged.name}. A molecule is in the group of each of its "
+            f"elements. Elements of fewer than {FEWEST} molecules are not listed."
+        )
+    ]
+    for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
+        frameworks = by_framework(measured, index)
+        elements = [group for group in by_element(measured, index) if group.count >= FEWEST]
+        tables = [
+            _group_table(measured, by_size(measured, index), "heavy atoms"),
+            _group_table(measured, elements, "element"),
+        ]
+        if frameworks is not None:
+            tables.append(_group_table(measured, frameworks, "Bemis-Murcko framework"))
+        parts += [heading(f"{name} ({unit})" if unit else name), side_by_side(*tables)]
+        if frameworks is None:
+            note = "Frameworks were not compared with those of the training rows."
+            parts.append(paragraph(note, soft=True))
+    return section(*parts)
+
+
+def examples(measured: Measured) -> Html:
+    """Return drawings of the worst and the best predictions."""
+    split, parts = measured.judged, []
+    for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
+        known = split.known(index)
+        off = np.abs(split.predicted[known, index] - split.truth[known, index])
+        order = known[np.argsort(-off, kind="stable")]
+        for title, chosen in (("Worst", order[:MOLECULES]), ("Best", order[::-1][:MOLECULES])):
+            drawn = [_card(measured, int(place), index, unit) for place in chosen]
+            parts.append(cards(f"{title} predictions of {name}, {split.name}", drawn))
+    return section(*parts)
+
+
+def parameters(measured: Measured) -> Html:
+    """Return the parameters by part."""
+    predictor = measured.predictor
+    if isinstance(predictor, FittedPredictor):
+        if not predictor.networks:
+            return paragraph("The fit has no network.")
+        networks = [network.model for network in predictor.networks if isinstance(network, Predictor)]
+        counts = parameters_by_part(networks[0])
+        lead = [paragraph(f"The fit has {len(networks)} fine-tuned networks, each with these parameters.")]
+    else:
+        counts, lead = parameters_by_part(predictor.model), []
+    total = max(counts["total"], 1)
+    lines = [((name, f"{count:,}"), count / total) for name, count in counts.items()]
+    return section(*lead, bars(["part", "parameters"], lines))
+
+
+def data(measured: Measured) -> Html:
+    """Return the data card: rows, targets, sizes, elements, and rows that cannot be read."""
+    dataset = measured.dataset
+    rows = [[name, f"{len(rows):,}"] for name, rows in dataset.splits.items()]
+    values = []
+    for index, (name, unit) in enumerate(_targets(measured)):
+        for split in measured.splits:
+            known = split.truth[np.isfinite(split.truth[:, index]), index]
+            if len(known):
+                cut = [format_metric(float(value)) for value in np.quantile(known, QUANTILES)]
+                moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
+                values.append([name, unit or "-", split.name, *moments, *cut])
+    names = ["mean", "sd", "minimum", "5 %", "median", "95 %", "maximum"]
+    judged = measured.judged
+    sizes = np.asarray(dataset.store.num_atoms)[judged.rows]
+    counts: dict[str, int] = {}
+    for molecule in measured.molecules(judged.rows):
+        for symbol in element_symbols(molecule):
+            counts[symbol] = counts.get(symbol, 0) + 1
+    common = sorted(counts.items(), key=lambda pair: -pair[1])
+    elements = ", ".join(f"{symbol} {count / len(judged.rows):.1%}" for symbol, count in common)
+    low, middle, high = np.quantile(sizes, (0.0, 0.5, 1.0))
+    parts = [
+        paragraph(f"Source: {dataset.source}"),
+        table(["split", "rows"], rows),
+        table(["target", "unit", "split", *names], values, "Measured values"),
+        paragraph(f"Heavy atoms in {judged.name}: {low:.0f} to {high:.0f}, median {middle:.0f}."),
+        paragraph(f"Molecules of {judged.name} with each element: {elements}."),
+    ]
+    if dataset.failures:
+        parts.append(paragraph(dataset.failures))
+    return section(*parts)
+
+
+def environment(measured: Measured) -> Html:
+    """Return versions and the settings that make the model again."""
+    predictor = measured.predictor
+    rows = [["molslice", __version__], ["Python", platform.python_version()]]
+    rows += [[name, version(name)] for name in PACKAGES]
+    parts = [table(["package", "version"], rows, "Of this report")]
+    if isinstance(predictor, FittedPredictor):
+        parts.append(paragraph("The command that fits the model again:"))
+        parts.append(code(_fit_command(predictor.model.about)))
+        return section(*parts)
+    made = (predictor.summary or {}).get("versions")
+    if isinstance(made, Mapping):
+        parts.append(
+            table(["package", "version"], [[str(k), str(v)] for k, v in made.items()], "Of the training")
+        )
+    parts.append(paragraph("The command that trains the model again, with the configuration below:"))
+    parts.append(code("molslice train --config config.yaml --out NEW"))
+    parts.append(details("config.yaml", config_to_yaml(predictor.config)))
+    return section(*parts)
+
+
+SECTIONS = {
+    "Errors": errors,
+    "Predictions": predictions,
+    "Errors by group": groups,
+    "Molecules": examples,
+    "Training": learning_curves,
+    "Parameters": parameters,
+    "Data": data,
+    "Reproduction": environment,
+}
+
+
+def _targets(measured: Measured) -> list[tuple[str, str]]:
+    predictor = measured.predictor
+    return list(zip(predictor.target_names, predictor.target_units, strict=True))
+
+
+def _split_name(split: SplitPredictions) -> str:
+    return f"{split.name}, cross-validated" if split.name == "train" and split.is_unseen else split.name
+
+
+def _left_out(measured: Measured) -> Html:
+    names = ", ".join(name for name, _ in _targets(measured)[MOST_TARGETS:])
+    return paragraph(f"Without charts: {names}.", soft=True)
+
+
+def _value_errors(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
+    if not len(truth):
+        return [math.nan] * 4
+    off = predicted - truth
+    spread = ((truth - truth.mean()) ** 2).sum()
+    varies = len(truth) > 1 and np.ptp(truth) > 0 and np.ptp(predicted) > 0
+    rank = float(np.corrcoef(rankdata(truth), rankdata(predicted))[0, 1]) if varies else math.nan
+    share = 1 - float((off**2).sum() / spread) if spread > 0 else math.nan
+    return [float(np.abs(off).mean()), float(np.sqrt((off**2).mean())), share, rank]
+
+
+def _class_errors(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
+    brier = float(((predicted - truth) ** 2).mean()) if len(truth) else math.nan
+    return [summarize("", truth, predicted, classes=True).error, brier]
+
+
+def _group_table(measured: Measured, found: Sequence[Group], what: str) -> Html:
+    label = METRIC_LABELS[METRIC_NAMES[measured.dataset.kind]]
+    most = max((group.error for group in found if math.isfinite(group.error)), default=1.0) or 1.0
+    lines = []
+    for group in found:
+        spread = group.spread if math.isfinite(group.spread) else None
+        lines.append(
+            ((group.name, f"{group.count:,}", format_metric(group.error, spread)), group.error / most)
+        )
+    return bars([what, "molecules", label], lines)
+
+
+def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[str, list[str]]:
+    split, row = measured.judged, int(measured.judged.rows[place])
+    molecule = measured.dataset.store.arrays(row)
+    drawing = draw_molecule(molecule, ".svg", numbered=False).decode()
+    suffix = f" {unit}" if unit else ""
+    truth, predicted = split.truth[place, target], split.predicted[place, target]
+    lines = [
+        f"measured {truth:.4g}, predicted {predicted:.4g}{suffix}",
+        f"error {predicted - truth:+.3g}{suffix}, row {row + 1}",
+    ]
+    with contextlib.suppress(ChemError):
+        lines.append(rebuild(molecule).smiles)
+    return drawing[drawing.index("<svg") :], lines
+
+
+def _read_metrics(path: Path) -> tuple[list[float], dict[str, list[float]]]:
+    """Read `metrics.csv`.
+
+    Raises:
+        MolsliceError: It has no numbers.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        columns = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
+        return columns.pop("step"), {"train_loss": columns["train_loss"], **columns}
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise MolsliceError(f"cannot read {path}: {error}") from error
+
+
+def _fit_command(about: Mapping[str, Any]) -> str:
+    options = about["options"]
+    words = ["molslice", "fit", str(about["source"])]
+    for name in about["targets"]["names"]:
+        words += ["--target", name]
+    words += ["--smiles-column", str(about["smiles_column"])]
+    for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
+        words += ["--unit", unit]
+    for name in ("split", "duplicates", "members", "seed"):
+        words += [f"--{name}", str(options[name])]
+    words += ["--no-encoder"] if about["encoder"] is None else ["--encoder", str(about["encoder"])]
+    return shlex.join([*words, "--out", "NEW"])

@@ -1,0 +1,93 @@
+"""Errors of groups of molecules."""
+
+import numpy as np
+import pytest
+
+from molslice.chem.elements import element_symbols
+from molslice.chem.featurize import molecule_arrays
+from molslice.chem.scaffold import frameworks, scaffolds
+from molslice.report.groups import by_element, by_framework, by_size, summarize
+from molslice.report.measure import Measured, SplitPredictions
+from tests.inference.models import embedded_smiles
+
+SMILES = ("CCO", "c1ccccc1", "CCCl", "c1ccncc1", "c1ccccc1C", "O", "CC(=O)Nc1ccccc1", "C1CC1")
+TRAIN, TEST = np.array([1, 5]), np.array([0, 2, 3, 4, 6, 7])
+
+
+class Data:
+    """Molecules in memory, with what a report reads of a data set."""
+
+    def __init__(self, smiles):
+        self.store = self
+        self.molecules = [molecule_arrays(text) for text in smiles]
+        self.num_atoms = np.array([len(one.atoms) for one in self.molecules])
+        self.splits = {"train": TRAIN, "test": TEST}
+
+    def arrays(self, row):
+        return self.molecules[row]
+
+
+class Model:
+    class targets:  # noqa: N801
+        kind = "regression"
+
+
+@pytest.fixture
+def measured():
+    truth = np.array([[0.0], [1.0], [2.0], [np.nan], [4.0], [5.0]])
+    predicted = np.array([[0.5], [1.0], [4.0], [9.0], [4.25], [np.nan]])
+    split = SplitPredictions("test", True, 6, TEST, truth, predicted)
+    return Measured(Model(), Data(SMILES), (split,))
+
+
+def as_dict(groups):
+    return {group.name: (group.count, group.error) for group in groups}
+
+
+def test_the_spread_is_the_standard_error_of_the_mean():
+    random = np.random.default_rng(0)
+    truth, predicted = random.normal(size=20), random.normal(size=20)
+    group = summarize("all", truth, predicted, classes=False)
+    errors = [abs(a - b) for a, b in zip(truth, predicted, strict=True)]
+    mean = sum(errors) / 20
+    assert group.error == pytest.approx(mean)
+    assert group.spread == pytest.approx((sum((e - mean) ** 2 for e in errors) / 19 / 20) ** 0.5)
+    assert np.isnan(summarize("one", truth[:1], predicted[:1], classes=False).spread)
+
+
+def test_classes_have_the_area_under_the_curve():
+    truth, predicted = np.array([0.0, 0, 1, 1]), np.array([0.1, 0.6, 0.5, 0.9])
+    assert summarize("", truth, predicted, classes=True).error == pytest.approx(0.75)
+    assert np.isnan(summarize("", truth[:2], predicted[:2], classes=True).error)
+
+
+def test_a_molecule_counts_for_each_of_its_elements(measured):
+    assert as_dict(by_element(measured, 0)) == {
+        "C": (4, (0.5 + 0 + 2 + 0.25) / 4),
+        "N": (2, (2 + 0.25) / 2),
+        "O": (2, (0.5 + 0.25) / 2),
+        "Cl": (1, 0.0),
+    }
+    assert list(as_dict(by_element(measured, 0))) == ["C", "N", "O", "Cl"]
+
+
+def test_groups_by_size_leave_rows_without_a_value_out(measured):
+    assert as_dict(by_size(measured, 0)) == {"1 to 9": (3, 2.5 / 3), "10 to 14": (1, 0.25)}
+
+
+def test_frameworks_are_compared_with_those_of_the_training_rows(measured):
+    assert as_dict(by_framework(measured, 0)) == {
+        "no ring": (2, 0.25),
+        "framework of a training row": (1, 0.25),
+        "new framework": (1, 2.0),
+    }
+
+
+def test_frameworks_of_arrays_are_those_of_the_smiles():
+    smiles = [*embedded_smiles(150), *SMILES]
+    assert frameworks(map(molecule_arrays, smiles)) == scaffolds(smiles)
+
+
+@pytest.mark.parametrize(("smiles", "symbols"), [("C*", ["*", "C"]), ("BrC(Cl)O", ["C", "O", "Cl", "Br"])])
+def test_elements_are_in_the_order_of_their_numbers(smiles, symbols):
+    assert sorted(element_symbols(molecule_arrays(smiles))) == sorted(symbols)

@@ -1,0 +1,201 @@
+"""The page about a trained model."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from molslice.cli import main
+from molslice.fitted_folder import ROWS
+from molslice.report.measure import measure
+from molslice.types import MolsliceError
+from tests.inference.models import CLASSES, TWO, checkpoint_folder, embedded_smiles
+
+VOID = {
+    "meta",
+    "br",
+    "img",
+    "use",
+    "path",
+    "rect",
+    "line",
+    "circle",
+    "polyline",
+    "polygon",
+    "ellipse",
+    "stop",
+}
+SECTIONS = ["Errors", "Predictions", "Errors by group", "Molecules", "Training", "Parameters", "Data"]
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed in order, and collects text and addresses."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.words, self.addresses, self.tags = [], [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Write molecules with two targets, one of them with gaps, and a trained model of them."""
+    folder = tmp_path_factory.mktemp("report")
+    with (folder / "molecules.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["smiles", "a<b>", "size", "part"])
+        for row, text in enumerate(embedded_smiles(60)):
+            writer.writerow(
+                [text, "" if row % 7 == 0 else row / 10, len(text), ("train", "test")[row % 3 == 0]]
+            )
+        writer.writerow(["no molecule", 1.0, 2.0, "test"])
+        writer.writerow(["CCO", 3.0, 2.0, "valid"])
+    settings = {
+        "data": {
+            "name": "csv",
+            "path": str(folder / "molecules.csv"),
+            "target_columns": ["a<b>", "size"],
+            "units": ["eV", ""],
+            "split": {"kind": "column", "column": "part"},
+        },
+        "model": {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2},
+        "training": {"max_steps": 4, "valid_every_steps": 2, "batch_size": 16, "token_budget": 1024},
+        "trainer": {"accelerator": "cpu", "num_threads": 1},
+    }
+    (folder / "config.yaml").write_text(json.dumps(settings))
+    assert (
+        main(["train", "--config", str(folder / "config.yaml"), "--out", str(folder / "run"), "--quiet"]) == 0
+    )
+    return folder / "run"
+
+
+def report(model, path, *options):
+    assert main(["report", str(model), "--out", str(path), "--quiet", *options]) == 0
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_page_needs_nothing_from_outside(run, tmp_path):
+    text = report(run, tmp_path / "page.html")
+    page = Page(text)
+    assert all(address.startswith("#") for address in page.addresses)
+    assert "script" not in page.tags
+    assert "default-src 'none'" in text
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    assert [word for word in page.words if word in SECTIONS][: len(SECTIONS)] == SECTIONS
+
+
+def test_names_of_targets_are_text(run, tmp_path):
+    text = report(run, tmp_path / "page.html")
+    assert "a&lt;b&gt;" in text
+    assert "a<b>" not in text
+
+
+def test_the_same_model_gives_the_same_page(run, tmp_path):
+    assert report(run, tmp_path / "a.html") == report(run, tmp_path / "b.html")
+
+
+def test_errors_are_those_of_evaluate(run, tmp_path, capsys):
+    words = Page(report(run, tmp_path / "page.html")).words
+    assert main(["evaluate", str(run), "--json", "--quiet"]) == 0
+    for target in json.loads(capsys.readouterr().out)["targets"]:
+        assert f"{target['mae']:.4g}" in [word[:6].rstrip("0") for word in words] + words
+
+
+def test_rows_that_cannot_be_read_are_named(run, tmp_path):
+    words = " ".join(Page(report(run, tmp_path / "page.html")).words)
+    assert "1 of 62 molecules cannot be read" in words
+
+
+def test_a_large_split_is_sampled(run, tmp_path):
+    words = " ".join(Page(report(run, tmp_path / "page.html", "--rows", "5")).words)
+    assert "test: 5 of 20 molecules, drawn at random." in words
+
+
+def test_the_worst_predictions_come_first(run, tmp_path):
+    text = report(run, tmp_path / "page.html")
+    errors = [abs(float(found)) for found in re.findall(r"error ([+-][\d.e+-]+)", text)]
+    worst, best = errors[:6], errors[6:12]
+    assert worst == sorted(worst, reverse=True)
+    assert best == sorted(best)
+    assert best[0] <= worst[-1]
+
+
+def test_classes_have_a_calibration(tmp_path):
+    rows = "".join(f"{text},{row % 2}\n" for row, text in enumerate(embedded_smiles(50)))
+    (tmp_path / "mine.csv").write_text("smiles,toxic\n" + rows)
+    checkpoint_folder(tmp_path / "model", CLASSES)
+    data = ["--data.path", str(tmp_path / "mine.csv"), "--data.kind", "classification"]
+    words = " ".join(Page(report(tmp_path / "model", tmp_path / "page.html", *data)).words)
+    assert "ROC-AUC" in words
+    assert "Brier score" in words
+    assert "share of class 1" in words
+
+
+def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(tmp_path):
+    rows = "".join(f"{text},{len(text) + row % 3}\n" for row, text in enumerate(embedded_smiles(60)))
+    (tmp_path / "mine.csv").write_text("smiles,logS\n" + rows)
+    words = ["fit", str(tmp_path / "mine.csv"), "--target", "logS", "--out", str(tmp_path / "fit"), "--quiet"]
+    assert main([*words, "--no-encoder", "--members", "2"]) == 0
+    with (tmp_path / "fit" / ROWS).open(newline="") as file:
+        kept = [row for row in csv.DictReader(file) if row["split"] == "train"]
+    error = np.mean([abs(float(row["logS"]) - float(row["logS_predicted"])) for row in kept])
+    page = Page(report(tmp_path / "fit", tmp_path / "page.html")).words
+    assert "train, cross-validated" in page
+    assert f"{error:.3f}" in [word[:5] for word in page]
+    shown = " ".join(page)
+    assert "molslice fit mine.csv --target logS" in shown
+    assert "gaussian process" in shown
+
+
+def test_other_targets_are_refused(run, tmp_path, capsys):
+    checkpoint_folder(tmp_path / "model", TWO)
+    data = ["--data.path", str(run.parent / "molecules.csv"), "--data.target_columns", "size"]
+    code = main(["report", str(tmp_path / "model"), "--out", str(tmp_path / "page.html"), "--quiet", *data])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 1
+    assert "the model predicts gap [eV], logp, the data hold size" in line
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_data_without_labels_are_refused(run, tmp_path, capsys):
+    (tmp_path / "blank.csv").write_text("smiles,a<b>,size,part\nCCO,,,train\nCCN,,,valid\nCCC,,,test\n")
+    data = ["--data.name", "csv", "--data.path", str(tmp_path / "blank.csv")]
+    data += ["--data.target_columns", '["a<b>", "size"]', "--data.units", '["eV", ""]']
+    code = main(["report", str(run), "--out", str(tmp_path / "page.html"), "--quiet", *data])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 1
+    assert "has no value in any row" in line
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_other_rows_than_molecules_are_refused():
+    class Sentences:
+        source, row_name = "words.txt", "sentences"
+
+    with pytest.raises(
+        MolsliceError, match="a report is about molecules; the rows of words.txt are sentences"
+    ):
+        measure(None, Sentences(), 10)
