@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from molslice.attention import ATTENTIONS, build_attention
     from molslice.config import load_config
     from molslice.data import build_dataset
-    from molslice.inference.base import Predictions
     from molslice.inference.evaluate import evaluate
     from molslice.inference.load import Predictor, load_model
+    from molslice.inference.predictions import Domain, Predictions
     from molslice.training.fit import fit
     from molslice.training.run import train
     from molslice.types import MolsliceError
 
 __all__ = [
     "ATTENTIONS",
+    "Domain",
     "MolsliceError",
     "Predictions",
     "Predictor",
@@ -37,8 +38,9 @@ __all__ = [
 
 _MODULES = {
     "ATTENTIONS": "molslice.attention",
+    "Domain": "molslice.inference.predictions",
     "MolsliceError": "molslice.types",
-    "Predictions": "molslice.inference.base",
+    "Predictions": "molslice.inference.predictions",
     "Predictor": "molslice.inference.load",
     "build_attention": "molslice.attention",
     "build_dataset": "molslice.data",

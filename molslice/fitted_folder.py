@@ -70,6 +70,11 @@ class FittedModel:
         return self.about.get("networks", 0)
 
     @property
+    def num_folds(self) -> int:
+        """Number of models that are averaged, one for each fold."""
+        return self.about["options"]["members"]
+
+    @property
     def needs_encoder(self) -> bool:
         """Whether the learners take the embeddings of the encoder in the folder."""
         return self.about.get("encoder") is not None
@@ -166,8 +171,16 @@ def read_fitted(folder: Path) -> FittedModel:
         for index, stack in enumerate(stacks)
     )
     model = FittedModel(targets, learners, stacks, about)
+    _check_folds(model, folder)
     _check_networks(model, folder)
     return model
+
+
+def _check_folds(model: FittedModel, folder: Path) -> None:
+    options = model.about.get("options")
+    count = options.get("members") if isinstance(options, dict) else None
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise MolsliceError(f"invalid members in {folder / FIT}: {count!r}")
 
 
 def _check_networks(model: FittedModel, folder: Path) -> None:

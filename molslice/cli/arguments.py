@@ -131,6 +131,14 @@ def positive_number(text: str, of: str = "") -> float:
     return value
 
 
+def share(text: str) -> float:
+    """Parse a number between 0 and 1, neither of which is included."""
+    value = positive_number(text)
+    if value >= 1:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 1, such as 0.9, got {text}")
+    return value
+
+
 def minutes(text: str) -> float:
     """Parse a positive number of minutes."""
     return positive_number(text, " of minutes")

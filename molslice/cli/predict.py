@@ -17,12 +17,14 @@ from molslice.cli.arguments import (
     add_strict,
     add_workers,
     file_path,
+    share,
 )
 from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
-    from molslice.inference.base import Predictions, SmilesPredictor
+    from molslice.inference.base import SmilesPredictor
     from molslice.inference.load import Predictor
+    from molslice.inference.predictions import Predictions
 
 SUMMARY = "predict from SMILES"
 EXAMPLE = """\
@@ -30,6 +32,7 @@ EXAMPLE = """\
   molslice predict runs/first --input molecules.csv.gz --output predicted.parquet
   molslice predict solubility --input measured.csv --output predicted.csv --metrics
   molslice predict solubility --input new.csv --output predicted.csv --strict    # stop at an unreadable row
+  molslice predict solubility --smiles "CCO" --interval 0.9
   molslice predict gap-xtb --input 's3://bucket/parts/*.csv' --output s3://bucket/predicted.parquet
   molslice predict gap-xtb --input 'parts/*.csv' --output predicted --engine ray    # a file for each input
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
@@ -48,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, ".csv, .csv.gz, .parquet, .jsonl or .jsonl.gz; a folder for a file for each input")
     parser.add_argument(
         "--metrics", action="store_true", help="print the error if --input has the measured values"
+    )
+    parser.add_argument(
+        "--interval",
+        type=share,
+        metavar="P",
+        help="add intervals that hold the truth with this probability, such as 0.9; for classes, sets",
     )
     parser.add_argument(
         "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"
@@ -74,7 +83,10 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--strict: not with --submission")
     if args.engine and args.input is None:
         args.usage_error("--engine needs --input")
+    if args.interval is not None and args.submission is not None:
+        args.usage_error("--interval needs --smiles or --input")
     predictor = load_model(args.model, "cpu" if args.engine else args.device)
+    predictor = predictor.with_uncertainty(args.interval)
     if args.smiles is not None:
         return _predict_listed(predictor, args)
     if args.input is not None:
@@ -117,12 +129,22 @@ def listed_json(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
     from molslice.inference.columns import ERROR, SMILES
 
     targets = zip(predictor.target_names, predictor.target_units, predictor.columns, strict=True)
+    numbers, texts = predictor.table_columns()
+    rows, level = predictions.table_rows(), predictor.level
     return {
         "model": predictor.name,
+        **({} if level is None else {"interval": level}),
         "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in targets],
         "predictions": [
-            {SMILES: text, **dict(zip(predictor.columns, values, strict=True)), ERROR: reason}
-            for text, values, reason in zip(smiles, predictions.values, predictions.errors, strict=True)
+            {
+                SMILES: text,
+                **dict(zip(numbers, values, strict=True)),
+                **dict(zip(texts, more, strict=True)),
+                ERROR: reason,
+            }
+            for text, values, more, reason in zip(
+                smiles, rows.values, rows.row_texts(), rows.errors, strict=True
+            )
         ],
     }
 
@@ -132,9 +154,14 @@ def listed_text(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
     names = zip(predictor.target_names, predictor.target_units, strict=True)
     header = ["SMILES", *(f"{name} [{unit}]" if unit else name for name, unit in names)]
     failed = any(reason is not None for reason in predictions.errors)
+    numbers, texts = predictor.table_columns()
+    header += [*numbers[len(predictor.columns) :], *texts]
+    found = predictions.table_rows()
     rows = [
-        [text, *(f"{value:.4g}" for value in values), *([reason or ""] if failed else [])]
-        for text, values, reason in zip(smiles, predictions.values, predictions.errors, strict=True)
+        [text, *(f"{value:.4g}" for value in values), *more, *([reason or ""] if failed else [])]
+        for text, values, more, reason in zip(
+            smiles, found.values, found.row_texts(), found.errors, strict=True
+        )
     ]
     return text_table([*header, "error"] if failed else header, rows)
 
@@ -145,7 +172,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
     from molslice.inference.table import predict_table
 
     columns = {"smiles_column": args.smiles_column, "delimiter": args.delimiter}
-    cluster = RayEngine(args.model, args.device, args.workers or None) if args.engine else None
+    cluster = RayEngine(args.model, args.device, args.workers or None, args.interval) if args.engine else None
     outputs = None
     if is_folder(args.output):
         if args.metrics:

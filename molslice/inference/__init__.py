@@ -4,6 +4,8 @@ Modules:
     load: The `Predictor`, which predicts from SMILES in the unit of the targets.
     forward: The precision of every forward pass.
     inputs: Reads the molecules that Python code gives: texts, RDKit molecules, arrays and DataFrames.
+    predictions: Predictions with their uncertainty.
+    intervals: Adds intervals and sets to predictions.
     reading: Converts SMILES to arrays.
     table: Predicts CSV files of any length.
     columns: Names the columns of predictions.
@@ -17,7 +19,7 @@ Modules:
     json_text: Writes results as JSON.
     progress: The progress bar.
 
-Imports: `tasks`, `run_folder`, `config`, `data`, `model`, `chem` and the packages below them.
+Imports: `tasks`, `uncertainty`, `run_folder`, `config`, `data`, `model`, `chem` and the packages below them.
 
 To add a use of trained models, write a function that takes a `Predictor` here, and a verb in `molslice.cli`.
 

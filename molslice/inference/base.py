@@ -1,37 +1,25 @@
 """The interface of everything that predicts from SMILES."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
 from molslice.files.processes import WorkerPool, worker_state
-from molslice.inference.columns import prediction_columns
+from molslice.inference.columns import ERROR, SMILES, prediction_columns
 from molslice.inference.inputs import Molecules, molecule_rows
+from molslice.inference.predictions import NOT_FINITE, Predictions, uncertainty_columns
 from molslice.inference.progress import progress_bar
 from molslice.tasks.targets import TargetInfo
+from molslice.types import MolsliceError
+from molslice.uncertainty.calibration import Calibration
 
 __all__ = ["NOT_FINITE", "Predictions", "SmilesPredictor"]
-
-NOT_FINITE = "the prediction for this molecule is not finite"
-
-
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """Predictions for n molecules and T targets.
-
-    Attributes:
-        values: float32 [n, T] in the units of the targets; NaN in failed rows.
-        errors: Reason of each failed row; None for the others.
-    """
-
-    values: np.ndarray
-    errors: list[str | None]
 
 
 class ChunkReader(Protocol):
@@ -52,12 +40,19 @@ class SmilesPredictor(ABC):
         targets: The description of the targets.
         device: Where the model computes.
         chunk_rows: Number of rows of a chunk, for batches of similar length in bounded memory.
+        num_members: Number of members of an ensemble; 1 for a single model.
+        level: Probability of the intervals or sets that predictions have; None without them. See
+            `with_uncertainty`.
+        calibration: The held-out rows of these intervals; None without them.
     """
 
     name: str
     targets: TargetInfo
     device: torch.device
     chunk_rows: int
+    num_members: int = 1
+    level: float | None = None
+    calibration: Calibration | None = None
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -73,6 +68,43 @@ class SmilesPredictor(ABC):
     def columns(self) -> tuple[str, ...]:
         """Column names of a prediction, `<target>_<unit>` and unique; see `prediction_columns`."""
         return prediction_columns(self.target_names, self.target_units)
+
+    def table_columns(self, taken: Iterable[str] = (SMILES, ERROR)) -> tuple[list[str], list[str]]:
+        """Name the columns of the numbers and of the texts of `Predictions.table_rows`.
+
+        Args:
+            taken: Names that are used.
+        """
+        return uncertainty_columns(
+            self.columns,
+            kind=None if self.level is None else self.targets.kind,
+            spread=self.level is not None and self.num_members > 1,
+            domain=False,
+            taken=list(taken),
+        )
+
+    def find_calibration(self) -> Calibration:
+        """Return the held-out rows of the model.
+
+        Raises:
+            MolsliceError: The model has none.
+        """
+        raise MolsliceError(f"{self.name} has no held-out rows, from which intervals are computed")
+
+    def with_uncertainty(self, interval: float | None) -> Self:
+        """Return this model with intervals: its predictions have further fields, see `Predictions`.
+
+        Args:
+            interval: Probability that an interval, or the set of a class, holds the truth.
+
+        Raises:
+            MolsliceError: The model has no held-out rows, or too few for this probability.
+        """
+        found = copy.copy(self)
+        if interval is not None:
+            found.calibration, found.level = self.find_calibration(), interval
+            found.calibration.check(interval)
+        return found
 
     @abstractmethod
     def reader(self, workers: int = 0) -> AbstractContextManager[ChunkReader]:
@@ -135,27 +167,49 @@ class SmilesPredictor(ABC):
         return values[:, 0] if values.shape[1] == 1 else values
 
     def predict_with_errors(
-        self, smiles: Molecules, *, workers: int = 0, progress: bool = False
+        self,
+        smiles: Molecules,
+        *,
+        interval: float | None = None,
+        workers: int = 0,
+        progress: bool = False,
     ) -> Predictions:
-        """Predict each SMILES, and return the reasons of failed rows too.
+        """Predict each SMILES, and return the reasons of failed rows and the uncertainty too.
 
         Args:
             smiles: The molecules, as in `predict`.
+            interval: Probability that an interval, or the set of a class, holds the truth, such as 0.9; None
+                for no intervals. It holds for molecules like the held-out rows of the model.
             workers: Number of worker processes; 0 computes in this process. See `predict_chunks`.
             progress: Whether to show a bar on standard error.
 
         Raises:
-            MolsliceError: As in `predict`.
+            MolsliceError: As in `predict` and `with_uncertainty`.
         """
+        if interval is not None:
+            model = self.with_uncertainty(interval)
+            return model.predict_with_errors(smiles, workers=workers, progress=progress)
         rows = molecule_rows(smiles)
-        values, errors = [np.empty((0, len(self.target_names)), np.float32)], []
+        if not rows:
+            return self._no_rows()
+        found = []
         parts = self.predict_chunks(_chunks(rows, self.chunk_rows), workers)
         with closing(parts), progress_bar(len(rows), "molecules", progress) as bar:
             for part in parts:
-                values.append(part.values)
-                errors += part.errors
+                found.append(part)
                 bar.update(len(part.errors))
-        return Predictions(np.concatenate(values), errors)
+        return Predictions.concatenate(found)
+
+    def _no_rows(self) -> Predictions:
+        """Return the predictions of no molecules."""
+        empty = np.empty((0, len(self.target_names)), np.float32)
+        if self.level is None:
+            return Predictions(empty, [])
+        spread = empty if self.num_members > 1 else None
+        if self.targets.kind == "classification":
+            sets = np.empty((*empty.shape, 2), bool)
+            return Predictions(empty, [], spread, sets=sets, calibrated=empty)
+        return Predictions(empty, [], spread, lower=empty, upper=empty)
 
 
 def _predict_chunk(smiles: list[str]) -> Predictions:

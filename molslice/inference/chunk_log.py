@@ -21,7 +21,7 @@ import numpy as np
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.parsing import read_json_object
-from molslice.inference.base import Predictions
+from molslice.inference.predictions import TableRows
 from molslice.types import MolsliceError
 
 __all__ = ["ChunkLog", "log_folder"]
@@ -74,7 +74,7 @@ class ChunkLog:
         """Whether there are finished chunks."""
         return self._file is not None
 
-    def finished(self) -> Iterator[tuple[str, Predictions]]:
+    def finished(self) -> Iterator[tuple[str, TableRows]]:
         """Yield the checksum of the SMILES and the predictions of each finished chunk, in order."""
         if self._file is None:
             return
@@ -83,19 +83,20 @@ class ChunkLog:
         self._file.truncate(self._end)
         self._file.seek(self._end)
 
-    def add(self, smiles: Sequence[str], predictions: Predictions) -> None:
+    def add(self, smiles: Sequence[str], rows: TableRows) -> None:
         """Keep the predictions of a chunk.
 
         Raises:
             OSError: The disk is full or broken.
         """
-        values = np.ascontiguousarray(predictions.values, "<f4")
-        reasons = {row: reason for row, reason in enumerate(predictions.errors) if reason is not None}
+        values = np.ascontiguousarray(rows.values, "<f4")
+        reasons = {row: reason for row, reason in enumerate(rows.errors) if reason is not None}
         about = {
             "shape": values.shape,
             "crc32": zlib.crc32(values.data.cast("B") if values.size else b""),
             "smiles": smiles_checksum(smiles),
             "errors": reasons,
+            **({"texts": rows.texts} if rows.texts else {}),
         }
         record = json.dumps(about).encode() + b"\n" + values.tobytes()
         if self._file is None and not self._first:
@@ -148,18 +149,21 @@ class ChunkLog:
             write_atomically(self.folder / IDENTITY, json.dumps(self.identity, indent=1) + "\n")
         self._file = self._exits.enter_context(path.open("r+b"))
 
-    def _read(self) -> tuple[str, Predictions] | None:
+    def _read(self) -> tuple[str, TableRows] | None:
         """Read one record; None at the end, also if a killed process has not completed it."""
         assert self._file is not None
         try:
             about = json.loads(self._file.readline())
-            rows, columns = about["shape"]
-            data = self._file.read(4 * rows * columns)
-            values = np.frombuffer(data, "<f4").reshape(rows, columns).astype(np.float32)
-            errors: list[str | None] = [None] * rows
+            count, columns = about["shape"]
+            data = self._file.read(4 * count * columns)
+            values = np.frombuffer(data, "<f4").reshape(count, columns).astype(np.float32)
+            errors: list[str | None] = [None] * count
             for row, reason in about["errors"].items():
                 errors[int(row)] = str(reason)
-            record = str(about["smiles"]), Predictions(values, errors)
+            texts = [[str(text) for text in row] for row in about.get("texts", ())]
+            if texts and len(texts) != len(errors):
+                return None
+            record = str(about["smiles"]), TableRows(values, errors, texts)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if zlib.crc32(data) != about["crc32"]:

@@ -27,15 +27,21 @@ class RayEngine:
         model: The name or the folder of the model, which every machine of the cluster has.
         device: The kind of device of a worker, such as `cpu` or `cuda`.
         workers: Number of workers; None for all cores (or GPUs) of the cluster.
+        interval: Probability of the intervals; None without them. See `SmilesPredictor.with_uncertainty`.
     """
 
     model: str
     device: str = "cpu"
     workers: int | None = None
+    interval: float | None = None
 
     @property
     def _gpus(self) -> int:
         return 0 if self.device == "cpu" else 1
+
+    @property
+    def _model(self) -> "_Model":
+        return _Model(self.model, self.device, self.interval)
 
     def predict_chunks(
         self,
@@ -62,7 +68,7 @@ class RayEngine:
         size = predictor.chunk_rows
         places = {column: table.find(column) for column in columns}
         split = FileChunks(table.names, table.paths[0], places, size, delimiter)
-        work = _ChunkPredictor(_Model(self.model, self.device), table.smiles_column)
+        work = _ChunkPredictor(self._model, table.smiles_column)
         before = dict(zip(table.paths, table.sizes_before, strict=True))
         parts = [(path, 0) for path in table.paths]
         for chunk, predictions, position in ray_map(
@@ -89,7 +95,7 @@ class RayEngine:
                     f"{found} is an unfinished prediction; continue it with --resume, or delete it"
                 )
         # a worker continues a file where a killed one was
-        work = _FilePredictor(_Model(self.model, self.device), {**options, "resume": True})
+        work = _FilePredictor(self._model, {**options, "resume": True})
         yield from ray_map(pairs, work, workers=self.workers, gpus=self._gpus)
 
 
@@ -99,11 +105,12 @@ class _Model:
 
     name: str
     device: str
+    interval: float | None
     _loaded: SmilesPredictor | None = field(default=None, repr=False)
 
     def load(self) -> SmilesPredictor:
         if self._loaded is None:
-            self._loaded = load_model(self.name, self.device)
+            self._loaded = load_model(self.name, self.device).with_uncertainty(self.interval)
         return self._loaded
 
 
@@ -114,7 +121,8 @@ class _ChunkPredictor:
 
     def __call__(self, item: tuple[Chunk, int]) -> Computed:
         chunk, position = item
-        return chunk, self.model.load().predict_with_errors(chunk[self.column]), position
+        rows = self.model.load().predict_with_errors(chunk[self.column]).table_rows()
+        return chunk, rows, position
 
 
 @dataclass(slots=True)

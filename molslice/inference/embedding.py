@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from molslice.data.molecules.store import MoleculeStore
-from molslice.inference.base import Predictions, SmilesPredictor
+from molslice.inference.base import SmilesPredictor
+from molslice.inference.predictions import Predictions
 from molslice.inference.reading import SmilesReader
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError

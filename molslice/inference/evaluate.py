@@ -12,9 +12,10 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.leaderboard import evaluate_gap
 from molslice.data.molecules.pcqm4m import Pcqm4m
 from molslice.data.molecules.refusals import Refusals
-from molslice.inference.base import NOT_FINITE, SmilesPredictor
+from molslice.inference.base import SmilesPredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
+from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc

@@ -15,10 +15,14 @@ from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, Mol
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
 from molslice.fitted_folder import FINE_TUNED, ROWS, FittedModel, row_columns
-from molslice.inference.base import NOT_FINITE, ChunkReader, Predictions, SmilesPredictor
+from molslice.fitted_rows import out_of_fold_calibration
+from molslice.inference.base import ChunkReader, SmilesPredictor
+from molslice.inference.intervals import with_intervals
+from molslice.inference.predictions import NOT_FINITE, Predictions
 from molslice.learners import Features
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
+from molslice.uncertainty.calibration import Calibration
 
 __all__ = ["FittedPredictor", "network_scores"]
 
@@ -89,7 +93,7 @@ class FittedPredictor(SmilesPredictor):
     ) -> None:
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
-        self.targets = model.targets
+        self.targets, self.num_members = model.targets, model.num_folds
         self.device = encoder.device if encoder is not None else torch.device("cpu")
 
     @property
@@ -120,18 +124,37 @@ class FittedPredictor(SmilesPredictor):
         """Predict described molecules; see `SmilesPredictor.predict_part`."""
         values = np.full((len(part), len(self.target_names)), np.nan, np.float32)
         errors = list(part.errors)
+        members, difficulty = np.zeros((2, self.num_members, *values.shape))
         good = np.flatnonzero([reason is None for reason in errors])
         if len(good):
-            values[good] = self.member_predictions(part.take(good)).mean(0)
+            members[:, good], difficulty[:, good] = self.member_predictions(part.take(good))
+            values[good] = members[:, good].mean(0)
         for row in good[~np.isfinite(values[good]).all(1)]:
             values[row], errors[row] = np.nan, NOT_FINITE
-        return Predictions(values, errors)
+        found = Predictions(values, errors)
+        if self.level is None or self.calibration is None:
+            return found
+        return with_intervals(found, members, self.calibration, self.level, difficulty=difficulty)
 
-    def member_predictions(self, part: DescribedMolecules) -> np.ndarray:
+    def find_calibration(self) -> Calibration:
+        """Return the out-of-fold predictions of the training rows; see `SmilesPredictor.find_calibration`.
+
+        The calibration of a folder without one is read from its `rows.csv`.
+        """
+        found = Calibration.read(self.folder, self.targets.kind, self.target_names)
+        found = found or out_of_fold_calibration(self.folder, self.model)
+        if found.num_folds != self.num_members:
+            raise MolsliceError(
+                f"{self.folder} has held-out rows of {found.num_folds} folds, but {self.num_members} members"
+            )
+        return found
+
+    def member_predictions(self, part: DescribedMolecules) -> tuple[np.ndarray, np.ndarray]:
         """Predict molecules without errors with the stack of each fold.
 
         Returns:
-            float64 [folds, n, T] in the units of the targets.
+            The predictions in the units of the targets, and the standard deviation over the learners (0 for
+            classes), float64 [folds, n, T] each.
         """
         store = self._read(part.canonical)
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
@@ -141,15 +164,17 @@ class FittedPredictor(SmilesPredictor):
             for network in self.networks
             if store is not None
         ]
-        columns = []
+        columns, spreads = [], []
         for index, (learners, stack) in enumerate(zip(self.model.learners, self.model.stacks, strict=True)):
             parts = {name: learner.predict(features) for name, learner in learners.items()}
             if tuned:
                 parts[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
             columns.append(stack.combine(parts))
+            classes = self.targets.kind == "classification"
+            spreads.append(np.zeros_like(columns[-1]) if classes else stack.disagreement(parts))
         if len({len(column) for column in columns}) != 1:
             raise MolsliceError(f"the targets of {self.name} have different numbers of folds")
-        return np.stack(columns, axis=2)
+        return np.stack(columns, axis=2), np.stack(spreads, axis=2)
 
     def _read(self, smiles: list[str]) -> MoleculeStore | None:
         """Convert SMILES once for the encoder and all networks; None for a model without them."""

@@ -17,11 +17,12 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.fitted_folder import ENCODER, is_fitted_folder, network_folder, read_fitted
-from molslice.inference.base import NOT_FINITE, Predictions, SmilesPredictor
+from molslice.inference.base import SmilesPredictor
 from molslice.inference.embedding import Embedder
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.forward import float32_inference
 from molslice.inference.inputs import Molecules
+from molslice.inference.predictions import NOT_FINITE, Predictions
 from molslice.inference.progress import progress_bar
 from molslice.inference.reading import CHUNK_ROWS, SmilesReader
 from molslice.pretrained import find_pretrained, pretrained_names

@@ -20,27 +20,28 @@ from molslice.files.atomic import atomic_file, atomic_path
 from molslice.files.npy import ArrayFile
 from molslice.files.tables.json_lines import as_value
 from molslice.files.urls import File
-from molslice.inference.base import Predictions
+from molslice.inference.predictions import TableRows
 from molslice.types import MolsliceError
 
 __all__ = ["ENDINGS", "STDOUT", "TABLES", "Sink", "format_value", "open_sink"]
 
 STDOUT = Path("-")  # standard output in place of a file
+TRUTH = {"true": True, "false": False}
 JSON = (".jsonl", ".jsonl.gz")
 TABLES = (".csv", ".csv.gz", ".parquet", *JSON)
 ENDINGS = (*TABLES, ".npy")
 
 
 class Sink(ABC):
-    """A file of rows. Columns of text are followed by columns of numbers and one of reasons."""
+    """A file of rows: cells of the input, then columns of numbers, of texts, and one of reasons."""
 
     @abstractmethod
-    def write(self, cells: Sequence[Sequence[str]], predictions: Predictions) -> None:
+    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
         """Append rows.
 
         Args:
             cells: The cells of the input, one list for each row.
-            predictions: Their predictions.
+            rows: Their predictions.
         """
 
 
@@ -49,6 +50,7 @@ def open_sink(
     path: File,
     names: Sequence[str],
     columns: Sequence[str],
+    texts: Sequence[str],
     reasons: str,
     schema: Any = None,  # noqa: ANN401
     *,
@@ -61,6 +63,7 @@ def open_sink(
             numbers only. `-` is standard output, to which CSV is written.
         names: Names of the columns of the input.
         columns: Names of the columns of numbers.
+        texts: Names of the columns of texts.
         reasons: Name of the column of reasons.
         schema: pyarrow's schema of the input if it is Parquet; its numbers stay numbers.
         held: Whether standard output gets the rows when the block ends, instead of at once.
@@ -81,23 +84,23 @@ def open_sink(
     elif name.endswith(".parquet"):
         with (
             atomic_file(path) as stream,
-            _parquet_sink(stream, path, [*names], [*columns], reasons, schema) as sink,
+            _parquet_sink(stream, path, [*names], [*columns], [*texts, reasons], schema) as sink,
         ):
             yield sink
     elif path == STDOUT:
         with _held_output() if held else nullcontext(sys.stdout) as stream:
             sink = _CsvSink(stream)
-            sink.write_row([*names, *columns, reasons])
+            sink.write_row([*names, *columns, *texts, reasons])
             yield sink
         sys.stdout.flush()
     elif name.endswith(JSON):
         _check_repeated(path, names)
         with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
-            yield _JsonSink(stream, names, columns, reasons)
+            yield _JsonSink(stream, names, columns, [*texts, reasons])
     else:
         with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
             sink = _CsvSink(stream)
-            sink.write_row([*names, *columns, reasons])
+            sink.write_row([*names, *columns, *texts, reasons])
             yield sink
 
 
@@ -116,8 +119,8 @@ class _NumpySink(Sink):
     def __init__(self, file: ArrayFile) -> None:
         self._file = file
 
-    def write(self, cells: Sequence[Sequence[str]], predictions: Predictions) -> None:  # noqa: ARG002
-        self._file.append(predictions.values)
+    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:  # noqa: ARG002
+        self._file.append(rows.values)
 
 
 class _CsvSink(Sink):
@@ -127,23 +130,26 @@ class _CsvSink(Sink):
         # the csv module quotes the characters of its own line end
         self.write_row = csv.writer(_LineEnds(stream), lineterminator="\r\n").writerow
 
-    def write(self, cells: Sequence[Sequence[str]], predictions: Predictions) -> None:
-        for row, values, reason in zip(cells, predictions.values, predictions.errors, strict=True):
-            self.write_row([*row, *map(format_value, values), reason or ""])
+    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
+        for row, values, texts, reason in zip(cells, rows.values, rows.row_texts(), rows.errors, strict=True):
+            self.write_row([*row, *map(format_value, values), *texts, reason or ""])
 
 
 class _JsonSink(Sink):
     """One object for each row. Values of JSON lines stay as they are; a failed row has null."""
 
-    def __init__(self, stream: IO[str], names: Sequence[str], columns: Sequence[str], reasons: str) -> None:
-        self._stream, self._names, self._columns, self._reasons = stream, names, columns, reasons
+    def __init__(
+        self, stream: IO[str], names: Sequence[str], columns: Sequence[str], texts: Sequence[str]
+    ) -> None:
+        self._stream, self._names, self._columns, self._texts = stream, names, columns, texts
 
-    def write(self, cells: Sequence[Sequence[str]], predictions: Predictions) -> None:
-        for row, values, reason in zip(cells, predictions.values, predictions.errors, strict=True):
+    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
+        for row, values, texts, reason in zip(cells, rows.values, rows.row_texts(), rows.errors, strict=True):
             record: dict[str, Any] = dict(zip(self._names, map(as_value, row), strict=True))
             for name, value in zip(self._columns, values, strict=True):
                 record[name] = float(format_value(value)) if math.isfinite(value) else None
-            record[self._reasons] = reason
+            for name, text in zip(self._texts, (*texts, reason), strict=True):
+                record[name] = TRUTH.get(text, text) if text else None
             self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
@@ -195,7 +201,7 @@ def _parquet_sink(
     path: File,
     names: list[str],
     columns: list[str],
-    reasons: str,
+    texts: list[str],
     given: Any,  # noqa: ANN401
 ) -> Iterator[Sink]:
     import pyarrow.parquet
@@ -203,7 +209,8 @@ def _parquet_sink(
     _check_repeated(path, names)
     types = [_kept_type(given, name) for name in names]
     numbers = [(name, pyarrow.float32()) for name in columns]
-    schema = pyarrow.schema([*zip(names, types, strict=True), *numbers, (reasons, pyarrow.string())])
+    added = [(name, pyarrow.string()) for name in texts]
+    schema = pyarrow.schema([*zip(names, types, strict=True), *numbers, *added])
     with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
         yield _ParquetSink(writer, schema)
 
@@ -224,7 +231,7 @@ class _ParquetSink(Sink):
     def __init__(self, writer: Any, schema: Any) -> None:  # noqa: ANN401
         self._writer, self._schema = writer, schema
 
-    def write(self, cells: Sequence[Sequence[str]], predictions: Predictions) -> None:
+    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
         import pyarrow
 
         arrays = []
@@ -233,6 +240,8 @@ class _ParquetSink(Sink):
             texts = pyarrow.array([text if plain else text or None for text in column], pyarrow.string())
             arrays.append(texts if plain else texts.cast(field.type))
         # NaN, as in CSV, and not null
-        arrays += [pyarrow.array(column, pyarrow.float32()) for column in predictions.values.T]
-        arrays.append(pyarrow.array(predictions.errors, pyarrow.string()))
+        arrays += [pyarrow.array(column, pyarrow.float32()) for column in rows.values.T]
+        added = zip(*rows.row_texts(), strict=True)
+        arrays += [pyarrow.array([text or None for text in column], pyarrow.string()) for column in added]
+        arrays.append(pyarrow.array(rows.errors, pyarrow.string()))
         self._writer.write_table(pyarrow.Table.from_arrays(arrays, schema=self._schema))

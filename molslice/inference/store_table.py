@@ -8,8 +8,8 @@ import numpy as np
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.processes import WorkerPool
 from molslice.files.urls import File
-from molslice.inference.base import Predictions
 from molslice.inference.columns import ERROR, SMILES, distinct_columns
+from molslice.inference.predictions import TableRows
 from molslice.inference.progress import progress_bar
 from molslice.inference.sinks import TABLES, open_sink
 from molslice.inference.table import check_target
@@ -62,7 +62,7 @@ def write_store_table(
     columns = distinct_columns(store.target_names, taken=(SMILES, ERROR))
     report = StoreTableReport(tuple(columns))
     with (
-        open_sink(target, [SMILES], columns, ERROR) as sink,
+        open_sink(target, [SMILES], columns, [], ERROR) as sink,
         WorkerPool(workers, "rebuilds SMILES") as pool,
         progress_bar(len(store), "molecules", progress) as bar,
     ):
@@ -78,7 +78,7 @@ def write_store_table(
                     report.differing += 1
                     report.first_difference = report.first_difference or f"row {row}: {lost}"
             values = np.asarray(store.targets[start : start + len(rebuilt)], np.float32)
-            sink.write(cells, Predictions(values, errors))
+            sink.write(cells, TableRows(values, errors))
             start += len(rebuilt)
             bar.update(len(rebuilt))
     report.rows = start

@@ -19,9 +19,10 @@ from molslice.files.lines import STDIN
 from molslice.files.processes import count_cores
 from molslice.files.tables import Chunk, labels, numbers
 from molslice.files.urls import File, Url, as_file
-from molslice.inference.base import Predictions, SmilesPredictor
+from molslice.inference.base import SmilesPredictor
 from molslice.inference.chunk_log import ChunkLog, smiles_checksum
 from molslice.inference.columns import ERROR, distinct_columns
+from molslice.inference.predictions import TableRows
 from molslice.inference.progress import progress_bar
 from molslice.inference.sinks import STDOUT, TABLES, Sink, open_sink
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
@@ -30,7 +31,7 @@ from molslice.types import MolsliceError
 
 __all__ = ["Computed", "Engine", "TableReport", "check_target", "predict_table"]
 
-Computed = tuple[Chunk, Predictions, int]  # with the number of bytes read so far
+Computed = tuple[Chunk, TableRows, int]  # with the number of bytes read so far
 Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
 
 PARALLEL_BYTES = 1_000_000  # a smaller input takes less than a minute
@@ -41,7 +42,7 @@ class TableReport:
     """The outcome of a prediction of a table.
 
     Attributes:
-        columns: The names of the columns with predictions, one for each target.
+        columns: The names of the columns with predictions, and with their uncertainty if it is asked for.
         error_column: The name of the column with reasons.
         findings: What was found in the input, one sentence each.
         metrics: Error of each target, with `name`, `unit`, `count`, `metric` and `value`; None if not asked.
@@ -115,11 +116,13 @@ def predict_table(
         _open_log(target, predictor, engine, resume) as log,
     ):
         _check_source(table.paths, target)
-        *columns, error_column = distinct_columns([*predictor.columns, ERROR], taken=table.names)
+        numbers, texts = predictor.table_columns()
+        *columns, error_column = distinct_columns([*numbers, *texts, ERROR], taken=table.names)
+        named = columns[: len(numbers)], columns[len(numbers) :], error_column
         report = TableReport(tuple(columns), error_column, tuple(table.findings))
         measured = _Measured(predictor.targets, table) if metrics else None
         try:
-            with open_sink(target, table.names, columns, error_column, table.schema, held=strict) as sink:
+            with open_sink(target, table.names, *named, table.schema, held=strict) as sink:
                 compute = engine or functools.partial(_in_this_program, workers, log)
                 _stream(predictor, table, sink, report, measured, compute, strict, progress)
         except UnwritableError:
@@ -170,7 +173,7 @@ class _Measured:
         self._values: list[np.ndarray] = []
         self._predicted: list[np.ndarray] = []
 
-    def add(self, chunk: Chunk, predictions: Predictions) -> None:
+    def add(self, chunk: Chunk, predictions: TableRows) -> None:
         """Keep the values of a chunk.
 
         Raises:
@@ -211,9 +214,11 @@ def _open_log(
     if target == STDOUT or isinstance(target, Url) or engine is not None:
         yield None
         return
+    numbers, texts = predictor.table_columns()
     identity = {
         "model": predictor.checksum(),
-        "columns": list(predictor.columns),
+        "columns": [*numbers, *texts],
+        **({} if predictor.level is None else {"interval": predictor.level}),
         "chunk_rows": predictor.chunk_rows,
         "device": predictor.device.type,
         "versions": {**current_versions(), "torch": torch.__version__},
@@ -282,14 +287,14 @@ def _in_this_program(
 
     with contextlib.closing(predictor.predict_chunks(smiles(), workers)) as parts:
         for predictions in parts:
-            chunk = kept.popleft()
+            chunk, rows = kept.popleft(), predictions.table_rows()
             if log is not None:
-                log.add(chunk[table.smiles_column], predictions)
-            yield chunk, predictions, table.position
+                log.add(chunk[table.smiles_column], rows)
+            yield chunk, rows, table.position
 
 
 def _count(
-    report: TableReport, refusals: Refusals, chunk: Chunk, smiles: list[str], predictions: Predictions
+    report: TableReport, refusals: Refusals, chunk: Chunk, smiles: list[str], predictions: TableRows
 ) -> None:
     for place, reason in enumerate(predictions.errors):
         if reason is not None:

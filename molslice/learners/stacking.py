@@ -56,6 +56,13 @@ class Stack:
             total += weight * part
         return total
 
+    def disagreement(self, predictions: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the standard deviation over the learners, of any one shape, in the unit of the target.
+
+        It tends to grow with the error of the combination. Only numbers have one.
+        """
+        return np.std([predictions[name] for name in self.names], axis=0)
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return {

@@ -33,6 +33,7 @@ from molslice.fitted_folder import (
     save_encoder,
     save_learners,
 )
+from molslice.fitted_rows import OUT_OF_FOLD
 from molslice.inference.columns import distinct_columns
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model, load_encoder
@@ -46,6 +47,7 @@ from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
 from molslice.training.fit_networks import affordable_epochs, fine_tune
 from molslice.training.fit_report import write_card
 from molslice.types import MolsliceError
+from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
 
 __all__ = ["fit"]
@@ -167,6 +169,7 @@ def fit(
         about["options"] = {"split": split, "duplicates": duplicates, "members": members, "seed": seed}
         save_learners(partial, [each.learners for each in fitted])
         (partial / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
+        _calibrate(found, fitted, folds).write(partial)
         (partial / FIT).write_text(to_json(about), encoding="utf-8")
         (partial / CARD).write_text(write_card(about), encoding="utf-8")
     return about
@@ -270,6 +273,16 @@ def _summarize(
         "left_out": left_out,
         "version": __version__,
     }
+
+
+def _calibrate(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> Calibration:
+    """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
+    held_out = []
+    for index, (name, each) in enumerate(zip(found.names, fitted, strict=True)):
+        difficulty = None if found.kind == "classification" else each.stack.disagreement(each.parts)
+        truth = found.targets[each.rows, index]
+        held_out.append(HeldOut.of_rows(name, found.kind, truth, each.unseen, folds[each.rows], difficulty))
+    return Calibration(found.kind, int(folds.max()) + 1, OUT_OF_FOLD, tuple(held_out))
 
 
 def _rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> str:

@@ -180,7 +180,7 @@ def test_a_stack_with_networks_follows_them(fitted, smiles):
     _, folder, _ = fitted
     predictor = load_model(folder)
     part = next(iter(predictor.reader().read([smiles])))
-    members = predictor.member_predictions(part)[:, :, 0]
+    members = predictor.member_predictions(part)[0][:, :, 0]
     stack = predictor.model.stacks[0]
     one = dict.fromkeys(stack.names, 0.0) | {FINE_TUNED: 1.0}
     alone = type(stack)(stack.names, tuple(one.values()), stack.calibration)
@@ -191,7 +191,7 @@ def test_a_stack_with_networks_follows_them(fitted, smiles):
             load_network(network_folder(folder, fold)).predict(part.canonical)[:, None], predictor.targets
         )[:, 0]
         expected = 1 / (1 + np.exp(-(slope * odds + intercept)))
-        found = predictor.member_predictions(part)[fold, :, 0]
+        found = predictor.member_predictions(part)[0][fold, :, 0]
         np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert not np.allclose(found, members[1])
 

@@ -1,0 +1,139 @@
+"""Predictions of molecules, with their uncertainty, and the rows that they are in a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from molslice.inference.columns import distinct_columns
+
+__all__ = ["NOT_FINITE", "Domain", "Predictions", "TableRows", "uncertainty_columns"]
+
+NOT_FINITE = "the prediction for this molecule is not finite"
+IN_DOMAIN, REASON, NEAREST, SIMILARITY = "in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"
+SETS = {(False, False): "", (True, False): "0", (False, True): "1", (True, True): "0 1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """How a molecule compares with the training molecules.
+
+    Attributes:
+        in_domain: Whether it is like them.
+        reason: Why it is not; empty if it is.
+        nearest_smiles: The most similar training molecule; of equals the first.
+        nearest_similarity: Tanimoto similarity of the Morgan counts, from 0 to 1.
+    """
+
+    in_domain: bool
+    reason: str
+    nearest_smiles: str
+    nearest_similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """What n rows of a table get: numbers, texts and reasons.
+
+    Attributes:
+        values: The numbers, float32 [n, C]; NaN where missing.
+        errors: Reason of each failed row; None for the others.
+        texts: The texts of each row; no rows if there are no columns of text.
+    """
+
+    values: np.ndarray
+    errors: list[str | None]
+    texts: Sequence[Sequence[str]] = ()
+
+    def row_texts(self) -> Sequence[Sequence[str]]:
+        """Return the texts of each row, empty without columns of text."""
+        return self.texts or [()] * len(self.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Predictions for n molecules and T targets.
+
+    The other fields are None unless they were asked for; see `SmilesPredictor.predict_with_errors`.
+
+    Attributes:
+        values: float32 [n, T] in the units of the targets; NaN in failed rows.
+        errors: Reason of each failed row; None for the others.
+        spread: Standard deviation over the members of an ensemble, float32 [n, T] in the units of the
+            targets; None for a model of one member.
+        lower: Lower bounds of the intervals of numbers, float32 [n, T] in the units of the targets.
+        upper: Upper bounds of the intervals, float32 [n, T] in the units of the targets.
+        sets: For classes, whether class 0 and class 1 are in the set of the row, bool [n, T, 2].
+        calibrated: For classes, calibrated probability of class 1, float32 [n, T].
+        domain: How each molecule compares with the training molecules; None in failed rows.
+    """
+
+    values: np.ndarray
+    errors: list[str | None]
+    spread: np.ndarray | None = None
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
+    sets: np.ndarray | None = None
+    calibrated: np.ndarray | None = None
+    domain: list[Domain | None] | None = None
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Predictions"]) -> "Predictions":
+        """Join parts that have the same fields; there is at least one."""
+        joined = {}
+        for each in fields(cls):
+            values = [getattr(part, each.name) for part in parts]
+            if isinstance(values[0], list):
+                joined[each.name] = [item for value in values for item in value]
+            else:
+                joined[each.name] = None if values[0] is None else np.concatenate(values)
+        return cls(**joined)
+
+    def table_rows(self) -> TableRows:
+        """Return the numbers and texts in the order of `uncertainty_columns`."""
+        numbers = [self.lower, self.upper, self.calibrated, self.spread]
+        columns = [part for part in (self.values, *numbers) if part is not None]
+        texts: list[list[str]] = [[] for _ in self.errors]
+        if self.sets is not None:
+            for row, members in enumerate(self.sets):
+                failed = self.errors[row] is not None
+                texts[row] += ["" if failed else SETS[bool(zero), bool(one)] for zero, one in members]
+        if self.domain is not None:
+            similarity = [np.nan if each is None else each.nearest_similarity for each in self.domain]
+            columns.append(np.array(similarity, np.float32)[:, None])
+            for row, each in enumerate(self.domain):
+                texts[row] += _domain_texts(each)
+        has_texts = self.sets is not None or self.domain is not None
+        values = np.concatenate(columns, axis=1) if len(columns) > 1 else self.values
+        return TableRows(values, self.errors, texts if has_texts else ())
+
+
+def _domain_texts(domain: Domain | None) -> list[str]:
+    if domain is None:
+        return ["", "", ""]
+    return ["true" if domain.in_domain else "false", domain.reason, domain.nearest_smiles]
+
+
+def uncertainty_columns(
+    columns: Sequence[str], *, kind: str | None, spread: bool, domain: bool, taken: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Name the columns of `Predictions.table_rows`.
+
+    Args:
+        columns: The columns of the T predictions.
+        kind: The kind of the targets if there are intervals or sets; else None.
+        spread: Whether there is a spread.
+        domain: Whether there is a domain.
+        taken: Names that are used.
+
+    Returns:
+        The names of the numbers, of which the first T are `columns` unless they are taken, and of the texts.
+    """
+    ends = {"regression": ["lower", "upper"], "classification": ["calibrated"]}.get(kind or "", [])
+    numbers = [f"{name}_{end}" for end in [*ends, *["spread"] * spread] for name in columns]
+    numbers += [SIMILARITY] * domain
+    texts = [f"{name}_set" for name in columns] if kind == "classification" else []
+    texts += [IN_DOMAIN, REASON, NEAREST] * domain
+    names = distinct_columns([*columns, *numbers, *texts], taken=taken)
+    count = len(columns) + len(numbers)
+    return names[:count], names[count:]
