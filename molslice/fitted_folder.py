@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from molslice.chem import DESCRIPTORS_VERSION
+from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS
 from molslice.files.parsing import read_json_object
 from molslice.learners import LEARNERS, Learner
 from molslice.learners.stacking import Stack
@@ -73,6 +73,11 @@ class FittedModel:
     def num_folds(self) -> int:
         """Number of models that are averaged, one for each fold."""
         return self.about["options"]["members"]
+
+    @property
+    def fragment(self) -> str:
+        """What happened to mixtures in the fit, and happens in predictions; one of `FRAGMENTS`."""
+        return self.about.get("fragment", "keep")
 
     @property
     def needs_encoder(self) -> bool:
@@ -172,6 +177,8 @@ def read_fitted(folder: Path) -> FittedModel:
     )
     model = FittedModel(targets, learners, stacks, about)
     _check_folds(model, folder)
+    if model.fragment not in FRAGMENTS:
+        raise MolsliceError(f"invalid fragment in {folder / FIT}: {model.fragment!r}")
     _check_networks(model, folder)
     return model
 

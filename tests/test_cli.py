@@ -440,7 +440,7 @@ def test_settings_are_taken_out_of_the_words():
 def test_a_bug_shows_its_traceback(molslice, run_folder, monkeypatch):
     from molslice.inference import load
 
-    def faulty(*arguments):
+    def faulty(*arguments, **options):
         raise ValueError("a fault")
 
     monkeypatch.setattr(load, "load_model", faulty)
@@ -517,7 +517,7 @@ def test_help_is_fast():
 def test_too_little_memory_is_one_line(molslice, monkeypatch, error):
     from molslice.inference import load
 
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise error
 
     monkeypatch.setattr(load, "load_model", fail)

@@ -4,6 +4,7 @@ Modules:
     smiles: Parse a SMILES to RDKit's molecule, or give the reason why not.
     featurize: Convert one SMILES or many to arrays.
     binary: Features of many molecules from RDKit's binary form.
+    fragments: The molecules of mixtures and salts.
     rdkit_mol: SMILES of RDKit molecules that a program gives.
     molblock: SMILES of connection tables, as in SD files.
     vocabulary: OGB's vocabularies as lookup tables.
@@ -25,6 +26,9 @@ To add a feature, give it a size in `molslice.ops.vocabulary`, a table in `vocab
 
 FEATURIZER_VERSION = 2
 """Increased when the arrays or the error of any row change, so that older prepared stores are not used."""
+
+FRAGMENTS = ("keep", "largest", "refuse")
+"""What to do with a mixture of several molecules; see `molslice.chem.fragments`."""
 
 DESCRIPTORS_VERSION = 1
 """Increased when the list of descriptors or the meaning of a value changes."""

@@ -227,6 +227,22 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_fragment(parser: argparse.ArgumentParser, default: str = "as in the training, which is keep") -> None:
+    """Add `--fragment`.
+
+    Args:
+        parser: The parser.
+        default: What happens without it, for the help.
+    """
+    from molslice.chem import FRAGMENTS
+
+    parser.add_argument(
+        "--fragment",
+        choices=FRAGMENTS,
+        help=f"mixtures and salts: keep them, take the largest molecule, or refuse them (default: {default})",
+    )
+
+
 def add_strict(parser: argparse.ArgumentParser) -> None:
     """Add `--strict`."""
     parser.add_argument(

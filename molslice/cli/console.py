@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 __all__ = [
+    "REPLACED",
     "OutputClosedError",
     "close_messages",
     "close_output",
@@ -20,6 +21,9 @@ __all__ = [
     "write",
     "write_json",
 ]
+
+
+REPLACED = "mixtures: the largest molecule is used in {:,} rows"
 
 
 class OutputClosedError(Exception):

@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from molslice.cli.arguments import (
     add_device,
+    add_fragment,
     add_input,
     add_json,
     add_model,
@@ -20,7 +21,7 @@ from molslice.cli.arguments import (
     add_strict,
     add_workers,
 )
-from molslice.cli.console import refusal_lines, say, write_json
+from molslice.cli.console import REPLACED, refusal_lines, say, write_json
 
 SUMMARY = "write learned fingerprints of molecules"
 EXAMPLE = """\
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser)
     add_resume(parser)
     add_strict(parser)
+    add_fragment(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.sinks import ENDINGS
     from molslice.inference.table import predict_table
 
-    embedder = Embedder(load_network(args.model, args.device))
+    embedder = Embedder(load_network(args.model, args.device, fragment=args.fragment))
     report = predict_table(
         embedder,
         args.input,
@@ -72,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} rows have no embedding; {report.first_failure}")
+    if report.replaced and not args.quiet:
+        say(REPLACED.format(report.replaced))
     if not args.quiet:
         say(f"{report.rows} rows of {len(report.columns)} numbers written to {args.output}")
     return 0

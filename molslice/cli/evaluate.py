@@ -8,7 +8,7 @@ settings are kept: give those that the data set needs. Your own CSV file needs d
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_json, add_model, add_quiet, count
+from molslice.cli.arguments import add_device, add_fragment, add_json, add_model, add_quiet, count
 from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
 SUMMARY = "measure the error of a trained model"
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shuffle-atoms", type=count, metavar="SEED", help="first shuffle the atoms of each molecule"
     )
+    add_fragment(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -45,8 +46,12 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.evaluate import evaluate
     from molslice.inference.load import Predictor, load_model
 
-    predictor = load_model(args.model, args.device)
-    dataset = find_dataset(predictor.data_config, args.root, args.overrides)
+    predictor = load_model(args.model, args.device, fragment=args.fragment)
+    settings = [*args.overrides]
+    name = dict(settings).get("data.name") or predictor.data_config.name
+    if args.fragment or (predictor.fragment != "keep" and name == "csv"):
+        settings.insert(0, ("data.fragment", predictor.fragment))
+    dataset = find_dataset(predictor.data_config, args.root, settings)
     columns = [key for key, _ in args.overrides if key.replace("-", "_") == "data.target_columns"]
     columns += [] if isinstance(predictor, Predictor) else ["data.target_columns"]
     if columns and len(dataset.target_names) == len(predictor.target_names):

@@ -10,6 +10,7 @@ import argparse
 
 from molslice.cli.arguments import (
     add_columns,
+    add_fragment,
     add_json,
     add_quiet,
     count,
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="average",
         help="several rows of one molecule (default: average)",
     )
+    add_fragment(parser, "keep")
     parser.add_argument("--members", type=positive, default=5, metavar="K", help="folds (default: 5)")
     parser.add_argument(
         "--minutes", type=minutes, metavar="M", help="time limit; networks train for fewer epochs"
@@ -91,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
         units=units,
         split=args.split,
         duplicates=args.duplicates,
+        fragment=args.fragment or "keep",
         members=args.members,
         minutes=args.minutes,
         seed=args.seed,

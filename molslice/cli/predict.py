@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from molslice.cli.arguments import (
     add_device,
     add_engine,
+    add_fragment,
     add_input,
     add_json,
     add_model,
@@ -19,10 +20,11 @@ from molslice.cli.arguments import (
     file_path,
     share,
 )
-from molslice.cli.console import refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import REPLACED, refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.inference.base import SmilesPredictor
+    from molslice.inference.cluster import RayEngine
     from molslice.inference.load import Predictor
     from molslice.inference.predictions import Predictions
 
@@ -66,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
     add_resume(parser)
     add_strict(parser)
+    add_fragment(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -85,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--engine needs --input")
     if args.interval is not None and args.submission is not None:
         args.usage_error("--interval needs --smiles or --input")
-    predictor = load_model(args.model, "cpu" if args.engine else args.device)
+    predictor = load_model(args.model, "cpu" if args.engine else args.device, fragment=args.fragment)
     predictor = predictor.with_uncertainty(args.interval)
     if args.smiles is not None:
         return _predict_listed(predictor, args)
@@ -113,7 +116,8 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
     if args.json:
         counts = {"failed": len(predictions.errors) - predictions.errors.count(None)}
         listed = listed_json(predictor, args.smiles, predictions)
-        write_json({**listed, **counts, "refusals": refusals.report()})
+        mixtures = {"fragment": predictor.fragment, "replaced": predictions.replaced}
+        write_json({**listed, **counts, "refusals": refusals.report(), **mixtures})
     else:
         write(listed_text(predictor, args.smiles, predictions))
     for line in refusal_lines(refusals.report()) if not args.quiet else ():
@@ -121,6 +125,8 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
     if all(reason is not None for reason in predictions.errors):
         say(f"error: none of the SMILES can be read; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
         return 1
+    if predictions.replaced and not args.quiet:
+        say(REPLACED.format(predictions.replaced))
     return 0
 
 
@@ -167,12 +173,11 @@ def listed_text(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
 
 
 def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
-    from molslice.inference.cluster import RayEngine
     from molslice.inference.folder import is_folder, predict_folder
     from molslice.inference.table import predict_table
 
     columns = {"smiles_column": args.smiles_column, "delimiter": args.delimiter}
-    cluster = RayEngine(args.model, args.device, args.workers or None, args.interval) if args.engine else None
+    cluster = _cluster(args) if args.engine else None
     outputs = None
     if is_folder(args.output):
         if args.metrics:
@@ -219,9 +224,17 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")
     if not args.quiet:
         say("; ".join(report.findings))
+        if report.replaced:
+            say(REPLACED.format(report.replaced))
         where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
         say(f"{report.rows} rows written to {where}; predictions in {', '.join(report.columns)}")
     return 0
+
+
+def _cluster(args: argparse.Namespace) -> "RayEngine":
+    from molslice.inference.cluster import RayEngine
+
+    return RayEngine(args.model, args.device, args.workers or None, args.interval, args.fragment)
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

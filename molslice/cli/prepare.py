@@ -13,6 +13,7 @@ from molslice.cli.arguments import (
     INPUT_HELP,
     add_columns,
     add_engine,
+    add_fragment,
     add_json,
     add_quiet,
     file_or_url,
@@ -20,7 +21,7 @@ from molslice.cli.arguments import (
     positive,
     worker_count,
 )
-from molslice.cli.console import escaped, refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import REPLACED, escaped, refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.data import Dataset
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--descriptors", action="store_true", help="compute RDKit's descriptors too, which takes much longer"
     )
+    add_fragment(parser, "keep")
     parser.add_argument(
         "--config", type=file_path, metavar="CONFIG", help="prepare the data of this YAML file"
     )
@@ -102,7 +104,16 @@ def _check_usage(args: argparse.Namespace) -> None:
     given = [name for name in ("files", "config", "dataset") if getattr(args, name)]
     if len(given) != 1:
         args.usage_error("give one of: FILE..., --config, --dataset")
-    only_files = ("out", "targets", "smiles_column", "delimiter", "max_atoms", "atom_order", "descriptors")
+    only_files = (
+        "out",
+        "targets",
+        "smiles_column",
+        "delimiter",
+        "max_atoms",
+        "atom_order",
+        "descriptors",
+        "fragment",
+    )
     only_files = (*only_files, "engine", "quiet")
     wrong = [name for name in only_files if getattr(args, name)] if given != ["files"] else []
     wrong = [{"targets": "target"}.get(name, name).replace("_", "-") for name in wrong]
@@ -121,7 +132,9 @@ def _of_files(args: argparse.Namespace) -> int:
     from molslice.data.molecules.prepare_cluster import convert_on_cluster
     from molslice.data.molecules.prepare_files import partial_folder, prepare_files
 
-    given = {name: getattr(args, name) for name in ("max_atoms", "atom_order") if getattr(args, name)}
+    given = {
+        name: getattr(args, name) for name in ("max_atoms", "atom_order", "fragment") if getattr(args, name)
+    }
     how = Featurizing(workers=args.workers, descriptors=args.descriptors, **given)
     try:
         prepared = prepare_files(
@@ -169,6 +182,8 @@ def _report_text(prepared: "PreparedStore") -> str:
     ]
     width = max(len(name) for name, _ in lines)
     text = [escaped(f"{name.ljust(width)}  {value}") for name, value in lines]
+    if report["replaced"]:
+        text.append(REPLACED.format(report["replaced"]))
     return "\n".join([*text, *refusal_lines(report["refusals"])])
 
 

@@ -2,14 +2,17 @@
 
 import copy
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.processes import WorkerPool, worker_state
 from molslice.inference.columns import ERROR, SMILES, prediction_columns
 from molslice.inference.inputs import Molecules, molecule_rows
@@ -44,6 +47,8 @@ class SmilesPredictor(ABC):
         level: Probability of the intervals or sets that predictions have; None without them. See
             `with_uncertainty`.
         calibration: The held-out rows of these intervals; None without them.
+        fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. See
+            `molslice.chem.fragments.choose_fragment`.
     """
 
     name: str
@@ -53,6 +58,7 @@ class SmilesPredictor(ABC):
     num_members: int = 1
     level: float | None = None
     calibration: Calibration | None = None
+    fragment: str = "keep"
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -142,9 +148,17 @@ class SmilesPredictor(ABC):
             with WorkerPool(workers, "predicts molecules", self) as pool:
                 yield from pool.map(_predict_chunk, ((chunk,) for chunk in chunks))
             return
+        replaced: deque[int] = deque()  # in the chunks that are read but not yet predicted
+
+        def chosen() -> Iterator[list[str]]:
+            for chunk in chunks:
+                rows, count = choose_fragments(chunk, self.fragment)
+                replaced.append(count)
+                yield rows
+
         with self.reader(workers) as reader:
-            for part in reader.read(chunks):
-                yield self.predict_part(part)
+            for part in reader.read(chosen()):
+                yield replace(self.predict_part(part), replaced=replaced.popleft())
 
     def predict(self, smiles: Molecules, *, workers: int = 0, progress: bool = False) -> np.ndarray:
         """Predict each SMILES in the unit of the target.
@@ -217,8 +231,9 @@ def _predict_chunk(smiles: list[str]) -> Predictions:
     torch.set_num_threads(1)
     predictor: SmilesPredictor = worker_state()
     with threadpool_limits(1), predictor.reader() as reader:
-        (part,) = reader.read([smiles])
-        return predictor.predict_part(part)
+        rows, replaced = choose_fragments(smiles, predictor.fragment)
+        (part,) = reader.read([rows])
+        return replace(predictor.predict_part(part), replaced=replaced)
 
 
 def _chunks(items: list[str], size: int) -> Iterator[list[str]]:

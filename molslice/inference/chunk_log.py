@@ -96,6 +96,7 @@ class ChunkLog:
             "crc32": zlib.crc32(values.data.cast("B") if values.size else b""),
             "smiles": smiles_checksum(smiles),
             "errors": reasons,
+            "replaced": rows.replaced,
             **({"texts": rows.texts} if rows.texts else {}),
         }
         record = json.dumps(about).encode() + b"\n" + values.tobytes()
@@ -163,7 +164,8 @@ class ChunkLog:
             texts = [[str(text) for text in row] for row in about.get("texts", ())]
             if texts and len(texts) != len(errors):
                 return None
-            record = str(about["smiles"]), TableRows(values, errors, texts)
+            rows = TableRows(values, errors, texts, int(about.get("replaced", 0)))
+            record = str(about["smiles"]), rows
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if zlib.crc32(data) != about["crc32"]:

@@ -28,12 +28,14 @@ class RayEngine:
         device: The kind of device of a worker, such as `cpu` or `cuda`.
         workers: Number of workers; None for all cores (or GPUs) of the cluster.
         interval: Probability of the intervals; None without them. See `SmilesPredictor.with_uncertainty`.
+        fragment: As in `load_model`.
     """
 
     model: str
     device: str = "cpu"
     workers: int | None = None
     interval: float | None = None
+    fragment: str | None = None
 
     @property
     def _gpus(self) -> int:
@@ -41,7 +43,7 @@ class RayEngine:
 
     @property
     def _model(self) -> "_Model":
-        return _Model(self.model, self.device, self.interval)
+        return _Model(self.model, self.device, self.interval, self.fragment)
 
     def predict_chunks(
         self,
@@ -106,11 +108,13 @@ class _Model:
     name: str
     device: str
     interval: float | None
+    fragment: str | None
     _loaded: SmilesPredictor | None = field(default=None, repr=False)
 
     def load(self) -> SmilesPredictor:
         if self._loaded is None:
-            self._loaded = load_model(self.name, self.device).with_uncertainty(self.interval)
+            model = load_model(self.name, self.device, fragment=self.fragment)
+            self._loaded = model.with_uncertainty(self.interval)
         return self._loaded
 
 

@@ -94,6 +94,7 @@ class FittedPredictor(SmilesPredictor):
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
         self.targets, self.num_members = model.targets, model.num_folds
+        self.fragment = model.fragment
         self.device = encoder.device if encoder is not None else torch.device("cpu")
 
     @property
@@ -106,6 +107,8 @@ class FittedPredictor(SmilesPredictor):
             "kind": self.targets.kind,
             "split": {"kind": "column", "column": "split"},
         }
+        if self.fragment != "keep":
+            options["fragment"] = self.fragment
         return DataConfig("csv", options)
 
     def checksum(self) -> str:

@@ -96,6 +96,7 @@ def predict_folder(
                 total.rows += report.rows
                 total.failed += report.failed
                 total.first_failure = total.first_failure or report.first_failure
+                total.replaced += report.replaced
             refusals.merge(report.refusals)
             bar.set_postfix_str(f"{total.rows} molecules", refresh=False)
             bar.update()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molslice.chem import FRAGMENTS
 from molslice.config import DataConfig, config_to_yaml
 from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
@@ -58,6 +59,10 @@ class Predictor(SmilesPredictor):
         self.config = run.config
         self.targets, self.data = run.targets, run.data
         self.summary, self.metadata = run.summary, run.metadata
+        stated = self.metadata.get("fragment")  # a prepared store has it in its header
+        self.fragment = str(stated or self.config.data.options.get("fragment", "keep"))
+        if self.fragment not in FRAGMENTS:
+            raise MolsliceError(f"invalid fragment in {name}: {self.fragment!r}")
 
     def checksum(self) -> str:
         """Return a checksum of the weights and of the settings; see `SmilesPredictor.checksum`."""
@@ -266,24 +271,37 @@ def _batches(num_atoms: np.ndarray, places: np.ndarray, device: torch.device) ->
         yield places[batch]
 
 
-def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> Predictor | FittedPredictor:
+def load_model(
+    name_or_path: str | Path, device: torch.device | str = "cpu", *, fragment: str | None = None
+) -> Predictor | FittedPredictor:
     """Load a trained model.
 
     Args:
         name_or_path: A run folder, a checkpoint folder (`model.safetensors` and `config.yaml`), or the name
             of a model that ships with the package.
         device: Where to compute, such as `cpu` or `cuda`.
+        fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. None
+            does what was done in the training, which by default is `keep`.
 
     Raises:
-        MolsliceError: The folder or name does not exist, the files are damaged or not molslice's, or the
-            device is not available.
+        MolsliceError: The folder or name does not exist, `fragment` is unknown, the files are damaged or not
+            molslice's, or the device is not available.
     """
     path = find_model(name_or_path)
-    target = _find_device(device)
+    predictor = _load_folder(path, str(name_or_path), _find_device(device))
+    if fragment is not None:
+        from molslice.chem.fragments import check_fragment  # needs rdkit
+
+        check_fragment(fragment)
+        predictor.fragment = fragment
+    return predictor
+
+
+def _load_folder(path: Path, name: str, target: torch.device) -> Predictor | FittedPredictor:
     if is_fitted_folder(path):
         model, inner = read_fitted(path), path / ENCODER
         if not model.needs_encoder:
-            return FittedPredictor(model, str(name_or_path), path)
+            return FittedPredictor(model, name, path)
         folders = [inner, *(network_folder(path, fold) for fold in range(model.num_networks))]
         encoder, *networks = (Predictor(read_run(each), str(each), target) for each in folders)
         for network in networks:
@@ -293,8 +311,8 @@ def load_model(name_or_path: str | Path, device: torch.device | str = "cpu") -> 
                     f"{network.name} predicts {', '.join(theirs.names)} ({theirs.kind}), but {path} was "
                     f"fitted to {', '.join(model.targets.names)} ({model.targets.kind})"
                 )
-        return FittedPredictor(model, str(name_or_path), path, encoder, networks)
-    return Predictor(read_run(path), name=str(name_or_path), device=target)
+        return FittedPredictor(model, name, path, encoder, networks)
+    return Predictor(read_run(path), name, target)
 
 
 def find_model(name_or_path: str | Path) -> Path:
@@ -319,13 +337,15 @@ def find_model(name_or_path: str | Path) -> Path:
     return find_pretrained(str(name_or_path))
 
 
-def load_network(name_or_path: str | Path, device: torch.device | str = "cpu") -> Predictor:
+def load_network(
+    name_or_path: str | Path, device: torch.device | str = "cpu", *, fragment: str | None = None
+) -> Predictor:
     """Load a trained network; see `load_model`.
 
     Raises:
         MolsliceError: As in `load_model`, or the folder was written by `molslice fit`.
     """
-    predictor = load_model(name_or_path, device)
+    predictor = load_model(name_or_path, device, fragment=fragment)
     if not isinstance(predictor, Predictor):
         raise MolsliceError(f"{name_or_path} was written by molslice fit; this needs the run of a network")
     return predictor

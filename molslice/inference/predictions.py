@@ -39,11 +39,13 @@ class TableRows:
         values: The numbers, float32 [n, C]; NaN where missing.
         errors: Reason of each failed row; None for the others.
         texts: The texts of each row; no rows if there are no columns of text.
+        replaced: Number of mixtures that were replaced by their largest molecule.
     """
 
     values: np.ndarray
     errors: list[str | None]
     texts: Sequence[Sequence[str]] = ()
+    replaced: int = 0
 
     def row_texts(self) -> Sequence[Sequence[str]]:
         """Return the texts of each row, empty without columns of text."""
@@ -66,6 +68,7 @@ class Predictions:
         sets: For classes, whether class 0 and class 1 are in the set of the row, bool [n, T, 2].
         calibrated: For classes, calibrated probability of class 1, float32 [n, T].
         domain: How each molecule compares with the training molecules; None in failed rows.
+        replaced: Number of mixtures that were replaced by their largest molecule; never None.
     """
 
     values: np.ndarray
@@ -76,6 +79,7 @@ class Predictions:
     sets: np.ndarray | None = None
     calibrated: np.ndarray | None = None
     domain: list[Domain | None] | None = None
+    replaced: int = 0
 
     @classmethod
     def concatenate(cls, parts: Sequence["Predictions"]) -> "Predictions":
@@ -85,6 +89,8 @@ class Predictions:
             values = [getattr(part, each.name) for part in parts]
             if isinstance(values[0], list):
                 joined[each.name] = [item for value in values for item in value]
+            elif isinstance(values[0], int):
+                joined[each.name] = sum(values)
             else:
                 joined[each.name] = None if values[0] is None else np.concatenate(values)
         return cls(**joined)
@@ -105,7 +111,7 @@ class Predictions:
                 texts[row] += _domain_texts(each)
         has_texts = self.sets is not None or self.domain is not None
         values = np.concatenate(columns, axis=1) if len(columns) > 1 else self.values
-        return TableRows(values, self.errors, texts if has_texts else ())
+        return TableRows(values, self.errors, texts if has_texts else (), self.replaced)
 
 
 def _domain_texts(domain: Domain | None) -> list[str]:

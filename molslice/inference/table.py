@@ -50,6 +50,8 @@ class TableReport:
         failed: Number of rows without a prediction.
         first_failure: Place, SMILES and reason of the first row that failed.
         refusals: The failed rows by reason; see `Refusals.report`.
+        fragment: What happened to mixtures; see `SmilesPredictor.fragment`.
+        replaced: Number of mixtures that were replaced by their largest molecule.
     """
 
     columns: tuple[str, ...]
@@ -60,6 +62,8 @@ class TableReport:
     failed: int = 0
     first_failure: str = ""
     refusals: list[dict[str, Any]] = field(default_factory=list)
+    fragment: str = "keep"
+    replaced: int = 0
 
 
 def predict_table(
@@ -119,7 +123,7 @@ def predict_table(
         numbers, texts = predictor.table_columns()
         *columns, error_column = distinct_columns([*numbers, *texts, ERROR], taken=table.names)
         named = columns[: len(numbers)], columns[len(numbers) :], error_column
-        report = TableReport(tuple(columns), error_column, tuple(table.findings))
+        report = TableReport(tuple(columns), error_column, tuple(table.findings), fragment=predictor.fragment)
         measured = _Measured(predictor.targets, table) if metrics else None
         try:
             with open_sink(target, table.names, *named, table.schema, held=strict) as sink:
@@ -222,6 +226,7 @@ def _open_log(
         "chunk_rows": predictor.chunk_rows,
         "device": predictor.device.type,
         "versions": {**current_versions(), "torch": torch.__version__},
+        **({} if predictor.fragment == "keep" else {"fragment": predictor.fragment}),
     }
     with ChunkLog(target, identity, resume=resume) as log:
         yield log
@@ -303,6 +308,7 @@ def _count(
             report.first_failure = report.first_failure or failure_text(where, smiles[place], reason)
             refusals.add(reason, smiles[place], where)
     report.rows += len(chunk)
+    report.replaced += predictions.replaced
 
 
 def check_target(target: File, endings: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from molslice.chem import FRAGMENTS
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
@@ -67,6 +68,7 @@ def fit(
     units: str | Sequence[str] | None = None,
     split: str = "random",
     duplicates: Duplicates = "average",
+    fragment: str = "keep",
     members: int = 5,
     minutes: float | None = None,
     seed: int = 0,
@@ -90,6 +92,8 @@ def fit(
             (valid rows are training rows).
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
             or `refuse`.
+        fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
+            molecule, or `refuse` it. See `molslice.chem.fragments.choose_fragment`.
         members: Number of folds, and of models that are averaged.
         minutes: Learners and baselines that would start later are left out; at least one is fitted. The
             encoder is fine-tuned for as many epochs as the time that is left allows.
@@ -107,7 +111,7 @@ def fit(
     """
     start = time.monotonic()
     path, folder = as_file(data), Path(out)
-    _check(folder, members, kind, duplicates)
+    _check(folder, members, kind, duplicates, fragment)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
@@ -124,6 +128,7 @@ def fit(
                 kind=kind,
                 split=split,
                 duplicates=duplicates,
+                fragment=fragment,
                 seed=seed,
                 workers=processes,
                 progress=described,
@@ -165,6 +170,7 @@ def fit(
         for index, each in enumerate(fitted):
             each.stack_learners(found.targets[each.rows, index], classes=found.kind == "classification")
         about = _summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
+        about["fragment"] = fragment
         about["seconds"] = round(time.monotonic() - start, 1)
         about["options"] = {"split": split, "duplicates": duplicates, "members": members, "seed": seed}
         save_learners(partial, [each.learners for each in fitted])
@@ -175,12 +181,13 @@ def fit(
     return about
 
 
-def _check(folder: Path, members: int, kind: str | None, duplicates: str) -> None:
+def _check(folder: Path, members: int, kind: str | None, duplicates: str, fragment: str) -> None:
     if not MIN_FOLDS <= members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
     for name, value, choices in (
         ("kind", kind, (None, "regression", "classification")),
         ("duplicates", duplicates, ("average", "keep", "refuse")),
+        ("fragment", fragment, FRAGMENTS),
     ):
         if value not in choices:
             listed = ", ".join(choice for choice in choices if choice)
@@ -265,6 +272,7 @@ def _summarize(
         "smiles_column": found.smiles_column,
         "findings": found.findings,
         "refused": found.refused,
+        "replaced": found.replaced,
         "rows": {"train": int((folds >= 0).sum()), "test": int(found.test.sum())},
         "metric": metric,
         "metric_label": METRIC_LABELS[metric],

@@ -10,6 +10,7 @@ import numpy as np
 
 from molslice.data import splits
 from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.refusals import kind_of_reason
 from molslice.data.molecules.tables import open_molecules
 from molslice.files import tables
@@ -45,6 +46,7 @@ class FitData:
         smiles_column: The column of SMILES.
         findings: What was found in the table, one sentence each.
         refused: Number of refused rows by reason.
+        replaced: Number of mixtures that were replaced by their largest molecule.
     """
 
     smiles: list[str]
@@ -56,6 +58,7 @@ class FitData:
     smiles_column: str
     findings: list[str] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
+    replaced: int = 0
 
 
 def read_fit_data(
@@ -67,6 +70,7 @@ def read_fit_data(
     kind: Kind | None,
     split: str,
     duplicates: Duplicates,
+    fragment: str = "keep",
     seed: int,
     workers: int,
     progress: Callable[[int, int], None] = lambda done, rows: None,
@@ -81,6 +85,7 @@ def read_fit_data(
         kind: Kind of the targets; None finds it.
         split: `random`, `scaffold`, or the name of a column that holds train, valid or test.
         duplicates: What happens to several rows of one molecule.
+        fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
         seed: Seed of a random split.
         workers: Number of worker processes that compute descriptors.
         progress: Called with the number of described rows and of all rows.
@@ -111,9 +116,12 @@ def read_fit_data(
     targets = np.concatenate(numbers).astype(np.float64)
     found = kind or _find_kind(targets)
     findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (found)"))
-    described = describe_molecules(smiles, workers=workers, progress=progress)
+    chosen, replaced = choose_fragments(smiles, fragment)
+    if fragment != "keep":
+        findings.append(f"mixtures: {fragment}, replaced in {replaced:,} rows")
+    described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
-    data.findings = findings
+    data.findings, data.replaced = findings, replaced
     if words:
         parts = splits.column_split(words, split, lambda row: places[row])
         data.test = np.isin(np.arange(len(smiles)), parts.get("test", np.empty(0, np.int64)))

@@ -10,6 +10,7 @@ from molslice.data import splits
 from molslice.data.base import Kind
 from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import find_files, name_of, open_molecules
 from molslice.files import cache
@@ -53,6 +54,8 @@ class Csv(MoleculeDataset):
         max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
         descriptors: Whether a model gets RDKit's descriptors of each molecule too. They take several times
             as long as the arrays.
+        fragment: What happens to a mixture of several molecules: `keep` it, take the `largest` one, or
+            `refuse` the row. A model trained with it does the same in predictions.
         workers: Number of processes for the preparation; by default all cores for large files.
         cache_dir: Folder for the prepared store; by default the user's cache.
 
@@ -75,6 +78,7 @@ class Csv(MoleculeDataset):
         atom_order: str = "canonical",
         max_atoms: int = 256,
         descriptors: bool = False,
+        fragment: str = "keep",
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -87,13 +91,16 @@ class Csv(MoleculeDataset):
         choice = splits.checked_choice(split, set(self.files))
         smiles, targets, words, sizes = self._read(choice.column, smiles_column)
         self.store = self._prepare(
-            smiles, targets, prepare.Featurizing(max_atoms, atom_order, workers, descriptors), cache_dir
+            smiles,
+            targets,
+            prepare.Featurizing(max_atoms, atom_order, workers, descriptors, fragment),
+            cache_dir,
         )
         self._refuse_if_all_failed()
         if choice.column is not None:
             self.splits = splits.column_split(words, choice.column, self.where)
         else:
-            groups = _scaffolds(smiles[: sizes["train"]]) if choice.kind == "scaffold" else None
+            groups = _scaffolds(smiles[: sizes["train"]], fragment) if choice.kind == "scaffold" else None
             self.splits = choice.division.divide(splits.consecutive_rows(sizes), self.source, groups=groups)
 
     def smiles(self) -> list[str]:
@@ -260,7 +267,7 @@ def checked_units(units: str | Sequence[str] | None, columns: tuple[str, ...]) -
     return tuple(units)
 
 
-def _scaffolds(smiles: list[str]) -> list[str]:
+def _scaffolds(smiles: list[str], fragment: str) -> list[str]:
     from molslice.chem.scaffold import scaffolds  # needs rdkit
 
-    return scaffolds(smiles)
+    return scaffolds(choose_fragments(smiles, fragment)[0])

@@ -40,6 +40,7 @@ class PackedMolecules:
         groups: Number of the group of each row, uint64 [rows]; rows of one group belong to the same split.
             None without groups.
         descriptors: Descriptors of each row, float32 [rows, D], NaN where not defined; None without them.
+        replaced: Number of mixtures that were replaced by their largest molecule.
     """
 
     atoms: np.ndarray
@@ -51,6 +52,7 @@ class PackedMolecules:
     atom_targets: np.ndarray | None = None
     groups: np.ndarray | None = None
     descriptors: np.ndarray | None = None
+    replaced: int = 0
 
     @classmethod
     def pack(

@@ -17,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.header import SCHEMA_VERSION
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
@@ -40,12 +41,14 @@ class Featurizing:
         atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
         workers: Number of processes; by default all cores for large data, one process for small data.
         descriptors: Whether to compute RDKit's descriptors too.
+        fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
     """
 
     max_atoms: int = 256
     atom_order: str = "canonical"
     workers: int | None = None
     descriptors: bool = False
+    fragment: str = "keep"
 
     @property
     def num_descriptors(self) -> int:
@@ -119,8 +122,10 @@ def check_featurizing(how: Featurizing) -> None:
         MolsliceError: An option is invalid.
     """
     from molslice.chem.featurize import check_options
+    from molslice.chem.fragments import check_fragment
 
     check_workers(how.workers)
+    check_fragment(how.fragment)
     check_options(how.max_atoms, how.atom_order)
 
 
@@ -137,6 +142,7 @@ def featurize_chunk(
     max_atoms: int,
     atom_order: str,
     with_descriptors: bool = False,
+    fragment: str = "keep",
 ) -> PackedMolecules:
     """Convert SMILES to packed molecules, with the reasons of failed rows.
 
@@ -146,11 +152,13 @@ def featurize_chunk(
         max_atoms: Maximum number of atoms of a molecule.
         atom_order: `canonical` or `input`.
         with_descriptors: Whether to compute RDKit's descriptors too.
+        fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
     """
     from molslice.chem.featurize import ChemError, many_molecule_arrays  # needs rdkit
 
     options: Any = {"max_atoms": max_atoms, "atom_order": atom_order}
     smiles = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
+    smiles, replaced = choose_fragments(smiles, fragment)
     if not with_descriptors:
         found = many_molecule_arrays(smiles, **options)
         reasons = {
@@ -158,7 +166,13 @@ def featurize_chunk(
             for row, reason in found.errors.items()
         }
         return PackedMolecules(
-            found.atoms, found.bonds, found.atom_counts, found.bond_counts, targets, reasons
+            found.atoms,
+            found.bonds,
+            found.atom_counts,
+            found.bond_counts,
+            targets,
+            reasons,
+            replaced=replaced,
         )
     from molslice.chem.descriptors import arrays_and_descriptors
 
@@ -174,7 +188,7 @@ def featurize_chunk(
         except ChemError as error:
             molecules.append(str(error))
     packed = PackedMolecules.pack(molecules, targets, targets.shape[1])
-    return replace(packed, targets=targets, descriptors=values)
+    return replace(packed, targets=targets, descriptors=values, replaced=replaced)
 
 
 def _as_smiles(block: Structure) -> str:
@@ -195,6 +209,8 @@ def _key(source: Source, how: Featurizing) -> str:
         "atom_order": how.atom_order,
         "max_atoms": how.max_atoms,
     }
+    if how.fragment != "keep":
+        identity["fragment"] = how.fragment
     if how.descriptors:
         identity["descriptors"] = DESCRIPTORS_VERSION
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
@@ -252,6 +268,7 @@ def _in_order(chunks: Chunks, how: Featurizing, workers: int) -> Iterator[Packed
     """Featurize chunks in order, a few at a time to bound memory."""
     with WorkerPool(workers, "reads molecules") as pool:
         arguments = (
-            (smiles, targets, how.max_atoms, how.atom_order, how.descriptors) for smiles, targets in chunks
+            (smiles, targets, how.max_atoms, how.atom_order, how.descriptors, how.fragment)
+            for smiles, targets in chunks
         )
         yield from pool.map(featurize_chunk, arguments)

@@ -61,7 +61,9 @@ class _Featurizer:
         chunk, position = item
         values = target_values(chunk, self.targets)
         how = self.how
-        part = featurize_chunk(chunk[self.column], values, how.max_atoms, how.atom_order, how.descriptors)
+        part = featurize_chunk(
+            chunk[self.column], values, how.max_atoms, how.atom_order, how.descriptors, how.fragment
+        )
         cells = [[row[place] for place in self.places.values()] for row in chunk.cells]
         columns = {name: place for place, name in enumerate(self.places)}
         return Chunk(chunk.path, chunk.first, columns, cells, chunk.lines, chunk.errors), part, position

@@ -120,6 +120,7 @@ def prepare_files(
             "reader": READER_VERSION,
             "schema": SCHEMA_VERSION,
             "versions": current_versions(),
+            **({} if how.fragment == "keep" else {"fragment": how.fragment}),
         }
         if not _is_taken(final):
             with _reserved(final) as folder:
@@ -305,7 +306,14 @@ class _Preparation:
                 waiting.append(piece)
                 values = target_values(piece.chunk, self.rows.targets)
                 how = self.how
-                yield piece.smiles, values, how.max_atoms, how.atom_order, how.descriptors
+                yield (
+                    piece.smiles,
+                    values,
+                    how.max_atoms,
+                    how.atom_order,
+                    how.descriptors,
+                    how.fragment,
+                )
 
         with WorkerPool(self.rows.number_of_workers(self.how.workers), "reads molecules") as pool:
             for part in pool.map(featurize_chunk, tasks()):

@@ -81,9 +81,11 @@ class Prepared(MoleculeDataset):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The versions of the features and the order of the atoms, for prediction from SMILES."""
+        """The versions of the features, the order of the atoms and what happened to mixtures."""
         order = self._about.get("atom_order", "canonical")
-        return {**super().metadata, "atom_order": order}
+        fragment = self._about.get("fragment", "keep")
+        chosen = {} if fragment == "keep" else {"fragment": fragment}
+        return {**super().metadata, "atom_order": order, **chosen}
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> None:  # noqa: ARG003

@@ -110,6 +110,7 @@ class Tally:
     Attributes:
         sizes: Number of rows by number of atoms, int64 [257]; the first counts the refused rows.
         bonds: Number of bonds.
+        replaced: Number of mixtures that were replaced by their largest molecule.
         elements: Number of atoms of each of `ELEMENTS`, int64.
         targets: Statistics of the targets of molecules.
         refusals: Number and examples of refused rows by kind of reason.
@@ -119,11 +120,11 @@ class Tally:
         self.targets = TargetStatistics(target_names, saved and saved["targets"])
         self.sizes = np.zeros(LARGEST + 1, np.int64)
         self.elements = np.zeros(ATOM_FEATURE_SIZES[0], np.int64)
-        self.bonds = 0
+        self.bonds = self.replaced = 0
         self.refusals = Refusals(saved and saved["refusals"])
         if saved is not None:
             self.sizes[:], self.elements[:] = saved["sizes"], saved["elements"]
-            self.bonds = saved["bonds"]
+            self.bonds, self.replaced = saved["bonds"], saved.get("replaced", 0)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -132,6 +133,7 @@ class Tally:
             "sizes": self.sizes.tolist(),
             "elements": self.elements.tolist(),
             "bonds": self.bonds,
+            "replaced": self.replaced,
             "targets": self.targets.state,
             "refusals": self.refusals.kinds,
         }
@@ -159,6 +161,7 @@ class Tally:
         if part.atom_counts.any():
             self.targets.add(part.targets[part.atom_counts > 0])
         self.bonds += len(part.bonds)
+        self.replaced += part.replaced
         for row, reason in part.errors.items():
             self.refusals.add(reason, smiles[row], where(row))
 
@@ -170,6 +173,7 @@ class Tally:
             "molecules": self.molecules,
             "refused": self.rows - self.molecules,
             "refusals": self.refusals.report(),
+            "replaced": self.replaced,
             "targets": self.targets.report(),
             "atoms": int(self.elements.sum()),
             "bonds": self.bonds,

@@ -1,0 +1,80 @@
+"""Mixtures and salts: choose one of the molecules that a SMILES with dots contains."""
+
+from collections import Counter
+
+from rdkit import Chem
+
+from molslice.chem import FRAGMENTS
+from molslice.chem.smiles import MAX_PARSED_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
+__all__ = ["check_fragment", "choose_fragment", "fragment_key"]
+
+
+def check_fragment(choice: str) -> None:
+    """Check a choice of fragments.
+
+    Raises:
+        MolsliceError: It is not one of `FRAGMENTS`.
+    """
+    if choice not in FRAGMENTS:
+        raise MolsliceError(f"unknown fragment {choice!r}; {near_names(str(choice), FRAGMENTS)}")
+
+
+def choose_fragment(smiles: str, choice: str) -> str:
+    """Replace a mixture by one of its molecules.
+
+    A mixture is a SMILES of several molecules without a bond between them, such as a salt. The largest is the
+    one with the most heavy atoms. Of those with equally many it is the heaviest, and of equally heavy ones
+    that with the first canonical SMILES in alphabetical order. Charges are not changed: acetate stays an
+    anion without its counterion.
+
+    Args:
+        smiles: The SMILES.
+        choice: `keep` the mixture, take the `largest` molecule, or `refuse` the mixture.
+
+    Returns:
+        The SMILES of the largest molecule, or `smiles` itself if it is kept or is no mixture. A SMILES that
+        cannot be read is returned too; its reason is found where it is parsed.
+
+    Raises:
+        ChemError: The SMILES is a mixture and `choice` is `refuse`.
+    """
+    if choice == "keep" or "." not in smiles:
+        return smiles
+    try:
+        with quiet_rdkit():
+            molecules = _molecules(smiles)
+    except ChemError:
+        return smiles
+    if len(molecules) < 2:
+        return smiles
+    if choice == "refuse":
+        raise ChemError(f"mixture of {len(molecules)} molecules")
+    return min(fragment_key(molecule) for molecule in molecules)[-1]
+
+
+def _molecules(smiles: str) -> tuple[Chem.Mol, ...]:
+    """Return the molecules of a SMILES without atom-map numbers, inside of a `quiet_rdkit` block."""
+    mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
+    if drop_atom_maps(mol):
+        # parsing again removes hydrogens and chirality that exist only because of the map numbers
+        mol = parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS)
+    return Chem.GetMolFrags(mol, asMols=True)
+
+
+def fragment_key(mol: Chem.Mol) -> tuple[int, float, str]:
+    """Return the negative number of heavy atoms, the negative weight, and the canonical SMILES.
+
+    The weight is summed by element, so that it does not depend on the order of the atoms.
+    """
+    table = Chem.GetPeriodicTable()
+    counts = Counter((atom.GetAtomicNum(), atom.GetIsotope()) for atom in mol.GetAtoms())
+    counts[1, 0] += sum(atom.GetTotalNumHs() for atom in mol.GetAtoms())
+    weight = sum(
+        count * (table.GetMassForIsotope(number, isotope) if isotope else table.GetAtomicWeight(number))
+        for (number, isotope), count in sorted(counts.items())
+    )
+    heavy = sum(count for (number, _), count in counts.items() if number > 1)
+    return -heavy, -weight, Chem.MolToSmiles(mol)
