@@ -35,7 +35,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     wanted = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "molslice").rglob("*")
-        if path.suffix in {".py", ".typed", ".safetensors"} or "pretrained" in path.parts and path.is_file()
+        if path.suffix in {".py", ".typed", ".safetensors"}
+        or {"pretrained", "static"} & {*path.parts}
+        and path.is_file()
     }
     assert found == {name for name in wanted if "__pycache__" not in name}
 

@@ -1,0 +1,97 @@
+"""Serve a web page and a JSON API that predict molecules, on this machine by default."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from molslice.cli.arguments import add_device, add_quiet, model_name, positive, positive_number
+from molslice.cli.console import say
+
+if TYPE_CHECKING:
+    from molslice.serve.limits import Limits
+
+SUMMARY = "serve a web page and a JSON API"
+EXAMPLE = """\
+  molslice serve gap-xtb
+  molslice serve gap-xtb runs/solubility --port 9000 --workers 2
+  molslice serve gap-xtb --host 0.0.0.0                    # other machines too, for example in a container"""
+TAKES_OVERRIDES = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `serve`."""
+    parser.add_argument(
+        "models",
+        nargs="+",
+        type=model_name,
+        metavar="MODEL",
+        help="run folder, checkpoint folder, or name of a shipped model; the first is the default",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=port_number, default=8000, metavar="N", help="port; 0 takes a free one (default: 8000)"
+    )
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="processes that predict requests (default: 1)",
+    )
+    parser.add_argument(
+        "--max-molecules", type=positive, metavar="N", help="molecules of a request (default: 1000)"
+    )
+    parser.add_argument("--max-file", type=positive, metavar="MB", help="size of a file (default: 100)")
+    parser.add_argument(
+        "--timeout", type=positive_number, metavar="SECONDS", help="time for a request (default: 30)"
+    )
+    add_device(parser)
+    add_quiet(parser)
+
+
+def port_number(text: str) -> int:
+    """Parse a port; 0 takes a free one."""
+    if not text.isdecimal() or len(text) > 5 or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal arrives."""
+    from molslice.types import MolsliceError
+
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MolsliceError(f"molslice serve needs {error.name}: pip install 'molslice[serve]'") from error
+    from molslice.serve.server import serve
+
+    def started(address: str) -> None:
+        if not args.quiet:
+            say(f"serving {', '.join(args.models)} at {address} (Ctrl-C ends it)")
+
+    serve(
+        args.models,
+        host=args.host,
+        port=args.port,
+        device=args.device,
+        workers=args.workers,
+        limits=chosen_limits(args),
+        started=started,
+    )
+    return 0
+
+
+def chosen_limits(args: argparse.Namespace) -> "Limits":
+    """Return the limits with those of the command line; the queue holds four of the largest requests."""
+    from molslice.serve.limits import Limits
+
+    chosen = {}
+    if args.max_molecules is not None:
+        chosen = {"molecules": args.max_molecules, "waiting": 4 * max(args.max_molecules, 1_000)}
+    if args.max_file is not None:
+        chosen["file_bytes"] = args.max_file * 1_000_000
+    if args.timeout is not None:
+        chosen["seconds"] = args.timeout
+    return Limits(**chosen)

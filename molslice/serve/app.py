@@ -1,0 +1,331 @@
+"""The application with all paths: the page, the JSON API and the metrics."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.requests import ClientDisconnect
+
+from molslice.serve.answers import JsonAnswer, refusal
+from molslice.serve.batching import Batcher, QueueFullError
+from molslice.serve.file_jobs import FileJob, FileJobs
+from molslice.serve.guard import UPLOAD_PATH, Guard
+from molslice.serve.limits import Limits
+from molslice.serve.metrics import Metrics
+from molslice.serve.process import WorkerLostError, WorkerProcess
+from molslice.serve.schemas import FileStatus, Health, ModelCard, PredictAnswer, PredictRequest, Problem
+from molslice.types import MolsliceError
+from molslice.version import __version__
+
+__all__ = ["Service", "build_app"]
+
+STATIC = Path(__file__).parent / "static"
+UPLOAD_PIECE = 1_000_000  # bytes written at once
+SHOWN_PROBLEMS, LONGEST_DETAIL = 3, 1_000  # of an invalid request; characters
+REFUSALS = {
+    400: "The request cannot be read.",
+    403: "The request comes from another site.",
+    404: "There is no such model, file or path.",
+    408: "The request was not received in time.",
+    409: "The file has no predictions, or not yet.",
+    413: "The request is too large.",
+    422: "The request is invalid, or the molecule or file cannot be read.",
+    429: "The queue is full; the header Retry-After tells when to try again.",
+    503: "The service cannot compute at the moment.",
+    504: "The computation took too long.",
+}
+
+
+class Service:
+    """The models and the workers that compute for the application.
+
+    Args:
+        models: Path or name of each model; the first one is the default.
+        device: Where to compute.
+        workers: Number of worker processes for requests; files have another one.
+        limits: The limits.
+
+    Raises:
+        MolsliceError: A model cannot be loaded.
+    """
+
+    def __init__(
+        self, models: Mapping[str, str], device: str = "cpu", workers: int = 1, limits: Limits | None = None
+    ) -> None:
+        self.limits, self.metrics = limits or Limits(), Metrics()
+        self.workers = [WorkerProcess(models, device) for _ in range(workers)]
+        try:
+            with ThreadPoolExecutor(workers) as pool:
+                self.models = list(pool.map(WorkerProcess.start, self.workers))[0]
+        except BaseException:
+            for worker in self.workers:
+                worker.close()
+            raise
+        self.batcher = Batcher(self.workers, self.limits, self.metrics.count_batch)
+        self.files = FileJobs(WorkerProcess(models, device), self.limits)
+
+    def find_model(self, name: str | None) -> dict[str, Any]:
+        """Return the description of a model; of the first one for None.
+
+        Raises:
+            HTTPException: There is no such model.
+        """
+        if name is None:
+            return self.models[0]
+        for model in self.models:
+            if model["name"] == name:
+                return model
+        names = ", ".join(model["name"] for model in self.models)
+        raise HTTPException(404, f"no model {name[:100]!r}; the models are {names}")
+
+    async def compute(self, task: str, smiles: Sequence[str], **options: Any) -> list[Any]:  # noqa: ANN401
+        """Compute one result for each molecule, together with other requests.
+
+        Raises:
+            HTTPException: The time is over.
+            MolsliceError: As in `Batcher.submit` and `WorkerProcess.call`.
+        """
+        if not smiles:
+            return []
+        future = asyncio.wrap_future(self.batcher.submit(task, options, smiles))
+        try:
+            return await asyncio.wait_for(future, self.limits.seconds)
+        except TimeoutError:
+            raise HTTPException(504, f"not computed within {self.limits.seconds:g} s") from None
+
+    def close(self) -> None:
+        """End all workers and delete all files."""
+        self.batcher.close()
+        self.files.close()
+
+
+def build_app(service: Service, hosts: Collection[str] | None = None) -> FastAPI:
+    """Build the application.
+
+    Args:
+        service: The models and workers. The application closes it at its end.
+        hosts: The allowed host names of requests; None allows all.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001
+        yield
+        await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="molslice",
+        description="Predict molecular properties.",
+        version=__version__,
+        docs_url=None,  # these pages load programs from another host
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.add_middleware(Guard, limits=service.limits, hosts=hosts, count=service.metrics.count_request)
+    _add_errors(app)
+    _add_predictions(app, service)
+    _add_files(app, service)
+    _add_status(app, service)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html")
+
+    return app
+
+
+def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
+    return {code: {"model": Problem, "description": REFUSALS[code]} for code in (400, 403, *codes)}
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JsonAnswer:  # noqa: ARG001
+        problems = error.errors()
+        texts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems[:SHOWN_PROBLEMS]]
+        return JsonAnswer({"detail": "; ".join(texts)[:LONGEST_DETAIL]}, 422)
+
+    @app.exception_handler(AnyHTTPException)
+    async def not_answered(request: Request, error: AnyHTTPException) -> JsonAnswer:  # noqa: ARG001
+        return refusal(error)
+
+    @app.exception_handler(MolsliceError)
+    async def refused(request: Request, error: MolsliceError) -> JsonAnswer:  # noqa: ARG001
+        headers = {}
+        status = 422
+        if isinstance(error, QueueFullError):
+            status, headers = 429, {"retry-after": str(error.retry_seconds)}
+        elif isinstance(error, WorkerLostError):
+            status = 503
+        return JsonAnswer({"detail": str(error)}, status, headers)
+
+
+def _add_predictions(app: FastAPI, service: Service) -> None:
+    @app.post(
+        "/predict",
+        summary="Predict one or many molecules",
+        responses=_refusals(404, 408, 413, 422, 429, 503, 504),
+        response_model=PredictAnswer,
+    )
+    async def predict(body: PredictRequest) -> Response:
+        """Predict molecules. A molecule that cannot be read has the reason in `error`."""
+        smiles = [body.smiles] if isinstance(body.smiles, str) else body.smiles
+        if len(smiles) > service.limits.molecules:
+            raise HTTPException(
+                413, f"{len(smiles)} molecules, more than {service.limits.molecules}; upload them as a file"
+            )
+        model = service.find_model(body.model)
+        rows = await service.compute("predict", smiles, model=model["name"])
+        failed = sum(row["error"] is not None for row in rows)
+        service.metrics.count_molecules(model["name"], len(rows) - failed, failed)
+        return JsonAnswer({"model": model["name"], "targets": model["targets"], "predictions": rows})
+
+    @app.get(
+        "/draw",
+        summary="Draw a molecule",
+        responses={
+            200: {
+                "content": {"image/svg+xml": {"schema": {"type": "string"}}},
+                "description": "The drawing.",
+            },
+            **_refusals(422, 429, 503, 504),
+        },
+        response_class=Response,
+    )
+    async def draw(
+        smiles: Annotated[str, Query(max_length=10_000)],
+        theme: Annotated[Literal["light", "dark"], Query()] = "light",
+    ) -> Response:
+        """Draw the structure as SVG, on a transparent background."""
+        (drawn,) = await service.compute("draw", [smiles], model="", dark=theme == "dark")
+        if drawn["error"] is not None:
+            raise HTTPException(422, drawn["error"])
+        return Response(drawn["svg"].encode("ascii"), media_type="image/svg+xml")
+
+
+def _add_files(app: FastAPI, service: Service) -> None:
+    @app.post(
+        UPLOAD_PATH,
+        status_code=202,
+        summary="Upload a file to predict",
+        responses=_refusals(404, 408, 413, 422, 429, 503),
+        response_model=FileStatus,
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            }
+        },
+    )
+    async def upload(
+        request: Request,
+        name: Annotated[str, Query(description="name of the file; its ending tells the format")],
+        model: Annotated[str | None, Query(description="by default the first model")] = None,
+    ) -> dict[str, Any]:
+        """Upload a table as the body of the request. It is predicted as by `molslice predict`."""
+        job = service.files.create(service.find_model(model)["name"], name)
+        try:
+            await _save(request, job)
+            await asyncio.to_thread(service.files.submit, job)
+        except BaseException as error:
+            await asyncio.to_thread(service.files.discard, job.id)
+            if isinstance(error, ClientDisconnect):
+                raise HTTPException(400, "the file is incomplete") from error
+            raise
+        return _status(job)
+
+    @app.get("/files/{job_id}", summary="Tell the progress of a file", responses=_refusals(404))
+    async def progress(job_id: str) -> FileStatus:
+        """Tell how far the prediction of a file is."""
+        return FileStatus(**_status(_find(service, job_id)))
+
+    @app.get(
+        "/files/{job_id}/result",
+        summary="Download the predictions of a file",
+        responses={
+            200: {"content": {"application/octet-stream": {}}, "description": "The rows with predictions."},
+            **_refusals(404, 409),
+        },
+        response_class=FileResponse,
+    )
+    async def result(job_id: str) -> FileResponse:
+        """Download the file with the columns of predictions, the same rows in the same order."""
+        job = _find(service, job_id)
+        if job.state != "done":
+            raise HTTPException(409, f"{job.name} has no predictions: {job.message or job.state}")
+        return FileResponse(job.result, filename=job.result_name, media_type="application/octet-stream")
+
+    @app.delete("/files/{job_id}", status_code=204, summary="Delete a file", responses=_refusals(404))
+    async def delete(job_id: str) -> Response:
+        """Stop the prediction of a file, and delete the file and its predictions."""
+        _find(service, job_id)
+        await asyncio.to_thread(service.files.discard, job_id)
+        return Response(status_code=204)
+
+
+async def _save(request: Request, job: FileJob) -> None:
+    """Write the body of a request to the file of a job."""
+    piece = bytearray()
+    with await asyncio.to_thread(job.source.open, "wb") as file:
+        async for part in request.stream():
+            piece += part
+            if len(piece) >= UPLOAD_PIECE:
+                await asyncio.to_thread(file.write, bytes(piece))
+                piece.clear()
+        await asyncio.to_thread(file.write, bytes(piece))
+
+
+def _find(service: Service, job_id: str) -> FileJob:
+    job = service.files.find(job_id)
+    if job is None:
+        raise HTTPException(404, "there is no such file")
+    return job
+
+
+def _status(job: FileJob) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in FileStatus.model_fields}
+
+
+def _add_status(app: FastAPI, service: Service) -> None:
+    @app.get("/models", summary="List the models", response_model=list[ModelCard])
+    async def models() -> list[dict[str, Any]]:
+        """List the models; the first one is the default."""
+        return service.models
+
+    @app.get(
+        "/health",
+        summary="Tell whether the service answers requests",
+        response_model=Health,
+        responses={503: {"model": Health, "description": "No worker process is running."}},
+    )
+    async def health() -> JsonAnswer:
+        """Tell whether the service answers requests."""
+        alive = any(worker.is_alive for worker in service.workers)
+        state = {
+            "status": "ok" if alive else "unavailable",
+            "version": __version__,
+            "waiting": service.batcher.waiting,
+        }
+        return JsonAnswer(state, 200 if alive else 503)
+
+    @app.get(
+        "/metrics",
+        summary="Show the counters for Prometheus",
+        responses={
+            200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Counters."}
+        },
+        response_class=Response,
+    )
+    async def metrics() -> Response:
+        """Show the counters for Prometheus."""
+        service.metrics.waiting.set(service.batcher.waiting)
+        service.metrics.starts.set(sum(worker.starts for worker in service.workers))
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,232 @@
+"""Predict uploaded files, one after the other, in a worker process of their own.
+
+The name that a client gives to a file is used in messages and in the name of the result, never as a path.
+"""
+
+import secrets
+import shutil
+import tempfile
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from molslice.serve.batching import LONGEST_RETRY, QueueFullError
+from molslice.serve.limits import Limits
+from molslice.serve.process import WorkerLostError, WorkerProcess
+from molslice.types import MolsliceError
+
+__all__ = ["FILE_ENDINGS", "FileJob", "FileJobs"]
+
+FILE_ENDINGS = (".csv", ".tsv", ".txt", ".smi", ".smiles", ".sdf", ".jsonl")
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK", b"BZh", b"\xfd7zXZ", b"PAR1")  # gzip, Zstandard, zip, ...
+LONGEST_NAME = 100  # characters
+STALLED_SECONDS = 120.0  # without progress
+
+
+@dataclass(slots=True)
+class FileJob:
+    """An uploaded file and its prediction.
+
+    Attributes:
+        id: A secret name, which only the client that uploaded the file knows.
+        model: The name of the model.
+        name: The name that the client gave to the file, without folders.
+        folder: Where the file and its result are.
+        state: `uploading`, `waiting`, `running`, `done`, `failed` or `canceled`.
+        rows: Number of rows predicted so far.
+        share: Share of the file read so far, from 0 to 1.
+        failed: Number of rows without a prediction, when it is done.
+        columns: The columns with predictions, when it is done.
+        message: What was found in the file, or why it cannot be predicted.
+    """
+
+    id: str
+    model: str
+    name: str
+    folder: Path
+    state: str = "waiting"
+    rows: int = 0
+    share: float = 0.0
+    failed: int = 0
+    columns: list[str] = field(default_factory=list)
+    message: str = ""
+
+    @property
+    def ending(self) -> str:
+        """The ending of the name, in lower case."""
+        return Path(self.name).suffix.lower()
+
+    @property
+    def source(self) -> Path:
+        """The uploaded file."""
+        return self.folder / f"input{self.ending}"
+
+    @property
+    def result(self) -> Path:
+        """The file with the predictions."""
+        return self.folder / f"result{self.result_ending}"
+
+    @property
+    def result_ending(self) -> str:
+        """The ending of the result: JSON lines for JSON lines, CSV otherwise."""
+        return ".jsonl" if self.ending == ".jsonl" else ".csv"
+
+    @property
+    def result_name(self) -> str:
+        """The name of the result for the client."""
+        return f"{Path(self.name).stem}_predicted{self.result_ending}"
+
+
+class FileJobs:
+    """Predicts uploaded files in the order of their arrival.
+
+    Args:
+        worker: The worker process, which is started for the first file.
+        limits: The limits of the files.
+    """
+
+    def __init__(self, worker: WorkerProcess, limits: Limits) -> None:
+        self.worker, self.limits = worker, limits
+        self._folder = Path(tempfile.mkdtemp(prefix="molslice-serve-"))
+        self._jobs: dict[str, FileJob] = {}  # in the order of their arrival
+        self._queue: deque[FileJob] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="molslice-files", daemon=True)
+        self._thread.start()
+
+    def create(self, model: str, name: str) -> FileJob:
+        """Create a job; the caller writes `source` and then calls `submit` or `discard`.
+
+        Args:
+            model: The name of the model.
+            name: The name of the file. Folders in it are ignored.
+
+        Raises:
+            MolsliceError: The ending is unknown.
+            QueueFullError: Too many files are waiting.
+        """
+        name = as_file_name(name)
+        job_id = secrets.token_urlsafe(16)
+        job = FileJob(job_id, model, name, self._folder / job_id, state="uploading")
+        if job.ending not in FILE_ENDINGS:
+            raise MolsliceError(f"cannot read {name!r}: the name must end in {', '.join(FILE_ENDINGS)}")
+        with self._changed:
+            unfinished = sum(each.state in ("uploading", "waiting") for each in self._jobs.values())
+            if unfinished >= self.limits.files_waiting:
+                raise QueueFullError(f"{unfinished} files are waiting; try again later", LONGEST_RETRY)
+            if self._closed:
+                raise WorkerLostError("the service is ending")
+            finished = [each for each in self._jobs.values() if each.state in ("done", "failed", "canceled")]
+            for old in finished[: max(0, len(self._jobs) + 1 - self.limits.files_kept)]:
+                self._remove(old)
+            job.folder.mkdir()
+            self._jobs[job.id] = job
+        return job
+
+    def submit(self, job: FileJob) -> None:
+        """Add a job whose file is complete to the queue.
+
+        Raises:
+            MolsliceError: The file is compressed, or deleted.
+        """
+        try:
+            with job.source.open("rb") as file:
+                beginning = file.read(8)
+        except OSError as error:
+            raise MolsliceError(f"{job.name} was deleted") from error
+        if beginning.startswith(PACKED):
+            self.discard(job.id)
+            raise MolsliceError(f"cannot read {job.name!r}: decompress it first, or use molslice predict")
+        with self._changed:
+            job.state = "waiting"
+            self._queue.append(job)
+            self._changed.notify()
+
+    def find(self, job_id: str) -> FileJob | None:
+        """Return a job; None if it does not exist or is deleted."""
+        return self._jobs.get(job_id)
+
+    def discard(self, job_id: str) -> bool:
+        """Stop a job and delete its files; return whether it existed."""
+        with self._changed:
+            job = self._jobs.get(job_id)
+            if job is None:
+                return False
+            if job in self._queue:
+                self._queue.remove(job)
+            running = job.state == "running"
+            job.state = "canceled"
+            self._remove(job)
+        if running:
+            self.worker.kill()
+        return True
+
+    def close(self) -> None:
+        """Stop all jobs and delete all files."""
+        with self._changed:
+            self._closed = True
+            self._queue.clear()
+            running = any(job.state == "running" for job in self._jobs.values())
+            for job in self._jobs.values():
+                job.state = "canceled"
+            self._changed.notify_all()
+        if running:
+            self.worker.kill()
+        self.worker.close()
+        self._thread.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _remove(self, job: FileJob) -> None:
+        del self._jobs[job.id]
+        shutil.rmtree(job.folder, ignore_errors=True)
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                job = self._queue.popleft()
+                job.state = "running"
+            self._predict(job)
+
+    def _predict(self, job: FileJob) -> None:
+        def report(value: dict[str, Any]) -> None:
+            job.rows, job.share = value["rows"], value["share"]
+
+        options = {
+            "model": job.model,
+            "source": str(job.source),
+            "target": str(job.result),
+            "name": job.name,
+            "max_rows": self.limits.file_rows,
+        }
+        try:
+            outcome = self.worker.call("predict_file", options, seconds=STALLED_SECONDS, report=report)
+        except MolsliceError as error:
+            self._finish(job, "failed", message=str(error))
+        else:
+            self._finish(job, "done", share=1.0, **outcome)
+
+    def _finish(self, job: FileJob, state: str, **values: Any) -> None:  # noqa: ANN401
+        with self._changed:
+            if job.state == "running":  # otherwise it is canceled
+                for name, value in values.items():
+                    setattr(job, name, value)
+                job.state = state
+                job.source.unlink(missing_ok=True)
+
+
+def as_file_name(text: str) -> str:
+    r"""Return the last part of a path without control characters, at most `LONGEST_NAME` characters.
+
+    Both `/` and `\` divide a path.
+    """
+    name = text.replace("\\", "/").rpartition("/")[2]
+    name = "".join(character for character in name if character.isprintable()).strip(" .")
+    path = Path(name or "molecules.csv")
+    return f"{path.stem[: LONGEST_NAME - len(path.suffix)]}{path.suffix[:LONGEST_NAME]}"

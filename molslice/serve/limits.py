@@ -1,0 +1,38 @@
+"""What one client may ask for."""
+
+from dataclasses import dataclass
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of the service.
+
+    Attributes:
+        molecules: Maximum number of molecules of a request.
+        waiting: Maximum number of molecules in the queue; a request beyond it is answered with status 429.
+        seconds: Maximum time for a request, in the queue and in the model.
+        body_bytes: Maximum size of a request without a file.
+        file_bytes: Maximum size of a file.
+        file_rows: Maximum number of rows of a file.
+        files_waiting: Maximum number of files that wait for their prediction.
+        files_kept: Maximum number of files whose predictions are kept; the oldest are deleted first.
+        receive_seconds: Maximum time to receive the head of a request, or its body without a file.
+        upload_seconds: Maximum time to receive a file.
+        send_seconds: Maximum time for a client to take the next 50 kB of an answer.
+        connections: Maximum number of connections; a request on another one is answered with status 503.
+    """
+
+    molecules: int = 1_000
+    waiting: int = 4_000
+    seconds: float = 30.0
+    body_bytes: int = 4_000_000
+    file_bytes: int = 100_000_000
+    file_rows: int = 1_000_000
+    files_waiting: int = 8
+    files_kept: int = 32
+    receive_seconds: float = 10.0
+    upload_seconds: float = 600.0
+    send_seconds: float = 30.0
+    connections: int = 512

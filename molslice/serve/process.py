@@ -1,0 +1,143 @@
+"""Start, call and end a worker process."""
+
+import contextlib
+import multiprocessing
+import multiprocessing.process
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from molslice.serve.worker import run_worker
+from molslice.types import MolsliceError
+
+__all__ = ["WorkerLostError", "WorkerProcess"]
+
+END_SECONDS = 1.0
+
+
+class WorkerLostError(MolsliceError):
+    """Error for a task whose worker process ended or took too long; the process was killed."""
+
+
+class WorkerProcess:
+    """A process that has loaded the models and carries out one task at a time.
+
+    A killed process is started again by the next call.
+
+    Args:
+        models: Path or name of each model.
+        device: Where to compute.
+    """
+
+    def __init__(self, models: Mapping[str, str], device: str = "cpu") -> None:
+        self.models, self.device = dict(models), device
+        self.starts = 0
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._connection: Any = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is running."""
+        return self._process is not None and self._process.is_alive()
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process; None before it is started."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> list[dict[str, Any]]:
+        """Start the process and wait until the models are loaded.
+
+        Returns:
+            The description of each model.
+
+        Raises:
+            MolsliceError: A model cannot be loaded.
+            WorkerLostError: The process ended before that, or is not wanted any more.
+        """
+        context = multiprocessing.get_context("spawn")  # the server has threads
+        here, there = context.Pipe()
+        with self._lock:
+            if self._closed:
+                raise WorkerLostError("the service is ending")
+            process = context.Process(
+                target=run_worker, args=(there, self.models, self.device), name="molslice-worker"
+            )
+            process.start()
+            self._process, self._connection = process, here
+            self.starts += 1
+        there.close()
+        return self._receive(None, None)
+
+    def call(
+        self,
+        task: str,
+        options: Mapping[str, Any],
+        *,
+        seconds: float,
+        report: Callable[[Any], None] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Carry out a task and return its result; start the process before if it is not running.
+
+        Args:
+            task: The name of the task.
+            options: Its options.
+            seconds: Maximum time until the result or the next report of progress.
+            report: Takes the reports of progress.
+
+        Raises:
+            MolsliceError: The task was refused; the message is the reason.
+            WorkerLostError: The process ended or took too long.
+        """
+        if not self.is_alive:
+            self.start()
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.send((task, dict(options)))
+        except OSError as error:
+            self.kill()
+            raise WorkerLostError("the process that computes has ended") from error
+        return self._receive(seconds, report)
+
+    def _receive(self, seconds: float | None, report: Callable[[Any], None] | None) -> Any:  # noqa: ANN401
+        connection = self._connection
+        assert connection is not None
+        while True:
+            try:
+                if seconds is not None and not connection.poll(seconds):
+                    self.kill()
+                    raise WorkerLostError(f"stopped after {seconds:g} seconds without a result")
+                state, value = connection.recv()
+            except (EOFError, OSError) as error:
+                self.kill()
+                raise WorkerLostError("the process that computes has ended") from error
+            if state == "progress":
+                if report is not None:
+                    report(value)
+            elif state == "failed":
+                raise MolsliceError(value)
+            else:
+                return value
+
+    def kill(self) -> None:
+        """End the process at once; the next call starts another one."""
+        with self._lock:
+            process = self._process
+        if process is not None:
+            process.kill()
+            process.join()
+
+    def close(self) -> None:
+        """End the process for good; a task that does not end within a second is given up."""
+        with self._lock:
+            self._closed = True
+            process, connection = self._process, self._connection
+        if process is None or connection is None:
+            return
+        with contextlib.suppress(OSError):  # it has ended
+            connection.send(None)
+        process.join(END_SECONDS)
+        self.kill()

@@ -1,0 +1,78 @@
+"""What requests and answers of the JSON API contain."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["FileStatus", "Health", "ModelCard", "PredictAnswer", "PredictRequest", "Problem", "Row", "Target"]
+
+Smiles = Annotated[str, Field(examples=["CCO"])]
+
+
+class PredictRequest(BaseModel):
+    """Molecules to predict."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    smiles: Smiles | list[Smiles] = Field(description="one SMILES, or a list")
+    model: str | None = Field(None, description="name of a model of /models; by default the first")
+
+
+class Target(BaseModel):
+    """A target of a model."""
+
+    name: str
+    unit: str = Field(description="empty for a target without a unit")
+    column: str = Field(description="key of its predictions, and column in files")
+
+
+class Row(BaseModel):
+    """The prediction for one molecule."""
+
+    smiles: str
+    values: dict[str, float] | None = Field(description="prediction of each target; null if it failed")
+    error: str | None = Field(description="why there is no prediction")
+
+
+class PredictAnswer(BaseModel):
+    """The predictions, one row for each SMILES, in their order."""
+
+    model: str
+    targets: list[Target]
+    predictions: list[Row]
+
+
+class ModelCard(BaseModel):
+    """A model of the service."""
+
+    name: str
+    kind: str = Field(description="kind of the task, such as regression or classification")
+    targets: list[Target]
+
+
+class Health(BaseModel):
+    """Whether the service answers requests."""
+
+    status: Literal["ok", "unavailable"]
+    version: str
+    waiting: int = Field(description="molecules in the queue")
+
+
+class FileStatus(BaseModel):
+    """An uploaded file and its prediction."""
+
+    id: str
+    name: str
+    model: str
+    state: Literal["uploading", "waiting", "running", "done", "failed", "canceled"]
+    rows: int = Field(description="rows predicted so far")
+    share: float = Field(description="share of the file read so far, from 0 to 1")
+    failed: int = Field(description="rows without a prediction, when it is done")
+    columns: list[str] = Field(description="columns with predictions, when it is done")
+    message: str = Field(description="what was found in the file, or why it cannot be predicted")
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    detail: str

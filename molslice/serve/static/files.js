@@ -1,0 +1,75 @@
+// Files: upload, progress, download.
+
+import { element, request } from "./request.js";
+
+const POLL = 500; // milliseconds
+const ENDED = ["done", "failed", "canceled"];
+
+// Watch the field and the drop zone. `chosenModel` returns the name of the model.
+export function watchFiles(chosenModel) {
+  const input = document.getElementById("file");
+  const zone = document.getElementById("drop");
+  const send = (files) => { for (const file of files) predictFile(file, chosenModel()); };
+  input.addEventListener("change", () => { send(input.files); input.value = ""; });
+  for (const kind of ["dragenter", "dragover"]) {
+    zone.addEventListener(kind, (event) => { event.preventDefault(); zone.classList.add("over"); });
+  }
+  for (const kind of ["dragleave", "drop"]) {
+    zone.addEventListener(kind, () => zone.classList.remove("over"));
+  }
+  zone.addEventListener("drop", (event) => { event.preventDefault(); send(event.dataTransfer.files); });
+}
+
+async function predictFile(file, model) {
+  const bar = element("progress", { max: "1", "aria-label": `Progress of ${file.name}` });
+  const state = element("p", { className: "state", role: "status", text: "Uploading …" });
+  const remove = element("button", { type: "button", text: "Cancel", "aria-label": `Cancel ${file.name}` });
+  const actions = element("span", { className: "actions" }, [remove]);
+  const item = element("li", {}, [element("span", { className: "name", text: file.name }), actions, bar, state]);
+  document.getElementById("files").prepend(item);
+  const upload = new AbortController();
+  let job = null;
+  let removed = false;
+  remove.addEventListener("click", async () => {
+    removed = true;
+    upload.abort();
+    item.remove();
+    document.getElementById("file").focus();
+    if (job) await request(`/files/${job.id}`, { method: "DELETE" }).catch(() => null);
+  });
+  try {
+    const query = new URLSearchParams({ name: file.name, model });
+    job = await request(`/files?${query}`, { method: "POST", body: file, signal: upload.signal });
+    while (!ENDED.includes(job.state) && !removed) {
+      await new Promise((resolve) => setTimeout(resolve, POLL));
+      if (removed) return;
+      job = await request(`/files/${job.id}`);
+      if (job.state === "running") {
+        bar.value = job.share;
+        state.textContent = `${job.rows.toLocaleString("en")} rows predicted`;
+      } else if (job.state === "waiting") {
+        state.textContent = "Waiting for other files";
+      }
+    }
+    if (job.state === "failed") throw new Error(job.message);
+    showDone(job, item, bar, state, actions, remove);
+  } catch (error) {
+    bar.remove();
+    state.className = "problem";
+    state.textContent = error.message;
+    remove.textContent = "Remove";
+    remove.setAttribute("aria-label", `Remove ${file.name}`);
+  }
+}
+
+function showDone(job, item, bar, state, actions, remove) {
+  bar.remove();
+  const rows = `${job.rows.toLocaleString("en")} rows`;
+  const failed = job.failed ? `, ${job.failed.toLocaleString("en")} without a prediction` : "";
+  state.textContent = `${rows}${failed}. ${job.message}`;
+  const link = element("a", { href: `/files/${job.id}/result`, download: "", text: "Download" });
+  link.setAttribute("aria-label", `Download the predictions of ${job.name}`);
+  actions.prepend(link);
+  remove.textContent = "Delete";
+  remove.setAttribute("aria-label", `Delete ${job.name} and its predictions`);
+}

@@ -1,0 +1,218 @@
+"""The program of a worker process: it loads the models and computes what it is asked for."""
+
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from molslice.files.processes import end_with_parent
+
+if TYPE_CHECKING:
+    from molslice.data.molecules.tables import MoleculeTable
+    from molslice.inference.base import Predictions, SmilesPredictor
+    from molslice.inference.table import Computed
+
+__all__ = ["TASKS", "run_worker"]
+
+FILE_CHUNK_ROWS = 256  # rows between two reports of progress
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def run_worker(
+    connection: Any,  # noqa: ANN401
+    models: Mapping[str, str],
+    device: str,
+) -> None:
+    """Load the models, then carry out tasks until None is received or the other end of the connection closes.
+
+    Sends `("ready", descriptions of the models)`. Receives `(task, options)` and answers with any number of
+    `("progress", value)` and one `("done", result)` or `("failed", reason)`.
+
+    Args:
+        connection: The connection to the process of the server.
+        models: Path or name of each model.
+        device: Where to compute.
+    """
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the server ends this process after the last answer
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    end_with_parent()
+    from molslice.types import MolsliceError
+
+    try:
+        predictors = _load(models, device)
+        connection.send(("ready", [_described(*each) for each in predictors.items()]))
+        while (order := connection.recv()) is not None:
+            connection.send(
+                _answer(predictors, order[0], order[1], lambda value: connection.send(("progress", value)))
+            )
+    except (MolsliceError, OSError) as error:
+        if not isinstance(error, BrokenPipeError | ConnectionError):
+            connection.send(("failed", _reason(error)))
+    except EOFError:
+        pass
+
+
+def _answer(
+    predictors: Mapping[str, "SmilesPredictor"], task: str, options: dict[str, Any], report: Report
+) -> tuple[str, Any]:
+    from molslice.types import MolsliceError
+
+    try:
+        return "done", TASKS[task](predictors, report, **options)
+    except (MolsliceError, OSError, MemoryError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return "failed", _reason(error)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())
+
+
+def _load(models: Mapping[str, str], device: str) -> dict[str, "SmilesPredictor"]:
+    import torch
+    from tqdm import tqdm
+
+    from molslice.inference.load import load_model
+    from molslice.types import MolsliceError
+
+    torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # its own lock is a system semaphore, which a killed process would leak
+    predictors: dict[str, SmilesPredictor] = {}
+    for name, path in models.items():
+        predictors[name] = load_model(path, device)
+        with predictors[name].reader():  # refuses a model that does not take molecules
+            pass
+        if not predictors[name].target_names:
+            raise MolsliceError(f"{path} predicts no targets; serve a model that does")
+    return predictors
+
+
+def _described(name: str, predictor: "SmilesPredictor") -> dict[str, Any]:
+    targets = zip(predictor.target_names, predictor.target_units, predictor.columns, strict=True)
+    return {
+        "name": name,
+        "kind": predictor.targets.kind,
+        "targets": [{"name": target, "unit": unit, "column": column} for target, unit, column in targets],
+    }
+
+
+def _predict(
+    predictors: Mapping[str, "SmilesPredictor"], report: Report, *, model: str, smiles: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Predict molecules, and return one row for each."""
+    predictor = predictors[model]
+    predictions = predictor.predict_with_errors(smiles)
+    return [
+        {
+            "smiles": text,
+            "values": dict(zip(predictor.columns, map(_number, values), strict=True))
+            if error is None
+            else None,
+            "error": error,
+        }
+        for text, values, error in zip(smiles, predictions.values, predictions.errors, strict=True)
+    ]
+
+
+def _number(value: Any) -> float:  # noqa: ANN401
+    return float(str(value))  # the shortest digits of the float32
+
+
+def _draw(
+    predictors: Mapping[str, "SmilesPredictor"],
+    report: Report,
+    *,
+    model: str,
+    smiles: Sequence[str],
+    dark: bool,
+) -> list[dict[str, Any]]:
+    """Draw molecules as SVG."""
+    from molslice.chem.sketch import sketch
+    from molslice.chem.smiles import ChemError
+
+    drawn = []
+    for text in smiles:
+        try:
+            drawn.append({"svg": sketch(text, dark=dark), "error": None})
+        except ChemError as error:
+            drawn.append({"svg": None, "error": str(error)})
+    return drawn
+
+
+def _predict_file(
+    predictors: Mapping[str, "SmilesPredictor"],
+    report: Report,
+    *,
+    model: str,
+    source: str,
+    target: str,
+    name: str,
+    max_rows: int,
+) -> dict[str, Any]:
+    """Predict a file with the code of `molslice predict`; report the rows and the share of the bytes done.
+
+    Messages name the file as the user does.
+    """
+    from molslice.inference.table import predict_table
+    from molslice.types import MolsliceError
+
+    def as_named(text: str) -> str:
+        return text.replace(target, "the result").replace(source, name)
+
+    try:
+        engine = partial(_in_small_chunks, report, max_rows)
+        outcome = predict_table(
+            predictors[model], Path(source), Path(target), engine=engine, workers=0, progress=False
+        )
+    except MolsliceError as error:
+        raise MolsliceError(as_named(str(error))) from error
+    return {
+        "rows": outcome.rows,
+        "failed": outcome.failed,
+        "columns": list(outcome.columns),
+        "message": as_named("; ".join([*outcome.findings, *filter(None, [outcome.first_failure])])),
+    }
+
+
+def _in_small_chunks(
+    report: Report,
+    max_rows: int,
+    predictor: "SmilesPredictor",
+    table: "MoleculeTable",
+    columns: Sequence[str],
+) -> Generator["Computed", None, None]:
+    """Predict the chunks of a table in order; an `Engine` of `predict_table`."""
+    from molslice.types import MolsliceError
+
+    kept: deque[Any] = deque()
+
+    def smiles() -> Generator[list[str], None, None]:
+        rows = 0
+        for chunk in table.chunks(FILE_CHUNK_ROWS, columns):
+            rows += len(chunk)
+            if rows > max_rows:
+                raise MolsliceError(f"more than {max_rows:,} rows; use molslice predict for larger files")
+            kept.append(chunk)
+            yield chunk[table.smiles_column]
+
+    done = 0
+    parts: Generator[Predictions] = predictor.predict_chunks(smiles())
+    with closing(parts):
+        for predictions in parts:
+            chunk, position = kept.popleft(), table.position
+            yield chunk, predictions.table_rows(), position
+            done += len(chunk)
+            report({"rows": done, "share": min(1.0, position / max(table.size, 1))})
+
+
+TASKS: dict[str, Callable[..., Any]] = {"predict": _predict, "draw": _draw, "predict_file": _predict_file}

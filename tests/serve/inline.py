@@ -1,0 +1,57 @@
+"""A worker in this process, and one whose answers a test decides."""
+
+import threading
+
+from molslice.serve import worker
+from molslice.serve.process import WorkerLostError
+from molslice.types import MolsliceError
+
+
+class InlineWorker:
+    """Has the methods of `WorkerProcess`, but computes in the calling thread."""
+
+    is_alive = True
+    starts = 1
+
+    def __init__(self, models, device="cpu"):
+        self.predictors = worker._load(models, device)
+
+    def start(self):
+        return [worker._described(*each) for each in self.predictors.items()]
+
+    def call(self, task, options, *, seconds, report=lambda value: None):
+        state, value = worker._answer(self.predictors, task, options, report)
+        if state == "failed":
+            raise MolsliceError(value)
+        return value
+
+    def kill(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class HeldWorker:
+    """Waits until the test sets `go`, returns each SMILES as its row, and dies of the SMILES `deadly`."""
+
+    def __init__(self):
+        self.go, self.started = threading.Event(), threading.Event()
+        self.batches, self.limits = [], []
+
+    def call(self, task, options, *, seconds, report=None):
+        self.started.set()
+        assert self.go.wait(10)
+        self.batches.append(list(options["smiles"]))
+        self.limits.append(seconds)
+        if "deadly" in options["smiles"]:
+            raise WorkerLostError("the process that computes has ended")
+        if "refused" in options["smiles"]:
+            raise MolsliceError("refused")
+        return [f"{task} {text}" for text in options["smiles"]]
+
+    def kill(self):
+        pass
+
+    def close(self):
+        self.go.set()

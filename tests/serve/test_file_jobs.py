@@ -1,0 +1,160 @@
+import csv
+import io
+import json
+import time
+
+import pytest
+
+from molslice.serve.file_jobs import as_file_name
+
+TABLE = "id,smiles\n1,CCO\n2,<b>bad</b>\n3,c1ccccc1\n"
+
+
+def upload(client, content=TABLE, name="molecules.csv", **more):
+    return client.post("/files", content=content, params={"name": name, **more})
+
+
+def finished(client, job):
+    """Wait for the end of a job and return its status."""
+    for _ in range(1_000):
+        status = client.get(f"/files/{job['id']}").json()
+        if status["state"] in ("done", "failed"):
+            return status
+        time.sleep(0.01)
+    raise AssertionError(status)
+
+
+def test_the_result_has_the_same_rows_in_order(client):
+    answer = upload(client, model="second")
+    assert answer.status_code == 202
+    status = finished(client, answer.json())
+    assert (status["state"], status["rows"], status["failed"], status["share"]) == ("done", 3, 1, 1.0)
+    assert status["columns"] == ["gap_eV", "logp"]
+    assert "molecules.csv, row 2 (line 3)" in status["message"]
+    result = client.get(f"/files/{status['id']}/result")
+    assert result.headers["content-disposition"] == 'attachment; filename="molecules_predicted.csv"'
+    rows = list(csv.DictReader(io.StringIO(result.text)))
+    assert [(row["id"], row["smiles"]) for row in rows] == [
+        ("1", "CCO"),
+        ("2", "<b>bad</b>"),
+        ("3", "c1ccccc1"),
+    ]
+    assert rows[1]["error"]
+    answer = client.post("/predict", json={"smiles": ["CCO", "c1ccccc1"], "model": "second"}).json()
+    for row, wanted in zip((rows[0], rows[2]), answer["predictions"], strict=True):
+        assert float(row["gap_eV"]) == pytest.approx(wanted["values"]["gap_eV"], rel=1e-5)
+
+
+def test_progress_is_reported_while_a_long_file_is_predicted(serve):
+    client = serve()
+    job = upload(client, "smiles\n" + "CCO\n" * 2_000).json()
+    seen = set()
+    while (status := client.get(f"/files/{job['id']}").json())["state"] != "done":
+        seen.add(status["rows"])
+    assert status["rows"] == 2_000
+    assert any(0 < rows < 2_000 for rows in seen)
+
+
+def test_json_lines_give_json_lines(client):
+    job = upload(client, '{"smiles": "CCO"}\n', "a.jsonl").json()
+    finished(client, job)
+    row = json.loads(client.get(f"/files/{job['id']}/result").text)
+    assert row["smiles"] == "CCO"
+    assert row["gap_eV"]
+
+
+def test_a_deleted_file_is_gone(client):
+    job = upload(client).json()
+    finished(client, job)
+    assert client.delete(f"/files/{job['id']}").status_code == 204
+    assert client.get(f"/files/{job['id']}").status_code == 404
+    assert client.delete(f"/files/{job['id']}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "reason"),
+    [
+        ("smiles\nC\n", "molecules.exe", "the name must end in"),
+        ("smiles\nC\n", "../../x", "the name must end in"),
+        (b"\x1f\x8b\x08\x00rest", "a.csv", "decompress it first"),
+        (b"PAR1rest", "a.csv", "decompress it first"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(client, content, name, reason):
+    answer = upload(client, content, name)
+    assert answer.status_code == 422
+    assert reason in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "is empty"),
+        ("a,b\n1,2\n", "SMILES"),
+        (b"smiles\n\xff\xff\n", "UTF-8"),
+        ('smiles\n"C\n', "quote"),
+    ],
+)
+def test_an_unreadable_file_fails_with_the_name_that_the_client_gave(client, content, reason):
+    status = finished(client, upload(client, content, "mine.csv").json())
+    assert status["state"] == "failed"
+    assert reason.lower() in status["message"].lower()
+    assert "mine.csv" in status["message"]
+    assert "molslice-serve-" not in status["message"]
+    assert client.get(f"/files/{status['id']}/result").status_code == 409
+
+
+def test_limits_of_files(serve):
+    client = serve(file_bytes=100, file_rows=5)
+    assert upload(client, "smiles\n" + "C\n" * 100).status_code == 413
+    pieces = client.post("/files", content=(b"C\n" * 40 for _ in range(3)), params={"name": "a.csv"})
+    assert pieces.status_code == 413
+    status = finished(client, upload(client, "smiles\n" + "C\n" * 6).json())
+    assert (status["state"], "more than 5 rows" in status["message"]) == ("failed", True)
+    assert finished(client, upload(client, "smiles\n" + "C\n" * 5).json())["state"] == "done"
+
+
+def test_the_oldest_results_are_deleted_and_refused_uploads_leave_nothing(serve):
+    client = serve(files_kept=2, file_bytes=1_000)
+    for _ in range(5):
+        assert upload(client, "C" * 2_000).status_code == 413
+    jobs = [upload(client).json() for _ in range(3)]
+    for job in jobs[1:]:
+        finished(client, job)
+    last = upload(client).json()
+    finished(client, last)
+    assert [client.get(f"/files/{job['id']}").status_code for job in (jobs[1], jobs[2], last)] == [
+        404,
+        200,
+        200,
+    ]
+
+
+def test_too_many_files_are_refused(serve):
+    answer = upload(serve(files_waiting=0))
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "60"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("../../etc/passwd.csv", "passwd.csv"),
+        ("C:\\folder\\a.csv", "a.csv"),
+        ("/a/b/..", "molecules.csv"),
+        ("", "molecules.csv"),
+        ("a\r\nSet-Cookie: x.csv", "aSet-Cookie: x.csv"),
+        ("x" * 300 + ".csv", "x" * 96 + ".csv"),
+        ('<img src=x>".csv', '<img src=x>".csv'),
+    ],
+)
+def test_a_name_is_never_a_path(text, name):
+    assert as_file_name(text) == name
+
+
+def test_the_name_of_the_result_is_safe_in_a_header(client):
+    job = upload(client, name='a"; filename=evil.exe\r\nX: y ü.csv').json()
+    finished(client, job)
+    header = client.get(f"/files/{job['id']}/result").headers["content-disposition"]
+    assert header.startswith("attachment; filename*=utf-8''a%22%3B%20filename%3Devil.exe")
+    assert header.isascii()
