@@ -33,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shuffle-atoms", type=count, metavar="SEED", help="first shuffle the atoms of each molecule"
     )
     add_fragment(parser)
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="also write the errors on --split valid into RUN, for predict --interval",
+    )
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -43,8 +48,10 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from molslice.cli.datasets import find_dataset
+    from molslice.inference.calibrate import calibrate
     from molslice.inference.evaluate import evaluate
-    from molslice.inference.load import Predictor, load_model
+    from molslice.inference.fitted import FittedPredictor
+    from molslice.inference.load import load_model
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
     settings = [*args.overrides]
@@ -53,12 +60,15 @@ def run(args: argparse.Namespace) -> int:
         settings.insert(0, ("data.fragment", predictor.fragment))
     dataset = find_dataset(predictor.data_config, args.root, settings)
     columns = [key for key, _ in args.overrides if key.replace("-", "_") == "data.target_columns"]
-    columns += [] if isinstance(predictor, Predictor) else ["data.target_columns"]
+    columns += ["data.target_columns"] if isinstance(predictor, FittedPredictor) else []
     if columns and len(dataset.target_names) == len(predictor.target_names):
         dataset.target_names = predictor.target_names  # columns may have any name
     if args.split == "all":
         rows = np.concatenate(list(dataset.splits.values()))
         dataset.splits = {**dataset.splits, "all": np.unique(rows)}
+    if args.calibrate:
+        assert predictor.folder is not None  # it was loaded from one
+        calibrate(predictor, dataset, args.split, progress=not args.quiet).write(predictor.folder)
     result = evaluate(
         predictor, dataset, args.split, atom_permutation=args.shuffle_atoms, progress=not args.quiet
     )

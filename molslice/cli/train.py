@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from molslice.cli.arguments import add_json, add_quiet, file_path, model_name
+from molslice.cli.arguments import add_json, add_quiet, file_path, model_name, positive
 from molslice.cli.console import say, text_table, write, write_json
 
 SUMMARY = "train a model from a configuration file"
@@ -12,6 +12,7 @@ EXAMPLE = """\
   molslice train --config configs/molecule/quickstart.yaml --out runs/first --training.max_minutes 1
   molslice train --config configs/molecule/gap_xtb.yaml --out runs/slices --attention.name slice_sort
   molslice train --config configs/molecule/quickstart.yaml --from gap-xtb --out runs/tuned
+  molslice train --config configs/molecule/quickstart.yaml --out runs/five --members 5
   molslice train --resume --out runs/first        # continue a stopped run"""
 TAKES_OVERRIDES = True
 
@@ -30,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="start from the weights of this run folder or shipped model, with its model and attention",
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in RUN")
+    parser.add_argument(
+        "--members", type=positive, metavar="K", help="train an ensemble of K networks from K seeds"
+    )
     parser.add_argument("--seed", metavar="N", help="same as setting seed in the configuration")
     add_quiet(parser)
     add_json(parser)
@@ -38,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train and print the errors."""
     from molslice.config import load_config
+    from molslice.ensemble_folder import is_ensemble, member_folders
     from molslice.run_folder import CONFIG
+    from molslice.training.ensemble import train_ensemble
     from molslice.training.processes import OtherProcessError
     from molslice.training.run import train
     from molslice.training.start import load_run_config
@@ -53,9 +59,15 @@ def run(args: argparse.Namespace) -> int:
         overrides.append(("start.model", json.dumps(args.start)))
     if args.seed is not None:
         overrides.append(("seed", args.seed))
-    config = read(path, overrides)
+    config, members = read(path, overrides), args.members
+    if members is None and args.resume and is_ensemble(args.out):
+        members = len(member_folders(args.out))
+    options = {"resume": args.resume, "quiet": args.quiet}
     try:
-        summary = train(config, args.out, resume=args.resume, quiet=args.quiet)
+        if members is None:
+            summary, text = train(config, args.out, **options), summary_text
+        else:
+            summary, text = train_ensemble(config, args.out, members, **options), ensemble_text
     except (OtherProcessError, KeyboardInterrupt) as error:
         if _is_first_process():  # one of several processes reports
             raise
@@ -65,9 +77,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(summary)
     else:
-        write(summary_text(summary))
+        write(text(summary))
     if not args.quiet:
-        say(f"the run is in {args.out}; next: molslice evaluate {args.out}")
+        what = "run" if members is None else f"ensemble of {members} runs"
+        say(f"the {what} is in {args.out}; next: molslice evaluate {args.out}")
     return 0
 
 
@@ -75,6 +88,20 @@ def _is_first_process() -> bool:
     from lightning.fabric.utilities.rank_zero import rank_zero_only
 
     return getattr(rank_zero_only, "rank", 0) == 0
+
+
+def ensemble_text(summary: dict[str, Any]) -> str:
+    """Format the mean error of the members on each split."""
+    from molslice.tasks.metrics import METRIC_LABELS, format_metric
+
+    first = summary["members"][0]
+    label = METRIC_LABELS[first["metric"]]
+    splits = [split for split, errors in summary["mean"].items() if errors]
+    rows = [
+        [name, *(format_metric(summary["mean"][split][name]) for split in splits), unit or "-"]
+        for name, unit in first["units"].items()
+    ]
+    return text_table(["mean of the members", *(f"{split} {label}" for split in splits), "unit"], rows)
 
 
 def summary_text(summary: dict[str, Any]) -> str:

@@ -1,7 +1,10 @@
 """Use of trained models: prediction, evaluation, generation, rollouts and attention maps.
 
 Modules:
-    load: The `Predictor`, which predicts from SMILES in the unit of the targets.
+    load: Loads a trained model.
+    network: The `Predictor`, which predicts from SMILES in the unit of the targets.
+    ensemble: The mean of several networks.
+    calibrate: Keeps the predictions of held-out rows, from which intervals are computed.
     forward: The precision of every forward pass.
     inputs: Reads the molecules that Python code gives: texts, RDKit molecules, arrays and DataFrames.
     predictions: Predictions with their uncertainty.

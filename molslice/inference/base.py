@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -16,13 +17,14 @@ from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.processes import WorkerPool, worker_state
 from molslice.inference.columns import ERROR, SMILES, prediction_columns
 from molslice.inference.inputs import Molecules, molecule_rows
-from molslice.inference.predictions import NOT_FINITE, Predictions, uncertainty_columns
+from molslice.inference.intervals import with_intervals
+from molslice.inference.predictions import Members, Predictions, uncertainty_columns
 from molslice.inference.progress import progress_bar
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
-from molslice.uncertainty.calibration import Calibration
+from molslice.uncertainty.calibration import CALIBRATION, Calibration
 
-__all__ = ["NOT_FINITE", "Predictions", "SmilesPredictor"]
+__all__ = ["ChunkReader", "SmilesPredictor"]
 
 
 class ChunkReader(Protocol):
@@ -49,6 +51,7 @@ class SmilesPredictor(ABC):
         calibration: The held-out rows of these intervals; None without them.
         fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. See
             `molslice.chem.fragments.choose_fragment`.
+        keeps_members: Whether predictions have `members` without intervals too; see `with_members`.
     """
 
     name: str
@@ -59,6 +62,7 @@ class SmilesPredictor(ABC):
     level: float | None = None
     calibration: Calibration | None = None
     fragment: str = "keep"
+    keeps_members: bool = False
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -89,13 +93,36 @@ class SmilesPredictor(ABC):
             taken=list(taken),
         )
 
+    def with_members(self) -> Self:
+        """Return this model with the predictions of its members, from which any interval can be computed."""
+        found = copy.copy(self)
+        found.keeps_members = True
+        return found
+
     def find_calibration(self) -> Calibration:
         """Return the held-out rows of the model.
 
         Raises:
             MolsliceError: The model has none.
         """
-        raise MolsliceError(f"{self.name} has no held-out rows, from which intervals are computed")
+        raise MolsliceError(f"{self.name} has no intervals: it does not predict measured values")
+
+    def read_calibration(self, folder: Path | None) -> Calibration:
+        """Read the held-out rows from a model folder.
+
+        Args:
+            folder: The folder; None for a model without one.
+
+        Raises:
+            MolsliceError: They are missing or damaged.
+        """
+        found = None if folder is None else Calibration.read(folder, self.targets.kind, self.target_names)
+        if found is None:
+            raise MolsliceError(
+                f"{self.name} has no {CALIBRATION}, from which intervals are computed; molslice evaluate "
+                f"{self.name} --split valid --calibrate writes it from the validation rows"
+            )
+        return found
 
     def with_uncertainty(self, interval: float | None) -> Self:
         """Return this model with intervals: its predictions have further fields, see `Predictions`.
@@ -111,6 +138,19 @@ class SmilesPredictor(ABC):
             found.calibration, found.level = self.find_calibration(), interval
             found.calibration.check(interval)
         return found
+
+    def with_intervals(self, predictions: Predictions, members: Members) -> Predictions:
+        """Add the uncertainty that `with_uncertainty` has asked for to predictions.
+
+        Args:
+            predictions: The predictions.
+            members: What the intervals are computed from.
+        """
+        if self.keeps_members or self.level is not None:
+            predictions = replace(predictions, members=members)
+        if self.level is None or self.calibration is None:
+            return predictions
+        return with_intervals(predictions, self.calibration, self.level)
 
     @abstractmethod
     def reader(self, workers: int = 0) -> AbstractContextManager[ChunkReader]:

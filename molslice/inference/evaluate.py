@@ -13,6 +13,7 @@ from molslice.data.molecules.leaderboard import evaluate_gap
 from molslice.data.molecules.pcqm4m import Pcqm4m
 from molslice.data.molecules.refusals import Refusals
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
 from molslice.inference.predictions import NOT_FINITE
@@ -33,7 +34,7 @@ KIND_NAMES = {
 
 
 def evaluate(
-    predictor: Predictor | FittedPredictor,
+    predictor: Predictor | EnsemblePredictor | FittedPredictor,
     dataset: Dataset,
     split: str = "test",
     *,
@@ -101,13 +102,16 @@ def evaluate(
         "metric": METRIC_NAMES[dataset.kind],
         "targets": _errors(dataset, labels[readable], predictions.values[readable]),
     }
-    if isinstance(predictor, Predictor):
+    if not isinstance(predictor, FittedPredictor):
         order = predictor.atom_order if atom_permutation is None else f"shuffled, seed {atom_permutation}"
         result |= {**_parameters(predictor), "atoms": order}
     return {**result, "seconds": seconds}
 
 
-def _parameters(predictor: Predictor) -> dict[str, int]:
+def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:
+    if isinstance(predictor, EnsemblePredictor):
+        counts = [_parameters(member) for member in predictor.members]
+        return {name: sum(each[name] for each in counts) for name in counts[0]}
     counts = parameters_by_part(predictor.model)
     return {
         "parameters": counts["total"],

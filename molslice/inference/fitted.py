@@ -17,8 +17,7 @@ from molslice.files.cache import file_checksum
 from molslice.fitted_folder import FINE_TUNED, ROWS, FittedModel, row_columns
 from molslice.fitted_rows import out_of_fold_calibration
 from molslice.inference.base import ChunkReader, SmilesPredictor
-from molslice.inference.intervals import with_intervals
-from molslice.inference.predictions import NOT_FINITE, Predictions
+from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -134,10 +133,10 @@ class FittedPredictor(SmilesPredictor):
             values[good] = members[:, good].mean(0)
         for row in good[~np.isfinite(values[good]).all(1)]:
             values[row], errors[row] = np.nan, NOT_FINITE
-        found = Predictions(values, errors)
-        if self.level is None or self.calibration is None:
-            return found
-        return with_intervals(found, members, self.calibration, self.level, difficulty=difficulty)
+        by_row = members.transpose(1, 0, 2)
+        return self.with_intervals(
+            Predictions(values, errors), Members(by_row, by_row, difficulty.transpose(1, 0, 2))
+        )
 
     def find_calibration(self) -> Calibration:
         """Return the out-of-fold predictions of the training rows; see `SmilesPredictor.find_calibration`.

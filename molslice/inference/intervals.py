@@ -1,4 +1,4 @@
-"""Intervals, sets and spread of the predictions of the members of an ensemble."""
+"""Intervals, sets and spread of predictions."""
 
 from dataclasses import replace
 
@@ -10,42 +10,33 @@ from molslice.uncertainty.calibration import Calibration
 __all__ = ["with_intervals"]
 
 
-def with_intervals(
-    predictions: Predictions,
-    members: np.ndarray,
-    calibration: Calibration,
-    level: float,
-    *,
-    models: np.ndarray | None = None,
-    difficulty: np.ndarray | None = None,
-) -> Predictions:
+def with_intervals(predictions: Predictions, calibration: Calibration, level: float) -> Predictions:
     """Add spread and intervals, or sets and calibrated probabilities, to predictions.
 
     Failed rows get NaN and empty sets.
 
     Args:
-        predictions: The predictions of n rows.
-        members: Prediction by each of K members, float [K, n, T]. The values of failed rows are not used.
-        calibration: The held-out rows.
+        predictions: The predictions of n rows, with `members`.
+        calibration: The held-out rows of the model.
         level: The probability that an interval or a set holds the truth.
-        models: Prediction by the model of each fold of `calibration`, float [F, n, T]; by default `members`.
-        difficulty: Difficulty of each row for these models, float [F, n, T]; None without one.
     """
-    rows, targets = predictions.values.shape
+    members = predictions.members
+    assert members is not None
+    shape = predictions.values.shape
     good = np.flatnonzero([reason is None for reason in predictions.errors])
-    models = members if models is None else models
 
-    def spread_out(values: np.ndarray) -> np.ndarray:
-        full = np.full((rows, targets), np.nan, np.float32)
+    def fill(values: np.ndarray) -> np.ndarray:
+        full = np.full(shape, np.nan, np.float32)
         full[good] = values
         return full
 
-    spread = spread_out(members[:, good].std(0)) if len(members) > 1 else None
+    models = members.models[good].transpose(1, 0, 2)
+    spread = fill(members.values[good].std(1)) if members.values.shape[1] > 1 else None
     if calibration.kind == "classification":
-        sets = np.zeros((rows, targets, 2), bool)
-        sets[good] = calibration.sets(models[:, good], level)
-        calibrated = spread_out(calibration.calibrated(predictions.values[good]))
+        sets = np.zeros((*shape, 2), bool)
+        sets[good] = calibration.sets(models, level)
+        calibrated = fill(calibration.calibrated(predictions.values[good]))
         return replace(predictions, spread=spread, sets=sets, calibrated=calibrated)
-    hard = None if difficulty is None else difficulty[:, good]
-    lower, upper = map(spread_out, calibration.intervals(models[:, good], hard, level))
+    difficulty = None if members.difficulty is None else members.difficulty[good].transpose(1, 0, 2)
+    lower, upper = map(fill, calibration.intervals(models, difficulty, level))
     return replace(predictions, spread=spread, lower=lower, upper=upper)

@@ -7,7 +7,7 @@ import numpy as np
 
 from molslice.inference.columns import distinct_columns
 
-__all__ = ["NOT_FINITE", "Domain", "Predictions", "TableRows", "uncertainty_columns"]
+__all__ = ["NOT_FINITE", "Domain", "Members", "Predictions", "TableRows", "uncertainty_columns"]
 
 NOT_FINITE = "the prediction for this molecule is not finite"
 IN_DOMAIN, REASON, NEAREST, SIMILARITY = "in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"
@@ -29,6 +29,43 @@ class Domain:
     reason: str
     nearest_smiles: str
     nearest_similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What the intervals of n molecules and T targets are computed from.
+
+    Attributes:
+        values: Prediction by each of the K members of an ensemble, float64 [n, K, T].
+        models: Prediction by the model of each of the F folds of the held-out rows, float64 [n, F, T].
+        difficulty: Difficulty of each row for these models (see `HeldOut`), float64 [n, F, T]; None without
+            one.
+    """
+
+    values: np.ndarray
+    models: np.ndarray
+    difficulty: np.ndarray | None
+
+    @classmethod
+    def of_ensemble(cls, values: np.ndarray) -> "Members":
+        """Describe an ensemble whose members have not seen any of the held-out rows.
+
+        Args:
+            values: Prediction by each member, float [n, K, T].
+        """
+        wide = values.astype(np.float64)
+        spread = wide.std(1, keepdims=True) if wide.shape[1] > 1 else None
+        return cls(wide, wide.mean(1, keepdims=True), spread)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Members"]) -> "Members":
+        """Join parts that have the same fields; there is at least one."""
+        hard = [part.difficulty for part in parts if part.difficulty is not None]
+        return cls(
+            np.concatenate([part.values for part in parts]),
+            np.concatenate([part.models for part in parts]),
+            np.concatenate(hard) if hard else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +106,7 @@ class Predictions:
         calibrated: For classes, calibrated probability of class 1, float32 [n, T].
         domain: How each molecule compares with the training molecules; None in failed rows.
         replaced: Number of mixtures that were replaced by their largest molecule; never None.
+        members: What the intervals are computed from.
     """
 
     values: np.ndarray
@@ -80,6 +118,7 @@ class Predictions:
     calibrated: np.ndarray | None = None
     domain: list[Domain | None] | None = None
     replaced: int = 0
+    members: Members | None = None
 
     @classmethod
     def concatenate(cls, parts: Sequence["Predictions"]) -> "Predictions":
@@ -87,7 +126,9 @@ class Predictions:
         joined = {}
         for each in fields(cls):
             values = [getattr(part, each.name) for part in parts]
-            if isinstance(values[0], list):
+            if isinstance(values[0], Members):
+                joined[each.name] = Members.concatenate(values)
+            elif isinstance(values[0], list):
                 joined[each.name] = [item for value in values for item in value]
             elif isinstance(values[0], int):
                 joined[each.name] = sum(values)

@@ -16,6 +16,7 @@ Modules:
     sharding: Fully sharded data parallelism.
     start: Starts a run from the weights of a trained model.
     continuation: The lock and the checks of a run folder.
+    ensemble: Trains the members of an ensemble.
     compare, comparison, figure: Comparisons of attentions.
     fit, fit_data, fit_report: `fit`, a stack of learners on fixed features.
 

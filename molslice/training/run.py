@@ -20,6 +20,7 @@ from molslice.data import build_dataset
 from molslice.data.base import Dataset
 from molslice.data.identity import data_identity
 from molslice.files.atomic import write_atomically
+from molslice.inference.calibrate import write_calibration
 from molslice.inference.json_text import to_json
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
@@ -214,6 +215,7 @@ def _train_here(
     around = time.perf_counter() - start - trainer.session_seconds  # measuring and the final evaluation
     summary["total_seconds"] = round(summary["seconds"] + around, 3)
     if fabric.is_global_zero:
+        write_calibration(folder, dataset, fabric.device)
         write_atomically(folder / SUMMARY, to_json(summary))
     fabric.barrier()
     return summary

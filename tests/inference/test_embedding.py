@@ -13,7 +13,7 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.cli import main
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
-from molslice.inference import load
+from molslice.inference import load, network
 from molslice.inference.embedding import Embedder
 from molslice.inference.sinks import ENDINGS
 from molslice.inference.table import predict_table
@@ -49,7 +49,7 @@ def test_it_does_not_depend_on_the_other_rows(model, monkeypatch):
     alone = np.concatenate([model.embed([text]) for text in smiles])
     np.testing.assert_allclose(together, alone, atol=2e-5)
     np.testing.assert_array_equal(model.embed(smiles, workers=2), together)
-    monkeypatch.setattr(load, "CPU_TOKENS", 64)
+    monkeypatch.setattr(network, "CPU_TOKENS", 64)
     monkeypatch.setattr(model, "chunk_rows", 7)
     np.testing.assert_allclose(model.embed(smiles), together, atol=2e-5)
     np.testing.assert_allclose(model.embed(["OCC"]), model.embed(["CCO"]), atol=0)

@@ -10,7 +10,8 @@ from torch.overrides import _get_current_function_mode_stack
 from molslice.config import config_from_mapping
 from molslice.data import build_dataset
 from molslice.inference.evaluate import evaluate
-from molslice.inference.load import NOT_FINITE, load_model
+from molslice.inference.load import load_model
+from molslice.inference.predictions import NOT_FINITE
 from molslice.training.run import train
 from tests.inference.models import checkpoint_folder, embedded_smiles
 

@@ -1,0 +1,84 @@
+"""Keep the predictions of held-out rows, from which intervals are computed."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from molslice.data.base import Dataset
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.inference.ensemble import EnsemblePredictor
+from molslice.inference.fitted import FittedPredictor
+from molslice.inference.load import load_model
+from molslice.inference.network import Predictor
+from molslice.tasks.targets import TargetInfo
+from molslice.types import MolsliceError
+from molslice.uncertainty.calibration import Calibration, HeldOut
+
+__all__ = ["calibrate", "write_calibration"]
+
+SPLIT = "valid"
+
+
+def write_calibration(folder: Path, dataset: Dataset, device: torch.device | str = "cpu") -> None:
+    """Write the calibration of a trained network, or of an ensemble, if its predictions can have intervals.
+
+    Args:
+        folder: The folder of the model.
+        dataset: The data that it was trained on.
+        device: Where to compute.
+    """
+    predictor = load_model(folder, device)
+    if not isinstance(predictor, FittedPredictor) and _has_intervals(predictor.targets, dataset):
+        calibrate(predictor, dataset).write(folder)
+
+
+def _has_intervals(targets: TargetInfo, dataset: Dataset) -> bool:
+    """Return whether predictions of these targets can have intervals: measured values of molecules."""
+    known = targets.kind in ("regression", "classification") and not targets.families
+    return isinstance(dataset, MoleculeDataset) and known
+
+
+def calibrate(
+    predictor: Predictor | EnsemblePredictor | FittedPredictor,
+    dataset: Dataset,
+    split: str = SPLIT,
+    *,
+    progress: bool = False,
+) -> Calibration:
+    """Predict the validation rows, which the model was not trained on.
+
+    The intervals are split-conformal. Validation rows have selected the checkpoint of a training, so that
+    errors on them are smaller than on new rows, by little where there are many rows.
+
+    Args:
+        predictor: A trained network or an ensemble of them.
+        dataset: Data with the same targets as the model.
+        split: The split of held-out rows, `valid`.
+        progress: Whether to show a bar on standard error.
+
+    Raises:
+        MolsliceError: The split is another one, the model was written by `molslice fit`, or it does not
+            predict measured values of molecules.
+    """
+    if isinstance(predictor, FittedPredictor):
+        raise MolsliceError(f"{predictor.name} was written by molslice fit: it has its out-of-fold rows")
+    if split != SPLIT:
+        raise MolsliceError(
+            f"intervals are calibrated on the rows of the split {SPLIT}, not {split}: the model must not be "
+            "trained on them, and test rows must stay unused"
+        )
+    if not _has_intervals(predictor.targets, dataset) or not isinstance(dataset, MoleculeDataset):
+        raise MolsliceError(f"{predictor.name} does not predict measured values of molecules")
+    rows = dataset.labeled_rows(split)
+    found = predictor.with_members().predict_dataset(dataset, rows, progress=progress)
+    truth = np.asarray(dataset.targets[rows], np.float64)
+    members = found.members
+    assert members is not None
+    held_out = []
+    for index, name in enumerate(predictor.target_names):
+        guess = found.values[:, index].astype(np.float64)
+        hard = None if members.difficulty is None else members.difficulty[:, 0, index]
+        folds = np.zeros(len(rows), np.int64)
+        held_out.append(HeldOut.of_rows(name, predictor.targets.kind, truth[:, index], guess, folds, hard))
+    return Calibration(predictor.targets.kind, 1, f"{split} rows of {dataset.source}", tuple(held_out))

@@ -1,0 +1,276 @@
+"""The predictions of a trained network."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from molslice.chem import FRAGMENTS
+from molslice.config import DataConfig, config_to_yaml
+from molslice.data.base import Dataset
+from molslice.data.batching import ordered_batches
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.collate import collate
+from molslice.data.molecules.store import MoleculeStore
+from molslice.inference.base import SmilesPredictor
+from molslice.inference.embedding import Embedder
+from molslice.inference.forward import float32_inference
+from molslice.inference.inputs import Molecules
+from molslice.inference.predictions import NOT_FINITE, Members, Predictions
+from molslice.inference.progress import progress_bar
+from molslice.inference.reading import CHUNK_ROWS, SmilesReader
+from molslice.run_folder import LoadedRun
+from molslice.types import MolsliceError
+from molslice.uncertainty.calibration import Calibration
+
+__all__ = ["Predictor"]
+
+# padded tokens of a batch: on a CPU it fits the cache, on a GPU it bounds memory
+CPU_TOKENS, GPU_TOKENS = 2_048, 8_192
+MAX_ROWS = 256
+
+
+class Predictor(SmilesPredictor):
+    """A trained model that predicts in the units of its targets.
+
+    A prediction depends on the molecule only. It does not depend on the other rows of the batch, on their
+    order, on the precision of the training, or on torch's settings such as the default dtype and autocast. It
+    is computed in float32 (see `molslice.inference.forward`), deterministically and without dropout.
+
+    Args:
+        run: The model and its description.
+        name: The name of the model in messages.
+        device: Where to compute.
+        folder: The run folder, which has the held-out rows of intervals; None without one.
+    """
+
+    chunk_rows = CHUNK_ROWS
+
+    def __init__(
+        self, run: LoadedRun, name: str, device: torch.device | str = "cpu", folder: Path | None = None
+    ) -> None:
+        self.name, self.folder = name, folder
+        self.device = torch.device(device)
+        self.model = run.model.eval().to(self.device)
+        self.config = run.config
+        self.targets, self.data = run.targets, run.data
+        self.summary, self.metadata = run.summary, run.metadata
+        stated = self.metadata.get("fragment")  # a prepared store has it in its header
+        self.fragment = str(stated or self.config.data.options.get("fragment", "keep"))
+        if self.fragment not in FRAGMENTS:
+            raise MolsliceError(f"invalid fragment in {name}: {self.fragment!r}")
+
+    def checksum(self) -> str:
+        """Return a checksum of the weights and of the settings; see `SmilesPredictor.checksum`."""
+        total = hashlib.sha256(config_to_yaml(self.config).encode())
+        total.update(repr((self.targets, self.data)).encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            total.update(name.encode())
+            total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return total.hexdigest()
+
+    @property
+    def data_config(self) -> DataConfig:
+        """The data set that the model was trained on."""
+        return self.config.data
+
+    @property
+    def atom_order(self) -> str:
+        """Order of the atoms in training, `canonical` or `input`."""
+        stated = self.metadata.get("atom_order")  # a prepared store has it in its header
+        return str(stated or self.config.data.options.get("atom_order", "canonical"))
+
+    def reader(self, workers: int = 0, *, with_descriptors: bool = True) -> SmilesReader:
+        """Return a reader that converts SMILES to the arrays that this model takes.
+
+        Args:
+            workers: Number of worker processes; 0 reads in this process.
+            with_descriptors: Whether to compute descriptors if the model takes them.
+
+        Raises:
+            MolsliceError: The model was not trained on molecules.
+        """
+        if "molecules" not in self.config.model.takes:
+            raise MolsliceError(
+                f"{self.name} does not take molecules: it was trained on data of {self.config.data.name!r}. "
+                "Use molslice evaluate to measure it on data of the same kind"
+            )
+        from molslice.chem.smiles import HARD_MAX_ATOMS  # needs rdkit
+
+        described = with_descriptors and self.data.num_descriptors > 0
+        return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers, with_descriptors=described)
+
+    def predict_part(self, part: MoleculeStore) -> Predictions:
+        """Predict the rows of a store; see `SmilesPredictor.predict_part`."""
+        return self.predict_store(part)
+
+    def predict_dataset(
+        self,
+        dataset: MoleculeDataset,
+        rows: np.ndarray,
+        *,
+        atom_permutation: int | None = None,
+        progress: bool = False,
+    ) -> Predictions:
+        """Predict rows of a data set.
+
+        Args:
+            dataset: The data.
+            rows: The rows to predict.
+            atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
+            progress: Whether to show a bar on standard error.
+        """
+        return self.predict_store(dataset.store, rows, atom_permutation=atom_permutation, progress=progress)
+
+    def predict_store(
+        self,
+        store: MoleculeStore,
+        rows: np.ndarray | None = None,
+        *,
+        atom_permutation: int | None = None,
+        progress: bool = False,
+    ) -> Predictions:
+        """Predict rows of a store in batches of similar length.
+
+        Args:
+            store: The molecules.
+            rows: The rows to predict; by default all.
+            atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
+            progress: Whether to show a bar on standard error.
+
+        Returns:
+            The predictions in the order of `rows`.
+        """
+        rows = np.arange(len(store)) if rows is None else np.asarray(rows, dtype=np.int64)
+        found = self._compute_store(
+            store,
+            rows,
+            lambda batch: self.targets.to_unit(self.model(batch).prediction),
+            len(self.target_names),
+            atom_permutation,
+            "molecules" if progress else None,
+        )
+        return self.with_intervals(found, Members.of_ensemble(found.values[:, None]))
+
+    def find_calibration(self) -> Calibration:
+        """Return the held-out rows of the run; see `SmilesPredictor.find_calibration`."""
+        return self.read_calibration(self.folder)
+
+    def embed(self, smiles: Molecules, *, workers: int = 0, progress: bool = False) -> np.ndarray:
+        """Compute the learned fingerprint of each SMILES.
+
+        Args:
+            smiles: The molecules, as in `predict`.
+            workers: Number of processes that read SMILES; 0 reads them in this process.
+            progress: Whether to show a bar on standard error.
+
+        Returns:
+            float32 [n, 2 D]: the last state of the graph token and the mean of the last states of the atoms,
+            each D wide. NaN for an unreadable molecule.
+
+        Raises:
+            MolsliceError: As in `predict`, or the model has no embedding.
+        """
+        return Embedder(self).predict_with_errors(smiles, workers=workers, progress=progress).values
+
+    def embed_store(self, store: MoleculeStore) -> Predictions:
+        """Compute the embeddings of all rows of a store; see `embed`."""
+        model: Any = self.model
+        return self._compute_store(
+            store,
+            np.arange(len(store)),
+            model.embed,
+            model.embedding_dim,
+            atom_permutation=None,
+            row_name=None,
+        )
+
+    def _compute_store(
+        self,
+        store: MoleculeStore,
+        rows: np.ndarray,
+        compute: Callable[[Any], Tensor],
+        columns: int,
+        atom_permutation: int | None,
+        row_name: str | None,
+    ) -> Predictions:
+        """Compute numbers for rows of a store, in batches of similar length."""
+        num_atoms = np.asarray(store.num_atoms)[rows]
+        values = self._compute(
+            _batches(num_atoms, np.flatnonzero(num_atoms), self.device),
+            lambda places: collate(store, rows[places], atom_permutation=atom_permutation),
+            compute,
+            (len(rows), columns),
+            row_name,
+        )
+        reasons = store.errors
+        errors = [None if num_atoms[i] else reasons.get(int(row), "no atoms") for i, row in enumerate(rows)]
+        for i in np.flatnonzero((num_atoms > 0) & ~np.isfinite(values).all(1)):
+            values[i], errors[i] = np.nan, NOT_FINITE
+        return Predictions(values, errors)
+
+    def predict_rows(
+        self,
+        dataset: Dataset,
+        rows: np.ndarray,
+        results: Callable[[Tensor, Any], Tensor],
+        num_results: int,
+        *,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Apply `results` to the predictions of each batch, with the batch sizes of the training.
+
+        Args:
+            dataset: The data.
+            rows: The rows to predict.
+            results: Converts a prediction and its batch to [B, num_results].
+            num_results: Number of results of a row.
+            progress: Whether to show a bar on standard error.
+
+        Returns:
+            float32 [rows, num_results], in the order of `rows`.
+        """
+        training = self.config.training
+        batches = ordered_batches(
+            dataset.num_tokens[rows],
+            token_budget=training.token_budget,
+            batch_size=training.batch_size,
+            parts=training.accumulate,
+        )
+        return self._compute(
+            batches,
+            lambda places: dataset.collate(rows[places]),
+            lambda batch: results(self.model(batch).prediction, batch),
+            (len(rows), num_results),
+            dataset.row_name if progress else None,
+        )
+
+    def _compute(
+        self,
+        batches: Iterable[np.ndarray],
+        collate: Callable[[np.ndarray], Any],
+        compute: Callable[[Any], Tensor],
+        shape: tuple[int, int],
+        row_name: str | None,
+    ) -> np.ndarray:
+        """Compute numbers, float32 `shape`; NaN in rows of no batch. `row_name` None shows no bar."""
+        values = np.full(shape, np.nan, dtype=np.float32)
+        with progress_bar(shape[0], row_name or "", row_name is not None) as bar:
+            for places in batches:
+                batch = collate(places).to(self.device)
+                with float32_inference(self.device):
+                    values[places] = compute(batch).float().cpu().numpy()
+                bar.update(len(places))
+        return values
+
+
+def _batches(num_atoms: np.ndarray, places: np.ndarray, device: torch.device) -> Iterator[np.ndarray]:
+    """Yield batches of similar length within the token budget; the same places give the same batches."""
+    tokens = num_atoms[places] + 1  # the graph token
+    budget = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+    for batch in ordered_batches(tokens, token_budget=budget, batch_size=MAX_ROWS):
+        yield places[batch]

@@ -1,0 +1,102 @@
+"""Train the members of an ensemble: the same configuration from several seeds."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from molslice.config import RunConfig, config_to_yaml
+from molslice.data import build_dataset
+from molslice.data.molecules.base import MoleculeDataset
+from molslice.ensemble_folder import ENSEMBLE, is_ensemble, member_folders, write_ensemble
+from molslice.files.atomic import write_atomically
+from molslice.files.lock import LOCK, lock_folder
+from molslice.inference.calibrate import write_calibration
+from molslice.run_folder import CONFIG
+from molslice.training.run import train
+from molslice.types import MolsliceError
+
+__all__ = ["train_ensemble"]
+
+
+def train_ensemble(
+    config: RunConfig, out: Path | str, members: int, *, resume: bool = False, quiet: bool = False
+) -> dict[str, Any]:
+    """Train K networks, each with its own seed, and write the folder of their ensemble.
+
+    Member k has the seed of the configuration plus k, and its own run folder `members/k`. A data set that
+    is divided at random is divided in the same way for all of them.
+
+    Args:
+        config: The configuration.
+        out: The folder. It must be new or empty unless `resume` is true.
+        members: K, at least 2.
+        resume: Whether to continue the ensemble in `out`: finished members stay, others are trained.
+        quiet: Whether to hide the progress bars.
+
+    Returns:
+        `members`, the content of `summary.json` of each, and `mean`: the mean of each error over the members.
+
+    Raises:
+        MolsliceError: As in `train`; the folder is that of something else, or of another number of members.
+        KeyboardInterrupt: Stopped by Ctrl-C or a signal; `resume` continues.
+    """
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MolsliceError(f"cannot make the folder {folder}: {error.strerror}") from error
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+    if not isinstance(dataset, MoleculeDataset):
+        raise MolsliceError(
+            f"an ensemble is for molecules; the rows of {dataset.source} are {dataset.row_name}"
+        )
+    with lock_folder(folder):
+        _claim(folder, members, resume)
+        write_atomically(folder / CONFIG, config_to_yaml(config))
+        summaries = []
+        for index, run in enumerate(member_folders(folder)):
+            mine = dataclasses.replace(config, seed=config.seed + index)
+            try:
+                summaries.append(train(mine, run, resume=run.is_dir() and _has_begun(run), quiet=quiet))
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(
+                    f"stopped in member {index + 1} of {members}; the same command with --resume continues"
+                ) from None
+        write_calibration(folder, dataset)
+    return {"members": summaries, "mean": _mean_errors(summaries)}
+
+
+def _claim(folder: Path, members: int, resume: bool) -> None:
+    """Check that the folder is empty, or holds the ensemble to continue."""
+    left = {path.name for path in folder.iterdir()} - {LOCK}
+    if not left:
+        write_ensemble(folder, members)
+        return
+    if not is_ensemble(folder):
+        raise MolsliceError(f"{folder} is not empty, and has no {ENSEMBLE}; choose another folder")
+    if not resume:
+        raise MolsliceError(
+            f"{folder} is not empty; choose another folder, remove it, or continue its ensemble with --resume"
+        )
+    count = len(member_folders(folder))
+    if count != members:
+        raise MolsliceError(f"{folder} is an ensemble of {count} members, not of {members}")
+
+
+def _has_begun(run: Path) -> bool:
+    return any(path.name != LOCK for path in run.iterdir())
+
+
+def _mean_errors(summaries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean error of each target on each split; None for a split without known targets."""
+    metric = summaries[0]["metric"]
+    means = {}
+    for split in ("train", "valid", "test"):
+        parts = [summary[split][metric] for summary in summaries]
+        known = [part for part in parts if part]
+        means[split] = (
+            {name: float(np.mean([p[name] for p in known])) for name in known[0]} if known else None
+        )
+    return means
