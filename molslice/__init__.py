@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from molslice.attention import ATTENTIONS, build_attention
     from molslice.config import load_config
     from molslice.data import build_dataset
+    from molslice.export.exported_file import export_model
     from molslice.inference.evaluate import evaluate
     from molslice.inference.load import Predictor, load_model
     from molslice.inference.predictions import Domain, Predictions
@@ -30,6 +31,7 @@ __all__ = [
     "build_attention",
     "build_dataset",
     "evaluate",
+    "export_model",
     "fit",
     "load_config",
     "load_model",
@@ -45,6 +47,7 @@ _MODULES = {
     "build_attention": "molslice.attention",
     "build_dataset": "molslice.data",
     "evaluate": "molslice.inference.evaluate",
+    "export_model": "molslice.export.exported_file",
     "fit": "molslice.training.fit",
     "load_config": "molslice.config",
     "load_model": "molslice.inference.load",

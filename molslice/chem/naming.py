@@ -1,13 +1,16 @@
 """Names of the codes in the arrays of a molecule, for people."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from rdkit import Chem
 
 from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, HYBRIDIZATIONS, STEREOS
-from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
+from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 from molslice.types import MoleculeArrays
 
-__all__ = ["ATOM_FEATURES", "BOND_FEATURES", "atom_names", "bond_names"]
+__all__ = ["ATOM_FEATURES", "BOND_FEATURES", "atom_names", "atom_vocabulary", "bond_names", "bond_vocabulary"]
 
 ATOM_FEATURES = (
     *("element", "chirality", "degree", "charge", "hydrogens", "radicals", "hybridization"),
@@ -16,6 +19,59 @@ ATOM_FEATURES = (
 BOND_FEATURES = ("begin", "end", "type", "stereo", "conjugated")
 OTHER = "other"  # the last code of a feature, which OGB uses for any other value
 _YES = ("", "yes")
+_FLAGS = ("False", "True")
+_ATOM_GETTERS = (
+    *("GetAtomicNum", "GetChiralTag", "GetTotalDegree", "GetFormalCharge", "GetTotalNumHs"),
+    *("GetNumRadicalElectrons", "GetHybridization", "GetIsAromatic", "IsInRing"),
+)
+_BOND_GETTERS = ("GetBondType", "GetStereo", "GetIsConjugated")
+
+
+def atom_vocabulary() -> list[dict[str, Any]]:
+    """Describe the features of an atom for programs in other languages, as JSON types.
+
+    Returns:
+        For each of `ATOM_FEATURES`: `name`; `rdkit`, the method of an RDKit atom that returns the value;
+        `codes`, the code of each value, by the text of the value in Python; `other`, the code of any other
+        value.
+    """
+    values: tuple[Mapping[Any, int], ...] = (
+        {number: code for code, number in ELEMENTS.items()},
+        _in_order(CHIRALITIES),
+        _in_order(range(ATOM_FEATURE_SIZES[2] - 1)),
+        {charge: code for code, charge in CHARGES.items()},
+        _in_order(range(ATOM_FEATURE_SIZES[4] - 1)),
+        _in_order(range(ATOM_FEATURE_SIZES[5] - 1)),
+        _in_order(HYBRIDIZATIONS),
+        _in_order(_FLAGS),
+        _in_order(_FLAGS),
+    )
+    others = [size - 1 for size in ATOM_FEATURE_SIZES]
+    return _vocabulary(ATOM_FEATURES, _ATOM_GETTERS, values, others)
+
+
+def bond_vocabulary() -> list[dict[str, Any]]:
+    """Describe the features of a bond after its two atoms, as `atom_vocabulary`."""
+    values = (_in_order(BOND_TYPES), _in_order(STEREOS), _in_order(_FLAGS))
+    return _vocabulary(BOND_FEATURES[2:], _BOND_GETTERS, values, [BOND_FEATURE_SIZES[0] - 1, 0, 1])
+
+
+def _in_order(values: Iterable[Any]) -> dict[Any, int]:
+    return {value: code for code, value in enumerate(values)}
+
+
+def _vocabulary(
+    names: Sequence[str], getters: Sequence[str], values: Sequence[Mapping[Any, int]], others: Sequence[int]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "rdkit": getter,
+            "codes": {str(value): code for value, code in codes.items()},
+            "other": other,
+        }
+        for name, getter, codes, other in zip(names, getters, values, others, strict=True)
+    ]
 
 
 def atom_names(molecule: MoleculeArrays) -> list[tuple[str, ...]]:

@@ -20,11 +20,17 @@ from molslice.ops import numpy_sort
 KERNELS = os.environ.get("MOLSLICE_KERNELS", "1") != "0"
 _NUMPY_SORTS = (torch.float32, torch.bfloat16, torch.float16)
 _AXES = "BGCN"
+_is_exporting = getattr(torch.compiler, "is_exporting", bool)  # torch before 2.7 lacks it
 BY_TOKEN, BY_COLUMN = "BNGC", "BGCN"  # memory layouts of columns, with the last axis contiguous
 
 
 def index_dtype(length: int) -> torch.dtype:
-    """Return the smallest integer type for indices of `length` tokens: one byte to 256, two to 32,768."""
+    """Return the smallest integer type for indices of `length` tokens: one byte to 256, two to 32,768.
+
+    In an exported program the length varies, and the type is that of four bytes.
+    """
+    if _is_exporting():
+        return torch.int32
     if length <= 2**8:
         return torch.uint8
     return torch.int16 if length <= 2**15 else torch.int32

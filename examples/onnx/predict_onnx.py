@@ -1,0 +1,30 @@
+import json
+import sys  # usage: python predict_onnx.py FILE.onnx SMILES ...
+
+import numpy as np
+import onnxruntime
+from rdkit import Chem
+
+
+def canonical(mol):
+    if [atom.SetAtomMapNum(0) for atom in mol.GetAtoms() if atom.GetAtomMapNum()]:
+        mol = Chem.MolFromSmiles(Chem.MolToSmiles(mol))
+    seen = [Chem.MolToSmiles(mol)]
+    while seen[0].replace("@@", "@").count("@") > 1 and seen.count(seen[-1]) == 1 and len(seen) < 6:
+        seen.append(Chem.MolToSmiles(Chem.MolFromSmiles(seen[-1])))
+    return Chem.MolFromSmiles(min(seen[seen.index(seen[-1]) :]))
+
+
+def codes(item, kind):
+    return [each["codes"].get(str(getattr(item, each["rdkit"])()), each["other"]) for each in about[kind]]
+
+
+model = onnxruntime.InferenceSession(sys.argv[1])
+about = json.loads(model.get_modelmeta().custom_metadata_map["molslice"])
+for mol in map(Chem.MolFromSmiles, sys.argv[2:]):
+    mol = canonical(mol) if about["atom_order"] == "canonical" else mol
+    atoms = np.array([[codes(atom, "atoms") for atom in mol.GetAtoms()]], np.uint8)
+    bonds = [[b.GetBeginAtomIdx(), b.GetEndAtomIdx(), *codes(b, "bonds")] for b in mol.GetBonds()]
+    inputs = {"atoms": atoms, "atom_mask": np.ones(atoms.shape[:2], bool)}
+    inputs["bonds"] = np.array(bonds, np.uint8).reshape(1, -1, 5)
+    print(*np.array(model.run(None, inputs)).ravel())

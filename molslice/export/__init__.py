@@ -1,0 +1,19 @@
+"""Trained models as one file that runs without molslice: ONNX, or a program of `torch.export`.
+
+Modules:
+    program: The model as a function of padded arrays.
+    paths: Shortest paths and the pair bias in operators that can be exported.
+    sorts: Sorts in such operators.
+    onnx_file: Write and run an ONNX file.
+    pt2_file: Write and run a .pt2 file.
+    quiet: Silence of torch's exporters.
+    exported_file: The way from a trained model to a file.
+
+A file predicts in the units of the targets. Its metadata say how a molecule becomes the arrays, so that
+`examples/onnx/predict_onnx.py` needs only rdkit, numpy and onnxruntime.
+
+Imports: `molslice.inference` and all layers below it. The packages of the extra `export` are imported when
+an ONNX file is written.
+
+To add an attention, add its name to `ATTENTIONS` of `exported_file.py`. The tests compare it with the model.
+"""

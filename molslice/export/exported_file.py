@@ -1,0 +1,193 @@
+"""Export a trained model to one file that predicts without molslice."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import Dim, ExportedProgram
+
+from molslice.chem.featurize import CHECKED_SMILES, HARD_MAX_ATOMS, molecule_arrays
+from molslice.chem.naming import atom_vocabulary, bond_vocabulary
+from molslice.export.onnx_file import need_packages, run_onnx, write_onnx
+from molslice.export.program import MoleculeProgram
+from molslice.export.pt2_file import run_pt2, write_pt2
+from molslice.export.quiet import quiet_torch
+from molslice.export.sorts import plain_forms
+from molslice.inference.forward import float32_inference
+from molslice.inference.load import Predictor, load_model
+from molslice.model.graphormer import Graphormer
+from molslice.registry import near_names
+from molslice.types import MoleculeArrays, MolsliceError
+from molslice.version import __version__
+
+__all__ = ["ATTENTIONS", "ENDINGS", "ExportReport", "export_model", "padded_arrays"]
+
+ATTENTIONS = ("softmax", "slice_sort", "flow", "singular")
+ENDINGS = (".onnx", ".pt2")
+FORMAT = "molslice-export-1"
+INPUTS = ("atoms", "atom_mask", "bonds")
+TOLERANCE = 1e-4  # of a prediction, in spreads of the target or in its unit, whichever is larger
+CAN = f"molslice export takes a graphormer on molecules with the attention {', '.join(ATTENTIONS)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was written.
+
+    Attributes:
+        file: The file.
+        bytes: Its size.
+        inputs: Names of the inputs.
+        columns: Column name of each value of a prediction.
+        molecules: Number of molecules that were predicted by model and file.
+        largest_difference: The largest difference of these predictions, in the unit of the target.
+    """
+
+    file: str
+    bytes: int
+    inputs: tuple[str, ...]
+    columns: tuple[str, ...]
+    molecules: int
+    largest_difference: float
+
+
+def export_model(name_or_path: str | Path, out: str | Path) -> ExportReport:
+    """Write a trained model as an ONNX file or a program of `torch.export`, and check its predictions.
+
+    The file takes the padded arrays of any number of molecules of up to 256 atoms; see `padded_arrays`. It
+    predicts in the units of the targets, for classes probabilities.
+
+    Args:
+        name_or_path: The model; see `load_model`.
+        out: The file to write, `.onnx` or `.pt2`.
+
+    Raises:
+        MolsliceError: The model or its attention cannot be exported, the ending is unknown, a package is
+            missing, the file cannot be written, or it predicts other values than the model.
+    """
+    file = Path(out)
+    if file.suffix not in ENDINGS:
+        raise MolsliceError(f"cannot write {file}: {near_names(file.suffix, ENDINGS)}")
+    if file.suffix == ".onnx":
+        need_packages()
+    predictor = load_model(name_or_path)
+    if not isinstance(predictor, Predictor):
+        raise MolsliceError(f"cannot export {name_or_path}: it was written by molslice fit; {CAN}")
+    write_program(trace(predictor), predictor, file)
+    return ExportReport(
+        file=str(file),
+        bytes=file.stat().st_size,
+        inputs=INPUTS,
+        columns=predictor.columns,
+        molecules=len(CHECKED_SMILES),
+        largest_difference=check_file(predictor, file),
+    )
+
+
+def write_program(program: ExportedProgram, predictor: Predictor, file: Path) -> None:
+    """Write a traced model with its metadata.
+
+    Args:
+        program: The result of `trace`.
+        predictor: The model.
+        file: The file, `.onnx` or `.pt2`.
+
+    Raises:
+        MolsliceError: A package is missing, or the file cannot be written.
+    """
+    about = json.dumps(describe(predictor))
+    if file.suffix == ".onnx":
+        write_onnx(program, file, about, ["prediction"])
+    else:
+        write_pt2(program, file, about)
+
+
+def padded_arrays(molecules: Sequence[MoleculeArrays]) -> dict[str, np.ndarray]:
+    """Return the inputs of an exported file for a batch of molecules.
+
+    Args:
+        molecules: The arrays of each molecule, with at least one atom.
+
+    Returns:
+        `atoms` uint8 [B, A, 9], `atom_mask` bool [B, A] and `bonds` uint8 [B, M, 5], zero at padding.
+    """
+    atoms = np.zeros((len(molecules), max(len(each.atoms) for each in molecules), 9), np.uint8)
+    bonds = np.zeros((len(molecules), max(len(each.bonds) for each in molecules), 5), np.uint8)
+    for row, each in enumerate(molecules):
+        atoms[row, : len(each.atoms)] = each.atoms
+        bonds[row, : len(each.bonds)] = each.bonds
+    counts = np.array([len(each.atoms) for each in molecules])
+    return {"atoms": atoms, "atom_mask": np.arange(atoms.shape[1]) < counts[:, None], "bonds": bonds}
+
+
+def describe(predictor: Predictor) -> dict[str, Any]:
+    """Return the metadata of an exported file, as JSON types."""
+    targets = predictor.targets
+    return {
+        "format": FORMAT,
+        "molslice_version": __version__,
+        "model": predictor.name,
+        "targets": [
+            {"name": name, "unit": unit} for name, unit in zip(targets.names, targets.units, strict=True)
+        ],
+        "columns": list(predictor.columns),
+        "kind": targets.kind,
+        "atom_order": predictor.atom_order,
+        "max_atoms": HARD_MAX_ATOMS,
+        "atoms": atom_vocabulary(),
+        "bonds": bond_vocabulary(),
+    }
+
+
+def trace(predictor: Predictor) -> ExportedProgram:
+    """Trace a model for any number of molecules, atoms and bonds, in operators of torch alone.
+
+    Raises:
+        MolsliceError: The model or its attention cannot be exported.
+    """
+    model, attention = predictor.model, predictor.config.attention.name
+    if not isinstance(model, Graphormer):
+        raise MolsliceError(
+            f"cannot export {predictor.name}: its model is {predictor.config.model.name}; {CAN}"
+        )
+    if attention not in ATTENTIONS:
+        raise MolsliceError(f"cannot export {predictor.name}: its attention is {attention}; {CAN}")
+    if model.descriptor_state is not None:
+        raise MolsliceError(f"cannot export {predictor.name}: it takes descriptors; {CAN} and no descriptors")
+    arrays = padded_arrays([molecule_arrays("CCO"), molecule_arrays("Cc1ccccc1")])
+    shapes = {name: {0: Dim.DYNAMIC, 1: Dim.DYNAMIC} for name in arrays}
+    example = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    with float32_inference("cpu"), torch.inference_mode(mode=False), torch.no_grad(), quiet_torch():
+        program = torch.export.export(
+            MoleculeProgram(model, predictor.targets), (), example, dynamic_shapes=shapes, strict=False
+        )
+        plain = plain_forms()
+        has_own = any(node.target in plain for node in program.graph.nodes)
+        return program.run_decompositions(plain) if has_own else program
+
+
+def check_file(predictor: Predictor, file: Path) -> float:
+    """Compare an exported file with its model on molecules with all features.
+
+    Returns:
+        The largest difference of a prediction, in the unit of the target.
+
+    Raises:
+        MolsliceError: They differ. The file is removed.
+    """
+    order: Any = predictor.atom_order
+    arrays = padded_arrays([molecule_arrays(smiles, atom_order=order) for smiles in CHECKED_SMILES])
+    found = (run_onnx if file.suffix == ".onnx" else run_pt2)(file, arrays)
+    expected = predictor.predict_with_errors(list(CHECKED_SMILES)).values
+    difference = np.abs(found - expected)
+    allowed = TOLERANCE * np.maximum(1.0, predictor.targets.std)
+    if found.shape != expected.shape or not (difference <= allowed).all():
+        file.unlink()
+        raise MolsliceError(
+            f"cannot export {predictor.name}: the file would predict other values, by {np.max(difference):g}"
+        )
+    return float(difference.max())

@@ -1,0 +1,265 @@
+"""Exported files predict what the model predicts, without molslice."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from molslice.chem.canonical import canonical_molecule
+from molslice.chem.featurize import molecule_arrays
+from molslice.chem.naming import atom_vocabulary, bond_vocabulary
+from molslice.cli import main
+from molslice.export import exported_file
+from molslice.export.exported_file import (
+    ATTENTIONS,
+    check_file,
+    export_model,
+    padded_arrays,
+    trace,
+    write_program,
+)
+from molslice.export.onnx_file import run_onnx
+from molslice.export.program import MoleculeProgram
+from molslice.export.pt2_file import run_pt2
+from molslice.inference.load import load_model
+from molslice.types import MolsliceError
+from tests.inference.models import CLASSES, TWO, checkpoint_folder
+from tests.programs import ROOT
+from tests.real_data import embedded_smiles
+
+PROGRAM = ROOT / "examples/onnx/predict_onnx.py"
+SIZES = {"num_layers": 1, "dim": 16, "ffn_dim": 16, "num_heads": 4}
+BATCHES = [["C"], ["CC"], ["C", "O"], ["C" * 256, "CCO"], ["[Na+].[Cl-]"], embedded_smiles()[:40]]
+ODD = [  # atom maps, stereo centers that depend on each other, isotopes, charges, wildcards, metals, radicals
+    "[CH3:1][OH:2]",
+    "[H:1][C:2]([H:3])([H:4])[F:5]",
+    "C[C@H](N)C(=O)N[C@@H](C)C(=O)O",
+    "C[C@H]1CC[C@@H](C)CC1",
+    "OC1C(O)C(O)C(O)C(O)C1O",
+    "C[C@]12CC[C@H](C[C@H]1CC2)O",
+    "F/C=C/C=C\\Cl",
+    "[2H]OC([2H])([2H])[2H]",
+    "[NH4+].[Fe+2].[O-]S(=O)(=O)[O-]",
+    "*CC*",
+    "[CH3]",
+    "C[S@](=O)c1ccccc1",
+    "N->[Pt](<-N)(Cl)Cl",
+]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Trace a model once, and return it with its two files."""
+    made = {}
+
+    def export(attention, **options):
+        key = (attention, tuple(options.items()))
+        if key not in made:
+            folder = tmp_path_factory.mktemp("model")
+            checkpoint_folder(folder, TWO, {"name": attention, **options}, model=SIZES)
+            model = load_model(folder)
+            program = trace(model)
+            files = folder / "model.onnx", folder / "model.pt2"
+            for file in files:
+                write_program(program, model, file)
+                assert check_file(model, file) < 1e-5
+            made[key] = model, *files
+        return made[key]
+
+    return export
+
+
+def inputs(smiles, atom_order="canonical"):
+    return padded_arrays([molecule_arrays(each, atom_order=atom_order) for each in smiles])
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_both_files_predict_what_the_model_predicts(attention, exported):
+    model, onnx_file, pt2_file = exported(attention)
+    session, program = onnxruntime.InferenceSession(onnx_file), torch.export.load(pt2_file).module()
+    for smiles in BATCHES:
+        arrays = inputs(smiles)
+        expected = model.predict(smiles)
+        np.testing.assert_allclose(session.run(["prediction"], arrays)[0], expected, atol=1e-5)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        np.testing.assert_allclose(program(**tensors).detach(), expected, atol=1e-5)
+
+
+OPTIONS = [
+    ("softmax", {"pair_bias": "none"}),
+    ("softmax", {"pair_bias": "mix", "fused": False}),
+    ("flow", {"pair_bias": "mix", "clamp": 1.0}),
+    ("flow", {"pair_bias": "none"}),
+    ("singular", {"pair_bias": "mix"}),
+    ("slice_sort", {"pair_bias": "none"}),
+    ("slice_sort", {"placement": "aligned", "form": "mix_plus_sort"}),
+    *(
+        ("slice_sort", {"order": order})
+        for order in ("descending", "half", "interleave", "max_exchange", "multi_permutation", "shuffle")
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("attention", "options"), OPTIONS, ids=str)
+def test_all_options_of_an_attention_can_be_exported(attention, options, exported):
+    model, onnx_file, pt2_file = exported(attention, **options)
+    for smiles in BATCHES:
+        expected = model.predict(smiles)
+        np.testing.assert_allclose(run_onnx(onnx_file, inputs(smiles)), expected, atol=1e-5)
+        np.testing.assert_allclose(run_pt2(pt2_file, inputs(smiles)), expected, atol=1e-5)
+
+
+def test_values_at_padding_do_not_change_a_prediction(exported):
+    _, file, _ = exported("slice_sort")
+    arrays = inputs(["CCO", "Cc1ccccc1Cl"])
+    arrays["atoms"][0, 3:] = 200
+    np.testing.assert_allclose(run_onnx(file, arrays)[:1], run_onnx(file, inputs(["CCO"])), atol=1e-6)
+
+
+@pytest.mark.parametrize("legacy_vocab", [False, True])
+@pytest.mark.parametrize("readout", ["graph_token", "mean"])
+@pytest.mark.parametrize("targets", [TWO, CLASSES], ids=["numbers", "classes"])
+def test_a_program_is_in_the_units_of_the_targets(tmp_path, targets, readout, legacy_vocab):
+    options = {**SIZES, "readout": readout, "legacy_vocab": legacy_vocab}
+    model = load_model(checkpoint_folder(tmp_path, targets, model=options))
+    arrays = {name: torch.from_numpy(array) for name, array in inputs(ODD).items()}
+    found = MoleculeProgram(model.model, model.targets)(**arrays).detach().numpy()
+    np.testing.assert_allclose(found, model.predict_with_errors(ODD).values, atol=1e-6)
+
+
+# Importing molslice or torch fails in the subprocess, from wherever it might be imported.
+ALONE = """
+import runpy, sys
+sys.modules.update({"molslice": None, "torch": None})
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run_alone(file, smiles):
+    command = [sys.executable, "-c", ALONE, str(PROGRAM), str(file), *smiles]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=file.parent)
+    assert done.returncode == 0, done.stderr
+    return np.array([line.split() for line in done.stdout.splitlines()], np.float32)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "slice_sort"])
+def test_a_program_of_thirty_lines_predicts_without_molslice_and_torch(attention, exported):
+    model, file, _ = exported(attention)
+    smiles = [*embedded_smiles()[:: len(embedded_smiles()) // 200][:200], *ODD]
+    np.testing.assert_allclose(run_alone(file, smiles), model.predict(smiles), atol=1e-4)
+    text = PROGRAM.read_text()
+    assert len(text.splitlines()) <= 30
+    assert "import molslice" not in text
+
+
+# The session is replaced by one that prints the arrays.
+ARRAYS_ALONE = """
+import json, sys, types
+from types import SimpleNamespace
+
+def run(_, inputs):
+    arrays = {name: [str(array.dtype), array[0].tolist()] for name, array in inputs.items()}
+    print(json.dumps(arrays), file=sys.stderr)
+    return [[[0.0]]]
+
+about = SimpleNamespace(custom_metadata_map={"molslice": sys.argv[2]})
+session = SimpleNamespace(run=run, get_modelmeta=lambda: about)
+sys.modules["onnxruntime"] = SimpleNamespace(InferenceSession=lambda _: session)
+"""
+
+
+@pytest.mark.parametrize("atom_order", ["canonical", "input"])
+def test_the_program_makes_the_arrays_of_the_featurizer(atom_order):
+    smiles = [*ODD, *embedded_smiles()[::100]]
+    about = json.dumps({"atom_order": atom_order, "atoms": atom_vocabulary(), "bonds": bond_vocabulary()})
+    command = [sys.executable, "-c", ARRAYS_ALONE + ALONE, str(PROGRAM), about, *smiles]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert len(found) == len(smiles)
+    for text, arrays in zip(smiles, found, strict=True):
+        expected = inputs([text], atom_order)
+        assert arrays == {name: [str(each.dtype), each[0].tolist()] for name, each in expected.items()}
+
+
+def test_the_metadata_name_targets_units_version_and_vocabulary(exported):
+    model, onnx_file, pt2_file = exported("softmax")
+    about = json.loads(
+        onnxruntime.InferenceSession(onnx_file).get_modelmeta().custom_metadata_map["molslice"]
+    )
+    assert about["targets"] == [{"name": "gap", "unit": "eV"}, {"name": "logp", "unit": ""}]
+    assert about["columns"] == list(model.columns)
+    assert about["atom_order"] == "canonical"
+    assert about["atoms"] == atom_vocabulary()
+    assert about["bonds"] == bond_vocabulary()
+    assert about["molslice_version"]
+    extra = {"molslice.json": ""}
+    torch.export.load(pt2_file, extra_files=extra)
+    assert json.loads(extra["molslice.json"]) == about
+
+
+def test_the_vocabulary_gives_the_codes_of_the_featurizer():
+    def codes(item, features):
+        return [each["codes"].get(str(getattr(item, each["rdkit"])()), each["other"]) for each in features]
+
+    for smiles in [*ODD, *embedded_smiles()[::2000]]:
+        mol, expected = canonical_molecule(smiles).mol, molecule_arrays(smiles)
+        assert [codes(atom, atom_vocabulary()) for atom in mol.GetAtoms()] == expected.atoms.tolist()
+        assert [codes(bond, bond_vocabulary()) for bond in mol.GetBonds()] == expected.bonds[:, 2:].tolist()
+
+
+def test_a_file_holds_no_paths_of_this_machine(exported):
+    for file in exported("softmax")[1:]:
+        content = file.read_bytes()
+        assert str(ROOT).encode() not in content
+        assert b"site-packages" not in content
+    onnx.checker.check_model(exported("softmax")[1])
+
+
+def test_models_that_cannot_be_exported_are_refused_with_what_can(tmp_path, monkeypatch):
+    take = "a graphormer on molecules with the attention softmax, slice_sort, flow, singular"
+    checkpoint_folder(tmp_path, TWO, {"name": "performer"}, model=SIZES)
+    with pytest.raises(MolsliceError, match=f"its attention is performer; .*{take}"):
+        export_model(tmp_path, tmp_path / "a.onnx")
+    checkpoint_folder(tmp_path, TWO, model={**SIZES, "name": "gin_virtual"})
+    with pytest.raises(MolsliceError, match=f"its model is gin_virtual; .*{take}"):
+        export_model(tmp_path, tmp_path / "a.onnx")
+    with pytest.raises(MolsliceError, match=r"cannot write .*a\.tflite: .*\.onnx, \.pt2"):
+        export_model(tmp_path, tmp_path / "a.tflite")
+    monkeypatch.setattr(exported_file, "load_model", lambda _: "a fitted model")
+    with pytest.raises(MolsliceError, match=f"written by molslice fit; .*{take}"):
+        export_model(tmp_path, tmp_path / "a.onnx")
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MolsliceError, match=r"needs onnxruntime: pip install 'molslice\[export\]'"):
+        export_model("gap-xtb", tmp_path / "a.onnx")
+
+
+def test_a_file_that_predicts_other_values_is_removed(tmp_path, monkeypatch):
+    model = load_model(checkpoint_folder(tmp_path, TWO, model=SIZES))
+    file = tmp_path / "a.pt2"
+    for wrong in (np.zeros((15, 2)), np.full((15, 2), np.nan)):
+        file.write_text("")
+        monkeypatch.setattr(exported_file, "run_pt2", lambda *_, wrong=wrong: wrong)
+        with pytest.raises(MolsliceError, match="would predict other values"):
+            check_file(model, file)
+        assert not file.exists()
+
+
+def test_the_command_reports_the_difference(tmp_path, capsys):
+    checkpoint_folder(tmp_path, TWO, model=SIZES)
+    assert main(["export", str(tmp_path), "--out", str(tmp_path / "a.pt2"), "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written["inputs"] == ["atoms", "atom_mask", "bonds"]
+    assert written["largest_difference"] < 1e-5
+    assert written["bytes"] == (tmp_path / "a.pt2").stat().st_size
+    assert main(["export", str(tmp_path), "--out", str(tmp_path / "a.txt")]) == 1
