@@ -183,7 +183,7 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
                 413, f"{len(smiles)} molecules, more than {service.limits.molecules}; upload them as a file"
             )
         model = service.find_model(body.model)
-        rows = await service.compute("predict", smiles, model=model["name"])
+        rows = await service.compute("predict", smiles, model=model["name"], interval=body.interval)
         failed = sum(row["error"] is not None for row in rows)
         service.metrics.count_molecules(model["name"], len(rows) - failed, failed)
         return JsonAnswer({"model": model["name"], "targets": model["targets"], "predictions": rows})
@@ -229,9 +229,10 @@ def _add_files(app: FastAPI, service: Service) -> None:
         request: Request,
         name: Annotated[str, Query(description="name of the file; its ending tells the format")],
         model: Annotated[str | None, Query(description="by default the first model")] = None,
+        interval: Annotated[float | None, Query(gt=0, lt=1, description="as in /predict")] = None,
     ) -> dict[str, Any]:
         """Upload a table as the body of the request. It is predicted as by `molslice predict`."""
-        job = service.files.create(service.find_model(model)["name"], name)
+        job = service.files.create(service.find_model(model)["name"], name, interval)
         try:
             await _save(request, job)
             await asyncio.to_thread(service.files.submit, job)

@@ -34,6 +34,7 @@ class FileJob:
         model: The name of the model.
         name: The name that the client gave to the file, without folders.
         folder: Where the file and its result are.
+        interval: Probability of the intervals; None for no intervals.
         state: `uploading`, `waiting`, `running`, `done`, `failed` or `canceled`.
         rows: Number of rows predicted so far.
         share: Share of the file read so far, from 0 to 1.
@@ -46,6 +47,7 @@ class FileJob:
     model: str
     name: str
     folder: Path
+    interval: float | None = None
     state: str = "waiting"
     rows: int = 0
     share: float = 0.0
@@ -97,12 +99,13 @@ class FileJobs:
         self._thread = threading.Thread(target=self._serve, name="molslice-files", daemon=True)
         self._thread.start()
 
-    def create(self, model: str, name: str) -> FileJob:
+    def create(self, model: str, name: str, interval: float | None = None) -> FileJob:
         """Create a job; the caller writes `source` and then calls `submit` or `discard`.
 
         Args:
             model: The name of the model.
             name: The name of the file. Folders in it are ignored.
+            interval: Probability of the intervals; None for no intervals.
 
         Raises:
             MolsliceError: The ending is unknown.
@@ -110,7 +113,7 @@ class FileJobs:
         """
         name = as_file_name(name)
         job_id = secrets.token_urlsafe(16)
-        job = FileJob(job_id, model, name, self._folder / job_id, state="uploading")
+        job = FileJob(job_id, model, name, self._folder / job_id, interval, "uploading")
         if job.ending not in FILE_ENDINGS:
             raise MolsliceError(f"cannot read {name!r}: the name must end in {', '.join(FILE_ENDINGS)}")
         with self._changed:
@@ -203,6 +206,7 @@ class FileJobs:
             "source": str(job.source),
             "target": str(job.result),
             "name": job.name,
+            "interval": job.interval,
             "max_rows": self.limits.file_rows,
         }
         try:

@@ -4,7 +4,17 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["FileStatus", "Health", "ModelCard", "PredictAnswer", "PredictRequest", "Problem", "Row", "Target"]
+__all__ = [
+    "FileStatus",
+    "Health",
+    "ModelCard",
+    "PredictAnswer",
+    "PredictRequest",
+    "Problem",
+    "Row",
+    "Target",
+    "Uncertainty",
+]
 
 Smiles = Annotated[str, Field(examples=["CCO"])]
 
@@ -16,6 +26,9 @@ class PredictRequest(BaseModel):
 
     smiles: Smiles | list[Smiles] = Field(description="one SMILES, or a list")
     model: str | None = Field(None, description="name of a model of /models; by default the first")
+    interval: float | None = Field(
+        None, gt=0, lt=1, description="probability that an interval, or a set of classes, holds the truth"
+    )
 
 
 class Target(BaseModel):
@@ -26,11 +39,22 @@ class Target(BaseModel):
     column: str = Field(description="key of its predictions, and column in files")
 
 
+class Uncertainty(BaseModel):
+    """How sure the prediction for a molecule is, for each target. What does not apply is null."""
+
+    lower: dict[str, float | None] | None = Field(description="lower bound; null if it is infinite")
+    upper: dict[str, float | None] | None = Field(description="upper bound; null if it is infinite")
+    spread: dict[str, float | None] | None = Field(description="standard deviation over an ensemble")
+    calibrated: dict[str, float | None] | None = Field(description="calibrated probability of class 1")
+    set: dict[str, list[int]] | None = Field(description="the classes that hold the truth")
+
+
 class Row(BaseModel):
     """The prediction for one molecule."""
 
     smiles: str
-    values: dict[str, float] | None = Field(description="prediction of each target; null if it failed")
+    values: dict[str, float | None] | None = Field(description="prediction of each target; null if it failed")
+    uncertainty: Uncertainty | None = Field(None, description="null unless an interval is asked for")
     error: str | None = Field(description="why there is no prediction")
 
 
@@ -48,6 +72,7 @@ class ModelCard(BaseModel):
     name: str
     kind: str = Field(description="kind of the task, such as regression or classification")
     targets: list[Target]
+    intervals: bool = Field(description="whether it has intervals or sets")
 
 
 class Health(BaseModel):

@@ -1,5 +1,6 @@
 """The program of a worker process: it loads the models and computes what it is asked for."""
 
+import math
 import signal
 import threading
 from collections import deque
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from molslice.files.processes import end_with_parent
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from molslice.data.molecules.tables import MoleculeTable
     from molslice.inference.base import Predictions, SmilesPredictor
     from molslice.inference.table import Computed
@@ -90,6 +93,7 @@ def _load(models: Mapping[str, str], device: str) -> dict[str, "SmilesPredictor"
     predictors: dict[str, SmilesPredictor] = {}
     for name, path in models.items():
         predictors[name] = load_model(path, device)
+        predictors[name].name = name  # messages to clients do not tell where the folder is
         with predictors[name].reader():  # refuses a model that does not take molecules
             pass
         if not predictors[name].target_names:
@@ -103,29 +107,68 @@ def _described(name: str, predictor: "SmilesPredictor") -> dict[str, Any]:
         "name": name,
         "kind": predictor.targets.kind,
         "targets": [{"name": target, "unit": unit, "column": column} for target, unit, column in targets],
+        "intervals": _has_intervals(predictor),
     }
 
 
+def _has_intervals(predictor: "SmilesPredictor") -> bool:
+    from molslice.types import MolsliceError
+
+    try:
+        predictor.find_calibration()
+    except MolsliceError:
+        return False
+    return True
+
+
 def _predict(
-    predictors: Mapping[str, "SmilesPredictor"], report: Report, *, model: str, smiles: Sequence[str]
+    predictors: Mapping[str, "SmilesPredictor"],
+    report: Report,
+    *,
+    model: str,
+    smiles: Sequence[str],
+    interval: float | None = None,
 ) -> list[dict[str, Any]]:
     """Predict molecules, and return one row for each."""
     predictor = predictors[model]
-    predictions = predictor.predict_with_errors(smiles)
-    return [
-        {
-            "smiles": text,
-            "values": dict(zip(predictor.columns, map(_number, values), strict=True))
-            if error is None
-            else None,
-            "error": error,
-        }
-        for text, values, error in zip(smiles, predictions.values, predictions.errors, strict=True)
-    ]
+    predictions = predictor.predict_with_errors(smiles, interval=interval)
+    rows = []
+    for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
+        found = error is None
+        rows.append(
+            {
+                "smiles": text,
+                "values": _by_column(predictor, predictions.values, place) if found else None,
+                "uncertainty": _uncertainty(predictor, predictions, place) if found and interval else None,
+                "error": error,
+            }
+        )
+    return rows
 
 
-def _number(value: Any) -> float:  # noqa: ANN401
-    return float(str(value))  # the shortest digits of the float32
+def _uncertainty(predictor: "SmilesPredictor", predictions: "Predictions", place: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: _by_column(predictor, getattr(predictions, name), place)
+        for name in ("lower", "upper", "spread", "calibrated")
+    }
+    sets = None
+    if predictions.sets is not None:
+        members = [[label for label in (0, 1) if pair[label]] for pair in predictions.sets[place]]
+        sets = dict(zip(predictor.columns, members, strict=True))
+    return {**found, "set": sets}
+
+
+def _by_column(
+    predictor: "SmilesPredictor", values: "np.ndarray | None", place: int
+) -> dict[str, float | None] | None:
+    """Return the numbers of a row by column; None for an infinite one, and if there are none."""
+    if values is None:
+        return None
+    return {column: _number(value) for column, value in zip(predictor.columns, values[place], strict=True)}
+
+
+def _number(value: Any) -> float | None:  # noqa: ANN401
+    return float(str(value)) if math.isfinite(value) else None  # the shortest digits of the float32
 
 
 def _draw(
@@ -158,6 +201,7 @@ def _predict_file(
     target: str,
     name: str,
     max_rows: int,
+    interval: float | None = None,
 ) -> dict[str, Any]:
     """Predict a file with the code of `molslice predict`; report the rows and the share of the bytes done.
 
@@ -172,7 +216,12 @@ def _predict_file(
     try:
         engine = partial(_in_small_chunks, report, max_rows)
         outcome = predict_table(
-            predictors[model], Path(source), Path(target), engine=engine, workers=0, progress=False
+            predictors[model].with_uncertainty(interval),
+            Path(source),
+            Path(target),
+            engine=engine,
+            workers=0,
+            progress=False,
         )
     except MolsliceError as error:
         raise MolsliceError(as_named(str(error))) from error

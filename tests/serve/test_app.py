@@ -26,6 +26,7 @@ def test_predictions_are_those_of_the_model(client, model_folders):
     assert rows[1] == {
         "smiles": "not one",
         "values": None,
+        "uncertainty": None,
         "error": "text after the SMILES: 'one'; give the SMILES alone",
     }
     wanted = load_model(model_folders["second"]).predict(["CCO", "c1ccccc1"])

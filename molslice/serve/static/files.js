@@ -5,11 +5,11 @@ import { element, request } from "./request.js";
 const POLL = 500; // milliseconds
 const ENDED = ["done", "failed", "canceled"];
 
-// Watch the field and the drop zone. `chosenModel` returns the name of the model.
-export function watchFiles(chosenModel) {
+// Watch the field and the drop zone. `options` returns the model and the interval.
+export function watchFiles(options) {
   const input = document.getElementById("file");
   const zone = document.getElementById("drop");
-  const send = (files) => { for (const file of files) predictFile(file, chosenModel()); };
+  const send = (files) => { for (const file of files) predictFile(file, options()); };
   input.addEventListener("change", () => { send(input.files); input.value = ""; });
   for (const kind of ["dragenter", "dragover"]) {
     zone.addEventListener(kind, (event) => { event.preventDefault(); zone.classList.add("over"); });
@@ -20,7 +20,7 @@ export function watchFiles(chosenModel) {
   zone.addEventListener("drop", (event) => { event.preventDefault(); send(event.dataTransfer.files); });
 }
 
-async function predictFile(file, model) {
+async function predictFile(file, options) {
   const bar = element("progress", { max: "1", "aria-label": `Progress of ${file.name}` });
   const state = element("p", { className: "state", role: "status", text: "Uploading …" });
   const remove = element("button", { type: "button", text: "Cancel", "aria-label": `Cancel ${file.name}` });
@@ -38,7 +38,7 @@ async function predictFile(file, model) {
     if (job) await request(`/files/${job.id}`, { method: "DELETE" }).catch(() => null);
   });
   try {
-    const query = new URLSearchParams({ name: file.name, model });
+    const query = new URLSearchParams({ name: file.name, ...options });
     job = await request(`/files?${query}`, { method: "POST", body: file, signal: upload.signal });
     while (!ENDED.includes(job.state) && !removed) {
       await new Promise((resolve) => setTimeout(resolve, POLL));

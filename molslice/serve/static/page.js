@@ -15,6 +15,9 @@ const draw = document.getElementById("draw");
 const offline = document.getElementById("offline");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
+const LEVEL = 0.9; // probability of the intervals
+
+let cards = {}; // models by name
 let editor = null;
 let shown = ""; // the SMILES of the result
 let latest = 0; // number of the last request; answers to earlier ones are dropped
@@ -22,6 +25,7 @@ let latest = 0; // number of the last request; answers to earlier ones are dropp
 async function showModels() {
   try {
     for (const model of await request("/models")) {
+      cards[model.name] = model;
       models.append(element("option", { value: model.name, text: model.name }));
     }
   } catch (error) {
@@ -47,28 +51,51 @@ function showRow(answer, text) {
     showProblem(row.error);
     return;
   }
-  const head = element("tr", {}, [
-    element("th", { scope: "col", text: "Property" }),
-    element("th", { scope: "col", text: "Prediction" }),
-  ]);
-  const rows = answer.targets.map((target) => element("tr", {}, [
-    element("th", { scope: "row", text: target.name }),
-    element("td", { className: "number", text: withUnit(row.values[target.column], target.unit) }),
-  ]));
+  const uncertainty = row.uncertainty;
+  const percent = `${Math.round(LEVEL * 100)} %`;
+  const titles = ["Property", "Prediction"];
+  if (uncertainty?.lower) titles.push(`${percent} interval`);
+  if (uncertainty?.set) titles.push("Calibrated", `${percent} set`);
+  const rows = answer.targets.map((target) => {
+    const numbers = [withUnit(row.values[target.column], target.unit)];
+    if (uncertainty?.lower) {
+      numbers.push(interval(uncertainty.lower[target.column], uncertainty.upper[target.column], target.unit));
+    }
+    if (uncertainty?.set) {
+      const members = uncertainty.set[target.column];
+      numbers.push(rounded(uncertainty.calibrated[target.column]), members.length ? members.join(" or ") : "neither");
+    }
+    return element("tr", {}, [
+      element("th", { scope: "row", text: target.name }),
+      ...numbers.map((text, place) => element("td", { className: place ? "" : "number", text })),
+    ]);
+  });
   values.replaceChildren(element("table", {}, [
     element("caption", { text: `${answer.model}: ${text}` }),
-    element("thead", {}, [head]),
+    element("thead", {}, [element("tr", {}, titles.map((title) => element("th", { scope: "col", text: title })))]),
     element("tbody", {}, rows),
   ]));
 }
 
-export function withUnit(value, unit) {
-  const number = String(Number(value.toPrecision(4)));
-  return unit ? `${number} ${unit}` : number;
+function rounded(value) {
+  return value === null ? "unlimited" : String(Number(value.toPrecision(4)));
+}
+
+function withUnit(value, unit) {
+  return unit ? `${rounded(value)} ${unit}` : rounded(value);
+}
+
+function interval(lower, upper, unit) {
+  return `${rounded(lower)} to ${withUnit(upper, unit)}`;
 }
 
 function showProblem(message) {
   values.replaceChildren(element("p", { className: "problem", text: message }));
+}
+
+// The probability of intervals; null for a model without them.
+function level() {
+  return cards[models.value]?.intervals ? LEVEL : null;
 }
 
 async function predict() {
@@ -84,7 +111,7 @@ async function predict() {
     const answer = await request("/predict", {
       method: "POST",
       headers: { "content-type": "application/json" },
-      body: JSON.stringify({ smiles: text, model: models.value || null }),
+      body: JSON.stringify({ smiles: text, model: models.value || null, interval: level() }),
     });
     if (number === latest) showRow(answer, text);
   } catch (error) {
@@ -115,5 +142,5 @@ draw.addEventListener("toggle", async () => {
   }
 });
 
-watchFiles(() => models.value);
+watchFiles(() => ({ model: models.value, ...(level() ? { interval: level() } : {}) }));
 showModels();

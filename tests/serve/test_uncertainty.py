@@ -1,0 +1,92 @@
+"""Intervals and sets in the service, for models of `molslice fit`."""
+
+import csv
+import io
+
+import pytest
+
+from molslice import load_model
+from molslice.serve import app as app_module
+from molslice.serve.app import Service, build_app
+from molslice.training.fit import fit
+from tests.inference.models import embedded_smiles
+from tests.serve.inline import InlineWorker
+from tests.serve.test_file_jobs import finished, upload
+from tests.training.conftest import few_trees  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("few_trees")
+SMILES = ["CCO", "not one", "c1ccccc1"]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Models of a number and of a class."""
+    folder = tmp_path_factory.mktemp("fitted")
+    rows = "".join(f"{text},{len(text)},{int(len(text) > 38)}\n" for text in embedded_smiles(60))
+    (folder / "measured.csv").write_text("smiles,size,big\n" + rows)
+    for target in ("size", "big"):
+        fit(folder / "measured.csv", target, folder / target, members=2, encoder=None, quiet=True)
+    return {target: str(folder / target) for target in ("size", "big")}
+
+
+@pytest.fixture
+def client(fitted, model_folders, monkeypatch):
+    from fastapi.testclient import TestClient
+
+    monkeypatch.setattr(app_module, "WorkerProcess", InlineWorker)
+    with TestClient(build_app(Service({**fitted, "first": model_folders["first"]}))) as client:
+        yield client
+
+
+def test_models_tell_whether_they_have_intervals(client):
+    assert {model["name"]: model["intervals"] for model in client.get("/models").json()} == {
+        "size": True,
+        "big": True,
+        "first": False,
+    }
+
+
+def test_intervals_are_those_of_the_model(client, fitted):
+    request = {"smiles": SMILES, "model": "size", "interval": 0.8}
+    rows = client.post("/predict", json=request).json()["predictions"]
+    wanted = load_model(fitted["size"]).predict_with_errors(SMILES, interval=0.8)
+    assert rows[1]["uncertainty"] is None
+    for place in (0, 2):
+        found = rows[place]["uncertainty"]
+        assert found["lower"]["size"] == pytest.approx(wanted.lower[place, 0])
+        assert found["upper"]["size"] == pytest.approx(wanted.upper[place, 0])
+        assert found["spread"]["size"] == pytest.approx(wanted.spread[place, 0])
+        assert found["lower"]["size"] < rows[place]["values"]["size"] < found["upper"]["size"]
+        assert found["set"] is found["calibrated"] is None
+
+
+def test_sets_are_those_of_the_model(client, fitted):
+    request = {"smiles": SMILES, "model": "big", "interval": 0.8}
+    rows = client.post("/predict", json=request).json()["predictions"]
+    wanted = load_model(fitted["big"]).predict_with_errors(SMILES, interval=0.8)
+    for place in (0, 2):
+        found = rows[place]["uncertainty"]
+        assert found["set"]["big"] == [label for label in (0, 1) if wanted.sets[place, 0, label]]
+        assert found["calibrated"]["big"] == pytest.approx(wanted.calibrated[place, 0])
+        assert found["lower"] is None
+
+
+def test_nothing_is_added_unless_it_is_asked_for(client):
+    rows = client.post("/predict", json={"smiles": "C", "model": "size"}).json()["predictions"]
+    assert rows[0]["uncertainty"] is None
+
+
+@pytest.mark.parametrize(
+    ("model", "level", "reason"), [("first", 0.9, "first has no calibration"), ("size", 1.5, "interval")]
+)
+def test_an_interval_that_cannot_be_had_is_refused(client, model, level, reason):
+    answer = client.post("/predict", json={"smiles": "C", "model": model, "interval": level})
+    assert answer.status_code == 422
+    assert reason in answer.json()["detail"]
+
+
+def test_a_file_gets_the_columns_of_its_intervals(client):
+    job = upload(client, "smiles\nCCO\n", model="size", interval=0.8).json()
+    assert finished(client, job)["columns"] == ["size", "size_lower", "size_upper", "size_spread"]
+    (row,) = csv.DictReader(io.StringIO(client.get(f"/files/{job['id']}/result").text))
+    assert float(row["size_lower"]) < float(row["size"]) < float(row["size_upper"])
