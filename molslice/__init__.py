@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from molslice.config import load_config
     from molslice.data import build_dataset
     from molslice.export.exported_file import export_model
+    from molslice.explanation.explain import explain
     from molslice.inference.evaluate import evaluate
     from molslice.inference.load import Predictor, load_model
     from molslice.inference.predictions import Domain, Predictions
@@ -32,6 +33,7 @@ __all__ = [
     "build_dataset",
     "evaluate",
     "export_model",
+    "explain",
     "fit",
     "load_config",
     "load_model",
@@ -48,6 +50,7 @@ _MODULES = {
     "build_dataset": "molslice.data",
     "evaluate": "molslice.inference.evaluate",
     "export_model": "molslice.export.exported_file",
+    "explain": "molslice.explanation.explain",
     "fit": "molslice.training.fit",
     "load_config": "molslice.config",
     "load_model": "molslice.inference.load",

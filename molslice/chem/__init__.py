@@ -16,6 +16,7 @@ Modules:
     naming: Names of the codes in the arrays.
     drawing: Drawings of molecules as files.
     depict: Positions of atoms in a drawing.
+    saturated: The saturated hydrocarbon with the skeleton of a molecule.
 
 Imports: rdkit (in no other package), `molslice.ops`, `molslice.types`, numpy. This module does not import
 rdkit, because training from a prepared store and predicting from a prepared batch do not need it.

@@ -8,7 +8,7 @@ from molslice.chem.rebuild import rebuild
 from molslice.chem.smiles import ChemError, quiet_rdkit
 from molslice.types import MoleculeArrays, MolsliceError
 
-__all__ = ["DRAWINGS", "draw_molecule"]
+__all__ = ["DRAWINGS", "draw_molecule", "drawer_kind"]
 
 DRAWINGS = (".svg", ".png")
 WIDTH, HEIGHT = 500, 400  # pixels
@@ -30,13 +30,9 @@ def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = Tru
     Raises:
         MolsliceError: The molecule has no atoms, the ending is unknown, or this RDKit cannot write PNG.
     """
-    if ending not in DRAWINGS:
-        raise MolsliceError(f"a drawing ends in {' or '.join(DRAWINGS)}, got {ending!r}")
+    kind = drawer_kind(ending)
     if not len(molecule.atoms):
         raise MolsliceError("cannot draw a molecule without atoms")
-    if ending == ".png" and not hasattr(rdMolDraw2D, "MolDraw2DCairo"):
-        raise MolsliceError("this RDKit cannot write PNG; write .svg")
-    kind = rdMolDraw2D.MolDraw2DSVG if ending == ".svg" else rdMolDraw2D.MolDraw2DCairo
     drawer = kind(WIDTH, HEIGHT)
     drawer.drawOptions().addAtomIndices = numbered
     try:
@@ -49,3 +45,16 @@ def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = Tru
     drawer.FinishDrawing()
     text = drawer.GetDrawingText()
     return text.encode() if isinstance(text, str) else text
+
+
+def drawer_kind(ending: str) -> type:
+    """Return RDKit's class of drawers for an ending.
+
+    Raises:
+        MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
+    """
+    if ending not in DRAWINGS:
+        raise MolsliceError(f"a drawing ends in {' or '.join(DRAWINGS)}, got {ending!r}")
+    if ending == ".png" and not hasattr(rdMolDraw2D, "MolDraw2DCairo"):
+        raise MolsliceError("this RDKit cannot write PNG; write .svg")
+    return rdMolDraw2D.MolDraw2DSVG if ending == ".svg" else rdMolDraw2D.MolDraw2DCairo

@@ -6,11 +6,20 @@ from typing import Any
 import numpy as np
 from rdkit import Chem
 
+from molslice.chem.smiles import parse_smiles
 from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, HYBRIDIZATIONS, STEREOS
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 from molslice.types import MoleculeArrays
 
-__all__ = ["ATOM_FEATURES", "BOND_FEATURES", "atom_names", "atom_vocabulary", "bond_names", "bond_vocabulary"]
+__all__ = [
+    "ATOM_FEATURES",
+    "BOND_FEATURES",
+    "atom_names",
+    "atom_vocabulary",
+    "bond_names",
+    "bond_vocabulary",
+    "element_symbols",
+]
 
 ATOM_FEATURES = (
     *("element", "chirality", "degree", "charge", "hydrogens", "radicals", "hybridization"),
@@ -107,6 +116,15 @@ def bond_names(molecule: MoleculeArrays) -> list[tuple[str, ...]]:
         )
         for begin, end, kind, stereo, conjugated in molecule.bonds.tolist()
     ]
+
+
+def element_symbols(smiles: str) -> tuple[str, ...]:
+    """Return the symbol of each atom of a SMILES, in its order; `*` for a wildcard.
+
+    Raises:
+        ChemError: As in `parse_smiles`.
+    """
+    return tuple(atom.GetSymbol() for atom in parse_smiles(smiles).GetAtoms())
 
 
 def _named(names: tuple[str, ...], code: int) -> str:

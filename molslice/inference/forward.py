@@ -17,19 +17,20 @@ __all__ = ["float32_inference"]
 
 
 @contextmanager
-def float32_inference(device: torch.device | str) -> Iterator[None]:
-    """Compute on `device` in float32 without gradients; restore the caller's settings afterwards.
+def float32_inference(device: torch.device | str, *, gradients: bool = False) -> Iterator[None]:
+    """Compute on `device` in float32; restore the caller's settings afterwards.
 
     Covers the default dtype, the default device, autocast, gradients, and reduced-precision float32 matrix
     products.
 
     Args:
         device: The device of the forward pass.
+        gradients: Whether results can be differentiated.
     """
     device = torch.device(device)
     with ExitStack() as stack:
         stack.enter_context(float32_defaults())
-        stack.enter_context(torch.inference_mode())
+        stack.enter_context(torch.enable_grad() if gradients else torch.inference_mode())
         for kind in {"cpu", device.type}:
             stack.enter_context(torch.autocast(kind, enabled=False))
         if (products := torch.get_float32_matmul_precision()) != "highest":

@@ -1,0 +1,288 @@
+"""Draw a structure whose atoms are colored by numbers, with the scale of the colors, as SVG or PNG."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rdkit import Chem
+from rdkit.Chem import rdDepictor
+from rdkit.Chem.Draw import rdMolDraw2D
+from rdkit.Geometry import Point2D
+
+from molslice.chem.drawing import drawer_kind
+from molslice.chem.smiles import ChemError, parse_smiles, quiet_rdkit
+
+__all__ = ["Matrix", "color_of", "draw_colored"]
+
+Color = tuple[float, float, float]
+
+# from the negative end through white to the positive end; blue and orange differ for all kinds of color
+# blindness, and every color is light enough for black letters on it
+DIVERGING: tuple[Color, ...] = (
+    *((0.20, 0.50, 0.82), (0.52, 0.71, 0.91), (0.80, 0.89, 0.97), (1.0, 1.0, 1.0)),
+    *((1.0, 0.89, 0.74), (0.99, 0.71, 0.40), (0.94, 0.50, 0.10)),
+)
+SEQUENTIAL: tuple[Color, ...] = ((1.0, 1.0, 1.0), (0.84, 0.80, 0.93), (0.66, 0.56, 0.83), (0.50, 0.33, 0.72))
+BLACK, GRAY = (0.0, 0.0, 0.0), (0.35, 0.35, 0.35)
+
+BOND_LENGTH, BOND = 1.5, 58.0  # in the coordinates, and in pixels
+RADIUS = 0.40  # of a disk, in bond lengths
+MARGIN, LINE = 28, 30  # pixels around the structure, and of a line of text
+LARGE, SMALL = 23.0, 16.0  # sizes of letters
+NARROWEST, WIDEST, LOWEST, HIGHEST = 560, 1_600, 240, 1_200  # pixels of the structure
+LETTER = 0.56  # mean width of a letter, relative to its size
+BAR_WIDTH, BAR_HEIGHT, STEPS = 300, 16, 60
+SMALLEST_CELL, LARGEST_CELL = 2.0, 22.0  # pixels of a cell of a matrix
+PADDING = 0.05  # share of the structure's width and height
+NOTED = 0.2  # numbers are written at atoms with this share of the largest value
+MOST_NOTES, NOTE = 14, 15.0  # number of them, and the size of their letters
+NOTE_DISTANCE, NOTE_SPACE = 12.0, 15.0  # pixels to the disk, and at least to anything else
+NOTE_SHAPE = np.array([0.75, 1.0])  # a number is wider than high
+DIRECTIONS = np.array([[np.cos(angle), np.sin(angle)] for angle in np.arange(24) * np.pi / 12])
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix of numbers that are not negative, drawn beside the structure.
+
+    Attributes:
+        values: The numbers [N, N].
+        labels: Label of each row and column.
+        title: The title.
+    """
+
+    values: np.ndarray
+    labels: Sequence[str]
+    title: str
+
+
+def color_of(value: float, largest: float, *, diverging: bool) -> Color:
+    """Return the color of a number: white for zero, full for plus and minus `largest`.
+
+    Args:
+        value: The number.
+        largest: The end of the scale.
+        diverging: Whether numbers may be negative.
+    """
+    palette = DIVERGING if diverging else SEQUENTIAL
+    share = min(max(value / largest, -1.0 if diverging else 0.0), 1.0) if largest > 0 else 0.0
+    place = (share + 1.0) / 2.0 if diverging else share
+    place *= len(palette) - 1
+    low = min(int(place), len(palette) - 2)
+    between = place - low
+    return tuple(a + between * (b - a) for a, b in zip(palette[low], palette[low + 1], strict=True))  # type: ignore[return-value]
+
+
+def draw_colored(
+    smiles: str,
+    values: np.ndarray,
+    ending: str,
+    *,
+    heading: str,
+    lines: Sequence[str] = (),
+    scale: str,
+    diverging: bool = True,
+    matrix: Matrix | None = None,
+) -> bytes:
+    """Draw a structure with a disk behind each atom, colored by its value.
+
+    The largest values are also written at their atoms. The colors end at the largest absolute value, which
+    the scale below the structure states.
+
+    Args:
+        smiles: The molecule.
+        values: Value of each atom, in the order of the SMILES [n].
+        ending: `.svg` or `.png`.
+        heading: The title, one line.
+        lines: Further lines in small letters below the title.
+        scale: What the colors mean, with the unit.
+        diverging: Whether values may be negative.
+        matrix: A matrix to draw beside the structure; None for none.
+
+    Returns:
+        The contents of the file.
+
+    Raises:
+        ChemError: The SMILES cannot be read.
+        MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
+    """
+    kind = drawer_kind(ending)
+    mol = _prepared(smiles)
+    largest = float(np.abs(values).max())
+    width, height = _size(mol)
+    texts = (LETTER * LARGE * len(heading), *(LETTER * SMALL * len(line) for line in lines))
+    needed = int(max(*texts, LETTER * SMALL * len(scale))) + 2 * MARGIN
+    top, bottom = MARGIN // 2 + LINE + 24 * len(lines), 74
+    side = 0 if matrix is None else _matrix_side(matrix)
+    full = max(width + side, min(needed, 2 * WIDEST))
+    width = full - side
+    height = max(height, side - 24)
+    drawer = kind(full, top + height + bottom, width, height)
+    _set_options(drawer)
+    drawer.SetColour((1.0, 1.0, 1.0))
+    drawer.DrawRect(Point2D(0, 0), Point2D(full, top + height + bottom), True)
+    drawer.SetOffset(0, top)
+    disks = {atom: color_of(float(value), largest, diverging=diverging) for atom, value in enumerate(values)}
+    with quiet_rdkit():
+        drawer.DrawMolecule(
+            mol,
+            highlightAtoms=list(disks),
+            highlightAtomColors=disks,
+            highlightAtomRadii=dict.fromkeys(disks, RADIUS * BOND_LENGTH),
+            highlightBonds=[],
+        )
+    _write_notes(drawer, mol, values, diverging)
+    drawer.SetOffset(0, 0)
+    _write(drawer, heading, MARGIN, MARGIN // 2 + LINE / 2, LARGE, BLACK)
+    for number, line in enumerate(lines):
+        _write(drawer, line, MARGIN, MARGIN // 2 + LINE + 24 * number + 10, SMALL, GRAY)
+    _draw_scale(drawer, width / 2, top + height + 8, largest, scale, diverging)
+    if matrix is not None:
+        _draw_matrix(drawer, matrix, width, top, side)
+    drawer.FinishDrawing()
+    text = drawer.GetDrawingText()
+    return text.encode() if isinstance(text, str) else text
+
+
+def _prepared(smiles: str) -> Chem.Mol:
+    """Return the molecule with coordinates, and with atoms in the order of the SMILES."""
+    mol = parse_smiles(smiles)
+    for kekulize in (True, False):
+        try:
+            with quiet_rdkit():
+                _place_atoms(mol)
+                return rdMolDraw2D.PrepareMolForDrawing(mol, kekulize=kekulize, addChiralHs=False)
+        except ChemError:
+            continue
+    return mol
+
+
+def _place_atoms(mol: Chem.Mol) -> None:
+    """Compute coordinates, with the parts of a disconnected molecule beside each other."""
+    rdDepictor.Compute2DCoords(mol, canonOrient=True)
+    conformer, left = mol.GetConformer(), 0.0
+    for part in Chem.GetMolFrags(mol):
+        positions = conformer.GetPositions()[list(part), :2]
+        low, high = positions.min(0), positions.max(0)
+        shift = np.array([left - low[0], -(low[1] + high[1]) / 2])
+        for atom, place in zip(part, positions + shift, strict=True):
+            conformer.SetAtomPosition(atom, (float(place[0]), float(place[1]), 0.0))
+        left += high[0] - low[0] + 2.0 * BOND_LENGTH
+
+
+def _write_notes(drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, values: np.ndarray, diverging: bool) -> None:
+    """Write the largest values beside their atoms, where there is space."""
+    sizes = np.abs(values)
+    if not sizes.max() > 0:
+        return
+    atoms = np.array([list(drawer.GetDrawCoords(atom)) for atom in range(mol.GetNumAtoms())])
+    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
+    along = np.array([(0.25, 0.5, 0.75)]).T
+    lines = [atoms[begin] + along * (atoms[end] - atoms[begin]) for begin, end in bonds]
+    taken = np.concatenate([atoms, *lines])
+    positions = mol.GetConformer().GetPositions()[:, :2]
+    extent = float(np.ptp(positions, axis=0).max())
+    scale = float(np.ptp(atoms, axis=0).max()) / extent if extent else BOND / BOND_LENGTH
+    distance = scale * BOND_LENGTH * RADIUS + NOTE_DISTANCE
+    digits = _digits(float(sizes.max()))
+    for atom in np.argsort(-sizes, kind="stable")[:MOST_NOTES]:
+        if sizes[atom] < NOTED * sizes.max():
+            break
+        places = atoms[atom] + distance * DIRECTIONS
+        free = np.linalg.norm((places[:, None] - taken) * NOTE_SHAPE, axis=2).min(1)
+        best = places[free.argmax()]
+        if free.max() >= NOTE_SPACE:
+            taken = np.concatenate([taken, best[None]])
+            value = float(values[atom])
+            shown = f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
+            _write(drawer, shown, best[0], best[1], NOTE, BLACK, 0)
+
+
+def _digits(largest: float) -> int:
+    """Return the number of decimals that show two digits of the largest value."""
+    return min(max(1 - int(np.floor(np.log10(largest))), 0), 12)
+
+
+def _size(mol: Chem.Mol) -> tuple[int, int]:
+    """Return width and height of the structure in pixels."""
+    positions = mol.GetConformer().GetPositions()[:, :2]
+    around = 2 * (RADIUS * BOND + MARGIN)
+    across, up = ((positions.max(0) - positions.min(0)) / BOND_LENGTH * BOND + around) / (1 - 2 * PADDING)
+    return int(min(max(across, NARROWEST), WIDEST)), int(min(max(up, LOWEST), HIGHEST))
+
+
+def _set_options(drawer: rdMolDraw2D.MolDraw2D) -> None:
+    options = drawer.drawOptions()
+    options.useBWAtomPalette()
+    options.prepareMolsBeforeDrawing = False
+    options.fixedBondLength = BOND / BOND_LENGTH  # pixels for a unit of the coordinates
+    options.clearBackground = False
+    options.padding = PADDING
+    options.bondLineWidth = 2
+    options.fixedFontSize = int(LARGE)
+    options.fillHighlights = True
+    options.atomHighlightsAreCircles = True
+
+
+def _write(
+    drawer: rdMolDraw2D.MolDraw2D, text: str, x: float, y: float, size: float, color: Color, align: int = 1
+) -> None:
+    """Write text at a position in pixels; `align` is 0 for the middle, 1 for the start, 2 for the end."""
+    drawer.SetFontSize(size)
+    drawer.SetColour(color)
+    drawer.DrawString(text, Point2D(x, y), align, True)
+
+
+def _draw_scale(
+    drawer: rdMolDraw2D.MolDraw2D, center: float, top: float, largest: float, caption: str, diverging: bool
+) -> None:
+    left, step = center - BAR_WIDTH / 2, BAR_WIDTH / STEPS
+    drawer.SetFillPolys(True)
+    for number in range(STEPS):
+        share = (number + 0.5) / STEPS
+        value = (2.0 * share - 1.0 if diverging else share) * (largest or 1.0)
+        drawer.SetColour(color_of(value, largest or 1.0, diverging=diverging))
+        corner = left + number * step
+        drawer.DrawRect(Point2D(corner, top), Point2D(corner + step + 0.5, top + BAR_HEIGHT), True)
+    _frame(drawer, left, top, BAR_WIDTH, BAR_HEIGHT)
+    ends = (-largest, 0.0, largest) if diverging else (0.0, largest)
+    digits = _digits(largest) if largest > 0 else 0
+    for number, value in enumerate(ends):
+        shown = "0" if not value else f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
+        place = left + BAR_WIDTH * number / (len(ends) - 1)
+        _write(drawer, shown, place, top + BAR_HEIGHT + 13, SMALL, BLACK, 0)
+    _write(drawer, caption, center, top + BAR_HEIGHT + 37, SMALL, GRAY, 0)
+
+
+def _frame(drawer: rdMolDraw2D.MolDraw2D, left: float, top: float, width: float, height: float) -> None:
+    drawer.SetFillPolys(False)
+    drawer.SetLineWidth(1)
+    drawer.SetColour(GRAY)
+    drawer.DrawRect(Point2D(left, top), Point2D(left + width, top + height), True)
+    drawer.SetFillPolys(True)
+
+
+def _matrix_side(matrix: Matrix) -> int:
+    return int(_cell(matrix) * len(matrix.values)) + 110
+
+
+def _cell(matrix: Matrix) -> float:
+    return min(max(420.0 / len(matrix.values), SMALLEST_CELL), LARGEST_CELL)
+
+
+def _draw_matrix(drawer: rdMolDraw2D.MolDraw2D, matrix: Matrix, left: float, top: float, side: int) -> None:
+    cell, count = _cell(matrix), len(matrix.values)
+    left, top = left + 60, top + 60
+    largest = float(matrix.values.max())
+    for i, row in enumerate(matrix.values):
+        for j, value in enumerate(row):
+            drawer.SetColour(color_of(float(value), largest, diverging=False))
+            corner = Point2D(left + j * cell, top + i * cell)
+            drawer.DrawRect(corner, Point2D(corner.x + cell, corner.y + cell), True)
+    _frame(drawer, left, top, cell * count, cell * count)
+    _write(drawer, matrix.title, left + cell * count / 2, top - 38, SMALL, GRAY, 0)
+    if cell >= 12:
+        for place, label in enumerate(matrix.labels):
+            at = (place + 0.5) * cell
+            _write(drawer, label, left - 5, top + at, 12.0, BLACK, 2)
+            _write(drawer, label if place else "g", left + at, top - 10, 12.0, BLACK, 0)

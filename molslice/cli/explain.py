@@ -1,0 +1,185 @@
+"""Show which atoms a prediction comes from.
+
+The methods gradients (integrated gradients) and shapley (Shapley values of masked atoms) give a number for
+each atom. The numbers add up to the prediction minus that for the saturated hydrocarbon with the same
+skeleton, in the unit of the target; for classes they are log-odds. The method attention gives the attention
+maps instead. Atoms have the order of the SMILES, counted from 0.
+
+One molecule is drawn to a file, several to a folder with one picture for each row and explanations.jsonl.
+Without --out the numbers are printed.
+"""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from molslice.cli.arguments import (
+    add_columns,
+    add_device,
+    add_input,
+    add_json,
+    add_model,
+    add_quiet,
+    file_path,
+)
+from molslice.cli.console import say, text_table, write, write_json
+
+if TYPE_CHECKING:
+    from molslice.explanation.explain import Explainer
+    from molslice.explanation.files import FolderReport
+    from molslice.explanation.result import AttentionView, Contributions
+
+SUMMARY = "show which atoms a prediction comes from"
+EXAMPLE = """\
+  molslice explain gap-xtb --smiles "Cn1c(=O)c2c(ncn2C)n(C)c1=O" --out caffeine.svg
+  molslice explain gap-xtb --smiles "CCO" "c1ccccc1O" --method shapley --out pictures
+  molslice explain runs/first --input molecules.csv --out pictures --format png
+  molslice explain solubility --part networks --smiles "CCO" --json      # of molslice fit"""
+TAKES_OVERRIDES = False
+METHODS = ("gradients", "shapley", "attention")  # as in `molslice.explanation`, which imports torch
+FORMATS = ("svg", "png")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `explain`."""
+    add_model(parser)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--smiles", nargs="+", metavar="SMILES", help="molecules")
+    add_input(what)
+    parser.add_argument(
+        "--out",
+        type=file_path,
+        metavar="PATH",
+        help="picture of one molecule (.svg or .png), or folder for several molecules",
+    )
+    parser.add_argument("--method", choices=METHODS, default=METHODS[0], help="default: %(default)s")
+    parser.add_argument("--target", metavar="NAME", help="target (needed if the model has several)")
+    parser.add_argument(
+        "--part", choices=("networks",), help="part of a model of molslice fit: its fine-tuned networks"
+    )
+    parser.add_argument("--format", choices=FORMATS, help="pictures in a folder (default: svg)")
+    add_columns(parser)
+    add_device(parser)
+    add_quiet(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain, and return 1 if no molecule could be explained."""
+    if args.input is not None and args.out is None:
+        args.usage_error("--input needs --out, a folder")
+    is_picture = args.out is not None and args.out.suffix.lower() in (".svg", ".png")
+    is_folder = args.out is not None and not is_picture
+    several = args.input is not None or len(args.smiles) > 1
+    if is_picture and several:
+        args.usage_error("--out is one picture; give a folder for several molecules")
+    if args.out is not None and args.out.suffix and is_folder and not args.out.is_dir():
+        args.usage_error(f"a picture ends in .svg or .png, and a folder has no ending, got {str(args.out)!r}")
+    if args.format and not is_folder:
+        args.usage_error("--format needs --out, a folder")
+    from molslice.explanation.explain import Explainer
+    from molslice.inference.load import load_model
+
+    predictor = load_model(args.model, args.device)
+    explainer = Explainer(predictor, method=args.method, target=args.target, part=args.part)
+    if is_folder:
+        return _explain_to_folder(explainer, args)
+    return _explain_listed(explainer, args)
+
+
+def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
+    """Explain the SMILES of the command line; draw the only one if a picture is asked for."""
+    from molslice.files.atomic import write_atomically
+    from molslice.types import MolsliceError
+
+    entries: list[dict[str, Any]] = []
+    texts: list[str] = []
+    reasons: list[str] = []
+    for smiles in args.smiles:
+        try:
+            found = explainer(smiles)
+        except MolsliceError as error:
+            reasons.append(str(error))
+            entries.append({"smiles": smiles, "error": str(error)})
+            continue
+        entries.append({**found.to_dict(), "error": None})
+        texts.append(_text(found))
+        if args.out is not None:
+            write_atomically(args.out, found.picture(args.out.suffix.lower()))
+    if not texts:
+        say(f"error: {reasons[0]}")
+    if args.json:
+        write_json({"model": explainer.model, "explanations": entries})
+    elif texts and args.out is None:
+        write("\n\n".join(texts))
+    if texts:
+        for reason in reasons:
+            say(reason)
+        if args.out is not None and not args.quiet:
+            say(f"written: {args.out}")
+    return 0 if texts else 1
+
+
+def _text(found: "Contributions | AttentionView") -> str:
+    """Format a table with one line for each atom."""
+    from molslice.explanation.result import Contributions
+
+    if not isinstance(found, Contributions):
+        header = ["atom", "element", *found.by_atom]
+        columns = [values.mean(0) for values in found.by_atom.values()]
+        rows = [
+            [str(index), element, *(f"{column[index]:.4g}" for column in columns)]
+            for index, element in enumerate(found.elements)
+        ]
+        title = f"{found.smiles}: attention {found.attention}, mean over {len(found.maps)} layers"
+        return f"{title}\n{text_table(header, rows)}"
+    unit = f" {found.unit}" if found.unit else ""
+    header = ["atom", "element", "contribution"]
+    columns = [found.values]
+    if found.standard_errors is not None:
+        header.append("standard error")
+        columns.append(found.standard_errors)
+    rows = [
+        [str(index), element, *(f"{column[index]:.4g}" for column in columns)]
+        for index, element in enumerate(found.elements)
+    ]
+    lines = [
+        f"{found.smiles}: {found.target} = {found.prediction:.4g}{unit}",
+        f"baseline {found.baseline:.4g}{unit}, sum of the atoms {found.values.sum():.4g}{unit}, error of the "
+        f"sum {abs(found.sum_error):.1g}{unit}",
+    ]
+    if found.note:
+        lines.append(f"explained: {found.note}")
+    return "\n".join([*lines, text_table(header, rows)])
+
+
+def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
+    from molslice.explanation.files import explain_files, explain_to_folder
+
+    ending = f".{args.format or FORMATS[0]}"
+    if args.input is None:
+        report = explain_to_folder(explainer, args.smiles, args.out, ending=ending, progress=not args.quiet)
+    else:
+        report = explain_files(
+            explainer,
+            args.input,
+            args.out,
+            ending=ending,
+            smiles_column=args.smiles_column,
+            delimiter=args.delimiter,
+            progress=not args.quiet,
+        )
+    return _report(explainer, report, args)
+
+
+def _report(explainer: "Explainer", report: "FolderReport", args: argparse.Namespace) -> int:
+    if args.json:
+        counts = {"rows": report.rows, "failed": report.failed}
+        write_json({"model": explainer.model, "output": args.out, **counts})
+    if report.failed == report.rows:
+        say(f"error: none of the {report.rows} molecules can be explained; {report.first_failure}")
+        return 1
+    if report.failed:
+        say(f"{report.failed} of {report.rows} molecules have no explanation; {report.first_failure}")
+    if not args.quiet:
+        say(f"{report.rows - report.failed} pictures written to {args.out}")
+    return 0

@@ -1,0 +1,186 @@
+"""Explain predictions for molecules."""
+
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from molslice.explanation.attention import check_maps, layer_maps
+from molslice.explanation.gradients import TOLERANCE, check_gradients, integrated_gradients
+from molslice.explanation.molecule import MaskedMolecule
+from molslice.explanation.result import AttentionView, Contributions
+from molslice.explanation.score import Score, find_score
+from molslice.explanation.shapley import TOLERANCE as LARGEST_STANDARD_ERROR
+from molslice.explanation.shapley import shapley_values
+from molslice.inference.base import SmilesPredictor
+from molslice.inference.load import load_model
+from molslice.types import MolsliceError
+
+__all__ = ["METHODS", "Explainer", "Method", "explain"]
+
+Method = Literal["gradients", "shapley", "attention"]
+METHODS: tuple[Method, ...] = get_args(Method)
+SHOWN = 60  # characters of a SMILES in a message
+
+
+def explain(
+    model: SmilesPredictor | str | Path,
+    smiles: str,
+    *,
+    method: Method = "gradients",
+    target: str | None = None,
+    part: Literal["networks"] | None = None,
+) -> Contributions | AttentionView:
+    """Explain the prediction for a molecule.
+
+    Args:
+        model: A model, or what `load_model` takes.
+        smiles: The molecule.
+        method: `gradients` (integrated gradients) and `shapley` (Shapley values of masked atoms) give the
+            contribution of each atom; their sum is the prediction minus that of the baseline, which is the
+            saturated hydrocarbon with the same skeleton. `attention` gives the attention maps.
+        target: Name of the target; None for the only one.
+        part: `networks` explains the fine-tuned networks of a model of `molslice fit`, whose trees and
+            Gaussian process cannot be explained.
+
+    Returns:
+        The contributions in the unit of the target (for classes in log-odds), or the maps; the atoms are in
+        the order of `smiles`.
+
+    Raises:
+        MolsliceError: The SMILES cannot be read, an argument is invalid, or the model cannot be explained.
+    """
+    predictor = model if isinstance(model, SmilesPredictor) else load_model(model)
+    return Explainer(predictor, method=method, target=target, part=part)(smiles)
+
+
+class Explainer:
+    """Explains the predictions of one model for molecules; see `explain`.
+
+    Args:
+        predictor: The model.
+        method: One of `METHODS`.
+        target: Name of the target; None for the only one.
+        part: The part of a model of `molslice fit`; see `explain`.
+
+    Raises:
+        MolsliceError: An argument is invalid, or the model cannot be explained.
+    """
+
+    def __init__(
+        self,
+        predictor: SmilesPredictor,
+        *,
+        method: Method = "gradients",
+        target: str | None = None,
+        part: Literal["networks"] | None = None,
+    ) -> None:
+        if method not in METHODS:
+            raise MolsliceError(f"invalid method {method!r}; choices: {', '.join(METHODS)}")
+        if method == "attention" and target is None:
+            target = predictor.target_names[0]  # the maps are the same for all targets
+        self.model, self.method = predictor.name, method
+        self.score: Score = find_score(predictor, target, part)
+        if method == "gradients":
+            check_gradients(self.score)
+        elif method == "attention":
+            check_maps(self.score)
+
+    def __call__(self, smiles: str) -> Contributions | AttentionView:
+        """Explain one molecule.
+
+        Raises:
+            MolsliceError: The SMILES cannot be read, the prediction is not finite, or the method fails for
+                this molecule.
+        """
+        from molslice.chem.naming import element_symbols  # needs rdkit
+
+        network = self.score.networks[0]
+        with network.reader() as reader:
+            (store,) = reader.read([[smiles]])
+        if not store.num_atoms[0]:
+            reason = store.errors.get(0, "no atoms")
+            if not str(smiles).strip():
+                raise MolsliceError(reason)
+            shown = repr(smiles) if len(str(smiles)) <= SHOWN else f"{str(smiles)[:SHOWN]!r}..."
+            raise MolsliceError(f"cannot read the SMILES {shown}: {reason}")
+        molecule = MaskedMolecule(store, self.score.device)
+        elements = element_symbols(smiles)
+        order = _order(smiles, network.atom_order, len(elements))
+        if self.method == "attention":
+            return self._maps(smiles, molecule, elements, order)
+        return self._contributions(smiles, molecule, elements, order)
+
+    def _contributions(
+        self, smiles: str, molecule: MaskedMolecule, elements: tuple[str, ...], order: np.ndarray
+    ) -> Contributions:
+        score, atoms = self.score, molecule.num_atoms
+        ends = np.stack([np.zeros(atoms, bool), np.ones(atoms, bool)])
+        baseline, prediction = score.of_masked(molecule, ends)
+        errors, limit = None, TOLERANCE * score.spread
+        if self.method == "gradients":
+            found = integrated_gradients(score, molecule)
+            values, evaluations = found.contributions, found.steps
+        else:
+            values, errors, evaluations = _shapley(score, molecule)
+        return Contributions(
+            smiles=smiles,
+            model=self.model,
+            target=score.name,
+            unit=score.unit,
+            note=score.note,
+            method=self.method,
+            elements=elements,
+            values=_spread(values, order, len(elements)),
+            standard_errors=None if errors is None else _spread(errors, order, len(elements)),
+            prediction=float(prediction),
+            baseline=float(baseline),
+            sum_error=float(values.sum() - (prediction - baseline)),
+            tolerance=limit,
+            evaluations=evaluations,
+        )
+
+    def _maps(
+        self, smiles: str, molecule: MaskedMolecule, elements: tuple[str, ...], order: np.ndarray
+    ) -> AttentionView:
+        found = layer_maps(self.score, molecule)
+        size = len(elements) + 1
+        tokens = np.concatenate([[0], order + 1])
+        maps = np.zeros((len(found.maps), size, size), np.float32)
+        maps[:, tokens[:, None], tokens] = found.maps
+        by_atom = {
+            caption: np.stack([_spread(layer, order, len(elements)) for layer in values])
+            for caption, values in found.by_atom.items()
+        }
+        return AttentionView(
+            smiles, self.score.networks[0].name, found.attention, found.kind, elements, maps, by_atom
+        )
+
+
+def _order(smiles: str, atom_order: str, atoms: int) -> np.ndarray:
+    """Return the position in the SMILES of each atom of the model's arrays, int64."""
+    from molslice.chem.canonical import canonical_order  # needs rdkit
+
+    return np.arange(atoms) if atom_order == "input" else canonical_order(smiles)
+
+
+def _spread(values: np.ndarray, order: np.ndarray, atoms: int) -> np.ndarray:
+    """Put values of the model's atoms into the order of the SMILES; other atoms have zero."""
+    placed = np.zeros(atoms, values.dtype)
+    placed[order] = values
+    return placed
+
+
+def _shapley(score: Score, molecule: MaskedMolecule) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return Shapley value and standard error of each atom, and the number of coalitions."""
+    players = molecule.players
+
+    def game(members: np.ndarray) -> np.ndarray:
+        visible = np.zeros((len(members), molecule.num_atoms), bool)
+        visible[:, players] = members
+        return score.of_masked(molecule, visible)
+
+    found = shapley_values(game, len(players), LARGEST_STANDARD_ERROR * score.spread)
+    values, errors = np.zeros(molecule.num_atoms), np.zeros(molecule.num_atoms)
+    values[players], errors[players] = found.values, found.standard_errors
+    return values, errors, found.coalitions

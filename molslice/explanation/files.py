@@ -1,0 +1,122 @@
+"""Explain many molecules to a folder of pictures."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from molslice.data.molecules.tables import open_molecules
+from molslice.explanation.explain import Explainer
+from molslice.explanation.result import AttentionView, Contributions
+from molslice.files.atomic import atomic_folder
+from molslice.files.urls import File
+from molslice.inference.json_text import to_json
+from molslice.inference.progress import progress_bar
+from molslice.types import MolsliceError
+
+__all__ = ["EXPLANATIONS", "FolderReport", "explain_files", "explain_to_folder"]
+
+EXPLANATIONS = "explanations.jsonl"
+CHUNK_ROWS = 1_000
+
+
+@dataclass(slots=True)
+class FolderReport:
+    """The outcome of explaining many molecules.
+
+    Attributes:
+        rows: Number of molecules.
+        failed: Number of molecules without an explanation.
+        first_failure: Row and reason of the first one, "" without one.
+    """
+
+    rows: int = 0
+    failed: int = 0
+    first_failure: str = ""
+
+
+def explain_files(
+    explainer: Explainer,
+    sources: Sequence[File | str],
+    folder: Path,
+    *,
+    ending: str = ".svg",
+    smiles_column: str | None = None,
+    delimiter: str | None = None,
+    progress: bool = False,
+) -> FolderReport:
+    """Explain each row of files; see `explain_to_folder`.
+
+    Args:
+        explainer: The model and the method.
+        sources: Files, URLs and patterns in the formats of `open_molecules`.
+        folder: The folder to write.
+        ending: Format of the pictures, `.svg` or `.png`.
+        smiles_column: The column of SMILES; None finds it.
+        delimiter: The character between cells; None finds it.
+        progress: Whether to show a bar on standard error.
+
+    Raises:
+        MolsliceError: A file cannot be read, or as in `explain_to_folder`.
+    """
+    with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
+        chunks = table.chunks(CHUNK_ROWS, [table.smiles_column])
+        rows = (cell for chunk in chunks for cell in chunk[table.smiles_column])
+        return explain_to_folder(explainer, rows, folder, ending=ending, progress=progress)
+
+
+def explain_to_folder(
+    explainer: Explainer,
+    smiles: Iterable[str],
+    folder: Path,
+    *,
+    ending: str = ".svg",
+    progress: bool = False,
+) -> FolderReport:
+    """Write a picture of each molecule, and one line of JSON for each molecule.
+
+    The picture of row 7 is `000007.svg`; rows count from 1. `explanations.jsonl` has one object for each row,
+    with `row`, `picture` (None without one), `error` (None without one) and the fields of the explanation.
+    The folder gets its name when it is complete.
+
+    Args:
+        explainer: The model and the method.
+        smiles: The molecules. It is read only once.
+        folder: The folder to write; it must not exist, or be empty.
+        ending: Format of the pictures, `.svg` or `.png`.
+        progress: Whether to show a bar on standard error.
+
+    Raises:
+        MolsliceError: The folder cannot be written, or the ending is unknown.
+    """
+    from molslice.chem.drawing import drawer_kind  # needs rdkit
+
+    drawer_kind(ending)
+    report = FolderReport()
+    with (
+        atomic_folder(folder) as partial,
+        (partial / EXPLANATIONS).open("w", encoding="utf-8") as lines,
+        progress_bar(None, "molecules", progress, desc="explain") as bar,
+    ):
+        for row, text in enumerate(smiles, start=1):
+            report.rows = row
+            name, found, reason = f"{row:06}{ending}", None, None
+            try:
+                found = explainer(text)
+                (partial / name).write_bytes(found.picture(ending))
+            except MolsliceError as error:
+                found, reason = None, str(error)
+                report.failed += 1
+                report.first_failure = report.first_failure or f"row {row}: {reason}"
+            lines.write(_line(row, text, name, found, reason))
+            bar.update()
+    return report
+
+
+def _line(
+    row: int, smiles: str, name: str, found: Contributions | AttentionView | None, reason: str | None
+) -> str:
+    fields: dict[str, Any] = {"smiles": smiles} if found is None else found.to_dict()
+    entry = {"row": row, "picture": None if found is None else name, "error": reason, **fields}
+    return json.dumps(json.loads(to_json(entry)), ensure_ascii=False) + "\n"

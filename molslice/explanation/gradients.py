@@ -1,0 +1,226 @@
+"""Integrated gradients over the embeddings of atoms and bonds.
+
+The path leads from the baseline to the molecule. At position t, each atom has the features' embedding
+x0 + t (x1 - x0), where x1 is that of the molecule and x0 that of the baseline; likewise each bond in the edge
+encoding. The contribution of an atom is the integral of the gradient along its own difference x1 - x0, and
+half of the contribution of each of its bonds. The graph (distances, degrees, the graph token) is the same
+along the path.
+
+The integral is computed by Gauss-Legendre quadrature in intervals of t. In each interval, the sum of all
+contributions must be the change of the score; intervals with the largest errors are halved until the sum of
+their absolute errors is below the tolerance.
+
+Source: Sundararajan, Taly and Yan 2017, "Axiomatic Attribution for Deep Networks".
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from molslice.explanation.molecule import MaskedMolecule
+from molslice.explanation.score import Score
+from molslice.inference.base import NOT_FINITE
+from molslice.inference.forward import float32_inference
+from molslice.model.graphormer import Graphormer
+from molslice.types import MolsliceError
+
+__all__ = ["TOLERANCE", "IntegratedGradients", "check_gradients", "integrated_gradients"]
+
+TOLERANCE = 1e-3  # of the completeness error, in standard deviations of the target; for classes in log-odds
+NODES = 4  # of the quadrature in an interval
+INTERVALS = 4  # at the start
+MAX_STEPS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class IntegratedGradients:
+    """The contributions of n atoms, in the unit of the score.
+
+    Attributes:
+        contributions: Contribution of each atom, float64 [n].
+        of_bonds: The part of `contributions` that comes from bonds, float64 [n].
+        steps: Number of gradients.
+    """
+
+    contributions: np.ndarray
+    of_bonds: np.ndarray
+    steps: int
+
+
+def integrated_gradients(
+    score: Score, molecule: MaskedMolecule, tolerance: float = TOLERANCE
+) -> IntegratedGradients:
+    """Compute the contribution of each atom; see the module.
+
+    Args:
+        score: The number to explain.
+        molecule: The molecule and its baseline.
+        tolerance: Largest difference between the sum of the contributions and the score minus that of the
+            baseline, in standard deviations of the target.
+
+    Raises:
+        MolsliceError: The model is not a Graphormer, a gradient is not finite, or the difference is above the
+            tolerance after `MAX_STEPS` gradients, because the model is not continuous along the path.
+    """
+    check_gradients(score)
+    limit = tolerance * score.spread
+    totals, steps = np.zeros(molecule.num_atoms + molecule.num_bonds), 0
+    for index in range(len(score.networks)):
+        found = _Path(score, index, molecule).integrate(limit)
+        totals += found[0] / len(score.networks)
+        steps += found[1]
+    atoms, bonds = np.split(totals, [molecule.num_atoms])
+    of_bonds = np.zeros(molecule.num_atoms)
+    np.add.at(of_bonds, molecule.bond_ends, bonds[:, None] / 2)
+    return IntegratedGradients(atoms + of_bonds, of_bonds, steps)
+
+
+def check_gradients(score: Score) -> None:
+    """Check that `integrated_gradients` supports the networks.
+
+    Raises:
+        MolsliceError: A network is not a Graphormer.
+    """
+    for network in score.networks:
+        if not isinstance(network.model, Graphormer):
+            raise MolsliceError(
+                f"{network.name} is a {network.config.model.name}; integrated gradients need a graphormer. "
+                "Use the method shapley"
+            )
+
+
+class _Path:
+    """The straight path from the baseline to the molecule through one network."""
+
+    def __init__(self, score: Score, index: int, molecule: MaskedMolecule) -> None:
+        self.score, self.index, self.molecule = score, index, molecule
+        self.name = score.networks[index].name
+        model = score.networks[index].model
+        assert isinstance(model, Graphormer)
+        self.model = model
+        with float32_inference(score.device, gradients=True), torch.no_grad():
+            visible, masked = molecule.copies(1), molecule.baseline
+            self.tables = (model.atom_embedding.features, model.graph_bias.bond_embedding)
+            self.ends = tuple(
+                (table(old), table(new))
+                for table, old, new in zip(
+                    self.tables,
+                    (masked.atoms, masked.bond_features),
+                    (visible.atoms, visible.bond_features),
+                    strict=True,
+                )
+            )
+
+    def integrate(self, limit: float) -> tuple[np.ndarray, int]:
+        """Return the integral for each atom and bond, float64 [n + m], and the number of gradients."""
+        nodes, weights = np.polynomial.legendre.leggauss(NODES)
+        nodes, weights = (nodes + 1) / 2, weights / 2
+        pending = [(i / INTERVALS, (i + 1) / INTERVALS) for i in range(INTERVALS)]
+        done: dict[tuple[float, float], tuple[np.ndarray, float]] = {}
+        values: dict[float, float] = {}
+        steps = 0
+        while pending:
+            positions = np.concatenate([low + (high - low) * nodes for low, high in pending])
+            gradients = self._gradients(positions).reshape(len(pending), NODES, -1)
+            steps += len(positions)
+            edges = sorted({edge for interval in pending for edge in interval} - values.keys())
+            values.update(zip(edges, self._values(np.array(edges)), strict=True))
+            for (low, high), own in zip(pending, gradients, strict=True):
+                part = (high - low) * np.einsum("k,ki->i", weights, own)
+                done[low, high] = part, abs(part.sum() - (values[high] - values[low]))
+            if sum(error for _, error in done.values()) <= limit:
+                break
+            if steps >= MAX_STEPS:
+                missing = sum(error for _, error in done.values())
+                raise MolsliceError(
+                    f"integrated gradients of {self.name} do not add up: after {steps} steps {missing:.2g} "
+                    f"{self.score.unit} are missing, more than {limit:.2g}, because the model is not "
+                    "continuous. Use the method shapley"
+                )
+            worst = sorted(done, key=lambda interval: done[interval][1], reverse=True)
+            worst = [interval for interval in worst if done[interval][1] > limit / (2 * len(done))]
+            pending = []
+            for low, high in worst[: max(1, (MAX_STEPS - steps) // (2 * NODES))]:
+                del done[low, high]
+                middle = (low + high) / 2
+                pending += [(low, middle), (middle, high)]
+        return sum((part for part, _ in done.values()), start=np.zeros(self._size)), steps
+
+    @property
+    def _size(self) -> int:
+        return self.molecule.num_atoms + self.molecule.num_bonds
+
+    def _values(self, positions: np.ndarray) -> np.ndarray:
+        """Return the score at positions, float64 [K]."""
+        parts = []
+        with float32_inference(self.score.device, gradients=True), torch.no_grad():
+            for part in self._split(positions):
+                parts.append(self._score_at(*self._gates(part)))
+        return _finite(torch.cat([part.cpu() for part in parts]) if parts else torch.zeros(0))
+
+    def _gradients(self, positions: np.ndarray) -> np.ndarray:
+        """Return the derivative of the score by the position of each atom and bond, float64 [K, n + m]."""
+        parts = []
+        with float32_inference(self.score.device, gradients=True):
+            for part in self._split(positions):
+                gates = self._gates(part)
+                total = self._score_at(*gates).sum()
+                found = torch.autograd.grad(total, gates, allow_unused=True, materialize_grads=True)
+                atoms = found[0][:, : self.molecule.num_atoms]
+                parts.append(torch.cat([atoms, found[1]], 1).cpu())
+        return _finite(torch.cat(parts))
+
+    def _split(self, positions: np.ndarray) -> Iterator[Tensor]:
+        yield from torch.from_numpy(positions).float().split(self.molecule.copies_at_once)
+
+    def _gates(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the position of each atom [K, A] and of each bond [K, M] of each copy, as leaves."""
+        widths = (self.ends[0][0].shape[1], self.molecule.num_bonds)
+        along = positions.to(self.score.device)[:, None]
+        atoms, bonds = (along.expand(-1, width).clone().requires_grad_() for width in widths)
+        return atoms, bonds
+
+    def _score_at(self, atoms: Tensor, bonds: Tensor) -> Tensor:
+        """Return the score of copies with embeddings at positions of the path, float64 [K]."""
+        (atoms0, atoms1), (bonds0, bonds1) = self.ends
+        tokens = atoms0 + atoms[..., None] * (atoms1 - atoms0)
+        edges = bonds0 + bonds[..., None] * (bonds1 - bonds0)
+        model = _with_embeddings(self.model, tokens, edges.flatten(0, 1))
+        return self.score.of_network(self.index, self.molecule.copies(len(atoms)), model)
+
+
+class _Constant(nn.Module):
+    """A table that returns given embeddings for any features."""
+
+    def __init__(self, embedding: Tensor) -> None:
+        super().__init__()
+        self.embedding = embedding
+
+    def forward(self, features: Tensor) -> Tensor:  # noqa: ARG002
+        return self.embedding
+
+
+def _with_embeddings(model: Graphormer, atoms: Tensor, bonds: Tensor) -> nn.Module:
+    """Return the model with other embeddings of atoms and bonds; other threads may use the model itself."""
+    return _replaced(
+        model,
+        atom_embedding=_replaced(model.atom_embedding, features=_Constant(atoms)),
+        graph_bias=_replaced(model.graph_bias, bond_embedding=_Constant(bonds)),
+    )
+
+
+def _replaced(module: nn.Module, **children: nn.Module) -> nn.Module:
+    """Return a module that shares everything with another one, except for some children."""
+    other = copy.copy(module)
+    other.__dict__["_modules"] = {**module._modules, **children}
+    return other
+
+
+def _finite(values: Tensor) -> np.ndarray:
+    if not bool(values.isfinite().all()):
+        raise MolsliceError(NOT_FINITE)
+    return values.detach().double().numpy()

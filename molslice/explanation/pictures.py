@@ -1,0 +1,62 @@
+"""Pictures of explanations."""
+
+import numpy as np
+
+from molslice.explanation.result import AttentionView, Contributions
+
+__all__ = ["draw_attention", "draw_contributions"]
+
+
+def draw_contributions(found: Contributions, ending: str) -> bytes:
+    """Draw the contributions on the structure; see `Contributions.picture`."""
+    from molslice.chem.coloring import draw_colored  # needs rdkit
+
+    of = f" by {found.note}" if found.note else ""
+    heading = f"{found.target}: {_number(found.prediction, found.unit)}"
+    if found.probability is not None:
+        heading += f" (probability {found.probability:.3g})"
+    difference = found.prediction - found.baseline
+    equation = (
+        f"= {_number(found.baseline, '')} for the saturated hydrocarbon with this skeleton "
+        f"{'-' if difference < 0 else '+'} {_number(abs(difference), '')} from the atoms"
+    )
+    return draw_colored(
+        found.smiles,
+        found.values,
+        ending,
+        heading=heading,
+        lines=[equation, f"{found.model}{of}; {_method(found)}"],
+        scale=f"contribution of the atom to {found.target}" + (f" ({found.unit})" if found.unit else ""),
+    )
+
+
+def draw_attention(view: AttentionView, ending: str) -> bytes:
+    """Draw the first values of the atoms beside the map; see `AttentionView.picture`."""
+    from molslice.chem.coloring import Matrix, draw_colored  # needs rdkit
+
+    caption, values = next(iter(view.by_atom.items()))
+    labels = ["graph", *(f"{element}{index}" for index, element in enumerate(view.elements))]
+    layers = len(view.maps)
+    return draw_colored(
+        view.smiles,
+        values.mean(0),
+        ending,
+        heading=f"{view.model}: attention {view.attention}",
+        lines=[f"mean over {layers} layers and their heads; not a contribution to the prediction"],
+        scale=caption,
+        diverging=bool(values.min() < 0),
+        matrix=Matrix(np.maximum(view.maps.mean(0), 0.0), labels, f"{view.kind} map: to row, from column"),
+    )
+
+
+def _method(found: Contributions) -> str:
+    if found.standard_errors is None:
+        error = _number(abs(found.sum_error), found.unit, 1)
+        return f"integrated gradients, {found.evaluations} steps, error of the sum {error}"
+    largest = float(found.standard_errors.max())
+    accuracy = f"standard error at most {_number(largest, found.unit, 2)}" if largest else "exact"
+    return f"Shapley values, {accuracy}, {found.evaluations} masked molecules"
+
+
+def _number(value: float, unit: str, digits: int = 4) -> str:
+    return f"{value:.{digits}g} {unit}".rstrip()

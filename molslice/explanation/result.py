@@ -1,0 +1,152 @@
+"""What an explanation holds: contributions of atoms, or attention maps."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from molslice.explanation.score import LOG_ODDS
+
+__all__ = ["AttentionView", "Contributions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """The contribution of each atom to a prediction, in the order of the SMILES.
+
+    Attributes:
+        smiles: The SMILES as given.
+        model: Name of the model.
+        target: Name of the target.
+        unit: Unit of all numbers below: that of the target, `log-odds` for classes, "" without a unit.
+        note: What is explained, if it is not the prediction of the model; else "".
+        method: `gradients` or `shapley`.
+        elements: Symbol of each atom.
+        values: Contribution of each atom, float64 [n]. Atoms that the model does not see as atoms, which are
+            hydrogens with an atom-map number, have zero.
+        standard_errors: Standard error of each contribution, float64 [n]; zero for exact values; None for
+            `gradients`.
+        prediction: The prediction.
+        baseline: The prediction for the saturated hydrocarbon with the same skeleton.
+        sum_error: Sum of the contributions minus (prediction minus baseline).
+        tolerance: Largest absolute `sum_error` that is accepted.
+        evaluations: Number of gradients, or of molecules with masked atoms.
+    """
+
+    smiles: str
+    model: str
+    target: str
+    unit: str
+    note: str
+    method: str
+    elements: tuple[str, ...]
+    values: np.ndarray
+    standard_errors: np.ndarray | None
+    prediction: float
+    baseline: float
+    sum_error: float
+    tolerance: float
+    evaluations: int
+
+    @property
+    def probability(self) -> float | None:
+        """Probability of class 1 for a target that is a class, else None."""
+        return float(1.0 / (1.0 + np.exp(-self.prediction))) if self.unit == LOG_ODDS else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        errors = self.standard_errors
+        return {
+            "smiles": self.smiles,
+            "model": self.model,
+            "target": self.target,
+            "unit": self.unit,
+            "note": self.note or None,
+            "method": self.method,
+            "prediction": self.prediction,
+            "probability": self.probability,
+            "baseline": self.baseline,
+            "sum": float(self.values.sum()),
+            "sum_error": self.sum_error,
+            "tolerance": self.tolerance,
+            "largest_standard_error": None if errors is None else float(errors.max()),
+            "evaluations": self.evaluations,
+            "atoms": [
+                {
+                    "index": index,
+                    "element": element,
+                    "contribution": float(self.values[index]),
+                    **({} if errors is None else {"standard_error": float(errors[index])}),
+                }
+                for index, element in enumerate(self.elements)
+            ],
+        }
+
+    def picture(self, ending: str = ".svg") -> bytes:
+        """Draw the contributions on the structure.
+
+        Args:
+            ending: `.svg` or `.png`.
+
+        Returns:
+            The contents of the file.
+
+        Raises:
+            MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
+        """
+        from molslice.explanation.pictures import draw_contributions
+
+        return draw_contributions(self, ending)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionView:
+    """The attention maps of a molecule, with atoms in the order of the SMILES.
+
+    Attributes:
+        smiles: The SMILES as given.
+        model: Name of the model.
+        attention: Name of the attention.
+        kind: `exact`, or `influence` (norms of derivatives) for an attention without an exact map.
+        elements: Symbol of each atom.
+        maps: Mean over the heads of each of L layers, float32 [L, 1 + n, 1 + n]. Entry (i, j) is the weight
+            of token j in the output of token i; token 0 is the graph token.
+        by_atom: Values of each atom, float32 [L, n], by caption; see `LayerMaps`.
+    """
+
+    smiles: str
+    model: str
+    attention: str
+    kind: str
+    elements: tuple[str, ...]
+    maps: np.ndarray
+    by_atom: dict[str, np.ndarray]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "smiles": self.smiles,
+            "model": self.model,
+            "method": "attention",
+            "attention": self.attention,
+            "map": self.kind,
+            "elements": list(self.elements),
+            "by_atom": self.by_atom,
+            "maps": self.maps,
+        }
+
+    def picture(self, ending: str = ".svg") -> bytes:
+        """Draw the values of the atoms on the structure beside the map, means over the layers.
+
+        Args:
+            ending: `.svg` or `.png`.
+
+        Returns:
+            The contents of the file.
+
+        Raises:
+            MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
+        """
+        from molslice.explanation.pictures import draw_attention
+
+        return draw_attention(self, ending)

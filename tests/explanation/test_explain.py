@@ -1,0 +1,184 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from molslice import explain, load_model
+from molslice.chem.featurize import molecule_arrays
+from molslice.chem.saturated import saturated_hydrocarbon
+from molslice.cli.explain import METHODS as CLI_METHODS
+from molslice.explanation.explain import METHODS, Explainer
+from molslice.explanation.result import AttentionView, Contributions
+from molslice.fitted_folder import FINE_TUNED, FittedModel
+from molslice.inference.fitted import FittedPredictor
+from molslice.inference.maps import attention_maps
+from molslice.learners.stacking import Stack
+from molslice.types import MolsliceError
+from tests.explanation.models import masked, network
+from tests.inference.models import CLASSES, FORMS, GAP, checkpoint_folder, embedded_smiles, untrained
+
+
+def test_the_function_takes_a_name_a_folder_or_a_model(tmp_path):
+    folder = checkpoint_folder(tmp_path / "run")
+    found = explain(folder, "CCO")
+    assert isinstance(found, Contributions)
+    assert found.elements == ("C", "C", "O")
+    assert np.array_equal(found.values, explain(str(folder), "CCO").values)
+    assert np.array_equal(found.values, explain(load_model(folder), "CCO", method="gradients").values)
+    assert explain("gap-xtb", "CCO").model == "gap-xtb"
+    assert METHODS == CLI_METHODS
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_atoms_are_in_the_order_of_the_smiles(method, tmp_path):
+    spellings = {
+        "OC(=O)c1ccncc1": [0, 1, 2, 3, 4, 5, 6, 7, 8],
+        "c1cnccc1C(O)=O": [7, 6, 8, 5, 0, 1, 2, 3, 4],
+        "n1ccc(cc1)C(O)=O": [7, 6, 8, 3, 2, 1, 0, 5, 4],
+    }
+    explainer = Explainer(untrained(tmp_path), method=method)
+    tables = []
+    for smiles, order in spellings.items():
+        found = explainer(smiles)
+        assert "".join(found.elements[atom] for atom in order) == "OCOCCCNCC"
+        values = found.values if isinstance(found, Contributions) else found.maps[0, 0, 1:]
+        tables.append(values[order])
+    symmetric = [tables[0], tables[0][[0, 1, 2, 3, 8, 7, 6, 5, 4]]]  # the ring may be mirrored
+    for table in tables[1:]:
+        assert any(np.allclose(table, one, atol=1e-5) for one in symmetric)
+    carboxyl = tables[0][:3]
+    assert len({round(float(value), 5) for value in carboxyl}) == 3
+
+
+def test_the_order_of_the_model_may_be_that_of_the_smiles(tmp_path):
+    predictor = untrained(tmp_path, data={"atom_order": "input"}, attention=FORMS["slice_sort"])
+    found = Explainer(predictor)("OCC=C")
+    assert found.prediction == pytest.approx(float(predictor.predict(["OCC=C"])[0]), abs=1e-6)
+    assert np.flatnonzero(found.values).tolist() == [0, 2, 3]
+    assert Explainer(predictor)("OCCC").values[1:].tolist() == [0, 0, 0]
+
+
+def test_unreadable_smiles_are_named(tmp_path):
+    explainer = Explainer(untrained(tmp_path))
+    with pytest.raises(MolsliceError, match="cannot read the SMILES 'c1cc': not valid SMILES"):
+        explainer("c1cc")
+    with pytest.raises(MolsliceError, match=r"cannot read the SMILES 'x{60}'\.\.\.: not valid"):
+        explainer("x" * 5000)
+    with pytest.raises(MolsliceError, match="invalid method 'lime'; choices: gradients, shapley, attention"):
+        explain("gap-xtb", "C", method="lime")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow", "singular"])
+def test_the_view_holds_the_maps_and_what_the_attention_defines(name, tmp_path):
+    predictor = untrained(tmp_path, attention=FORMS[name])
+    view = Explainer(predictor, method="attention")("OC=CF")
+    assert isinstance(view, AttentionView)
+    assert view.maps.shape == (2, 5, 5)
+    own = {
+        "softmax": [],
+        "slice_sort": ["share of channels sent to token 0", "mean place after sorting"],
+        "flow": ["competition", "allocation"],
+        "singular": ["weight in its pseudo-token"],
+    }
+    assert list(view.by_atom) == [*own[name], "weight for the graph token"]
+    assert np.allclose(view.by_atom["weight for the graph token"], view.maps[:, 0, 1:])
+    if name == "softmax":  # the others depend on the order of the atoms
+        maps = attention_maps(predictor.model, masked("OC=CF").copies(1))
+        assert np.allclose(view.maps, np.stack([one.weights[0].mean(0).numpy() for one in maps]), atol=1e-6)
+        assert np.allclose(view.maps.sum(-1), 1)
+    assert all(values.shape == (2, 4) for values in view.by_atom.values())
+
+
+def test_an_explanation_leaves_the_model_to_other_threads(tmp_path):
+    predictor = untrained(tmp_path)
+    smiles = embedded_smiles(6)
+    expected = predictor.predict(smiles)
+    same, stop = [], threading.Event()
+
+    def predict():
+        while not stop.is_set():
+            same.append(np.array_equal(predictor.predict(smiles), expected))
+
+    thread = threading.Thread(target=predict)
+    thread.start()
+    try:
+        for method in METHODS:
+            for text in smiles[:2]:
+                Explainer(predictor, method=method)(text)
+    finally:
+        stop.set()
+        thread.join()
+    assert len(same) > 3
+    assert all(same)
+    assert all(parameter.grad is None for parameter in predictor.model.parameters())
+
+
+def fitted(folder, targets, networks=2, weight=1.0):
+    """Return a model of `molslice fit` whose learners are networks alone."""
+    standard = GAP if targets.kind == "regression" else CLASSES
+    members = [untrained(folder / str(k), targets=standard) for k in range(networks)]
+    with torch.no_grad():
+        for k, member in enumerate(members):
+            member.model.readout.bias += k
+    calibration = ((1.0, 0.0),) if targets.kind == "classification" else ()
+    stack = Stack((FINE_TUNED,), (weight,), calibration)
+    model = FittedModel(targets, ({},), (stack,), {"networks": networks})
+    return FittedPredictor(model, "solubility", folder, members[0] if members else None, members)
+
+
+def test_the_networks_of_a_fitted_model_are_explained(tmp_path):
+    predictor = fitted(tmp_path, GAP)
+    with pytest.raises(MolsliceError, match="trees and its Gaussian process use descriptors .* weight 1.00"):
+        Explainer(predictor)
+    for method in ("gradients", "shapley"):
+        found = Explainer(predictor, method=method, part="networks")("OC=CF")
+        assert found.prediction == pytest.approx(float(predictor.predict(["OC=CF"])[0]), abs=1e-5)
+        assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=0.01)
+        assert found.note == "the mean of the fine-tuned networks, which have the weight 1.00 in the model"
+    with pytest.raises(MolsliceError, match="several networks has no attention map"):
+        Explainer(predictor, method="attention", part="networks")
+    classes = fitted(tmp_path / "classes", CLASSES, networks=1)
+    found = Explainer(classes, part="networks")("OC=CF")
+    assert found.probability == pytest.approx(float(classes.predict(["OC=CF"])[0]), abs=1e-5)
+
+
+def test_a_fitted_model_without_networks_is_refused(tmp_path):
+    predictor = fitted(tmp_path, GAP, networks=0)
+    for part in (None, "networks"):
+        with pytest.raises(MolsliceError, match="it has no fine-tuned networks; explain a run of molslice"):
+            Explainer(predictor, part=part)
+
+
+def test_a_part_is_refused_where_there_is_none(tmp_path):
+    with pytest.raises(MolsliceError, match="is one network without parts"):
+        Explainer(untrained(tmp_path), part="networks")
+
+
+def test_message_passing_is_explained_by_masking_only():
+    predictor = network({"name": "gin_virtual", "num_layers": 2, "dim": 8})
+    with pytest.raises(MolsliceError, match="is a gin_virtual; integrated gradients need a graphormer"):
+        Explainer(predictor)
+    with pytest.raises(MolsliceError, match="is a gin_virtual, which has no attention"):
+        Explainer(predictor, method="attention")
+    found = Explainer(predictor, method="shapley")("OC=CF")
+    assert found.prediction == pytest.approx(float(predictor.predict(["OC=CF"])[0]), abs=1e-5)
+    assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-5)
+    assert np.abs(found.values).min() > 0
+
+
+def test_a_saturated_hydrocarbon_has_the_arrays_of_one():
+    pairs = {
+        "O=C(O)c1ccccc1": "CC(C)C1CCCCC1",
+        "C[N+](C)(C)C": "CC(C)(C)C",
+        "C#C[C@H](F)/C=C/Cl": "CCC(C)CCC",
+        "O": "C",
+        "[Na+].[Cl-]": "C.C",
+    }
+    for smiles, hydrocarbon in pairs.items():
+        found = saturated_hydrocarbon(molecule_arrays(smiles, atom_order="input"))
+        expected = molecule_arrays(hydrocarbon, atom_order="input")
+        assert np.array_equal(found.atoms, expected.atoms), smiles
+        assert np.array_equal(found.bonds, expected.bonds), smiles
+    crowded = saturated_hydrocarbon(molecule_arrays("FS(F)(F)(F)(F)F", atom_order="input"))
+    assert crowded.atoms[1, [2, 4]].tolist() == [6, 0]

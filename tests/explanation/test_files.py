@@ -1,0 +1,129 @@
+import json
+
+import pytest
+
+from molslice.cli import main
+from molslice.explanation.explain import Explainer
+from molslice.explanation.files import explain_files
+from molslice.types import MolsliceError
+from tests.inference.models import TWO, checkpoint_folder, untrained
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return checkpoint_folder(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def explain(capsys, run):
+    """Run `molslice explain` on the run and return its exit code, standard output and standard error."""
+
+    def call(*words):
+        code = main(["explain", str(run), *map(str, words)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_each_row_has_a_line_and_each_molecule_a_picture(tmp_path):
+    (tmp_path / "in.csv").write_text("name,smiles\na,CCO\nb,bad\nc,\nd,c1ccccc1\nbroken\n")
+    explainer = Explainer(untrained(tmp_path / "run"), method="shapley")
+    report = explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "out", ending=".png")
+    assert (report.rows, report.failed) == (5, 3)
+    assert report.first_failure == "row 2: cannot read the SMILES 'bad': not valid SMILES"
+    lines = [json.loads(line) for line in (tmp_path / "out/explanations.jsonl").read_text().splitlines()]
+    assert [line["row"] for line in lines] == [1, 2, 3, 4, 5]
+    assert [line["picture"] for line in lines] == ["000001.png", None, None, "000004.png", None]
+    assert lines[2]["error"] == "empty SMILES"
+    assert lines[4]["error"] == "1 cell, the header has 2"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("000001.png", "000004.png", "explanations.jsonl")
+    ]
+    assert lines[0]["sum"] == pytest.approx(lines[0]["prediction"] - lines[0]["baseline"], abs=1e-4)
+    assert lines[0]["atoms"][2].keys() == {"index", "element", "contribution", "standard_error"}
+    with pytest.raises(OSError, match="File exists"):
+        explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "out")
+    with pytest.raises(MolsliceError, match="a drawing ends in"):
+        explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "new", ending=".gif")
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_one_molecule_is_drawn_to_a_file(explain, tmp_path, ending):
+    picture = tmp_path / f"a.{ending}"
+    code, out, err = explain("--smiles", "CCO", "--out", picture)
+    assert (code, out) == (0, "")
+    assert err == f"molslice: written: {picture}\n"
+    assert picture.read_bytes().startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
+
+
+def test_without_out_the_numbers_are_printed(explain):
+    code, out, err = explain("--smiles", "CCO")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("CCO: gap = ")
+    assert lines[2].split() == ["atom", "element", "contribution"]
+    assert [line.split()[:2] for line in lines[3:]] == [["0", "C"], ["1", "C"], ["2", "O"]]
+    code, out, _ = explain("--smiles", "CCO", "--method", "shapley")
+    assert "standard error" in out
+    code, out, _ = explain("--smiles", "CCO", "--method", "attention")
+    assert "weight for the graph token" in out
+
+
+@pytest.mark.parametrize("method", ["gradients", "shapley", "attention"])
+def test_json(explain, method):
+    code, out, err = explain("--smiles", "CCO", "bad", "--json", "--method", method)
+    assert code == 0
+    assert err == "molslice: cannot read the SMILES 'bad': not valid SMILES\n"
+    found, failed = json.loads(out)["explanations"]
+    assert failed == {"smiles": "bad", "error": "cannot read the SMILES 'bad': not valid SMILES"}
+    assert found["method"] == method
+    assert found["error"] is None
+    if method != "attention":
+        total = sum(atom["contribution"] for atom in found["atoms"])
+        assert total == pytest.approx(found["prediction"] - found["baseline"], abs=found["tolerance"])
+
+
+def test_an_unreadable_molecule_is_one_line(explain, tmp_path):
+    code, out, err = explain("--smiles", "c1cc", "--out", tmp_path / "a.svg")
+    assert (code, out) == (1, "")
+    assert err == "molslice: error: cannot read the SMILES 'c1cc': not valid SMILES\n"
+    assert not (tmp_path / "a.svg").exists()
+    code, out, err = explain("--smiles", "c1cc", "x", "--out", tmp_path / "folder")
+    assert (code, out) == (1, "")
+    assert err.startswith("molslice: error: none of the 2 molecules can be explained; row 1: cannot read")
+
+
+def test_several_molecules_are_drawn_to_a_folder(explain, tmp_path):
+    code, out, err = explain("--smiles", "CCO", "OC=C", "--out", tmp_path / "a", "--json", "--format", "png")
+    assert (code, json.loads(out)["rows"]) == (0, 2)
+    assert "2 pictures written to" in err
+    (tmp_path / "in.smi").write_text("CCO first\nxx second\n")
+    code, out, err = explain("--input", tmp_path / "in.smi", "--out", tmp_path / "b", "--quiet")
+    assert (code, out) == (0, "")
+    assert "1 of 2 molecules have no explanation; row 2:" in err
+    assert (tmp_path / "b/000001.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--input", "a.csv"], "--input needs --out"),
+        (["--input", "a.csv", "--out", "a.svg"], "--out is one picture"),
+        (["--smiles", "C", "CC", "--out", "a.svg"], "--out is one picture"),
+        (["--smiles", "C", "--out", "a.gif"], "a picture ends in .svg or .png"),
+        (["--smiles", "C", "--format", "png"], "--format needs --out"),
+        (["--smiles", "C", "--method", "lime"], "invalid choice"),
+    ],
+)
+def test_wrong_usage(explain, words, message):
+    code, out, err = explain(*words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_a_model_with_several_targets_needs_a_name(tmp_path, capsys):
+    run = checkpoint_folder(tmp_path / "two", targets=TWO)
+    assert main(["explain", str(run), "--smiles", "C"]) == 1
+    assert "has several targets; name one of gap, logp" in capsys.readouterr().err
+    assert main(["explain", str(run), "--smiles", "C", "--target", "logp"]) == 0

@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+import torch
+
+from molslice.chem.descriptors import descriptor_names
+from molslice.explanation.explain import Explainer
+from molslice.explanation.gradients import TOLERANCE, integrated_gradients
+from molslice.explanation.score import find_score
+from molslice.types import MolsliceError
+from tests.explanation.models import ODD, masked, network
+from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained
+
+CONTINUOUS = [name for name in FORMS if name != "slice_sort aligned"]
+ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_contributions_add_up(name, tmp_path):
+    predictor = untrained(tmp_path, attention=FORMS[name])
+    explainer = Explainer(predictor)
+    for smiles in (*embedded_smiles(6), *ODD):
+        found = explainer(smiles)
+        assert found.tolerance == pytest.approx(TOLERANCE * 1.5)
+        assert abs(found.values.sum() - (found.prediction - found.baseline)) <= found.tolerance
+        assert found.sum_error == pytest.approx(found.values.sum() - (found.prediction - found.baseline))
+        assert found.prediction == pytest.approx(float(predictor.predict([smiles])[0]), abs=1e-5)
+        assert found.unit == "eV"
+
+
+def reference(score, smiles, steps=120):
+    """Integrate by the midpoint rule in float64, with the gradient of every embedding of atoms and bonds."""
+    model, molecule = score.networks[0].model.double(), masked(smiles)
+    one, base = molecule.copies(1), molecule.baseline
+    tables = (model.atom_embedding.features, model.graph_bias.bond_embedding)
+    ends = [
+        (tables[0](base.atoms), tables[0](one.atoms)),
+        (tables[1](base.bond_features), tables[1](one.bond_features)),
+    ]
+    parts = [torch.zeros(molecule.num_atoms, dtype=torch.float64), torch.zeros(molecule.num_bonds).double()]
+    for t in (np.arange(steps) + 0.5) / steps:
+        at = [(x0 + t * (x1 - x0)).detach().requires_grad_() for x0, x1 in ends]
+        handles = [
+            table.register_forward_hook(lambda module, args, output, x=x: x)
+            for table, x in zip(tables, at, strict=True)
+        ]
+        gradients = torch.autograd.grad(score(one).sum(), at)
+        for handle in handles:
+            handle.remove()
+        for part, gradient, (x0, x1) in zip(parts, gradients, ends, strict=True):
+            part += (gradient * (x1 - x0)).detach().reshape(len(part), -1).sum(1) / steps
+    atoms, bonds = (part.numpy() for part in parts)
+    for (begin, end), value in zip(molecule.bond_ends, bonds, strict=True):
+        atoms[begin] += value / 2
+        atoms[end] += value / 2
+    model.float()
+    return atoms
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_contributions_agree_with_a_slow_reference(name, tmp_path):
+    score = find_score(untrained(tmp_path, attention=FORMS[name]))
+    found = integrated_gradients(score, masked(ASPIRIN), 1e-4)
+    expected = reference(score, ASPIRIN)
+    assert np.abs(found.contributions - expected).max() < 3e-3 * np.abs(expected).max()
+    assert np.abs(found.of_bonds).max() > 0
+    assert not all(np.isclose(found.contributions, found.of_bonds))
+
+
+def test_steps_are_added_until_the_sum_is_right(tmp_path):
+    score = find_score(untrained(tmp_path, attention=FORMS["slice_sort"]))
+    molecule = masked(ASPIRIN)
+    ends = score.of_masked(molecule, np.array([[False], [True]]).repeat(molecule.num_atoms, 1))
+    errors, steps = [], []
+    for tolerance in (1.0, 1e-4, 1e-5):
+        found = integrated_gradients(score, molecule, tolerance)
+        errors.append(abs(found.contributions.sum() - (ends[1] - ends[0])))
+        steps.append(found.steps)
+        assert errors[-1] <= tolerance * score.spread
+    assert steps[0] == 16 < steps[1] < steps[2]
+
+
+def test_padding_does_not_matter(tmp_path):
+    for name in CONTINUOUS:
+        score = find_score(untrained(tmp_path / name, attention=FORMS[name]))
+        plain = integrated_gradients(score, masked(ASPIRIN), 1e-4)
+        padded = integrated_gradients(score, masked(ASPIRIN, pad_to=20), 1e-4)
+        assert np.allclose(plain.contributions, padded.contributions, atol=3e-4)
+
+
+def test_a_model_that_jumps_is_refused(tmp_path):
+    explainer = Explainer(untrained(tmp_path, attention=FORMS["slice_sort aligned"]))
+    with pytest.raises(MolsliceError, match=r"do not add up: after 4\d\d\d steps .* Use the method shapley"):
+        explainer(ASPIRIN)
+
+
+def test_classes_are_explained_in_log_odds(tmp_path):
+    predictor = untrained(tmp_path, targets=CLASSES)
+    found = Explainer(predictor)(ASPIRIN)
+    assert found.unit == "log-odds"
+    assert found.probability == pytest.approx(float(predictor.predict([ASPIRIN])[0]), abs=1e-6)
+    assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-3)
+
+
+def test_a_target_is_chosen_by_name(tmp_path):
+    predictor = untrained(tmp_path, targets=TWO)
+    values = predictor.predict([ASPIRIN])[0]
+    for index, name in enumerate(("gap", "logp")):
+        found = Explainer(predictor, target=name)(ASPIRIN)
+        assert (found.target, found.unit) == (name, ("eV", "")[index])
+        assert found.prediction == pytest.approx(values[index], abs=1e-5)
+    assert Explainer(predictor, target="gap_eV").score.name == "gap"
+    with pytest.raises(MolsliceError, match="has several targets; name one of gap, logp"):
+        Explainer(predictor)
+    with pytest.raises(MolsliceError, match="has no target 'gpa'; did you mean 'gap'"):
+        Explainer(predictor, target="gpa")
+
+
+def test_descriptors_stay_those_of_the_molecule(tmp_path):
+    predictor = network(descriptors=len(descriptor_names()))
+    found = Explainer(predictor)("CCO")
+    assert found.prediction == pytest.approx(float(predictor.predict(["CCO"])[0]), abs=1e-6)
+    assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-3)
+    assert found.baseline != pytest.approx(float(predictor.predict(["CCC"])[0]), abs=1e-4)
