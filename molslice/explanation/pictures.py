@@ -1,13 +1,16 @@
 """Pictures of explanations."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from molslice.explanation.result import AttentionView, Contributions
+if TYPE_CHECKING:
+    from molslice.explanation.result import AttentionView, Contributions
 
 __all__ = ["draw_attention", "draw_contributions"]
 
 
-def draw_contributions(found: Contributions, ending: str) -> bytes:
+def draw_contributions(found: "Contributions", ending: str) -> bytes:
     """Draw the contributions on the structure; see `Contributions.picture`."""
     from molslice.chem.coloring import draw_colored  # needs rdkit
 
@@ -30,7 +33,7 @@ def draw_contributions(found: Contributions, ending: str) -> bytes:
     )
 
 
-def draw_attention(view: AttentionView, ending: str) -> bytes:
+def draw_attention(view: "AttentionView", ending: str) -> bytes:
     """Draw the first values of the atoms beside the map; see `AttentionView.picture`."""
     from molslice.chem.coloring import Matrix, draw_colored  # needs rdkit
 
@@ -49,7 +52,7 @@ def draw_attention(view: AttentionView, ending: str) -> bytes:
     )
 
 
-def _method(found: Contributions) -> str:
+def _method(found: "Contributions") -> str:
     if found.standard_errors is None:
         error = _number(abs(found.sum_error), found.unit, 1)
         return f"integrated gradients, {found.evaluations} steps, error of the sum {error}"
