@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from molslice.attention import ATTENTIONS, build_attention
     from molslice.config import load_config
     from molslice.data import build_dataset
-    from molslice.export.exported_file import export_model
     from molslice.explanation.explain import explain
+    from molslice.export.exported_file import export_model
     from molslice.inference.evaluate import evaluate
     from molslice.inference.load import Predictor, load_model
     from molslice.inference.predictions import Domain, Predictions
