@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from molslice.cli.arguments import (
     add_columns,
     add_device,
+    add_fragment,
     add_input,
     add_json,
     add_model,
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=FORMATS, help="pictures in a folder (default: svg)")
     add_columns(parser)
+    add_fragment(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -79,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.explanation.explain import Explainer
     from molslice.inference.load import load_model
 
-    predictor = load_model(args.model, args.device)
+    predictor = load_model(args.model, args.device, fragment=args.fragment)
     explainer = Explainer(predictor, method=args.method, target=args.target, part=args.part)
     if is_folder:
         return _explain_to_folder(explainer, args)

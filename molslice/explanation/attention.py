@@ -72,11 +72,11 @@ def check_maps(score: Score) -> None:
     Raises:
         MolsliceError: There are several networks, or the network has no attention.
     """
-    if len(score.networks) > 1:
+    network, *others = score.networks
+    if others:
         raise MolsliceError(
             "a mean of several networks has no attention map; use the method gradients or shapley"
         )
-    network = score.networks[0]
     if not any(isinstance(module, Attention) for module in network.model.modules()):
         raise MolsliceError(
             f"{network.name} is a {network.config.model.name}, which has no attention; use the method shapley"

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.explanation.attention import check_maps, layer_maps
 from molslice.explanation.gradients import TOLERANCE, check_gradients, integrated_gradients
 from molslice.explanation.molecule import MaskedMolecule
@@ -79,7 +80,7 @@ class Explainer:
             raise MolsliceError(f"invalid method {method!r}; choices: {', '.join(METHODS)}")
         if method == "attention" and target is None:
             target = predictor.target_names[0]  # the maps are the same for all targets
-        self.model, self.method = predictor.name, method
+        self.model, self.method, self.fragment = predictor.name, method, predictor.fragment
         self.score: Score = find_score(predictor, target, part)
         if method == "gradients":
             check_gradients(self.score)
@@ -87,7 +88,7 @@ class Explainer:
             check_maps(self.score)
 
     def __call__(self, smiles: str) -> Contributions | AttentionView:
-        """Explain one molecule.
+        """Explain one molecule, of a mixture the one that the model predicts.
 
         Raises:
             MolsliceError: The SMILES cannot be read, the prediction is not finite, or the method fails for
@@ -95,14 +96,15 @@ class Explainer:
         """
         from molslice.chem.naming import element_symbols  # needs rdkit
 
-        network = self.score.networks[0]
+        network, given = self.score.networks[0], smiles
+        (smiles,), _ = choose_fragments([given], self.fragment)
         with network.reader() as reader:
             (store,) = reader.read([[smiles]])
         if not store.num_atoms[0]:
             reason = store.errors.get(0, "no atoms")
-            if not str(smiles).strip():
+            if not str(given).strip():
                 raise MolsliceError(reason)
-            shown = repr(smiles) if len(str(smiles)) <= SHOWN else f"{str(smiles)[:SHOWN]!r}..."
+            shown = repr(given) if len(str(given)) <= SHOWN else f"{str(given)[:SHOWN]!r}..."
             raise MolsliceError(f"cannot read the SMILES {shown}: {reason}")
         molecule = MaskedMolecule(store, self.score.device)
         elements = element_symbols(smiles)

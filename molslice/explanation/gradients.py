@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from molslice.explanation.molecule import MaskedMolecule
 from molslice.explanation.score import Score
-from molslice.inference.base import NOT_FINITE
 from molslice.inference.forward import float32_inference
+from molslice.inference.predictions import NOT_FINITE
 from molslice.model.graphormer import Graphormer
 from molslice.types import MolsliceError
 

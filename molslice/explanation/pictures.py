@@ -14,7 +14,6 @@ def draw_contributions(found: "Contributions", ending: str) -> bytes:
     """Draw the contributions on the structure; see `Contributions.picture`."""
     from molslice.chem.coloring import draw_colored  # needs rdkit
 
-    of = f" by {found.note}" if found.note else ""
     heading = f"{found.target}: {_number(found.prediction, found.unit)}"
     if found.probability is not None:
         heading += f" (probability {found.probability:.3g})"
@@ -28,7 +27,7 @@ def draw_contributions(found: "Contributions", ending: str) -> bytes:
         found.values,
         ending,
         heading=heading,
-        lines=[equation, f"{found.model}{of}; {_method(found)}"],
+        lines=[equation, f"{found.model}; {_method(found)}", *([found.note] if found.note else [])],
         scale=f"contribution of the atom to {found.target}" + (f" ({found.unit})" if found.unit else ""),
     )
 

@@ -15,7 +15,7 @@ class Contributions:
     """The contribution of each atom to a prediction, in the order of the SMILES.
 
     Attributes:
-        smiles: The SMILES as given.
+        smiles: The SMILES as given; of a mixture that of its largest molecule, if the model predicts only it.
         model: Name of the model.
         target: Name of the target.
         unit: Unit of all numbers below: that of the target, `log-odds` for classes, "" without a unit.
@@ -50,8 +50,10 @@ class Contributions:
 
     @property
     def probability(self) -> float | None:
-        """Probability of class 1 for a target that is a class, else None."""
-        return float(1.0 / (1.0 + np.exp(-self.prediction))) if self.unit == LOG_ODDS else None
+        """Probability of class 1, None for a regression and with a `note`."""
+        if self.unit != LOG_ODDS or self.note:
+            return None
+        return float(1.0 / (1.0 + np.exp(-self.prediction)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -104,7 +106,7 @@ class AttentionView:
     """The attention maps of a molecule, with atoms in the order of the SMILES.
 
     Attributes:
-        smiles: The SMILES as given.
+        smiles: The SMILES as given; of a mixture that of its largest molecule, if the model predicts only it.
         model: Name of the model.
         attention: Name of the attention.
         kind: `exact`, or `influence` (norms of derivatives) for an attention without an exact map.

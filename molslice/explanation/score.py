@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from molslice.explanation.molecule import MaskedMolecule
 from molslice.fitted_folder import FINE_TUNED
-from molslice.inference.base import NOT_FINITE, SmilesPredictor
+from molslice.inference.base import SmilesPredictor
+from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.forward import float32_inference
-from molslice.inference.load import Predictor
+from molslice.inference.network import Predictor
+from molslice.inference.predictions import NOT_FINITE
 from molslice.registry import near_names
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MoleculeBatch, MolsliceError
@@ -106,15 +108,21 @@ def find_score(predictor: SmilesPredictor, target: str | None = None, part: str 
     if isinstance(predictor, FittedPredictor):
         return _score_of_fitted(predictor, column, part)
     if part is not None:
-        raise MolsliceError(f"{predictor.name} is one network without parts; leave part out")
-    if not isinstance(predictor, Predictor):
+        raise MolsliceError(
+            f"{predictor.name} was not written by molslice fit and has no parts; leave part out"
+        )
+    if not isinstance(predictor, Predictor | EnsemblePredictor):
         raise MolsliceError(f"{predictor.name} is a {type(predictor).__name__}, which cannot be explained")
     if predictor.targets.kind not in ("regression", "classification"):
         raise MolsliceError(
             f"{predictor.name} predicts {predictor.targets.kind}; explanations need a regression or classes "
             "0 and 1"
         )
-    return _score((predictor,), predictor.targets, column, ((1.0, 0.0),))
+    networks = (predictor,) if isinstance(predictor, Predictor) else predictor.members
+    note = ""
+    if len(networks) > 1 and predictor.targets.kind == "classification":
+        note = f"the mean log-odds of {len(networks)} members"  # a prediction is their mean probability
+    return _score(networks, predictor.targets, column, ((1.0, 0.0),) * len(networks), note)
 
 
 def _find_target(predictor: SmilesPredictor, target: str | None) -> int:

@@ -6,7 +6,7 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.config import config_from_mapping
 from molslice.data.molecules.store import MoleculeStore
 from molslice.explanation.molecule import MaskedMolecule
-from molslice.inference.load import Predictor
+from molslice.inference.network import Predictor
 from molslice.model import build_model
 from molslice.run_folder import LoadedRun
 from molslice.tasks.targets import TargetInfo

@@ -11,6 +11,7 @@ from molslice.cli.explain import METHODS as CLI_METHODS
 from molslice.explanation.explain import METHODS, Explainer
 from molslice.explanation.result import AttentionView, Contributions
 from molslice.fitted_folder import FINE_TUNED, FittedModel
+from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.maps import attention_maps
 from molslice.learners.stacking import Stack
@@ -140,7 +141,44 @@ def test_the_networks_of_a_fitted_model_are_explained(tmp_path):
         Explainer(predictor, method="attention", part="networks")
     classes = fitted(tmp_path / "classes", CLASSES, networks=1)
     found = Explainer(classes, part="networks")("OC=CF")
-    assert found.probability == pytest.approx(float(classes.predict(["OC=CF"])[0]), abs=1e-5)
+    probability = 1.0 / (1.0 + np.exp(-found.prediction))
+    assert probability == pytest.approx(float(classes.predict(["OC=CF"])[0]), abs=1e-5)
+    assert found.probability is None  # of the whole model
+
+
+@pytest.mark.parametrize("targets", [GAP, CLASSES], ids=["regression", "classes"])
+def test_an_ensemble_is_explained_by_the_mean_of_its_members(targets, tmp_path):
+    members = [untrained(tmp_path / str(k), targets=targets) for k in range(2)]
+    with torch.no_grad():
+        members[1].model.atom_embedding.features.weight *= 0.7
+    ensemble = EnsemblePredictor(members, "two", tmp_path)
+    for method in ("gradients", "shapley"):
+        found = Explainer(ensemble, method=method)("OC=CF")
+        parts = [Explainer(member, method=method)("OC=CF") for member in members]
+        assert np.allclose(found.values, np.mean([part.values for part in parts], axis=0), atol=1e-3)
+        assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=found.tolerance)
+        if targets is GAP:
+            assert found.prediction == pytest.approx(float(ensemble.predict(["OC=CF"])[0]), abs=1e-5)
+            assert found.note == ""
+        else:
+            assert found.note == "the mean log-odds of 2 members"
+            assert found.probability is None
+
+
+def test_of_a_mixture_the_predicted_molecule_is_explained(tmp_path):
+    predictor = untrained(tmp_path)
+    salt = "[Na+].CC(=O)[O-]"
+    whole = Explainer(predictor)(salt)
+    assert whole.elements == ("Na", "C", "C", "O", "O")
+    assert whole.values[0] != 0
+    predictor.fragment = "largest"
+    found = Explainer(predictor)(salt)
+    assert (found.smiles, found.elements) == ("CC(=O)[O-]", ("C", "C", "O", "O"))
+    assert found.prediction == pytest.approx(float(predictor.predict([salt])[0]), abs=1e-5)
+    assert found.picture(".svg")
+    predictor.fragment = "refuse"
+    with pytest.raises(MolsliceError, match=r"cannot read the SMILES '\[Na\+\].*': mixture of 2 molecules"):
+        Explainer(predictor)(salt)
 
 
 def test_a_fitted_model_without_networks_is_refused(tmp_path):
@@ -151,7 +189,7 @@ def test_a_fitted_model_without_networks_is_refused(tmp_path):
 
 
 def test_a_part_is_refused_where_there_is_none(tmp_path):
-    with pytest.raises(MolsliceError, match="is one network without parts"):
+    with pytest.raises(MolsliceError, match="has no parts; leave part out"):
         Explainer(untrained(tmp_path), part="networks")
 
 
