@@ -9,7 +9,7 @@ from molslice.fitted_folder import ROW_COLUMNS, ROWS, FittedModel, row_columns
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
 
-__all__ = ["OUT_OF_FOLD", "out_of_fold_calibration"]
+__all__ = ["OUT_OF_FOLD", "out_of_fold_calibration", "training_smiles"]
 
 OUT_OF_FOLD = "out-of-fold predictions of the training rows"
 
@@ -48,3 +48,20 @@ def out_of_fold_calibration(folder: Path, model: FittedModel) -> Calibration:
         for index, name in enumerate(targets.names)
     )
     return Calibration(targets.kind, model.num_folds, OUT_OF_FOLD, held_out)
+
+
+def training_smiles(folder: Path) -> list[str]:
+    """Read the SMILES of the training rows.
+
+    Args:
+        folder: The folder of the model.
+
+    Raises:
+        MolsliceError: `rows.csv` is missing or damaged.
+    """
+    file = folder / ROWS
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            return [row["smiles"] for row in csv.DictReader(stream) if row["split"] == "train"]
+    except (OSError, KeyError, UnicodeDecodeError, csv.Error) as error:
+        raise MolsliceError(f"cannot read the training molecules from {file}: {error}") from error

@@ -10,6 +10,7 @@ Modules:
     vocabulary: OGB's vocabularies as lookup tables.
     canonical: Canonical SMILES and the canonical order of the atoms.
     descriptors: RDKit's descriptors and Morgan counts.
+    neighbors: Nearest molecules by the similarity of Morgan counts.
     scaffold: Frameworks of molecules, by which a split keeps similar molecules together.
     connectivity: Skeletons of molecules, by which forms of one molecule are recognized.
     rebuild: Molecules and SMILES from arrays.

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrate",
         action="store_true",
-        help="also write the errors on --split valid into RUN, for predict --interval",
+        help="also write what predict --interval and --domain need into RUN, from --split valid",
     )
     add_device(parser)
     add_quiet(parser)
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from molslice.cli.datasets import find_dataset
-    from molslice.inference.calibrate import calibrate
+    from molslice.inference.calibrate import calibrate, write_domain
     from molslice.inference.evaluate import evaluate
     from molslice.inference.fitted import FittedPredictor
     from molslice.inference.load import load_model
@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     if args.calibrate:
         assert predictor.folder is not None  # it was loaded from one
         calibrate(predictor, dataset, args.split, progress=not args.quiet).write(predictor.folder)
+        if not args.overrides:  # the data that the model was trained on
+            write_domain(predictor, dataset)
     result = evaluate(
         predictor, dataset, args.split, atom_permutation=args.shuffle_atoms, progress=not args.quiet
     )

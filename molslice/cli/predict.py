@@ -34,7 +34,7 @@ EXAMPLE = """\
   molslice predict runs/first --input molecules.csv.gz --output predicted.parquet
   molslice predict solubility --input measured.csv --output predicted.csv --metrics
   molslice predict solubility --input new.csv --output predicted.csv --strict    # stop at an unreadable row
-  molslice predict solubility --smiles "CCO" --interval 0.9
+  molslice predict solubility --smiles "CCO" --interval 0.9 --domain
   molslice predict gap-xtb --input 's3://bucket/parts/*.csv' --output s3://bucket/predicted.parquet
   molslice predict gap-xtb --input 'parts/*.csv' --output predicted --engine ray    # a file for each input
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=share,
         metavar="P",
         help="add intervals that hold the truth with this probability, such as 0.9; for classes, sets",
+    )
+    parser.add_argument(
+        "--domain",
+        action="store_true",
+        help="say whether each molecule is like the training molecules, and which is the nearest",
     )
     parser.add_argument(
         "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"
@@ -86,10 +91,10 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--strict: not with --submission")
     if args.engine and args.input is None:
         args.usage_error("--engine needs --input")
-    if args.interval is not None and args.submission is not None:
-        args.usage_error("--interval needs --smiles or --input")
+    if (args.interval is not None or args.domain) and args.submission is not None:
+        args.usage_error("--interval and --domain need --smiles or --input")
     predictor = load_model(args.model, "cpu" if args.engine else args.device, fragment=args.fragment)
-    predictor = predictor.with_uncertainty(args.interval)
+    predictor = predictor.with_uncertainty(args.interval, domain=args.domain)
     if args.smiles is not None:
         return _predict_listed(predictor, args)
     if args.input is not None:
@@ -133,6 +138,7 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
 def listed_json(predictor: "SmilesPredictor", smiles: list[str], predictions: "Predictions") -> dict:
     """Return the model, its targets, and one entry for each SMILES."""
     from molslice.inference.columns import ERROR, SMILES
+    from molslice.inference.predictions import text_to_json
 
     targets = zip(predictor.target_names, predictor.target_units, predictor.columns, strict=True)
     numbers, texts = predictor.table_columns()
@@ -145,7 +151,7 @@ def listed_json(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
             {
                 SMILES: text,
                 **dict(zip(numbers, values, strict=True)),
-                **dict(zip(texts, more, strict=True)),
+                **dict(zip(texts, map(text_to_json, more), strict=True)),
                 ERROR: reason,
             }
             for text, values, more, reason in zip(
@@ -234,7 +240,9 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
 def _cluster(args: argparse.Namespace) -> "RayEngine":
     from molslice.inference.cluster import RayEngine
 
-    return RayEngine(args.model, args.device, args.workers or None, args.interval, args.fragment)
+    return RayEngine(
+        args.model, args.device, args.workers or None, args.interval, args.fragment, domain=args.domain
+    )
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

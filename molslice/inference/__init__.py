@@ -8,6 +8,7 @@ Modules:
     forward: The precision of every forward pass.
     inputs: Reads the molecules that Python code gives: texts, RDKit molecules, arrays and DataFrames.
     predictions: Predictions with their uncertainty.
+    domain: Compares molecules with the training molecules.
     intervals: Adds intervals and sets to predictions.
     reading: Converts SMILES to arrays.
     table: Predicts CSV files of any length.

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.processes import WorkerPool, worker_state
 from molslice.inference.columns import ERROR, SMILES, prediction_columns
+from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.inputs import Molecules, molecule_rows
 from molslice.inference.intervals import with_intervals
 from molslice.inference.predictions import Members, Predictions, uncertainty_columns
@@ -49,6 +50,7 @@ class SmilesPredictor(ABC):
         level: Probability of the intervals or sets that predictions have; None without them. See
             `with_uncertainty`.
         calibration: The held-out rows of these intervals; None without them.
+        domain: The training molecules with which molecules are compared; None without a comparison.
         fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. See
             `molslice.chem.fragments.choose_fragment`.
         keeps_members: Whether predictions have `members` without intervals too; see `with_members`.
@@ -63,6 +65,7 @@ class SmilesPredictor(ABC):
     calibration: Calibration | None = None
     fragment: str = "keep"
     keeps_members: bool = False
+    domain: TrainingDomain | None = None
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -89,7 +92,7 @@ class SmilesPredictor(ABC):
             self.columns,
             kind=None if self.level is None else self.targets.kind,
             spread=self.level is not None and self.num_members > 1,
-            domain=False,
+            domain=self.domain is not None,
             taken=list(taken),
         )
 
@@ -124,20 +127,56 @@ class SmilesPredictor(ABC):
             )
         return found
 
-    def with_uncertainty(self, interval: float | None) -> Self:
-        """Return this model with intervals: its predictions have further fields, see `Predictions`.
+    def find_domain(self) -> TrainingDomain:
+        """Return the training molecules of the model.
+
+        Raises:
+            MolsliceError: The model has none.
+        """
+        raise MolsliceError(f"{self.name} has no training molecules to compare with")
+
+    def read_domain(self, folder: Path | None) -> TrainingDomain:
+        """Read the training molecules from a model folder.
+
+        Args:
+            folder: The folder; None for a model without one.
+
+        Raises:
+            MolsliceError: They are missing or damaged.
+        """
+        found = None if folder is None else TrainingDomain.read(folder)
+        if found is None:
+            raise MolsliceError(
+                f"{self.name} has no {DOMAIN}, the training molecules to compare with; molslice evaluate "
+                f"{self.name} --split valid --calibrate writes it if its data have SMILES"
+            )
+        return found
+
+    def with_uncertainty(self, interval: float | None = None, *, domain: bool = False) -> Self:
+        """Return this model with intervals or domain: its predictions have further fields, see `Predictions`.
 
         Args:
             interval: Probability that an interval, or the set of a class, holds the truth.
+            domain: Whether to compare the molecules with the training molecules.
 
         Raises:
-            MolsliceError: The model has no held-out rows, or too few for this probability.
+            MolsliceError: The model has no held-out rows, or too few for this probability, or no training
+                molecules.
         """
         found = copy.copy(self)
         if interval is not None:
             found.calibration, found.level = self.find_calibration(), interval
             found.calibration.check(interval)
+        if domain:
+            found.domain = self.find_domain()
         return found
+
+    def _predict_texts(self, smiles: list[str], part: Any) -> Predictions:  # noqa: ANN401
+        """Predict one chunk from `reader`, and compare its SMILES with the training molecules."""
+        found = self.predict_part(part)
+        return (
+            found if self.domain is None else replace(found, domain=self.domain.compare(smiles, found.errors))
+        )
 
     def with_intervals(self, predictions: Predictions, members: Members) -> Predictions:
         """Add the uncertainty that `with_uncertainty` has asked for to predictions.
@@ -188,17 +227,17 @@ class SmilesPredictor(ABC):
             with WorkerPool(workers, "predicts molecules", self) as pool:
                 yield from pool.map(_predict_chunk, ((chunk,) for chunk in chunks))
             return
-        replaced: deque[int] = deque()  # in the chunks that are read but not yet predicted
+        read: deque[tuple[list[str], int]] = deque()  # in the chunks that are read but not yet predicted
 
         def chosen() -> Iterator[list[str]]:
             for chunk in chunks:
-                rows, count = choose_fragments(chunk, self.fragment)
-                replaced.append(count)
-                yield rows
+                read.append(choose_fragments(chunk, self.fragment))
+                yield read[-1][0]
 
         with self.reader(workers) as reader:
             for part in reader.read(chosen()):
-                yield replace(self.predict_part(part), replaced=replaced.popleft())
+                rows, count = read.popleft()
+                yield replace(self._predict_texts(rows, part), replaced=count)
 
     def predict(self, smiles: Molecules, *, workers: int = 0, progress: bool = False) -> np.ndarray:
         """Predict each SMILES in the unit of the target.
@@ -225,6 +264,7 @@ class SmilesPredictor(ABC):
         smiles: Molecules,
         *,
         interval: float | None = None,
+        domain: bool = False,
         workers: int = 0,
         progress: bool = False,
     ) -> Predictions:
@@ -234,14 +274,15 @@ class SmilesPredictor(ABC):
             smiles: The molecules, as in `predict`.
             interval: Probability that an interval, or the set of a class, holds the truth, such as 0.9; None
                 for no intervals. It holds for molecules like the held-out rows of the model.
+            domain: Whether to compare the molecules with the training molecules.
             workers: Number of worker processes; 0 computes in this process. See `predict_chunks`.
             progress: Whether to show a bar on standard error.
 
         Raises:
             MolsliceError: As in `predict` and `with_uncertainty`.
         """
-        if interval is not None:
-            model = self.with_uncertainty(interval)
+        if interval is not None or domain:
+            model = self.with_uncertainty(interval, domain=domain)
             return model.predict_with_errors(smiles, workers=workers, progress=progress)
         rows = molecule_rows(smiles)
         if not rows:
@@ -257,13 +298,14 @@ class SmilesPredictor(ABC):
     def _no_rows(self) -> Predictions:
         """Return the predictions of no molecules."""
         empty = np.empty((0, len(self.target_names)), np.float32)
+        domain = None if self.domain is None else []
         if self.level is None:
-            return Predictions(empty, [])
+            return Predictions(empty, [], domain=domain)
         spread = empty if self.num_members > 1 else None
         if self.targets.kind == "classification":
             sets = np.empty((*empty.shape, 2), bool)
-            return Predictions(empty, [], spread, sets=sets, calibrated=empty)
-        return Predictions(empty, [], spread, lower=empty, upper=empty)
+            return Predictions(empty, [], spread, sets=sets, calibrated=empty, domain=domain)
+        return Predictions(empty, [], spread, lower=empty, upper=empty, domain=domain)
 
 
 def _predict_chunk(smiles: list[str]) -> Predictions:
@@ -273,7 +315,7 @@ def _predict_chunk(smiles: list[str]) -> Predictions:
     with threadpool_limits(1), predictor.reader() as reader:
         rows, replaced = choose_fragments(smiles, predictor.fragment)
         (part,) = reader.read([rows])
-        return replace(predictor.predict_part(part), replaced=replaced)
+        return replace(predictor._predict_texts(rows, part), replaced=replaced)  # noqa: SLF001
 
 
 def _chunks(items: list[str], size: int) -> Iterator[list[str]]:

@@ -7,6 +7,7 @@ import torch
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
@@ -15,7 +16,7 @@ from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
 
-__all__ = ["calibrate", "write_calibration"]
+__all__ = ["calibrate", "write_calibration", "write_domain"]
 
 SPLIT = "valid"
 
@@ -31,6 +32,24 @@ def write_calibration(folder: Path, dataset: Dataset, device: torch.device | str
     predictor = load_model(folder, device)
     if not isinstance(predictor, FittedPredictor) and _has_intervals(predictor.targets, dataset):
         calibrate(predictor, dataset).write(folder)
+        write_domain(predictor, dataset)
+
+
+def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dataset: Dataset) -> None:
+    """Write the training molecules into the folder of a run, if the data have them as SMILES.
+
+    Args:
+        predictor: The model.
+        dataset: The data that it was trained on.
+    """
+    assert isinstance(dataset, MoleculeDataset)
+    assert predictor.folder is not None  # it was loaded from one
+    try:
+        smiles = dataset.smiles()
+    except MolsliceError:  # a store keeps no SMILES
+        return
+    rows = dataset.labeled_rows("train")
+    TrainingDomain.of_smiles([smiles[row] for row in rows], predictor.fragment).write(predictor.folder)
 
 
 def _has_intervals(targets: TargetInfo, dataset: Dataset) -> bool:

@@ -29,6 +29,7 @@ class RayEngine:
         workers: Number of workers; None for all cores (or GPUs) of the cluster.
         interval: Probability of the intervals; None without them. See `SmilesPredictor.with_uncertainty`.
         fragment: As in `load_model`.
+        domain: Whether to compare the molecules with the training molecules.
     """
 
     model: str
@@ -36,6 +37,7 @@ class RayEngine:
     workers: int | None = None
     interval: float | None = None
     fragment: str | None = None
+    domain: bool = False
 
     @property
     def _gpus(self) -> int:
@@ -43,7 +45,7 @@ class RayEngine:
 
     @property
     def _model(self) -> "_Model":
-        return _Model(self.model, self.device, self.interval, self.fragment)
+        return _Model(self.model, self.device, self.interval, self.fragment, self.domain)
 
     def predict_chunks(
         self,
@@ -109,12 +111,13 @@ class _Model:
     device: str
     interval: float | None
     fragment: str | None
+    domain: bool
     _loaded: SmilesPredictor | None = field(default=None, repr=False)
 
     def load(self) -> SmilesPredictor:
         if self._loaded is None:
             model = load_model(self.name, self.device, fragment=self.fragment)
-            self._loaded = model.with_uncertainty(self.interval)
+            self._loaded = model.with_uncertainty(self.interval, domain=self.domain)
         return self._loaded
 
 

@@ -11,6 +11,7 @@ from molslice.config import DataConfig
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.store import MoleculeStore
 from molslice.inference.base import ChunkReader, SmilesPredictor
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.network import Predictor
 from molslice.inference.predictions import Members, Predictions
 from molslice.types import MolsliceError
@@ -82,6 +83,10 @@ class EnsemblePredictor(SmilesPredictor):
     def find_calibration(self) -> Calibration:
         """Return the held-out rows of the ensemble; see `SmilesPredictor.find_calibration`."""
         return self.read_calibration(self.folder)
+
+    def find_domain(self) -> TrainingDomain:
+        """Return the training molecules; see `SmilesPredictor.find_domain`."""
+        return self.read_domain(self.folder)
 
     def _mean(self, parts: Sequence[Predictions]) -> Predictions:
         """Return the mean; a row that a member cannot predict has its reason."""

@@ -15,8 +15,9 @@ from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, Mol
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
 from molslice.fitted_folder import FINE_TUNED, ROWS, FittedModel, row_columns
-from molslice.fitted_rows import out_of_fold_calibration
+from molslice.fitted_rows import out_of_fold_calibration, training_smiles
 from molslice.inference.base import ChunkReader, SmilesPredictor
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.tasks.targets import TargetInfo
@@ -150,6 +151,11 @@ class FittedPredictor(SmilesPredictor):
                 f"{self.folder} has held-out rows of {found.num_folds} folds, but {self.num_members} members"
             )
         return found
+
+    def find_domain(self) -> TrainingDomain:
+        """Return the training molecules, of an older folder from its `rows.csv`; see `SmilesPredictor`."""
+        found = TrainingDomain.read(self.folder)
+        return found or TrainingDomain.of_smiles(training_smiles(self.folder), self.fragment)
 
     def member_predictions(self, part: DescribedMolecules) -> tuple[np.ndarray, np.ndarray]:
         """Predict molecules without errors with the stack of each fold.

@@ -17,6 +17,7 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.embedding import Embedder
 from molslice.inference.forward import float32_inference
 from molslice.inference.inputs import Molecules
@@ -159,6 +160,10 @@ class Predictor(SmilesPredictor):
     def find_calibration(self) -> Calibration:
         """Return the held-out rows of the run; see `SmilesPredictor.find_calibration`."""
         return self.read_calibration(self.folder)
+
+    def find_domain(self) -> TrainingDomain:
+        """Return the training molecules; see `SmilesPredictor.find_domain`."""
+        return self.read_domain(self.folder)
 
     def embed(self, smiles: Molecules, *, workers: int = 0, progress: bool = False) -> np.ndarray:
         """Compute the learned fingerprint of each SMILES.

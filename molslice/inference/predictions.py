@@ -7,7 +7,15 @@ import numpy as np
 
 from molslice.inference.columns import distinct_columns
 
-__all__ = ["NOT_FINITE", "Domain", "Members", "Predictions", "TableRows", "uncertainty_columns"]
+__all__ = [
+    "NOT_FINITE",
+    "Domain",
+    "Members",
+    "Predictions",
+    "TableRows",
+    "text_to_json",
+    "uncertainty_columns",
+]
 
 NOT_FINITE = "the prediction for this molecule is not finite"
 IN_DOMAIN, REASON, NEAREST, SIMILARITY = "in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"
@@ -159,6 +167,11 @@ def _domain_texts(domain: Domain | None) -> list[str]:
     if domain is None:
         return ["", "", ""]
     return ["true" if domain.in_domain else "false", domain.reason, domain.nearest_smiles]
+
+
+def text_to_json(text: str | None) -> str | bool | None:
+    """Return the JSON value of a text of `TableRows`: null for an empty one, true and false for the words."""
+    return {"true": True, "false": False}.get(text, text) if text else None
 
 
 def uncertainty_columns(

@@ -20,13 +20,12 @@ from molslice.files.atomic import atomic_file, atomic_path
 from molslice.files.npy import ArrayFile
 from molslice.files.tables.json_lines import as_value
 from molslice.files.urls import File
-from molslice.inference.predictions import TableRows
+from molslice.inference.predictions import TableRows, text_to_json
 from molslice.types import MolsliceError
 
 __all__ = ["ENDINGS", "STDOUT", "TABLES", "Sink", "format_value", "open_sink"]
 
 STDOUT = Path("-")  # standard output in place of a file
-TRUTH = {"true": True, "false": False}
 JSON = (".jsonl", ".jsonl.gz")
 TABLES = (".csv", ".csv.gz", ".parquet", *JSON)
 ENDINGS = (*TABLES, ".npy")
@@ -149,7 +148,7 @@ class _JsonSink(Sink):
             for name, value in zip(self._columns, values, strict=True):
                 record[name] = float(format_value(value)) if math.isfinite(value) else None
             for name, text in zip(self._texts, (*texts, reason), strict=True):
-                record[name] = TRUTH.get(text, text) if text else None
+                record[name] = text_to_json(text)
             self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 

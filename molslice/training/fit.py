@@ -36,6 +36,7 @@ from molslice.fitted_folder import (
 )
 from molslice.fitted_rows import OUT_OF_FOLD
 from molslice.inference.columns import distinct_columns
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
@@ -176,6 +177,8 @@ def fit(
         save_learners(partial, [each.learners for each in fitted])
         (partial / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
         _calibrate(found, fitted, folds).write(partial)
+        known = [found.smiles[row] for row in np.flatnonzero(~found.test)]
+        TrainingDomain.of_smiles(known, fragment).write(partial)
         (partial / FIT).write_text(to_json(about), encoding="utf-8")
         (partial / CARD).write_text(write_card(about), encoding="utf-8")
     return about

@@ -253,3 +253,10 @@ def test_the_command_trains_an_ensemble(config, write_config, tmp_path, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert [member["seed"] for member in printed["members"]] == [5, 6]
     assert load_model(tmp_path / "run").num_members == 2
+
+
+def test_runs_and_ensembles_keep_their_training_molecules(ensemble, run, config):
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+    for folder in (ensemble[0], run[0], member_folder(ensemble[0], 1)):
+        found = load_model(folder).find_domain()
+        assert len(found.smiles) == len(dataset.labeled_rows("train"))

@@ -268,3 +268,17 @@ def test_the_command_prints_intervals(numbers, smiles, capsys):
 def test_the_command_refuses_a_level_that_is_no_probability(numbers, level, capsys):
     assert main(["predict", str(numbers), "--smiles", "C", "--interval", level]) == 2
     assert "--interval" in capsys.readouterr().err
+
+
+def test_the_training_molecules_of_a_fit_are_its_domain(numbers, smiles, tmp_path):
+    with (numbers / ROWS).open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    train = [row["smiles"] for row in rows if row["split"] == "train"]
+    found = load_model(numbers).find_domain()
+    assert len(found.smiles) == len(train)
+    test = [row["smiles"] for row in rows if row["split"] == "test"]
+    assert any(each.nearest_similarity < 1 for each in found.compare(test, [None] * len(test)))
+    folder = older(numbers, tmp_path)
+    (folder / "domain.json").unlink()
+    again = load_model(folder).find_domain()
+    assert (again.smiles, again.threshold, again.sizes) == (found.smiles, found.threshold, found.sizes)

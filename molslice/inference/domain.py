@@ -1,0 +1,190 @@
+"""The domain of a model: whether a molecule is like those that it was trained on."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from molslice.data.molecules.fragments import choose_fragments
+from molslice.files.atomic import write_atomically
+from molslice.files.parsing import read_json_object
+from molslice.inference.predictions import Domain
+from molslice.types import MolsliceError
+
+__all__ = ["DOMAIN", "TrainingDomain"]
+
+DOMAIN, ARRAYS = "domain.json", "domain.safetensors"
+FORMAT = "molslice-domain-1"
+MOST = 100_000  # molecules; of more, this many are drawn
+QUERIES = 1_000  # molecules whose nearest other molecule is searched for the threshold
+SHARE = 0.05  # of the training molecules have a nearest other molecule below the threshold
+FIELDS = {"starts": np.int64, "bins": np.uint16, "counts": np.uint8, "text": np.uint8}
+
+
+class TrainingDomain:
+    """The training molecules of a model, or 100,000 of them.
+
+    Args:
+        smiles: Their canonical SMILES, each once.
+        index: Their Morgan counts, a `molslice.chem.neighbors.CountIndex`.
+        elements: Symbols of their heavy atoms.
+        sizes: Smallest and largest number of heavy atoms.
+        threshold: Similarity that 95 % of them have at least with their nearest other molecule.
+    """
+
+    def __init__(
+        self,
+        smiles: Sequence[str],
+        index: Any,  # noqa: ANN401
+        elements: Iterable[str],
+        sizes: tuple[int, int],
+        threshold: float,
+    ) -> None:
+        self.smiles, self.index, self.elements = list(smiles), index, frozenset(elements)
+        self.sizes, self.threshold = sizes, threshold
+
+    @classmethod
+    def of_smiles(cls, smiles: Sequence[str], fragment: str = "keep", seed: int = 0) -> "TrainingDomain":
+        """Describe training molecules; those that cannot be read are left out.
+
+        Args:
+            smiles: The molecules.
+            fragment: What happens to a mixture; see `choose_fragment`.
+            seed: Seed of the draws from many molecules.
+
+        Raises:
+            MolsliceError: None of them can be read.
+        """
+        from molslice.chem.neighbors import CountIndex, describe  # needs rdkit
+        from molslice.chem.smiles import ChemError
+
+        generator = np.random.default_rng(seed)
+        if len(smiles) > MOST:
+            drawn = np.sort(generator.choice(len(smiles), MOST, replace=False))
+            smiles = [smiles[int(row)] for row in drawn]
+        found = {}
+        for text in choose_fragments(list(smiles), fragment)[0]:
+            try:
+                molecule = describe(text)
+            except ChemError:
+                continue
+            found.setdefault(molecule.smiles, molecule)
+        if not found:
+            raise MolsliceError("none of the training molecules can be read")
+        molecules = list(found.values())
+        index = CountIndex.from_counts(np.stack([molecule.counts for molecule in molecules]))
+        sizes = [molecule.size for molecule in molecules]
+        queries = generator.permutation(len(molecules))[:QUERIES]
+        nearest = [index.nearest(molecules[row].counts, without=int(row))[1] for row in queries]
+        # a lower quantile without interpolation; a single molecule has no other
+        threshold = max(0.0, float(np.quantile(nearest, SHARE, method="lower")))
+        elements = set().union(*(molecule.elements for molecule in molecules))
+        return cls(list(found), index, sorted(elements), (min(sizes), max(sizes)), threshold)
+
+    def compare(self, smiles: Sequence[str], errors: Sequence[str | None]) -> list[Domain | None]:
+        """Compare molecules with the training molecules.
+
+        Args:
+            smiles: The molecules.
+            errors: Reason of each row that cannot be predicted; such a row gets None.
+        """
+        return [
+            None if reason is not None else self._compare(text)
+            for text, reason in zip(smiles, errors, strict=True)
+        ]
+
+    def _compare(self, smiles: str) -> Domain | None:
+        from molslice.chem.neighbors import describe  # needs rdkit
+        from molslice.chem.smiles import ChemError
+
+        try:
+            molecule = describe(smiles)
+        except ChemError:
+            return None
+        nearest, similarity = self.index.nearest(molecule.counts)
+        reason = ""
+        if new := molecule.elements - self.elements:
+            reason = f"no training molecule contains {', '.join(sorted(new))}"
+        elif not self.sizes[0] <= molecule.size <= self.sizes[1]:
+            reason = (
+                f"{molecule.size} heavy atoms; training molecules have {self.sizes[0]} to {self.sizes[1]}"
+            )
+        elif similarity < self.threshold:
+            reason = (
+                f"similarity {similarity:.2f} to the nearest training molecule; 95 % of the training "
+                f"molecules have at least {self.threshold:.2f}"
+            )
+        return Domain(not reason, reason, self.smiles[nearest], similarity)
+
+    def write(self, folder: Path) -> None:
+        """Write the files of the model folder.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        text = np.frombuffer("\n".join(self.smiles).encode(), np.uint8)
+        arrays = {"starts": self.index.starts, "bins": self.index.bins, "counts": self.index.counts}
+        write_atomically(folder / ARRAYS, save({**arrays, "text": text}))
+        about = {
+            "format": FORMAT,
+            "molecules": len(self.smiles),
+            "elements": sorted(self.elements),
+            "sizes": list(self.sizes),
+            "threshold": self.threshold,
+        }
+        write_atomically(folder / DOMAIN, json.dumps(about) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> "TrainingDomain | None":
+        """Read the domain of a model folder; None if it has none.
+
+        Raises:
+            MolsliceError: A file is damaged.
+        """
+        from molslice.chem.neighbors import CountIndex  # needs rdkit
+
+        file = folder / DOMAIN
+        if not file.is_file():
+            return None
+        about = read_json_object(file)
+        try:
+            if about.get("format") != FORMAT:
+                raise ValueError(f"format {about.get('format')!r}; this version reads {FORMAT!r}")
+            arrays = _read_arrays(folder / ARRAYS)
+            smiles = arrays.pop("text").tobytes().decode().split("\n")
+            least, most = map(int, about["sizes"])
+            threshold = float(about["threshold"])
+            _check(arrays, len(smiles), about["molecules"], threshold)
+            return cls(
+                smiles, CountIndex(**arrays), list(map(str, about["elements"])), (least, most), threshold
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SafetensorError) as error:
+            raise MolsliceError(f"{file} is damaged: {error}") from error
+
+
+def _read_arrays(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            arrays = {name: opened.get_tensor(name) for name in FIELDS}
+    except (SafetensorError, OSError) as error:
+        raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+    for name, kind in FIELDS.items():
+        if arrays[name].dtype != kind or arrays[name].ndim != 1:
+            raise ValueError(f"{name} is {arrays[name].dtype} of {arrays[name].ndim} dimensions")
+    return arrays
+
+
+def _check(arrays: dict[str, np.ndarray], molecules: int, stated: object, threshold: float) -> None:
+    starts, bins, counts = arrays["starts"], arrays["bins"], arrays["counts"]
+    if molecules != stated or len(starts) != molecules + 1:
+        raise ValueError(f"{molecules} molecules and {len(starts)} starts, {stated} are stated")
+    if starts[0] != 0 or starts[-1] != len(bins) or (np.diff(starts) < 0).any() or len(bins) != len(counts):
+        raise ValueError("the starts do not fit the counts")
+    if len(bins) and bins.max() >= 2048:
+        raise ValueError(f"bin {bins.max()} of 2048")
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold {threshold}")

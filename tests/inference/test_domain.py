@@ -1,0 +1,177 @@
+"""Whether a molecule is like the training molecules: reasons, threshold, file, tables."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from molslice.chem.neighbors import describe
+from molslice.cli import main
+from molslice.inference import domain as module
+from molslice.inference.domain import ARRAYS, DOMAIN, TrainingDomain
+from molslice.inference.load import load_model
+from molslice.inference.table import predict_table
+from molslice.types import MolsliceError
+from tests.chem.test_neighbors import slow_similarity
+from tests.inference.models import checkpoint_folder, embedded_smiles
+
+
+@pytest.fixture(scope="module")
+def smiles():
+    return embedded_smiles(80)
+
+
+@pytest.fixture(scope="module")
+def known(smiles):
+    return TrainingDomain.of_smiles([*smiles, "not a molecule", smiles[0]])
+
+
+def leave_one_out(smiles):
+    """The similarity of each molecule to its nearest other, by all pairs."""
+    counts = [describe(text).counts for text in smiles]
+    return [
+        max(slow_similarity(one, other) for j, other in enumerate(counts) if j != i)
+        for i, one in enumerate(counts)
+    ]
+
+
+def test_the_threshold_is_a_quantile_of_the_nearest_other_molecules(known, smiles):
+    distinct = [smiles[i] for i in range(0, 80, 4)]
+    found = TrainingDomain.of_smiles([*distinct, *distinct])  # copies are no neighbors
+    nearest = sorted(leave_one_out(distinct))
+    assert found.threshold == nearest[int(0.05 * (len(nearest) - 1))]
+    assert len(known.smiles) == 80
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[Ru]", "no training molecule contains Ru"),
+        ("[Xe].[Ru]C", "no training molecule contains Ru, Xe"),
+        ("C" * 200, "200 heavy atoms; training molecules have"),
+        ("C1CC2CC1C1C3CC4CC(C21)C34", "similarity 0."),
+    ],
+)
+def test_a_molecule_outside_has_one_reason(known, text, reason):
+    (found,) = known.compare([text], [None])
+    assert not found.in_domain
+    assert found.reason.startswith(reason)
+
+
+def test_a_training_molecule_is_in_the_domain_and_its_own_nearest(known, smiles):
+    found = known.compare(smiles[:5], [None, None, "failed", None, None])
+    assert found[2] is None
+    for each, text in zip(found, smiles[:5], strict=True):
+        if each is not None:
+            assert (each.in_domain, each.reason, each.nearest_similarity) == (True, "", 1.0)
+            assert describe(each.nearest_smiles).smiles == describe(text).smiles
+
+
+def test_the_nearest_molecule_is_found_among_all(known, smiles):
+    for text in ("CCOC(=O)c1ccccc1N", "CC(C)Cc1ccc(cc1)C(C)C(=O)O"):
+        (found,) = known.compare([text], [None])
+        counts = describe(text).counts
+        best = max(slow_similarity(describe(each).counts, counts) for each in smiles)
+        assert found.nearest_similarity == best
+
+
+def test_many_molecules_are_a_sample(smiles, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 30)
+    found = TrainingDomain.of_smiles(smiles)
+    assert len(found.smiles) == 30
+    assert found.smiles == TrainingDomain.of_smiles(smiles).smiles
+
+
+def test_mixtures_are_treated_as_by_the_model():
+    found = TrainingDomain.of_smiles(["CCO.[Na+]", "CCN"], "largest")
+    assert found.elements == {"C", "O", "N"}
+    with pytest.raises(MolsliceError, match="none of the training molecules can be read"):
+        TrainingDomain.of_smiles(["CCO.[Na+]"], "refuse")
+
+
+def test_the_file_reads_back(known, tmp_path):
+    assert TrainingDomain.read(tmp_path) is None
+    known.write(tmp_path)
+    found = TrainingDomain.read(tmp_path)
+    assert (found.smiles, found.elements, found.sizes, found.threshold) == (
+        known.smiles, known.elements, known.sizes, known.threshold
+    )  # fmt: skip
+    for row in range(80):
+        np.testing.assert_array_equal(found.index.dense(row), known.index.dense(row))
+    assert (tmp_path / ARRAYS).stat().st_size < 250 * 80
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bins": np.full(5, 3, np.uint16)},
+        {"starts": np.zeros(3, np.int64)},
+        {"counts": np.zeros((2, 2), np.uint8)},
+        {"text": np.array([255], np.uint8)},
+        {"starts": None},
+    ],
+)
+def test_damaged_arrays_are_refused(known, tmp_path, change):
+    known.write(tmp_path)
+    arrays = {**load_file(tmp_path / ARRAYS), **change}
+    save_file({name: array for name, array in arrays.items() if array is not None}, tmp_path / ARRAYS)
+    with pytest.raises(MolsliceError, match=f"{DOMAIN} is damaged|{ARRAYS} is truncated"):
+        TrainingDomain.read(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"format": "x"}, {"threshold": 2}, {"sizes": [1]}, {"molecules": 3}])
+def test_a_damaged_description_is_refused(known, tmp_path, change):
+    known.write(tmp_path)
+    about = json.loads((tmp_path / DOMAIN).read_text())
+    (tmp_path / DOMAIN).write_text(json.dumps({**about, **change}))
+    with pytest.raises(MolsliceError, match="is damaged"):
+        TrainingDomain.read(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(known, tmp_path_factory):
+    folder = checkpoint_folder(tmp_path_factory.mktemp("model") / "run")
+    known.write(folder)
+    return folder
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_tables_have_columns_of_the_domain(folder, known, smiles, tmp_path, workers, ending):
+    source, target = tmp_path / "in.smi", tmp_path / f"out{ending}"
+    texts = [smiles[3], "[Ru]", "C1CC", "CCO"]
+    source.write_text("\n".join(texts) + "\n")
+    model = load_model(folder).with_uncertainty(domain=True)
+    predict_table(model, source, target, workers=workers, progress=False)
+    expected = known.compare(texts, [None, None, "failed", None])
+    with target.open(newline="") as stream:
+        rows = [json.loads(line) for line in stream] if ending == ".jsonl" else list(csv.DictReader(stream))
+    for row, domain in zip(rows, expected, strict=True):
+        empty = None if ending == ".jsonl" else ""
+        if domain is None:
+            assert (row["in_domain"], row["domain_reason"], row["nearest_smiles"]) == (empty,) * 3
+            continue
+        flag = domain.in_domain if ending == ".jsonl" else str(domain.in_domain).lower()
+        assert row["in_domain"] == flag
+        assert (row["domain_reason"] or "") == domain.reason
+        assert row["nearest_smiles"] == domain.nearest_smiles
+        assert float(row["nearest_similarity"]) == pytest.approx(domain.nearest_similarity, abs=1e-6)
+
+
+def test_python_and_the_command_compare_too(folder, smiles, capsys):
+    found = load_model(folder).predict_with_errors([smiles[0], "[Ru]"], domain=True)
+    assert [each.in_domain for each in found.domain] == [True, False]
+    assert load_model(folder).predict_with_errors([], domain=True).domain == []
+    assert load_model(folder).predict_with_errors(smiles[:1]).domain is None
+    assert main(["predict", str(folder), "--smiles", "[Ru]", "--domain", "--json", "--quiet"]) == 0
+    row = json.loads(capsys.readouterr().out)["predictions"][0]
+    assert row["in_domain"] is False
+    assert row["domain_reason"] == "no training molecule contains Ru"
+
+
+def test_a_model_without_training_molecules_says_how_to_get_them(tmp_path):
+    model = load_model(checkpoint_folder(tmp_path / "run"))
+    with pytest.raises(MolsliceError, match=f"has no {DOMAIN}.*--split valid --calibrate"):
+        model.predict_with_errors(["C"], domain=True)
