@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from molslice.attention import ATTENTIONS, build_attention
     from molslice.config import load_config
     from molslice.data import build_dataset
+    from molslice.estimators import MolsliceClassifier, MolsliceFeaturizer, MolsliceRegressor
     from molslice.explanation.explain import explain
     from molslice.export.exported_file import export_model
     from molslice.inference.evaluate import evaluate
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ATTENTIONS",
     "Domain",
+    "MolsliceClassifier",
     "MolsliceError",
+    "MolsliceFeaturizer",
+    "MolsliceRegressor",
     "Predictions",
     "Predictor",
     "__version__",
@@ -43,7 +47,10 @@ __all__ = [
 _MODULES = {
     "ATTENTIONS": "molslice.attention",
     "Domain": "molslice.inference.predictions",
+    "MolsliceClassifier": "molslice.estimators",
     "MolsliceError": "molslice.types",
+    "MolsliceFeaturizer": "molslice.estimators",
+    "MolsliceRegressor": "molslice.estimators",
     "Predictions": "molslice.inference.predictions",
     "Predictor": "molslice.inference.load",
     "build_attention": "molslice.attention",

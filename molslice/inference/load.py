@@ -107,13 +107,13 @@ def load_network(
     return predictor
 
 
-def load_encoder(name_or_path: str | Path) -> Predictor:
+def load_encoder(name_or_path: str | Path, *, fragment: str | None = None) -> Predictor:
     """Load a trained network that computes embeddings of molecules.
 
     Raises:
         MolsliceError: As in `load_network`, or the network has no embedding of molecules.
     """
-    network = load_network(name_or_path)
+    network = load_network(name_or_path, fragment=fragment)
     Embedder(network)
     return network
 

@@ -1,0 +1,408 @@
+"""Estimators with scikit-learn's interface that take molecules: a regressor, a classifier, a featurizer.
+
+X is what a model predicts from: SMILES or RDKit molecules in a list, an array, a Series or a DataFrame; see
+`molslice.inference.inputs`. A row whose molecule cannot be read is left out of a fit and NaN in the results.
+"""
+
+import json
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.utils import Tags, assert_all_finite, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+
+from molslice.inference.base import Predictions, SmilesPredictor
+from molslice.inference.inputs import Molecules, molecule_rows
+from molslice.inference.load import Predictor, load_encoder, load_model
+from molslice.pretrained import DEFAULT_ENCODER
+from molslice.types import MolsliceError
+
+if TYPE_CHECKING:
+    from molslice.training.fit_data import Duplicates
+
+__all__ = ["MolsliceClassifier", "MolsliceFeaturizer", "MolsliceRegressor"]
+
+
+# The loaded model of an estimator, which is no part of its state, with what it was loaded from.
+_LOADED: WeakKeyDictionary[BaseEstimator, tuple[Any, Any]] = WeakKeyDictionary()
+
+
+def _workers(n_jobs: Any) -> int:  # noqa: ANN401 - None has a meaning too
+    """Return the number of worker processes; 0 computes in this process."""
+    jobs = effective_n_jobs(n_jobs)
+    return jobs if jobs > 1 else 0
+
+
+class _Estimator(BaseEstimator):
+    """A model that `molslice.training.fit.fit` fits to all given rows; see `MolsliceRegressor`."""
+
+    _kind: Any
+    _is_flat: bool  # whether y had one dimension
+
+    def __init__(
+        self,
+        *,
+        encoder: Path | str | None = DEFAULT_ENCODER,
+        members: int = 5,
+        minutes: float | None = None,
+        duplicates: "Duplicates" = "average",
+        fragment: str = "keep",
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.members = members
+        self.minutes = minutes
+        self.duplicates: "Duplicates" = duplicates
+        self.fragment = fragment
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = tags.input_tags.string = tags.input_tags.allow_nan = True
+        tags.input_tags.two_d_array = False
+        tags.target_tags.required = tags.target_tags.multi_output = True
+        return tags
+
+    def save(self, folder: Path | str) -> None:
+        """Write the fitted model to a new folder, which `load_model` and the command line take.
+
+        Raises:
+            MolsliceError: The folder exists.
+        """
+        check_is_fitted(self, "folder_")
+        if Path(folder).exists():
+            raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
+        for name, content in self.folder_.items():
+            file = Path(folder, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+    def _fit(self, X: Molecules, y: np.ndarray) -> None:  # noqa: N803 - scikit-learn's name
+        """Fit to targets [n] or [n, T]; classes are 0 and 1, and NaN is a missing value."""
+        # predicting with a pickled estimator needs no training
+        from molslice.training.fit import fit
+        from molslice.training.fit_data import MIN_ROWS
+
+        rows = molecule_rows(X)
+        check_consistent_length(rows, y)
+        if len(rows) < MIN_ROWS:
+            raise MolsliceError(f"n_samples = {len(rows)}: a fit needs at least {MIN_ROWS}")
+        columns = y.reshape(len(y), -1).T
+        names = ["y"] if y.ndim == 1 else [f"y{index}" for index in range(len(columns))]
+        with tempfile.TemporaryDirectory() as place:
+            table, folder = Path(place, "molecules.jsonl"), Path(place, "model")
+            with table.open("w", encoding="ascii") as file:
+                for text, values in zip(rows, columns.T, strict=True):
+                    cells = [None if np.isnan(value) else float(value) for value in values]
+                    record = {"smiles": text, "split": "train", **dict(zip(names, cells, strict=True))}
+                    file.write(json.dumps(record) + "\n")
+            try:
+                about = fit(
+                    table,
+                    names,
+                    folder,
+                    smiles_column="smiles",
+                    kind=self._kind,
+                    split="split",
+                    duplicates=self.duplicates,
+                    fragment=self.fragment,
+                    members=self.members,
+                    minutes=self.minutes,
+                    seed=self._seed(),
+                    encoder=self.encoder,
+                    workers=_workers(self.n_jobs),
+                    quiet=True,
+                )
+            except MolsliceError as error:
+                raise MolsliceError(str(error).replace(str(table), "the molecules")) from error
+            self.about_ = about
+            self.folder_ = {
+                path.relative_to(folder).as_posix(): path.read_bytes()
+                for path in sorted(folder.rglob("*"))
+                if path.is_file()
+            }
+        _LOADED.pop(self, None)
+        if about["refused"]:
+            listed = "; ".join(f"{count} {reason}" for reason, count in about["refused"].items())
+            warnings.warn(f"rows that cannot be read are left out of the fit: {listed}", stacklevel=3)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _model(self) -> SmilesPredictor:
+        """Load the model once from its files, which stay in a temporary folder as long as this object."""
+        check_is_fitted(self, "folder_")
+        if self not in _LOADED:
+            place = tempfile.TemporaryDirectory()
+            folder = Path(place.name, "model")
+            self.save(folder)
+            _LOADED[self] = load_model(folder), place
+        return _LOADED[self][0]
+
+    def _predictions(self, X: Molecules, interval: float | None = None) -> Predictions:  # noqa: N803
+        return self._model().predict_with_errors(X, interval=interval, workers=_workers(self.n_jobs))
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        """Return [n, T, ...] as [n, ...] if y had one dimension."""
+        return values[:, 0] if self._is_flat else values
+
+
+class MolsliceRegressor(RegressorMixin, _Estimator):
+    """A regressor that takes molecules; the model of `molslice fit`.
+
+    `score` is R². Missing values of a y with several columns are NaN.
+
+    Args:
+        encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
+        members: Number of folds, and of models that are averaged.
+        minutes: Learners that would start later are left out; None for no limit.
+        duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
+        fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
+        random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for
+            another one in each fit.
+        n_jobs: Processes that read molecules. None is 1, -1 is all cores.
+
+    Attributes:
+        folder_: The files of the model folder, by name.
+        about_: The content of `fit.json`.
+    """
+
+    _kind = "regression"
+
+    def fit(self, X: Molecules, y: Any) -> Self:  # noqa: ANN401, N803
+        """Fit to all rows.
+
+        Args:
+            X: n molecules.
+            y: Values, [n] or [n, T].
+
+        Raises:
+            MolsliceError: The data cannot be used.
+            ValueError: `y` has another length, or contains infinity.
+        """
+        if y is None:
+            raise MolsliceError("MolsliceRegressor requires y to be passed, but the target y is None")
+        options: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        values = check_array(y, ensure_2d=False, input_name="y", estimator=self, **options)
+        several = values.ndim == 2 and values.shape[1] > 1
+        if not several:
+            assert_all_finite(values, input_name="y", estimator_name=type(self).__name__)
+        self._is_flat = not several
+        self._fit(X, values if several else column_or_1d(values, warn=True))
+        return self
+
+    def predict(self, X: Molecules) -> np.ndarray:  # noqa: N803
+        """Predict molecules.
+
+        Returns:
+            float64 [n], or [n, T] after a fit to T columns. NaN for a molecule that cannot be read.
+        """
+        return self._shaped(self._predictions(X).values.astype(np.float64))
+
+    def predict_interval(self, X: Molecules, coverage: float = 0.9) -> np.ndarray:  # noqa: N803
+        """Predict intervals that hold the true value with a probability.
+
+        Args:
+            X: n molecules.
+            coverage: The probability. It holds for molecules like those of the fit.
+
+        Returns:
+            Lower and upper bounds, float64 [n, 2], or [n, T, 2] after a fit to T columns.
+
+        Raises:
+            MolsliceError: The fit had too few rows for this probability.
+        """
+        found = self._predictions(X, coverage)
+        assert found.lower is not None
+        assert found.upper is not None
+        return self._shaped(np.stack([found.lower, found.upper], axis=-1).astype(np.float64))
+
+
+class MolsliceClassifier(ClassifierMixin, _Estimator):
+    """A classifier of two classes that takes molecules; the model of `molslice fit`.
+
+    `score` is the accuracy. With several columns in y, each of two classes, the results are those of
+    scikit-learn's other classifiers with several outputs.
+
+    Args:
+        encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
+        members: Number of folds, and of models that are averaged.
+        minutes: Learners that would start later are left out; None for no limit.
+        duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
+        fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
+        random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for
+            another one in each fit.
+        n_jobs: Processes that read molecules. None is 1, -1 is all cores.
+
+    Attributes:
+        classes_: The two classes; a list with those of each column after a fit to several columns.
+        folder_: The files of the model folder, by name.
+        about_: The content of `fit.json`.
+    """
+
+    _kind = "classification"
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def fit(self, X: Molecules, y: Any) -> Self:  # noqa: ANN401, N803
+        """Fit to all rows.
+
+        Args:
+            X: n molecules.
+            y: Labels of two classes, [n] or [n, T].
+
+        Raises:
+            MolsliceError: The data cannot be used.
+            ValueError: `y` has another length, or has not two classes.
+        """
+        if y is None:
+            raise MolsliceError("MolsliceClassifier requires y to be passed, but the target y is None")
+        options: Any = {"dtype": None}
+        labels = check_array(y, ensure_2d=False, input_name="y", estimator=self, **options)
+        several = labels.ndim == 2 and labels.shape[1] > 1
+        labels = labels if several else column_or_1d(labels, warn=True)
+        check_classification_targets(labels)
+        self._is_flat = not several
+        classes, codes = [], []
+        for column in labels.reshape(len(labels), -1).T:
+            found, code = np.unique(column, return_inverse=True)
+            if len(found) != 2:
+                kind = "one class" if len(found) == 1 else type_of_target(column, input_name="y")
+                raise MolsliceError(
+                    f"Only binary classification is supported. The type of the target is {kind}."
+                )
+            classes.append(found)
+            codes.append(code)
+        self._fit(X, np.stack(codes, axis=1).astype(np.float64) if several else codes[0].astype(np.float64))
+        self.classes_ = classes if several else classes[0]
+        return self
+
+    def predict(self, X: Molecules) -> np.ndarray:  # noqa: N803
+        """Predict the more probable class of each molecule.
+
+        Returns:
+            Labels [n], or [n, T] after a fit to T columns. A molecule that cannot be read is NaN if the
+            classes are numbers, which are float64 then, and None otherwise.
+        """
+        probable = self._predictions(X).values
+        classes: Any = [self.classes_] if self._is_flat else self.classes_
+        columns = [_labels(found, values) for found, values in zip(classes, probable.T, strict=True)]
+        return self._shaped(np.stack(columns, axis=1))
+
+    def predict_proba(self, X: Molecules) -> Any:  # noqa: ANN401, N803
+        """Predict the probability of each class.
+
+        Returns:
+            float64 [n, 2] in the order of `classes_`; after a fit to T columns a list of T such arrays. NaN
+            for a molecule that cannot be read.
+        """
+        probable = self._predictions(X).values.astype(np.float64)
+        pairs = [np.stack([1.0 - values, values], axis=1) for values in probable.T]
+        return pairs[0] if self._is_flat else pairs
+
+    def predict_set(self, X: Molecules, coverage: float = 0.9) -> np.ndarray:  # noqa: N803
+        """Predict sets of classes that hold the true class with a probability.
+
+        Args:
+            X: n molecules.
+            coverage: The probability. It holds for molecules like those of the fit.
+
+        Returns:
+            Whether each class is in the set, bool [n, 2] in the order of `classes_`, or [n, T, 2] after a fit
+            to T columns.
+
+        Raises:
+            MolsliceError: The fit had too few rows for this probability.
+        """
+        found = self._predictions(X, coverage)
+        assert found.sets is not None
+        return self._shaped(found.sets)
+
+
+def _labels(classes: np.ndarray, probable: np.ndarray) -> np.ndarray:
+    """Return the more probable class of each row; NaN or None where the probability is not known."""
+    labels = classes[(probable > 0.5).astype(int)]
+    unknown = np.isnan(probable)
+    if not unknown.any():
+        return labels
+    numeric = np.issubdtype(classes.dtype, np.number) or classes.dtype == bool
+    labels = labels.astype(np.float64 if numeric else object)
+    labels[unknown] = np.nan if numeric else None
+    return labels
+
+
+class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A transformer of molecules to the learned fingerprints of a trained encoder, for any other estimator.
+
+    Args:
+        model: A run folder, or the name of a shipped model.
+        fragment: What happens to a mixture: `keep`, `largest` or `refuse`; None does what the model does.
+        n_jobs: Processes that read molecules. None is 1, -1 is all cores.
+    """
+
+    def __init__(
+        self,
+        model: Path | str = DEFAULT_ENCODER,
+        *,
+        fragment: str | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.model = model
+        self.fragment = fragment
+        self.n_jobs = n_jobs
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = tags.input_tags.string = tags.input_tags.allow_nan = True
+        tags.input_tags.two_d_array = tags.requires_fit = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def fit(self, X: Molecules, y: Any = None) -> Self:  # noqa: ANN401, ARG002, N803
+        """Load the model; nothing is learned.
+
+        Raises:
+            MolsliceError: The model does not exist, or has no embedding.
+        """
+        self._encoder()
+        return self
+
+    def transform(self, X: Molecules) -> np.ndarray:  # noqa: N803
+        """Compute the fingerprints.
+
+        Returns:
+            float32 [n, 2 D]; NaN for a molecule that cannot be read. See `Predictor.embed`.
+        """
+        return self._encoder().embed(X, workers=_workers(self.n_jobs))
+
+    @property
+    def _n_features_out(self) -> int:
+        return getattr(self._encoder().model, "embedding_dim")  # noqa: B009 - not all models have it
+
+    def _encoder(self) -> Predictor:
+        wanted = os.fspath(self.model), self.fragment
+        if self not in _LOADED or _LOADED[self][1] != wanted:
+            _LOADED[self] = load_encoder(self.model, fragment=self.fragment), wanted
+        return _LOADED[self][0]

@@ -1,0 +1,272 @@
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from rdkit import Chem
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+
+import molslice
+from molslice.estimators import MolsliceClassifier, MolsliceFeaturizer, MolsliceRegressor
+from molslice.inference.load import load_encoder, load_model
+from molslice.types import MolsliceError
+from tests.inference.models import TWO, checkpoint_folder, embedded_smiles
+
+ROWS = 24
+FAST = {"encoder": None, "members": 2, "random_state": 0}
+SMILES = embedded_smiles(ROWS)
+SIZE = np.array([len(text) for text in SMILES], float)
+BIG = np.array(["no", "yes"])[(np.median(SIZE) < SIZE).astype(int)]
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return MolsliceRegressor(**FAST).fit(SMILES, SIZE)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return MolsliceClassifier(**FAST).fit(SMILES, BIG)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return checkpoint_folder(tmp_path_factory.mktemp("encoder"))
+
+
+def test_the_names_are_exported():
+    assert molslice.MolsliceRegressor is MolsliceRegressor
+    assert molslice.MolsliceClassifier is MolsliceClassifier
+    assert molslice.MolsliceFeaturizer is MolsliceFeaturizer
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.array,
+        pd.Series,
+        pl.Series,
+        lambda rows: pd.DataFrame({"smiles": rows}),
+        lambda rows: np.array(rows, object)[:, None],
+        lambda rows: [Chem.MolFromSmiles(text) for text in rows],
+    ],
+)
+def test_every_form_of_molecules_gives_the_same_model(form, regressor):
+    found = MolsliceRegressor(**FAST).fit(form(SMILES), SIZE)
+    np.testing.assert_array_equal(found.predict(form(SMILES)), regressor.predict(SMILES))
+    assert found.score(form(SMILES), SIZE) > 0.5
+
+
+def test_the_model_is_that_of_fit(regressor, tmp_path):
+    table = tmp_path / "in.csv"
+    frame = pd.DataFrame({"smiles": SMILES, "y": SIZE, "split": "train"})
+    frame.to_csv(table, index=False)
+    molslice.fit(table, "y", tmp_path / "model", split="split", encoder=None, members=2, quiet=True)
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(SMILES), regressor.predict(SMILES))
+
+
+def test_one_molecule_and_unreadable_rows(regressor, classifier):
+    (expected,) = regressor.predict(["CCO"])
+    assert regressor.predict("CCO").tolist() == [expected]
+    found = regressor.predict(["CCO", "C(", None, "CCO"])
+    np.testing.assert_array_equal(found, [expected, np.nan, np.nan, expected])
+    labels = classifier.predict(["CCO", None])
+    assert (labels[0] in BIG, labels[1]) == (True, None)
+    assert np.isnan(classifier.predict_proba(["CCO", None])[1]).all()
+    numeric = MolsliceClassifier(**FAST).fit(SMILES, (BIG == "yes").astype(int))
+    assert np.isnan(numeric.predict(["CCO", None])[1])
+    assert numeric.predict(SMILES).dtype.kind == "i"
+
+
+def test_unreadable_rows_are_left_out_of_the_fit_with_a_warning(regressor):
+    with pytest.warns(UserWarning, match="left out of the fit: 1 not valid SMILES; 1 empty SMILES"):
+        found = MolsliceRegressor(**FAST).fit(["C(", *SMILES, None], [0.0, *SIZE, 0.0])
+    np.testing.assert_array_equal(found.predict(SMILES), regressor.predict(SMILES))
+
+
+def test_classes_keep_their_names(classifier):
+    assert classifier.classes_.tolist() == ["no", "yes"]
+    probable = classifier.predict_proba(SMILES)
+    np.testing.assert_allclose(probable.sum(1), 1.0)
+    np.testing.assert_array_equal(classifier.predict(SMILES), classifier.classes_[probable.argmax(1)])
+    assert classifier.score(SMILES, BIG) > 0.8
+
+
+def test_several_outputs():
+    y = np.stack([SIZE, -SIZE], axis=1)
+    y[::3, 1] = np.nan
+    found = MolsliceRegressor(**FAST).fit(SMILES, y)
+    predicted = found.predict(SMILES)
+    assert predicted.shape == (ROWS, 2)
+    assert np.corrcoef(predicted.T)[0, 1] < -0.5
+    assert found.predict_interval(SMILES, 0.8).shape == (ROWS, 2, 2)
+    labels = np.stack([BIG, BIG[::-1]], axis=1)
+    several = MolsliceClassifier(**FAST).fit(SMILES, labels)
+    assert [found.tolist() for found in several.classes_] == [["no", "yes"]] * 2
+    assert several.predict(SMILES).shape == (ROWS, 2)
+    first, second = several.predict_proba(SMILES)
+    assert first.shape == second.shape == (ROWS, 2)
+    np.testing.assert_array_equal(several.predict(SMILES)[:, 1], np.array(["no", "yes"])[second.argmax(1)])
+
+
+def test_intervals_hold_the_prediction_and_grow_with_the_coverage(regressor, classifier, tmp_path):
+    regressor.save(tmp_path / "model")
+    expected = load_model(tmp_path / "model").predict_with_errors(SMILES, interval=0.8)
+    narrow, wide = (regressor.predict_interval(SMILES, coverage) for coverage in (0.5, 0.9))
+    found = regressor.predict_interval(SMILES, 0.8)
+    np.testing.assert_array_equal(found, np.concatenate([expected.lower, expected.upper], axis=1))
+    assert (np.diff(narrow) < np.diff(wide)).all()
+    sets = classifier.predict_set(SMILES, 0.7)
+    assert (sets.shape, sets.dtype) == ((ROWS, 2), bool)
+    with pytest.raises(MolsliceError, match="0.9999"):
+        regressor.predict_interval(SMILES, 0.9999)
+    assert np.isnan(regressor.predict_interval(["C("])).all()
+
+
+def test_clone_and_parameters():
+    found = clone(MolsliceRegressor(**FAST, n_jobs=2, minutes=1.5, duplicates="keep", fragment="largest"))
+    assert found.get_params() == {
+        **{"encoder": None, "members": 2, "random_state": 0, "n_jobs": 2},
+        **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest"},
+    }
+    assert found.set_params(members=3).members == 3
+    with pytest.raises(NotFittedError):
+        found.predict(["CCO"])
+
+
+def test_parameters_reach_the_fit():
+    salts = [f"{text}.Cl" for text in SMILES]
+    found = MolsliceRegressor(**FAST, fragment="largest").fit(salts, SIZE)
+    assert (found.about_["fragment"], found.about_["replaced"]) == ("largest", ROWS)
+    np.testing.assert_array_equal(found.predict(salts), found.predict(SMILES))
+    assert found.about_["options"]["members"] == 2
+    two = [MolsliceRegressor(encoder=None, members=2, random_state=seed).fit(SMILES, SIZE) for seed in (1, 2)]
+    assert (two[0].predict(SMILES) != two[1].predict(SMILES)).any()
+    state = np.random.RandomState(3)
+    seeds = {MolsliceRegressor(random_state=state)._seed() for _ in range(5)}
+    assert len(seeds) == 5
+    with pytest.raises(MolsliceError, match="members must be from 2 to 20"):
+        MolsliceRegressor(encoder=None, members=1).fit(SMILES, SIZE)
+
+
+def test_a_pickle_holds_the_files_and_loads_in_another_process(regressor, tmp_path):
+    data = pickle.dumps(regressor)
+    np.testing.assert_array_equal(pickle.loads(data).predict(SMILES[:3]), regressor.predict(SMILES[:3]))
+    assert pickle.dumps(pickle.loads(data)) == data
+    assert all(type(content) is bytes for content in regressor.folder_.values())
+    (tmp_path / "model.pickle").write_bytes(data)
+    program = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).predict(['CCO'])[0])"
+    command = [sys.executable, "-c", program, str(tmp_path / "model.pickle")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(run.stdout) == pytest.approx(regressor.predict(["CCO"])[0], abs=1e-6)
+
+
+def test_the_saved_folder_is_a_model_of_the_command_line(regressor, tmp_path, capsys):
+    regressor.save(tmp_path / "model")
+    assert molslice.load_model(tmp_path / "model").predict("CCO") == regressor.predict("CCO").astype("f4")
+    from molslice.cli import main
+
+    assert main(["predict", str(tmp_path / "model"), "--smiles", "CCO", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["targets"][0]["name"] == "y"
+    with pytest.raises(MolsliceError, match="exists"):
+        regressor.save(tmp_path / "model")
+
+
+def test_search_and_cross_validation():
+    search = GridSearchCV(MolsliceRegressor(**FAST), {"members": [2, 3]}, cv=KFold(2), error_score="raise")
+    search.fit(pd.Series(SMILES), SIZE)
+    assert search.best_params_["members"] in (2, 3)
+    assert search.predict(["CCO"]).shape == (1,)
+    scores = cross_val_score(MolsliceClassifier(**FAST), SMILES, BIG, cv=2, error_score="raise")
+    assert scores.shape == (2,)
+    assert scores.mean() > 0.6
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (SMILES, None, "requires y to be passed"),
+        (SMILES, SIZE[:-1], "inconsistent numbers of samples"),
+        (SMILES, [np.nan, *SIZE[1:]], "contains NaN"),
+        (SMILES, [np.inf, *SIZE[1:]], "infinity"),
+        (SMILES[:3], SIZE[:3], "n_samples = 3: a fit needs at least 5"),
+        (["C("] * ROWS, SIZE, "the molecules: none of the 24 SMILES can be read"),
+        (SMILES, np.ones(ROWS), "the molecules, column 'y': the target is 1 in every training row"),
+        (b"CCO", SIZE, "molecules must be a SMILES"),
+    ],
+)
+def test_data_that_cannot_be_used_are_refused_in_words(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        MolsliceRegressor(**FAST).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (["a"] * ROWS, "The type of the target is one class"),
+        (["a", "b", "c"] * 8, "The type of the target is multiclass"),
+        (SIZE + 0.5, "Unknown label type: continuous"),
+        (None, "requires y to be passed"),
+    ],
+)
+def test_other_classes_are_refused_in_words(y, message):
+    with pytest.raises(ValueError, match=message):
+        MolsliceClassifier(**FAST).fit(SMILES, y)
+
+
+def test_the_featurizer_gives_the_fingerprints_of_its_model(encoder):
+    found = MolsliceFeaturizer(encoder)
+    features = found.fit_transform(SMILES)
+    np.testing.assert_array_equal(features, load_encoder(encoder).embed(SMILES))
+    names = found.get_feature_names_out()
+    assert names.tolist() == [f"molslicefeaturizer{place}" for place in range(features.shape[1])]
+    frame = found.set_output(transform="pandas").transform(
+        pd.DataFrame({"smiles": SMILES[:3]}, index=[7, 8, 9])
+    )
+    assert frame.index.tolist() == [7, 8, 9]
+    assert frame.columns.tolist() == names.tolist()
+    assert np.isnan(frame.to_numpy()).sum() == 0
+    assert np.isnan(found.transform(["C(", "CCO"]).to_numpy()).all(axis=1).tolist() == [True, False]
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.transform(SMILES).to_numpy(), features)
+
+
+def test_the_featurizer_in_a_pipeline_with_other_columns(encoder):
+    frame = pd.DataFrame({"smiles": SMILES, "weight": SIZE})
+    both = ColumnTransformer(
+        [("molecule", MolsliceFeaturizer(encoder), ["smiles"]), ("as is", "passthrough", ["weight"])]
+    )
+    model = make_pipeline(both, Ridge()).fit(frame, SIZE)
+    assert model.score(frame, SIZE) > 0.9
+    search = GridSearchCV(
+        make_pipeline(MolsliceFeaturizer(encoder), HistGradientBoostingRegressor(max_iter=3)),
+        {"molslicefeaturizer__fragment": ["keep", "largest"]},
+        cv=2,
+        error_score="raise",
+    )
+    assert search.fit(SMILES, SIZE).predict(["CCO"]).shape == (1,)
+
+
+def test_the_featurizer_follows_its_parameters(encoder, tmp_path):
+    found = MolsliceFeaturizer(encoder)
+    kept = found.transform(["CCO.Cl"])
+    alone = found.set_params(fragment="largest").transform(["CCO.Cl"])
+    np.testing.assert_array_equal(alone, found.transform(["CCO"]))
+    assert (alone != kept).any()
+    folder = checkpoint_folder(tmp_path / "gin", TWO, model={"name": "gin_virtual"})
+    with pytest.raises(MolsliceError, match="has no embedding"):
+        found.set_params(model=folder).fit(["CCO"])
+    assert MolsliceFeaturizer().fit_transform(["CCO"]).shape == (
+        1,
+        load_encoder("encoder-small").embed("C").shape[1],
+    )
