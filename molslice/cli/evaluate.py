@@ -8,7 +8,7 @@ settings are kept: give those that the data set needs. Your own CSV file needs d
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_fragment, add_json, add_model, add_quiet, count
+from molslice.cli.arguments import add_device, add_fragment, add_json, add_model, add_quiet, count, file_path
 from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
 SUMMARY = "measure the error of a trained model"
@@ -16,6 +16,7 @@ EXAMPLE = """\
   molslice evaluate runs/first
   molslice evaluate runs/first --split valid --json
   molslice evaluate runs/first --shuffle-atoms 1          # does the order of atoms matter?
+  molslice evaluate runs/first --uncertainty --out uncertainty     # coverage and width of intervals
   molslice evaluate gap-xtb --root data/gap_xtb           # the data are in another folder
   molslice evaluate gap-xtb --split all --data.name csv --data.path mine.csv \\
       --data.target-columns gap --data.units eV           # your own molecules"""
@@ -38,6 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also write what predict --interval and --domain need into RUN, from --split valid",
     )
+    parser.add_argument(
+        "--uncertainty",
+        action="store_true",
+        help="measure coverage, width and ranking of intervals, by size and framework, too",
+    )
+    parser.add_argument(
+        "--out", type=file_path, metavar="DIR", help="write the result and plots of --uncertainty"
+    )
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -52,7 +61,10 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.evaluate import evaluate
     from molslice.inference.fitted import FittedPredictor
     from molslice.inference.load import load_model
+    from molslice.inference.uncertainty import evaluate_uncertainty
+    from molslice.inference.uncertainty_figure import write_uncertainty
 
+    _check_uncertainty(args)
     predictor = load_model(args.model, args.device, fragment=args.fragment)
     settings = [*args.overrides]
     name = dict(settings).get("data.name") or predictor.data_config.name
@@ -75,13 +87,70 @@ def run(args: argparse.Namespace) -> int:
         predictor, dataset, args.split, atom_permutation=args.shuffle_atoms, progress=not args.quiet
     )
     result = {"model": str(args.model), **result}
+    if args.uncertainty:
+        result["uncertainty"] = evaluate_uncertainty(predictor, dataset, args.split, progress=not args.quiet)
+        files = [] if args.out is None else write_uncertainty(result["uncertainty"], args.out)
     if args.json:
         write_json(result)
     else:
         write(result_text(result))
+        if args.uncertainty:
+            write(f"\n{uncertainty_text(result['uncertainty'])}")
+            for file in files if not args.quiet else ():
+                say(f"written: {file}")
         for line in refusal_lines(result.get("refusals", [])) if not args.quiet else ():
             say(line)
     return 0
+
+
+def _check_uncertainty(args: argparse.Namespace) -> None:
+    """End with a usage error if other options do not fit --uncertainty."""
+    if args.out is not None and not args.uncertainty:
+        args.usage_error("--out needs --uncertainty")
+    if args.uncertainty and args.shuffle_atoms is not None:
+        args.usage_error("--uncertainty: not with --shuffle-atoms")
+    if args.uncertainty and args.split == "all" and not args.overrides:
+        args.usage_error("--uncertainty needs rows that the model was not trained on: give --split test")
+
+
+def uncertainty_text(result: dict[str, Any]) -> str:
+    """Format the coverage of each target at each level and of each group, then the ranking."""
+    from molslice.tasks.metrics import format_metric
+
+    levels, groups, lines = [], [], []
+    for target in result["targets"]:
+        for entry in target["levels"]:
+            levels.append((target["name"], *_coverage_cells(entry), format_metric(_size_of(entry))))
+        for entry in target["groups"]:
+            cells = format_metric(entry["error"]), *_coverage_cells(entry), format_metric(_size_of(entry))
+            groups.append((target["name"], entry["group"], str(entry["count"]), *cells))
+        ranks = (
+            f"{name} {rank:.2f}" for name, rank in target["rank_correlation"].items() if rank is not None
+        )
+        lines.append(
+            f"{target['name']}: miscalibration area {target['miscalibration_area']:.3f}; rank correlation of "
+            f"error with {', '.join(ranks) or 'uncertainty undefined'}"
+        )
+    numbers = any("width" in entry for target in result["targets"] for entry in target["levels"])
+    size = "width" if numbers else "classes in a set"
+    return "\n".join(
+        [
+            text_table(("target", "interval", "coverage", size), levels),
+            "",
+            text_table(("target", "molecules", "rows", "error", "interval", "coverage", size), groups),
+            "",
+            *lines,
+            f"intervals are computed from {result['calibration']}",
+        ]
+    )
+
+
+def _coverage_cells(entry: dict[str, Any]) -> tuple[str, str]:
+    return f"{entry['level']:g}", f"{entry['coverage']:.3f} ± {entry['standard_error']:.3f}"
+
+
+def _size_of(entry: dict[str, Any]) -> float:
+    return entry["width"] if "width" in entry else entry["set_size"]
 
 
 def result_text(result: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ Modules:
     table: Predicts CSV files of any length.
     columns: Names the columns of predictions.
     evaluate: Measures the error on a split of a data set.
+    uncertainty: Measures how good the intervals are.
+    uncertainty_figure: Plots of them.
     store_table: Writes a store as a table.
     submission: Writes submissions to the PCQM4M leaderboard.
     generate: Continues a text with a language model.

@@ -1,0 +1,73 @@
+"""Plots of the uncertainty of a model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from molslice.figures import to_picture
+from molslice.files.atomic import write_atomically
+from molslice.inference.json_text import to_json
+
+__all__ = ["RESULT", "write_uncertainty"]
+
+RESULT = "uncertainty.json"
+BLUE, ORANGE, GRAY = "#0072b2", "#d55e00", "#8c8c8c"
+
+
+def write_uncertainty(result: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write the result of `evaluate_uncertainty` and a figure for each target.
+
+    Args:
+        result: The result.
+        folder: The folder; it is created.
+
+    Returns:
+        The files.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / RESULT]
+    write_atomically(files[0], to_json(dict(result)))
+    for place, target in enumerate(result["targets"], start=1):
+        name = "uncertainty" if len(result["targets"]) == 1 else f"uncertainty_{place}"
+        files.append(folder / f"{name}.png")
+        write_atomically(files[-1], to_picture(draw_uncertainty(target), "png"))
+    return files
+
+
+def draw_uncertainty(target: Mapping[str, Any]) -> Figure:
+    """Draw coverage against level, error against uncertainty, and coverage by group.
+
+    Args:
+        target: The entry of a target in the result of `evaluate_uncertainty`.
+    """
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    figure.suptitle(f"{target['name']}: {target['count']:,} held-out molecules")
+    left.plot([0, 1], [0, 1], color=GRAY, linewidth=1)
+    points = [(entry["level"], entry["coverage"]) for entry in target["by_level"]]
+    left.plot(*zip(*points, strict=True), marker="o", markersize=3, color=BLUE)
+    left.set(xlabel="stated coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
+    left.set_title(f"miscalibration area {target['miscalibration_area']:.3f}", fontsize=10)
+    bins = [(entry["uncertainty"], entry["error"]) for entry in target["bins"]]
+    middle.plot(*zip(*bins, strict=True), marker="o", color=BLUE)
+    unit = f" [{target['unit']}]" if target["unit"] else ""
+    middle.set(xlabel="mean uncertainty of a fifth of the molecules", ylabel=f"mean absolute error{unit}")
+    middle.set_ylim(bottom=0)
+    ranks = [f"{name} {rank:.2f}" for name, rank in target["rank_correlation"].items() if rank is not None]
+    middle.set_title(f"rank correlation: {', '.join(ranks) or 'undefined'}", fontsize=10)
+    groups = target["groups"]
+    labels = [f"{entry['group']} ({entry['count']:,})" for entry in groups]
+    shares = [entry["coverage"] for entry in groups]
+    errors = [2 * entry["standard_error"] for entry in groups]
+    right.barh(labels, shares, xerr=errors, color=BLUE, ecolor=ORANGE)
+    if groups:
+        right.axvline(groups[0]["level"], color=GRAY, linewidth=1)
+    right.invert_yaxis()
+    right.set(xlabel="coverage, with two standard errors", xlim=(0, 1))
+    right.tick_params(axis="y", labelsize=8)
+    return figure

@@ -1,0 +1,170 @@
+"""Coverage, width and ranking of intervals on held-out rows."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from molslice.chem.scaffold import scaffolds
+from molslice.cli import main
+from molslice.data import build_dataset
+from molslice.inference.load import load_model
+from molslice.inference.uncertainty import evaluate_uncertainty
+from molslice.inference.uncertainty_figure import write_uncertainty
+from molslice.training.fit import fit
+from molslice.types import MolsliceError
+from molslice.uncertainty.scores import coverage
+from tests.inference.models import embedded_smiles
+
+pytestmark = pytest.mark.usefixtures("few_trees")
+
+
+@pytest.fixture(scope="module")
+def few_trees():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A fit to two numbers, one of them with missing values, and a fit to a class."""
+    place = tmp_path_factory.mktemp("fits")
+    generator, file = np.random.default_rng(0), place / "measured.csv"
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["smiles", "size", "half", "big", "split"])
+        for row, text in enumerate(embedded_smiles(200)):
+            size = len(text) + generator.normal(0, 4)
+            half = size * 2 if row % 3 else ""
+            writer.writerow([text, size, half, int(size > 38), "test" if row % 2 else "train"])
+    fit(file, ["size", "half"], place / "numbers", split="split", members=3, encoder=None, quiet=True)
+    fit(file, "big", place / "classes", split="split", members=3, encoder=None, quiet=True)
+    return place
+
+
+def load(folder):
+    model = load_model(folder)
+    dataset = build_dataset(model.data_config.name, dict(model.data_config.options))
+    dataset.target_names = model.target_names
+    return model, dataset
+
+
+@pytest.fixture(scope="module")
+def numbers(folders):
+    model, dataset = load(folders / "numbers")
+    return model, dataset, evaluate_uncertainty(model, dataset)
+
+
+def held_out(dataset):
+    rows, smiles = dataset.rows("test"), dataset.smiles()
+    return np.asarray(dataset.targets)[rows].astype(float), [smiles[row] for row in rows], rows
+
+
+def test_coverage_and_width_are_those_of_the_predicted_intervals(numbers):
+    model, dataset, result = numbers
+    truth, smiles, _ = held_out(dataset)
+    assert result["rows"] == 100
+    for index, target in enumerate(result["targets"]):
+        known = np.isfinite(truth[:, index])
+        assert target["count"] == known.sum()
+        # the target with missing values has 66 rows of 100
+        assert [entry["level"] for entry in target["levels"]] == [0.5, 0.8, 0.9, 0.95]
+        for entry in target["levels"]:
+            found = model.predict_with_errors(smiles, interval=entry["level"])
+            low, high = found.lower[:, index], found.upper[:, index]
+            assert entry["coverage"] == coverage(truth[:, index], low, high)
+            assert entry["width"] == pytest.approx((high - low)[known].mean(), rel=1e-5)
+            level = entry["level"]
+            assert entry["standard_error"] == pytest.approx((level * (1 - level) / known.sum()) ** 0.5)
+
+
+def test_the_ranking_is_that_of_error_and_spread(numbers):
+    model, dataset, result = numbers
+    truth, smiles, _ = held_out(dataset)
+    found = model.predict_with_errors(smiles, interval=0.9)
+    for index, target in enumerate(result["targets"]):
+        known = np.isfinite(truth[:, index])
+        errors = np.abs(truth - found.values)[known, index]
+        expected = spearmanr(errors, found.spread[known, index]).statistic
+        assert target["rank_correlation"]["spread"] == pytest.approx(expected, abs=1e-6)
+        assert target["error"] == pytest.approx(errors.mean(), rel=1e-6)
+        order = np.argsort(found.spread[known, index])
+        first = errors[order[: -(-known.sum() // 5)]].mean()
+        assert target["bins"][0]["error"] == pytest.approx(first, rel=1e-6)
+
+
+def test_groups_are_by_size_and_by_framework(numbers):
+    model, dataset, result = numbers
+    truth, smiles, rows = held_out(dataset)
+    with (model.folder / "rows.csv").open(newline="") as stream:
+        train = [row["smiles"] for row in csv.DictReader(stream) if row["split"] == "train"]
+    seen, frames = set(scaffolds(train)), scaffolds(smiles)
+    groups = {entry["group"]: entry for entry in result["targets"][0]["groups"]}
+    assert sum(entry["count"] for entry in groups.values() if entry["by"] == "size") == 100
+    expected = [frame in seen and frame != "" for frame in frames]
+    assert groups["framework of a training molecule"]["count"] == sum(expected)
+    assert groups["new framework"]["count"] == sum(frame not in seen for frame in frames)
+    found = model.predict_with_errors(smiles, interval=0.9)
+    inside = (found.lower[:, 0] <= truth[:, 0]) & (truth[:, 0] <= found.upper[:, 0])
+    entry = groups["framework of a training molecule"]
+    assert entry["coverage"] == inside[expected].mean()
+    sizes = np.asarray(dataset.store.num_atoms)[rows]
+    small = next(entry for entry in groups.values() if entry["by"] == "size")
+    limit = int(small["group"].split()[2])
+    assert small["count"] == (sizes <= limit).sum()
+    assert small["coverage"] == inside[sizes <= limit].mean()
+
+
+def test_classes_have_coverage_of_each_class(folders):
+    model, dataset = load(folders / "classes")
+    result = evaluate_uncertainty(model, dataset)
+    truth, smiles, _ = held_out(dataset)
+    (target,) = result["targets"]
+    for entry in target["levels"]:
+        found = model.predict_with_errors(smiles, interval=entry["level"])
+        inside = found.sets[np.arange(len(smiles)), 0, truth[:, 0].astype(int)]
+        assert entry["coverage"] == inside.mean()
+        for label in (0, 1):
+            assert entry[f"coverage_class_{label}"] == inside[truth[:, 0] == label].mean()
+        assert entry["set_size"] == found.sets.sum() / len(smiles)
+    assert set(target["calibration_error"]) == {"predicted", "calibrated"}
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_rows_that_trained_or_calibrated_the_model_are_refused(numbers, split):
+    model, dataset, _ = numbers
+    with pytest.raises(MolsliceError, match="it trained or calibrated the model"):
+        evaluate_uncertainty(model, dataset, split)
+
+
+@pytest.mark.parametrize("name", ["numbers", "classes"])
+def test_the_command_writes_result_and_plots(folders, name, tmp_path, capsys):
+    folder, out = folders / name, tmp_path / "out"
+    assert main(["evaluate", str(folder), "--uncertainty", "--out", str(out), "--json", "--quiet"]) == 0
+    printed = json.loads(capsys.readouterr().out)["uncertainty"]
+    assert json.loads((out / "uncertainty.json").read_text()) == printed
+    pictures = sorted(file.name for file in out.glob("*.png"))
+    assert pictures == (
+        ["uncertainty_1.png", "uncertainty_2.png"] if name == "numbers" else ["uncertainty.png"]
+    )
+    assert main(["evaluate", str(folder), "--uncertainty", "--quiet"]) == 0
+    text = capsys.readouterr().out
+    assert "coverage" in text
+    assert "miscalibration area" in text
+    assert "new framework" in text
+
+
+def test_the_picture_of_a_result_does_not_change(numbers, tmp_path):
+    files = [write_uncertainty(numbers[2], tmp_path / name) for name in "ab"]
+    for one, other in zip(*files, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words", [["--out", "x"], ["--uncertainty", "--split", "all"], ["--uncertainty", "--shuffle-atoms", "1"]]
+)
+def test_options_that_do_not_fit_are_refused(folders, words):
+    assert main(["evaluate", str(folders / "numbers"), *words]) == 2
