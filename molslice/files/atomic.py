@@ -9,6 +9,7 @@ file.
 
 import contextlib
 import errno
+import glob
 import hashlib
 import itertools
 import os
@@ -128,15 +129,19 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None
 
 
 @contextmanager
-def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
+def atomic_folder(
+    path: str | os.PathLike[str], *, replace: bool = False, alone: bool = False
+) -> Iterator[Path]:
     """Yield an empty partial folder; leaving the block without an error renames the folder.
 
     Args:
         path: The final path. Its parents are created.
         replace: Whether to replace an earlier folder with the final name. An empty one is always replaced.
+        alone: Whether to refuse to start while another process is writing the same folder.
 
     Raises:
         UnwritableError: The folder cannot be written, or the final name is taken (`EEXIST`).
+        MolsliceError: Another process is writing the folder. The message names that process.
     """
     final = _final(path)
     partial = _partial(final)
@@ -145,6 +150,8 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
             final.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(final.parent)
         partial.mkdir()
+        if alone:
+            _check_alone(final, partial)
         yield partial
         _sync_content(partial)
         if replace:
@@ -155,6 +162,18 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     _sync_folder(final.parent)
+
+
+def _check_alone(final: Path, partial: Path) -> None:
+    """Refuse a partial folder if a running process made one of the same final name before it."""
+    own = partial.stat().st_ctime_ns, partial.name
+    for other in final.parent.glob(f".{glob.escape(final.name)}.*{SUFFIX}"):
+        owner = Owner.parse(other.name.removesuffix(SUFFIX).rpartition(".")[2].rpartition("-")[0])
+        if other == partial or owner is None or owner.has_ended:
+            continue
+        with contextlib.suppress(OSError):  # it has just been renamed or removed
+            if (other.stat().st_ctime_ns, other.name) < own:
+                raise MolsliceError(f"{final} is in use by process {owner.pid}; choose another folder")
 
 
 def move_folder(partial: Path, final: Path) -> None:

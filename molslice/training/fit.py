@@ -118,7 +118,7 @@ def fit(
         encoder = find_pretrained(DEFAULT_ENCODER)
     network = None if encoder is None else load_encoder(encoder)
     # the folder is made first, so that a path that cannot be written fails before the work
-    with atomic_folder(folder) as partial:
+    with atomic_folder(folder, alone=True) as partial:
         processes = _count_workers(path, workers)
         with _bar("descriptors", quiet) as described:
             found = read_fit_data(

@@ -199,3 +199,24 @@ def test_whose_partial_file_is_removed(tmp_path, owner, age, stays):
     os.utime(file, (time.time() - age,) * 2)
     atomic.remove_stale(tmp_path)
     assert file.exists() == stays
+
+
+def test_a_folder_that_is_being_written_is_refused_if_asked(tmp_path):
+    path = tmp_path / "na[m]e"
+    with atomic_folder(path):
+        words = rf"na\[m\]e is in use by process {os.getpid()}; choose another folder"
+        with pytest.raises(MolsliceError, match=words), atomic_folder(path, alone=True):
+            pass
+        with atomic_folder(tmp_path / "other", alone=True):
+            pass
+    path.rmdir()
+    with atomic_folder(path, alone=True):
+        pass
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["na[m]e", "other"]
+
+
+def test_a_folder_of_a_killed_process_is_not_in_use(tmp_path):
+    (tmp_path / f".name.{Owner.current()._replace(pid=2**22 + 1)}-0.partial").mkdir()
+    with atomic_folder(tmp_path / "name", alone=True):
+        pass
+    assert [each.name for each in tmp_path.iterdir()] == ["name"]

@@ -11,6 +11,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.data.molecules.describe import MoleculeDescriber
+from molslice.files.atomic import atomic_folder
 from molslice.fitted_folder import CARD, FIT, LEARNER_FILE, ROWS, read_fitted
 from molslice.inference.evaluate import evaluate
 from molslice.inference.fitted import FittedPredictor
@@ -443,3 +444,9 @@ def test_a_table_in_a_store_is_fitted_as_a_file(table, fitted, tmp_path):
     assert about["results"] == fitted[1]["results"]
     assert about["source_sha256"] == fitted[1]["source_sha256"]
     assert about["source"] == "measured.csv"
+
+
+def test_a_second_fit_into_a_folder_is_refused_while_the_first_runs(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.training.fit.read_fit_data", None)  # a call fails
+    with atomic_folder(tmp_path / "model"), pytest.raises(MolsliceError, match="is in use by process"):
+        fit(table, "size", tmp_path / "model", encoder=None, quiet=True)
