@@ -82,7 +82,8 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.load import load_model
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
-    explainer = Explainer(predictor, method=args.method, target=args.target, part=args.part)
+    options = {"method": args.method, "target": args.target, "part": args.part}
+    explainer = Explainer(predictor, **options, progress=not is_folder and not args.quiet)
     if is_folder:
         return _explain_to_folder(explainer, args)
     return _explain_listed(explainer, args)

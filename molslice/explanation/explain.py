@@ -1,5 +1,6 @@
 """Explain predictions for molecules."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -15,6 +16,7 @@ from molslice.explanation.shapley import TOLERANCE as LARGEST_STANDARD_ERROR
 from molslice.explanation.shapley import shapley_values
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.load import load_model
+from molslice.inference.progress import progress_bar
 from molslice.types import MolsliceError
 
 __all__ = ["METHODS", "Explainer", "Method", "explain"]
@@ -63,6 +65,7 @@ class Explainer:
         method: One of `METHODS`.
         target: Name of the target; None for the only one.
         part: The part of a model of `molslice fit`; see `explain`.
+        progress: Whether to show a bar on standard error for each molecule that takes long.
 
     Raises:
         MolsliceError: An argument is invalid, or the model cannot be explained.
@@ -75,9 +78,11 @@ class Explainer:
         method: Method = "gradients",
         target: str | None = None,
         part: Literal["networks"] | None = None,
+        progress: bool = False,
     ) -> None:
         if method not in METHODS:
             raise MolsliceError(f"invalid method {method!r}; choices: {', '.join(METHODS)}")
+        self.progress = progress
         if method == "attention" and target is None:
             target = predictor.target_names[0]  # the maps are the same for all targets
         self.model, self.method, self.fragment = predictor.name, method, predictor.fragment
@@ -119,12 +124,13 @@ class Explainer:
         score, atoms = self.score, molecule.num_atoms
         ends = np.stack([np.zeros(atoms, bool), np.ones(atoms, bool)])
         baseline, prediction = score.of_masked(molecule, ends)
-        errors, limit = None, TOLERANCE * score.spread
+        of_bonds, errors = None, None
         if self.method == "gradients":
             found = integrated_gradients(score, molecule)
-            values, evaluations = found.contributions, found.steps
+            values, of_bonds, evaluations = found.contributions, found.of_bonds, found.steps
         else:
-            values, errors, evaluations = _shapley(score, molecule)
+            with progress_bar(None, "masked molecules", self.progress, desc="explain") as bar:
+                values, errors, evaluations = _shapley(score, molecule, bar.update)
         return Contributions(
             smiles=smiles,
             model=self.model,
@@ -134,11 +140,12 @@ class Explainer:
             method=self.method,
             elements=elements,
             values=_spread(values, order, len(elements)),
+            of_bonds=None if of_bonds is None else _spread(of_bonds, order, len(elements)),
             standard_errors=None if errors is None else _spread(errors, order, len(elements)),
             prediction=float(prediction),
             baseline=float(baseline),
             sum_error=float(values.sum() - (prediction - baseline)),
-            tolerance=limit,
+            tolerance=TOLERANCE * score.spread,
             evaluations=evaluations,
         )
 
@@ -167,20 +174,22 @@ def _order(smiles: str, atom_order: str, atoms: int) -> np.ndarray:
 
 
 def _spread(values: np.ndarray, order: np.ndarray, atoms: int) -> np.ndarray:
-    """Put values of the model's atoms into the order of the SMILES; other atoms have zero."""
+    """Put values of the model's atoms into the order of the SMILES."""
     placed = np.zeros(atoms, values.dtype)
     placed[order] = values
     return placed
 
 
-def _shapley(score: Score, molecule: MaskedMolecule) -> tuple[np.ndarray, np.ndarray, int]:
+def _shapley(
+    score: Score, molecule: MaskedMolecule, advance: Callable[[int], object]
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Return Shapley value and standard error of each atom, and the number of coalitions."""
     players = molecule.players
 
     def game(members: np.ndarray) -> np.ndarray:
         visible = np.zeros((len(members), molecule.num_atoms), bool)
         visible[:, players] = members
-        return score.of_masked(molecule, visible)
+        return score.of_masked(molecule, visible, advance)
 
     found = shapley_values(game, len(players), LARGEST_STANDARD_ERROR * score.spread)
     values, errors = np.zeros(molecule.num_atoms), np.zeros(molecule.num_atoms)

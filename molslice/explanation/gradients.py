@@ -8,7 +8,7 @@ along the path.
 
 The integral is computed by Gauss-Legendre quadrature in intervals of t. In each interval, the sum of all
 contributions must be the change of the score; intervals with the largest errors are halved until the sum of
-their absolute errors is below the tolerance.
+their absolute errors is below the tolerance. A jump of the score has no gradient and cannot be integrated.
 
 Source: Sundararajan, Taly and Yan 2017, "Axiomatic Attribution for Deep Networks".
 """
@@ -33,7 +33,8 @@ __all__ = ["TOLERANCE", "IntegratedGradients", "check_gradients", "integrated_gr
 TOLERANCE = 1e-3  # of the completeness error, in standard deviations of the target; for classes in log-odds
 NODES = 4  # of the quadrature in an interval
 INTERVALS = 4  # at the start
-MAX_STEPS = 4_096
+MAX_STEPS = 2_048
+SHORTEST = 2.0**-12  # an interval in which the score changes by more than the tolerance is a jump
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def integrated_gradients(
 
     Raises:
         MolsliceError: The model is not a Graphormer, a gradient is not finite, or the difference is above the
-            tolerance after `MAX_STEPS` gradients, because the model is not continuous along the path.
+            tolerance because the score jumps along the path.
     """
     check_gradients(score)
     limit = tolerance * score.spread
@@ -134,14 +135,16 @@ class _Path:
                 done[low, high] = part, abs(part.sum() - (values[high] - values[low]))
             if sum(error for _, error in done.values()) <= limit:
                 break
-            if steps >= MAX_STEPS:
+            final = sum(error for (low, high), (_, error) in done.items() if high - low <= SHORTEST)
+            if final > limit or steps >= MAX_STEPS:
                 missing = sum(error for _, error in done.values())
                 raise MolsliceError(
                     f"integrated gradients of {self.name} do not add up: after {steps} steps {missing:.2g} "
-                    f"{self.score.unit} are missing, more than {limit:.2g}, because the model is not "
-                    "continuous. Use the method shapley"
+                    f"{self.score.unit or 'of the target'} are missing, more than {limit:.2g}, because the "
+                    "model jumps between the baseline and the molecule. Use the method shapley"
                 )
-            worst = sorted(done, key=lambda interval: done[interval][1], reverse=True)
+            open_intervals = [interval for interval in done if interval[1] - interval[0] > SHORTEST]
+            worst = sorted(open_intervals, key=lambda interval: done[interval][1], reverse=True)
             worst = [interval for interval in worst if done[interval][1] > limit / (2 * len(done))]
             pending = []
             for low, high in worst[: max(1, (MAX_STEPS - steps) // (2 * NODES))]:

@@ -22,8 +22,9 @@ class Contributions:
         note: What is explained, if it is not the prediction of the model; else "".
         method: `gradients` or `shapley`.
         elements: Symbol of each atom.
-        values: Contribution of each atom, float64 [n]. Atoms that the model does not see as atoms, which are
-            hydrogens with an atom-map number, have zero.
+        values: Contribution of each atom, float64 [n].
+        of_bonds: The part of `values` that is half of the contributions of the bonds of the atom, float64
+            [n]; None for `shapley`, which does not divide them.
         standard_errors: Standard error of each contribution, float64 [n]; zero for exact values; None for
             `gradients`.
         prediction: The prediction.
@@ -41,6 +42,7 @@ class Contributions:
     method: str
     elements: tuple[str, ...]
     values: np.ndarray
+    of_bonds: np.ndarray | None
     standard_errors: np.ndarray | None
     prediction: float
     baseline: float
@@ -78,6 +80,7 @@ class Contributions:
                     "index": index,
                     "element": element,
                     "contribution": float(self.values[index]),
+                    **({} if self.of_bonds is None else {"of_bonds": float(self.of_bonds[index])}),
                     **({} if errors is None else {"standard_error": float(errors[index])}),
                 }
                 for index, element in enumerate(self.elements)

@@ -1,5 +1,6 @@
 """The number that is explained: one target of a network, in the unit of the target or in log-odds."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,12 +71,18 @@ class Score:
         factor, offset = self.scales[index]
         return model(batch).prediction[:, self.column].double() * factor + offset
 
-    def of_masked(self, molecule: MaskedMolecule, visible: np.ndarray) -> np.ndarray:
+    def of_masked(
+        self,
+        molecule: MaskedMolecule,
+        visible: np.ndarray,
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> np.ndarray:
         """Return the score of a molecule for each choice of visible atoms.
 
         Args:
             molecule: The molecule.
             visible: True for atoms that are not masked, bool [K, n].
+            advance: Called with the number of computed scores after each batch.
 
         Returns:
             float64 [K] in the unit.
@@ -84,7 +91,10 @@ class Score:
             MolsliceError: A score is not finite.
         """
         with float32_inference(self.device):
-            parts = [self(batch).cpu().numpy() for batch in molecule.masked_batches(visible)]
+            parts = []
+            for batch in molecule.masked_batches(visible):
+                parts.append(self(batch).cpu().numpy())
+                advance(len(batch))
         values = np.concatenate(parts)
         if not np.isfinite(values).all():
             raise MolsliceError(NOT_FINITE)

@@ -20,7 +20,8 @@ __all__ = ["ShapleyValues", "exact_shapley", "sampled_shapley", "shapley_values"
 
 EXACT_PLAYERS = 11  # up to 2,048 coalitions, about as many as sampling needs
 TOLERANCE = 0.01  # of the largest standard error, in standard deviations of the target
-PAIRS, MAX_PAIRS = 16, 128  # pairs of permutations of a round, and of all rounds
+PAIRS, MAX_PAIRS = 8, 128  # pairs of permutations of a round, and of all rounds
+MAX_COALITIONS = 8_192  # about, so that large molecules have fewer pairs
 
 Game = Callable[[np.ndarray], np.ndarray]  # bool [K, m] to float64 [K]
 
@@ -45,15 +46,18 @@ class ShapleyValues:
 def shapley_values(game: Game, players: int, limit: float, seed: int = 0) -> ShapleyValues:
     """Compute Shapley values, exactly for at most `EXACT_PLAYERS` players.
 
+    Otherwise sampling stops at `MAX_PAIRS` pairs or about `MAX_COALITIONS` coalitions.
+
     Args:
         game: The value of each coalition.
         players: Number of players m.
-        limit: Largest standard error at which sampling stops before `MAX_PAIRS`, in the unit of the game.
+        limit: Largest standard error at which sampling stops, in the unit of the game.
         seed: Seed of the permutations.
     """
     if players <= EXACT_PLAYERS:
         return exact_shapley(game, players)
-    return sampled_shapley(game, players, limit, seed)
+    pairs = max(PAIRS, min(MAX_PAIRS, MAX_COALITIONS // (2 * players)))
+    return sampled_shapley(game, players, limit, seed, pairs)
 
 
 def exact_shapley(game: Game, players: int) -> ShapleyValues:

@@ -60,6 +60,15 @@ def test_the_order_of_the_model_may_be_that_of_the_smiles(tmp_path):
     assert Explainer(predictor)("OCCC").values[1:].tolist() == [0, 0, 0]
 
 
+def test_the_part_of_bonds_is_given_with_gradients(tmp_path):
+    explainer = Explainer(untrained(tmp_path))
+    found = explainer("C=C")  # both atoms differ from the baseline by features, too
+    assert (found.of_bonds != 0).all()
+    assert not np.allclose(found.of_bonds, found.values)
+    assert found.to_dict()["atoms"][1]["of_bonds"] == found.of_bonds[1]
+    assert explainer("OCF").of_bonds.tolist() == [0, 0, 0]  # single bonds are those of the baseline
+
+
 def test_unreadable_smiles_are_named(tmp_path):
     explainer = Explainer(untrained(tmp_path))
     with pytest.raises(MolsliceError, match="cannot read the SMILES 'c1cc': not valid SMILES"):

@@ -58,6 +58,8 @@ def test_sampling_stops_at_the_limit_and_evaluates_each_coalition_once():
     assert found.coalitions == sum(calls) < 2 * 13 * found.pairs
     loose = shapley_values(random_game(12, seed=2), 12, limit=10.0)
     assert loose.pairs < found.pairs
+    assert loose.pairs == 8
+    assert shapley_values(lambda members: members.sum(1) ** 3.0, 256, limit=0.0).pairs == 16
     assert shapley_values(random_game(EXACT_PLAYERS, seed=2), EXACT_PLAYERS, limit=1e9).pairs == 0
 
 
