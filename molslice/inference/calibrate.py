@@ -1,6 +1,6 @@
 """Keep the predictions of held-out rows, from which intervals are computed."""
 
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import torch
@@ -100,4 +100,6 @@ def calibrate(
         hard = None if members.difficulty is None else members.difficulty[:, 0, index]
         folds = np.zeros(len(rows), np.int64)
         held_out.append(HeldOut.of_rows(name, predictor.targets.kind, truth[:, index], guess, folds, hard))
-    return Calibration(predictor.targets.kind, 1, f"{split} rows of {dataset.source}", tuple(held_out))
+    return Calibration(
+        predictor.targets.kind, 1, f"{split} rows of {PurePath(str(dataset.source)).name}", tuple(held_out)
+    )

@@ -34,6 +34,7 @@ class TrainingDomain:
         elements: Symbols of their heavy atoms.
         sizes: Smallest and largest number of heavy atoms.
         threshold: Similarity that 95 % of them have at least with their nearest other molecule.
+        is_sample: Whether there are more training molecules.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class TrainingDomain:
         elements: Iterable[str],
         sizes: tuple[int, int],
         threshold: float,
+        *,
+        is_sample: bool = False,
     ) -> None:
         self.smiles, self.index, self.elements = list(smiles), index, frozenset(elements)
-        self.sizes, self.threshold = sizes, threshold
+        self.sizes, self.threshold, self.is_sample = sizes, threshold, is_sample
 
     @classmethod
     def of_smiles(cls, smiles: Sequence[str], fragment: str = "keep", seed: int = 0) -> "TrainingDomain":
@@ -63,7 +66,8 @@ class TrainingDomain:
         from molslice.chem.smiles import ChemError
 
         generator = np.random.default_rng(seed)
-        if len(smiles) > MOST:
+        is_sample = len(smiles) > MOST
+        if is_sample:
             drawn = np.sort(generator.choice(len(smiles), MOST, replace=False))
             smiles = [smiles[int(row)] for row in drawn]
         found = {}
@@ -83,7 +87,8 @@ class TrainingDomain:
         # a lower quantile without interpolation; a single molecule has no other
         threshold = max(0.0, float(np.quantile(nearest, SHARE, method="lower")))
         elements = set().union(*(molecule.elements for molecule in molecules))
-        return cls(list(found), index, sorted(elements), (min(sizes), max(sizes)), threshold)
+        limits = min(sizes), max(sizes)
+        return cls(list(found), index, sorted(elements), limits, threshold, is_sample=is_sample)
 
     def compare(self, smiles: Sequence[str], errors: Sequence[str | None]) -> list[Domain | None]:
         """Compare molecules with the training molecules.
@@ -135,6 +140,7 @@ class TrainingDomain:
             "elements": sorted(self.elements),
             "sizes": list(self.sizes),
             "threshold": self.threshold,
+            "is_sample": self.is_sample,
         }
         write_atomically(folder / DOMAIN, json.dumps(about) + "\n")
 
@@ -159,9 +165,9 @@ class TrainingDomain:
             least, most = map(int, about["sizes"])
             threshold = float(about["threshold"])
             _check(arrays, len(smiles), about["molecules"], threshold)
-            return cls(
-                smiles, CountIndex(**arrays), list(map(str, about["elements"])), (least, most), threshold
-            )
+            index, elements = CountIndex(**arrays), list(map(str, about["elements"]))
+            is_sample = bool(about["is_sample"])
+            return cls(smiles, index, elements, (least, most), threshold, is_sample=is_sample)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SafetensorError) as error:
             raise MolsliceError(f"{file} is damaged: {error}") from error
 

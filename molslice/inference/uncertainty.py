@@ -237,12 +237,14 @@ def _groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarr
     places = (sizes > low).astype(int) + (sizes > high)
     groups = [("size", name, places == place) for place, name in enumerate(names) if (places == place).any()]
     try:
-        known, smiles = predictor.find_domain().smiles, dataset.smiles()
+        domain, smiles = predictor.find_domain(), dataset.smiles()
     except MolsliceError:  # a store keeps no SMILES
+        return groups
+    if domain.is_sample:  # the framework of a molecule outside of it would look new
         return groups
     from molslice.chem.scaffold import scaffolds  # needs rdkit
 
     frames = np.array(scaffolds([smiles[row] for row in rows]), dtype=object)
-    seen = set(scaffolds(known))
+    seen = set(scaffolds(domain.smiles))
     kinds = np.array([NO_RINGS if not frame else KNOWN if frame in seen else NEW for frame in frames])
     return [*groups, *(("framework", kind, kinds == kind) for kind in (KNOWN, NEW, NO_RINGS))]

@@ -6,7 +6,8 @@ and limits. `load_model("gap-xtb")` therefore works without a network connection
 
 Imports: `molslice.types`, `molslice.registry`.
 
-To add a model, copy `model.safetensors` and `config.yaml` from a run folder and write the card. A model may
+To add a model, copy `model.safetensors`, `config.yaml` and, for intervals and domain, `calibration.*` and
+`domain.*` from a run folder, and write the card. A model may
 have at most 12 MB, because every installation contains it.
 """
 

@@ -43,6 +43,7 @@ def test_the_threshold_is_a_quantile_of_the_nearest_other_molecules(known, smile
     nearest = sorted(leave_one_out(distinct))
     assert found.threshold == nearest[int(0.05 * (len(nearest) - 1))]
     assert len(known.smiles) == 80
+    assert not known.is_sample
 
 
 @pytest.mark.parametrize(
@@ -77,11 +78,14 @@ def test_the_nearest_molecule_is_found_among_all(known, smiles):
         assert found.nearest_similarity == best
 
 
-def test_many_molecules_are_a_sample(smiles, monkeypatch):
+def test_many_molecules_are_a_sample(smiles, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "MOST", 30)
     found = TrainingDomain.of_smiles(smiles)
     assert len(found.smiles) == 30
+    assert found.is_sample
     assert found.smiles == TrainingDomain.of_smiles(smiles).smiles
+    found.write(tmp_path)
+    assert TrainingDomain.read(tmp_path).is_sample
 
 
 def test_mixtures_are_treated_as_by_the_model():

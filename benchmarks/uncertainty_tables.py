@@ -1,0 +1,83 @@
+"""The tables of measured uncertainty."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tables import load, markdown
+
+NAMES = {"gap_xtb_100k": "`gap-xtb`, `data/gap_xtb_100k`", "gap_xtb": "`gap-xtb`, `data/gap_xtb`"}
+AT = 0.9
+
+
+def coverage_table() -> str:
+    """Return coverage at all levels and the width at 90 %, for each set and division."""
+    rows = []
+    for name, runs in _grouped():
+        levels = [entry["level"] for entry in runs[0]["levels"]]
+        cells = [_cell(_pooled(runs, level), level) for level in levels]
+        width = _mean([_level(run, AT)["width"] for run in runs])
+        error = _mean([run["error"] for run in runs])
+        seeds = str(len(runs)) if "seed" in runs[0] else ""
+        count = sum(run["count"] for run in runs)
+        rows.append([name, seeds, f"{count:,}", f"{error:.3g}", *cells, f"{width:.3g}"])
+    header = ["", "seeds", "test rows", "MAE", "50 %", "80 %", "90 %", "95 %", "width at 90 %"]
+    return markdown(header, rows)
+
+
+def ranking_table() -> str:
+    """Return miscalibration area, rank correlations and coverage by framework."""
+    rows = []
+    for name, runs in _grouped():
+        ranks = [
+            _rounded(
+                [run["rank_correlation"][key] for run in runs if run["rank_correlation"][key] is not None]
+            )
+            for key in ("spread", "width")
+        ]
+        area = _rounded([run["miscalibration_area"] for run in runs], 3)
+        kinds = ("framework of a training molecule", "new framework", "no rings")
+        rows.append([name, area, *ranks, *(_group(runs, kind) for kind in kinds)])
+    header = ["", "miscalibration area", "error and spread", "error and width"]
+    return markdown([*header, "known framework", "new framework", "no rings"], rows)
+
+
+def _grouped() -> list[tuple[str, Sequence[Mapping[str, Any]]]]:
+    result = load("uncertainty")
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for run in result["fits"]:
+        groups.setdefault(f"`fit`, {run['set']}, {run['division']}", []).append(run)
+    return [*groups.items(), *((NAMES[run["set"]], [run]) for run in result["gap_xtb"])]
+
+
+def _level(run: Mapping[str, Any], level: float) -> Mapping[str, Any]:
+    return next(entry for entry in run["levels"] if entry["level"] == level)
+
+
+def _pooled(runs: Sequence[Mapping[str, Any]], level: float) -> tuple[float, int]:
+    """Return the coverage over the test rows of all seeds, and their number."""
+    entries = [_level(run, level) for run in runs]
+    count = sum(entry["count"] for entry in entries)
+    return sum(entry["coverage"] * entry["count"] for entry in entries) / count, count
+
+
+def _cell(pooled: tuple[float, int], level: float) -> str:
+    share, count = pooled
+    return f"{100 * share:.1f} ± {100 * math.sqrt(level * (1 - level) / count):.1f}"
+
+
+def _group(runs: Sequence[Mapping[str, Any]], name: str) -> str:
+    entries = [entry for run in runs for entry in run["groups"] if entry["group"] == name]
+    count = sum(entry["count"] for entry in entries)
+    if not count:
+        return "-"
+    share = sum(entry["coverage"] * entry["count"] for entry in entries) / count
+    return f"{_cell((share, count), AT)} ({count:,})"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _rounded(values: Sequence[float], digits: int = 2) -> str:
+    return f"{_mean(values):.{digits}f}" if values else "-"

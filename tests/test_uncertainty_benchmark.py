@@ -1,0 +1,67 @@
+"""The program that measures intervals, and its tables."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from molslice.inference.load import load_model
+from tests.inference.models import embedded_smiles
+from tests.programs import load_program
+
+
+@pytest.fixture
+def program(monkeypatch, tmp_path):
+    found = load_program("uncertainty")
+    generator, file = np.random.default_rng(0), tmp_path / "small.csv"
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["smiles", "size"])
+        writer.writerows([text, len(text) + generator.normal(0, 3)] for text in embedded_smiles(120))
+    monkeypatch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
+    monkeypatch.setattr("molslice.training.fit_learners.BASELINES", {})
+    monkeypatch.setattr(found, "SETS", {"Small": ("small.csv", "size", "bits", None)})
+    return found
+
+
+def test_a_model_is_fitted_and_measured_on_its_held_out_rows(program, tmp_path):
+    program.fit_set(tmp_path, tmp_path / "models", "Small", "random", 1)
+    folder = program.model_folder(tmp_path / "models", "Small", "random", 1)
+    about = load_model(folder).model.about
+    assert about["options"]["split"] == "random"
+    assert about["options"]["seed"] == 1
+    found = program.measure_fit(folder)
+    assert (found["count"], found["calibration_rows"]) == (12, 108)
+    assert [entry["level"] for entry in found["levels"]] == [0.5, 0.8, 0.9, 0.95]
+
+
+def run(name, seed, count, coverage):
+    levels = [
+        {"level": level, "count": count, "coverage": coverage, "standard_error": 0.0, "width": 2.0}
+        for level in (0.5, 0.8, 0.9, 0.95)
+    ]
+    group = {"by": "framework", "group": "new framework", "count": 10, "coverage": coverage}
+    return {
+        **({"set": name, "division": "random", "seed": seed} if seed is not None else {"set": name}),
+        "count": count,
+        "error": 0.5,
+        "levels": levels,
+        "groups": [group],
+        "miscalibration_area": 0.02,
+        "rank_correlation": {"spread": 0.4, "width": None},
+    }
+
+
+def test_the_tables_pool_the_rows_of_all_seeds(monkeypatch):
+    tables = load_program("uncertainty_tables")
+    result = {
+        "fits": [run("ESOL", 0, 100, 0.8), run("ESOL", 1, 300, 1.0)],
+        "gap_xtb": [run("gap_xtb", None, 50, 0.9)],
+    }
+    monkeypatch.setattr(tables, "load", lambda name: json.loads(json.dumps(result)))
+    first = tables.coverage_table().splitlines()[2]
+    assert "| `fit`, ESOL, random | 2 | 400 | 0.5 | 95.0 ± 2.5 |" in first
+    assert "`gap-xtb`, `data/gap_xtb` |  | 50 |" in tables.coverage_table()
+    ranking = tables.ranking_table().splitlines()[2]
+    assert "| 0.020 | 0.40 | - | - | 90.0 ± 6.7 (20) | - |" in ranking
