@@ -32,12 +32,13 @@ LARGE, SMALL = 23.0, 16.0  # sizes of letters
 NARROWEST, WIDEST, LOWEST, HIGHEST = 560, 1_600, 240, 1_200  # pixels of the structure
 LETTER = 0.56  # mean width of a letter, relative to its size
 BAR_WIDTH, BAR_HEIGHT, STEPS = 300, 16, 60
+LETTERS = "*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"  # columns show the numbers only
 SMALLEST_CELL, LARGEST_CELL = 2.0, 22.0  # pixels of a cell of a matrix
 PADDING = 0.05  # share of the structure's width and height
 NOTED = 0.2  # numbers are written at atoms with this share of the largest value
 MOST_NOTES, NOTE = 14, 15.0  # number of them, and the size of their letters
-NOTE_DISTANCE, NOTE_SPACE = 12.0, 15.0  # pixels to the disk, and at least to anything else
-NOTE_SHAPE = np.array([0.75, 1.0])  # a number is wider than high
+NOTE_DISTANCE, NOTE_SPACE = 2.0, 7.0  # pixels to the disk, and at least to anything else
+CARBON = 6
 DIRECTIONS = np.array([[np.cos(angle), np.sin(angle)] for angle in np.arange(24) * np.pi / 12])
 
 
@@ -47,7 +48,7 @@ class Matrix:
 
     Attributes:
         values: The numbers [N, N].
-        labels: Label of each row and column.
+        labels: Label of each row; columns show the number in it.
         title: The title.
     """
 
@@ -176,26 +177,43 @@ def _write_notes(drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, values: np.ndarra
     if not sizes.max() > 0:
         return
     atoms = np.array([list(drawer.GetDrawCoords(atom)) for atom in range(mol.GetNumAtoms())])
-    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
-    along = np.array([(0.25, 0.5, 0.75)]).T
-    lines = [atoms[begin] + along * (atoms[end] - atoms[begin]) for begin, end in bonds]
-    taken = np.concatenate([atoms, *lines])
-    positions = mol.GetConformer().GetPositions()[:, :2]
-    extent = float(np.ptp(positions, axis=0).max())
+    extent = float(np.ptp(mol.GetConformer().GetPositions()[:, :2], axis=0).max())
     scale = float(np.ptp(atoms, axis=0).max()) / extent if extent else BOND / BOND_LENGTH
-    distance = scale * BOND_LENGTH * RADIUS + NOTE_DISTANCE
-    digits = _digits(float(sizes.max()))
+    disk, digits = scale * BOND_LENGTH * RADIUS, _digits(float(sizes.max()))
+    taken = _ink(mol, atoms)
     for atom in np.argsort(-sizes, kind="stable")[:MOST_NOTES]:
         if sizes[atom] < NOTED * sizes.max():
             break
-        places = atoms[atom] + distance * DIRECTIONS
-        free = np.linalg.norm((places[:, None] - taken) * NOTE_SHAPE, axis=2).min(1)
+        value = float(values[atom])
+        shown = f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
+        half = np.array([LETTER * NOTE * len(shown), NOTE]) / 2
+        places = atoms[atom] + DIRECTIONS * (disk + NOTE_DISTANCE + half)
+        gaps = np.maximum(np.abs(places[:, None] - taken) - half, 0.0)
+        free = np.linalg.norm(gaps, axis=2).min(1)
         best = places[free.argmax()]
         if free.max() >= NOTE_SPACE:
-            taken = np.concatenate([taken, best[None]])
-            value = float(values[atom])
-            shown = f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
+            along = np.array([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
+            taken = np.concatenate([taken, best + along * half])
             _write(drawer, shown, best[0], best[1], NOTE, BLACK, 0)
+
+
+def _ink(mol: Chem.Mol, atoms: np.ndarray) -> np.ndarray:
+    """Return points in pixels that numbers must not cover: atoms, bonds, and hydrogens in labels."""
+    points = [atoms]
+    for bond in mol.GetBonds():
+        begin, end = atoms[bond.GetBeginAtomIdx()], atoms[bond.GetEndAtomIdx()]
+        points.append(begin + np.array([[0.25], [0.5], [0.75]]) * (end - begin))
+    for atom in mol.GetAtoms():
+        neighbors = [other.GetIdx() for other in atom.GetNeighbors()]
+        if not atom.GetTotalNumHs() or (atom.GetAtomicNum() == CARBON and neighbors):
+            continue
+        place = atoms[atom.GetIdx()]
+        away = place - atoms[neighbors].mean(0) if neighbors else np.array([-1.0, 0.0])
+        if len(neighbors) > 1:  # above or below the atom
+            points.append((place + [0.0, np.copysign(LARGE, away[1])])[None])
+        else:
+            points.append(place + np.array([[0.8], [1.5]]) * [np.copysign(LARGE, away[0]), 0.0])
+    return np.concatenate(points)
 
 
 def _digits(largest: float) -> int:
@@ -285,4 +303,4 @@ def _draw_matrix(drawer: rdMolDraw2D.MolDraw2D, matrix: Matrix, left: float, top
         for place, label in enumerate(matrix.labels):
             at = (place + 0.5) * cell
             _write(drawer, label, left - 5, top + at, 12.0, BLACK, 2)
-            _write(drawer, label if place else "g", left + at, top - 10, 12.0, BLACK, 0)
+            _write(drawer, label.lstrip(LETTERS) or "g", left + at, top - 10, 12.0, BLACK, 0)

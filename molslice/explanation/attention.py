@@ -32,8 +32,8 @@ class LayerMaps:
         maps: Mean over the heads of each layer, float32 [L, 1 + n, 1 + n]. Entry (i, j) is the weight of
             token j in the output of token i.
         by_atom: Values of each atom, float32 [L, n], by caption: what the attention defines (such as the
-            share of channels that a sort moves to token 0, or the competition of a flow), then the weight in
-            the output of the graph token.
+            share of channels that a sort moves to the graph token, or the competition of a flow), then the
+            weight in the output of the graph token.
     """
 
     attention: str
@@ -60,7 +60,9 @@ def layer_maps(score: Score, molecule: MaskedMolecule) -> LayerMaps:
     size = molecule.num_atoms + 1
     maps = np.stack([_numpy(one.weights[0].mean(0))[:size, :size] for one in found])
     own = {
-        caption: np.stack([_numpy(one.by_token[caption][0])[1:size] for one in found])
+        caption.replace("token 0", "the graph token"): np.stack(
+            [_numpy(one.by_token[caption][0])[1:size] for one in found]
+        )
         for caption in found[0].by_token
     }
     return LayerMaps(found[0].name, found[0].kind, maps, {**own, GRAPH_TOKEN: maps[:, 0, 1:]})

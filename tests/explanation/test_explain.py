@@ -87,7 +87,7 @@ def test_the_view_holds_the_maps_and_what_the_attention_defines(name, tmp_path):
     assert view.maps.shape == (2, 5, 5)
     own = {
         "softmax": [],
-        "slice_sort": ["share of channels sent to token 0", "mean place after sorting"],
+        "slice_sort": ["share of channels sent to the graph token", "mean place after sorting"],
         "flow": ["competition", "allocation"],
         "singular": ["weight in its pseudo-token"],
     }
