@@ -223,6 +223,7 @@ def _open_log(
         "model": predictor.checksum(),
         "columns": [*numbers, *texts],
         **({} if predictor.level is None else {"interval": predictor.level}),
+        **({} if predictor.calibration is None else {"calibration": predictor.calibration.checksum()}),
         "chunk_rows": predictor.chunk_rows,
         "device": predictor.device.type,
         "versions": {**current_versions(), "torch": torch.__version__},

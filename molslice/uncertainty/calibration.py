@@ -3,6 +3,7 @@
 `calibration.json` describes the rows, and `calibration.safetensors` holds them. Nothing in them can run code.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -228,6 +229,16 @@ class Calibration:
         """Calibrate probabilities of class 1, float [m, T]; see `fit_platt`."""
         lines = [target.line or (1.0, 0.0) for target in self.targets]
         return np.stack([calibrate(probabilities[:, i], *line) for i, line in enumerate(lines)], axis=1)
+
+    def checksum(self) -> str:
+        """Return a checksum of everything that an interval depends on."""
+        total = hashlib.sha256(f"{self.kind} {self.num_folds}".encode())
+        for target in self.targets:
+            total.update(repr((target.name, target.floor, target.line)).encode())
+            for field in FIELDS:
+                values = getattr(target, field)
+                total.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
+        return total.hexdigest()
 
     def write(self, folder: Path) -> None:
         """Write the files of the model folder.

@@ -1,5 +1,6 @@
 """The held-out rows of a model: intervals for several targets, and their file."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -123,6 +124,14 @@ def test_a_calibration_reads_back_as_it_was_written(tmp_path, make):
         assert (one.name, one.floor, one.line) == (other.name, other.floor, other.line)
         for field in ("truth", "predicted", "folds", "difficulty"):
             np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
+
+
+def test_the_checksum_depends_on_every_row():
+    one, same, other = (regression(60, seed=seed)[0] for seed in (0, 0, 1))
+    assert one.checksum() == same.checksum() != other.checksum()
+    held = one.targets[0]
+    moved = dataclasses.replace(held, truth=held.truth + np.eye(60)[7])
+    assert dataclasses.replace(one, targets=(moved, one.targets[1])).checksum() != one.checksum()
 
 
 def test_a_calibration_of_another_model_is_refused(tmp_path):
