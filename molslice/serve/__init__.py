@@ -5,6 +5,7 @@ that a molecule that takes long, or crashes a library, delays and harms no other
 
 Modules:
     limits: What one client may ask for.
+    served_model: Loads models, and finds out what they can tell.
     worker: The program of a worker process: it loads the models and computes.
     process: Starts, calls and ends a worker process.
     batching: The bounded queue of requests, whose molecules are predicted together.
@@ -18,7 +19,7 @@ Modules:
     server: Starts the server and ends it.
     static: The page. `static/vendor` has the editor of molecules, see `NOTICE.txt` there.
 
-Imports: `inference`, `chem` and the packages below them, in `worker` only, and the extra `serve`.
+Imports: `explanation`, `inference` and the packages below them, in worker processes only; the extra `serve`.
 
 To add a path that computes, add a function to `TASKS` in `worker` and a path to `app`.
 """

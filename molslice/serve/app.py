@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,16 @@ from molslice.serve.guard import UPLOAD_PATH, Guard
 from molslice.serve.limits import Limits
 from molslice.serve.metrics import Metrics
 from molslice.serve.process import WorkerLostError, WorkerProcess
-from molslice.serve.schemas import FileStatus, Health, ModelCard, PredictAnswer, PredictRequest, Problem
+from molslice.serve.schemas import (
+    ExplainAnswer,
+    ExplainRequest,
+    FileStatus,
+    Health,
+    ModelCard,
+    PredictAnswer,
+    PredictRequest,
+    Problem,
+)
 from molslice.types import MolsliceError
 from molslice.version import __version__
 
@@ -70,6 +80,10 @@ class Service:
                 worker.close()
             raise
         self.batcher = Batcher(self.workers, self.limits, self.metrics.count_batch)
+        # explanations take longer than predictions, so that they do not share a worker
+        self.explainer = Batcher(
+            [WorkerProcess(models, device)], replace(self.limits, waiting=self.limits.explanations_waiting)
+        )
         self.files = FileJobs(WorkerProcess(models, device), self.limits)
 
     def find_model(self, name: str | None) -> dict[str, Any]:
@@ -95,7 +109,8 @@ class Service:
         """
         if not smiles:
             return []
-        future = asyncio.wrap_future(self.batcher.submit(task, options, smiles))
+        batcher = self.explainer if task == "explain" else self.batcher
+        future = asyncio.wrap_future(batcher.submit(task, options, smiles))
         try:
             return await asyncio.wait_for(future, self.limits.seconds)
         except TimeoutError:
@@ -104,6 +119,7 @@ class Service:
     def close(self) -> None:
         """End all workers and delete all files."""
         self.batcher.close()
+        self.explainer.close()
         self.files.close()
 
 
@@ -183,10 +199,28 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
                 413, f"{len(smiles)} molecules, more than {service.limits.molecules}; upload them as a file"
             )
         model = service.find_model(body.model)
-        rows = await service.compute("predict", smiles, model=model["name"], interval=body.interval)
+        rows = await service.compute(
+            "predict", smiles, model=model["name"], interval=body.interval, domain=body.domain
+        )
         failed = sum(row["error"] is not None for row in rows)
         service.metrics.count_molecules(model["name"], len(rows) - failed, failed)
         return JsonAnswer({"model": model["name"], "targets": model["targets"], "predictions": rows})
+
+    @app.post(
+        "/explain",
+        summary="Explain a prediction by its atoms",
+        responses=_refusals(404, 408, 413, 422, 429, 503, 504),
+        response_model=ExplainAnswer,
+    )
+    async def explain(body: ExplainRequest) -> Response:
+        """Compute the contribution of each atom to a prediction, and draw them."""
+        model = service.find_model(body.model)
+        (row,) = await service.compute(
+            "explain", [body.smiles], model=model["name"], target=body.target, method=body.method
+        )
+        if row["error"] is not None:
+            raise HTTPException(422, row["error"])
+        return JsonAnswer(row["explanation"])
 
     @app.get(
         "/draw",
@@ -230,9 +264,10 @@ def _add_files(app: FastAPI, service: Service) -> None:
         name: Annotated[str, Query(description="name of the file; its ending tells the format")],
         model: Annotated[str | None, Query(description="by default the first model")] = None,
         interval: Annotated[float | None, Query(gt=0, lt=1, description="as in /predict")] = None,
+        domain: Annotated[bool, Query(description="as in /predict")] = False,
     ) -> dict[str, Any]:
         """Upload a table as the body of the request. It is predicted as by `molslice predict`."""
-        job = service.files.create(service.find_model(model)["name"], name, interval)
+        job = service.files.create(service.find_model(model)["name"], name, interval, domain=domain)
         try:
             await _save(request, job)
             await asyncio.to_thread(service.files.submit, job)

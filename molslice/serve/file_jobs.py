@@ -35,6 +35,7 @@ class FileJob:
         name: The name that the client gave to the file, without folders.
         folder: Where the file and its result are.
         interval: Probability of the intervals; None for no intervals.
+        domain: Whether to compare the molecules with the training molecules.
         state: `uploading`, `waiting`, `running`, `done`, `failed` or `canceled`.
         rows: Number of rows predicted so far.
         share: Share of the file read so far, from 0 to 1.
@@ -48,6 +49,7 @@ class FileJob:
     name: str
     folder: Path
     interval: float | None = None
+    domain: bool = False
     state: str = "waiting"
     rows: int = 0
     share: float = 0.0
@@ -99,13 +101,16 @@ class FileJobs:
         self._thread = threading.Thread(target=self._serve, name="molslice-files", daemon=True)
         self._thread.start()
 
-    def create(self, model: str, name: str, interval: float | None = None) -> FileJob:
+    def create(
+        self, model: str, name: str, interval: float | None = None, *, domain: bool = False
+    ) -> FileJob:
         """Create a job; the caller writes `source` and then calls `submit` or `discard`.
 
         Args:
             model: The name of the model.
             name: The name of the file. Folders in it are ignored.
             interval: Probability of the intervals; None for no intervals.
+            domain: Whether to compare the molecules with the training molecules.
 
         Raises:
             MolsliceError: The ending is unknown.
@@ -113,7 +118,7 @@ class FileJobs:
         """
         name = as_file_name(name)
         job_id = secrets.token_urlsafe(16)
-        job = FileJob(job_id, model, name, self._folder / job_id, interval, "uploading")
+        job = FileJob(job_id, model, name, self._folder / job_id, interval, domain, "uploading")
         if job.ending not in FILE_ENDINGS:
             raise MolsliceError(f"cannot read {name!r}: the name must end in {', '.join(FILE_ENDINGS)}")
         with self._changed:
@@ -207,6 +212,7 @@ class FileJobs:
             "target": str(job.result),
             "name": job.name,
             "interval": job.interval,
+            "domain": job.domain,
             "max_rows": self.limits.file_rows,
         }
         try:

@@ -12,6 +12,7 @@ class Limits:
     Attributes:
         molecules: Maximum number of molecules of a request.
         waiting: Maximum number of molecules in the queue; a request beyond it is answered with status 429.
+        explanations_waiting: Maximum number of explanations in their queue.
         seconds: Maximum time for a request, in the queue and in the model.
         body_bytes: Maximum size of a request without a file.
         file_bytes: Maximum size of a file.
@@ -26,6 +27,7 @@ class Limits:
 
     molecules: int = 1_000
     waiting: int = 4_000
+    explanations_waiting: int = 32
     seconds: float = 30.0
     body_bytes: int = 4_000_000
     file_bytes: int = 100_000_000

@@ -5,6 +5,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "Atom",
+    "Domain",
+    "ExplainAnswer",
+    "ExplainRequest",
     "FileStatus",
     "Health",
     "ModelCard",
@@ -29,6 +33,20 @@ class PredictRequest(BaseModel):
     interval: float | None = Field(
         None, gt=0, lt=1, description="probability that an interval, or a set of classes, holds the truth"
     )
+    domain: bool = Field(False, description="compare with the training molecules of the model")
+
+
+class ExplainRequest(BaseModel):
+    """A molecule whose prediction is explained."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    smiles: Smiles
+    model: str | None = Field(None, description="name of a model of /models; by default the first")
+    target: str | None = Field(None, description="name of a target; by default the first")
+    method: Literal["gradients", "shapley"] = Field(
+        "gradients", description="integrated gradients, or Shapley values of masked atoms, which take longer"
+    )
 
 
 class Target(BaseModel):
@@ -49,12 +67,22 @@ class Uncertainty(BaseModel):
     set: dict[str, list[int]] | None = Field(description="the classes that hold the truth")
 
 
+class Domain(BaseModel):
+    """How a molecule compares with the training molecules of the model."""
+
+    in_domain: bool = Field(description="whether it is like them")
+    reason: str = Field(description="why it is not; empty if it is")
+    nearest_smiles: str = Field(description="the most similar training molecule")
+    nearest_similarity: float = Field(description="Tanimoto similarity of the Morgan counts, from 0 to 1")
+
+
 class Row(BaseModel):
     """The prediction for one molecule."""
 
     smiles: str
     values: dict[str, float | None] | None = Field(description="prediction of each target; null if it failed")
     uncertainty: Uncertainty | None = Field(None, description="null unless an interval is asked for")
+    domain: Domain | None = Field(None, description="null unless it is asked for")
     error: str | None = Field(description="why there is no prediction")
 
 
@@ -66,6 +94,36 @@ class PredictAnswer(BaseModel):
     predictions: list[Row]
 
 
+class Atom(BaseModel):
+    """The contribution of an atom."""
+
+    index: int = Field(description="place in the SMILES, from 0")
+    element: str
+    contribution: float
+    standard_error: float | None = Field(None, description="of a sampled value")
+
+
+class ExplainAnswer(BaseModel):
+    """The contributions of the atoms, whose sum is the prediction minus the baseline."""
+
+    smiles: str
+    model: str
+    target: str
+    unit: str = Field(description="unit of all numbers; log-odds for classes")
+    note: str | None = Field(description="what is explained, if it is not the prediction of the model")
+    method: str
+    prediction: float
+    probability: float | None = Field(description="of class 1")
+    baseline: float = Field(description="prediction for the saturated hydrocarbon with the same skeleton")
+    sum: float
+    sum_error: float
+    tolerance: float
+    largest_standard_error: float | None
+    evaluations: int
+    atoms: list[Atom]
+    svg: str = Field(description="the contributions on the structure")
+
+
 class ModelCard(BaseModel):
     """A model of the service."""
 
@@ -73,6 +131,8 @@ class ModelCard(BaseModel):
     kind: str = Field(description="kind of the task, such as regression or classification")
     targets: list[Target]
     intervals: bool = Field(description="whether it has intervals or sets")
+    domain: bool = Field(description="whether it has training molecules to compare with")
+    explanations: bool = Field(description="whether its predictions can be explained")
 
 
 class Health(BaseModel):

@@ -2,15 +2,16 @@
 
 import math
 import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from molslice.files.processes import end_with_parent
+from molslice.serve.served_model import ServedModel, explainer_of, load_models
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from molslice.inference.base import Predictions, SmilesPredictor
     from molslice.inference.table import Computed
 
-__all__ = ["TASKS", "run_worker"]
+__all__ = ["TASKS", "answer", "run_worker"]
 
 FILE_CHUNK_ROWS = 256  # rows between two reports of progress
 
@@ -48,11 +49,11 @@ def run_worker(
     from molslice.types import MolsliceError
 
     try:
-        predictors = _load(models, device)
-        connection.send(("ready", [_described(*each) for each in predictors.items()]))
+        loaded = load_models(models, device)
+        connection.send(("ready", [each.describe() for each in loaded.values()]))
         while (order := connection.recv()) is not None:
             connection.send(
-                _answer(predictors, order[0], order[1], lambda value: connection.send(("progress", value)))
+                answer(loaded, order[0], order[1], lambda value: connection.send(("progress", value)))
             )
     except (MolsliceError, OSError) as error:
         if not isinstance(error, BrokenPipeError | ConnectionError):
@@ -61,13 +62,14 @@ def run_worker(
         pass
 
 
-def _answer(
-    predictors: Mapping[str, "SmilesPredictor"], task: str, options: dict[str, Any], report: Report
+def answer(
+    models: Mapping[str, ServedModel], task: str, options: dict[str, Any], report: Report
 ) -> tuple[str, Any]:
+    """Carry out a task; return `("done", result)` or `("failed", reason)`."""
     from molslice.types import MolsliceError
 
     try:
-        return "done", TASKS[task](predictors, report, **options)
+        return "done", TASKS[task](models, report, **options)
     except (MolsliceError, OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -81,68 +83,58 @@ def _reason(error: BaseException) -> str:
     return " ".join(text.split())
 
 
-def _load(models: Mapping[str, str], device: str) -> dict[str, "SmilesPredictor"]:
-    import torch
-    from tqdm import tqdm
-
-    from molslice.inference.load import load_model
-    from molslice.types import MolsliceError
-
-    torch.set_num_threads(1)
-    tqdm.set_lock(threading.RLock())  # its own lock is a system semaphore, which a killed process would leak
-    predictors: dict[str, SmilesPredictor] = {}
-    for name, path in models.items():
-        predictors[name] = load_model(path, device)
-        predictors[name].name = name  # messages to clients do not tell where the folder is
-        with predictors[name].reader():  # refuses a model that does not take molecules
-            pass
-        if not predictors[name].target_names:
-            raise MolsliceError(f"{path} predicts no targets; serve a model that does")
-    return predictors
-
-
-def _described(name: str, predictor: "SmilesPredictor") -> dict[str, Any]:
-    targets = zip(predictor.target_names, predictor.target_units, predictor.columns, strict=True)
-    return {
-        "name": name,
-        "kind": predictor.targets.kind,
-        "targets": [{"name": target, "unit": unit, "column": column} for target, unit, column in targets],
-        "intervals": _has_intervals(predictor),
-    }
-
-
-def _has_intervals(predictor: "SmilesPredictor") -> bool:
-    from molslice.types import MolsliceError
-
-    try:
-        predictor.find_calibration()
-    except MolsliceError:
-        return False
-    return True
-
-
 def _predict(
-    predictors: Mapping[str, "SmilesPredictor"],
+    models: Mapping[str, ServedModel],
     report: Report,
     *,
     model: str,
     smiles: Sequence[str],
     interval: float | None = None,
+    domain: bool = False,
 ) -> list[dict[str, Any]]:
     """Predict molecules, and return one row for each."""
-    predictor = predictors[model]
-    predictions = predictor.predict_with_errors(smiles, interval=interval)
+    predictor = models[model].predictor(interval, domain)
+    predictions = predictor.predict_with_errors(smiles)
     rows = []
     for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
         found = error is None
+        compared = predictions.domain[place] if predictions.domain is not None else None
         rows.append(
             {
                 "smiles": text,
                 "values": _by_column(predictor, predictions.values, place) if found else None,
                 "uncertainty": _uncertainty(predictor, predictions, place) if found and interval else None,
+                "domain": None if compared is None else asdict(compared),
                 "error": error,
             }
         )
+    return rows
+
+
+def _explain(
+    models: Mapping[str, ServedModel],
+    report: Report,
+    *,
+    model: str,
+    smiles: Sequence[str],
+    target: str | None,
+    method: Literal["gradients", "shapley"],
+) -> list[dict[str, Any]]:
+    """Compute and draw the contributions of the atoms of molecules."""
+    from molslice.explanation.result import Contributions
+    from molslice.types import MolsliceError
+
+    explainer = explainer_of(models[model].plain, models[model].part, target, method)
+    rows = []
+    for text in smiles:
+        try:
+            found = explainer(text)
+        except MolsliceError as error:
+            rows.append({"explanation": None, "error": str(error)})
+            continue
+        assert isinstance(found, Contributions)
+        svg = found.picture(".svg").decode("ascii", "replace")
+        rows.append({"explanation": {**found.to_dict(), "smiles": text, "svg": svg}, "error": None})
     return rows
 
 
@@ -172,7 +164,7 @@ def _number(value: Any) -> float | None:  # noqa: ANN401
 
 
 def _draw(
-    predictors: Mapping[str, "SmilesPredictor"],
+    models: Mapping[str, ServedModel],
     report: Report,
     *,
     model: str,
@@ -193,7 +185,7 @@ def _draw(
 
 
 def _predict_file(
-    predictors: Mapping[str, "SmilesPredictor"],
+    models: Mapping[str, ServedModel],
     report: Report,
     *,
     model: str,
@@ -202,6 +194,7 @@ def _predict_file(
     name: str,
     max_rows: int,
     interval: float | None = None,
+    domain: bool = False,
 ) -> dict[str, Any]:
     """Predict a file with the code of `molslice predict`; report the rows and the share of the bytes done.
 
@@ -216,7 +209,7 @@ def _predict_file(
     try:
         engine = partial(_in_small_chunks, report, max_rows)
         outcome = predict_table(
-            predictors[model].with_uncertainty(interval),
+            models[model].predictor(interval, domain),
             Path(source),
             Path(target),
             engine=engine,
@@ -264,4 +257,9 @@ def _in_small_chunks(
             report({"rows": done, "share": min(1.0, position / max(table.size, 1))})
 
 
-TASKS: dict[str, Callable[..., Any]] = {"predict": _predict, "draw": _draw, "predict_file": _predict_file}
+TASKS: dict[str, Callable[..., Any]] = {
+    "predict": _predict,
+    "draw": _draw,
+    "explain": _explain,
+    "predict_file": _predict_file,
+}

@@ -4,6 +4,7 @@ import threading
 
 from molslice.serve import worker
 from molslice.serve.process import WorkerLostError
+from molslice.serve.served_model import load_models
 from molslice.types import MolsliceError
 
 
@@ -14,13 +15,13 @@ class InlineWorker:
     starts = 1
 
     def __init__(self, models, device="cpu"):
-        self.predictors = worker._load(models, device)
+        self.models = load_models(models, device)
 
     def start(self):
-        return [worker._described(*each) for each in self.predictors.items()]
+        return [each.describe() for each in self.models.values()]
 
     def call(self, task, options, *, seconds, report=lambda value: None):
-        state, value = worker._answer(self.predictors, task, options, report)
+        state, value = worker.answer(self.models, task, options, report)
         if state == "failed":
             raise MolsliceError(value)
         return value

@@ -49,7 +49,17 @@ class Running:
             if found := re.search(r"at http://([\d.]+):(\d+)", line):
                 self.host, self.port = found[1], int(found[2])
                 return
+        self.process.wait()
         raise AssertionError("".join(lines))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        """Kill the program if it is still running."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
 
     def request(self, method, path, body=None, headers=None):
         """Send a request on a new connection; return the status and the body."""

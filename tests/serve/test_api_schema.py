@@ -27,6 +27,7 @@ def api_schema(model_folders):
 
 PATHS = {
     "/predict": "POST",
+    "/explain": "POST",
     "/draw": "GET",
     "/files": "POST",
     "/files/{job_id}": "GET",

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from molslice import load_model
+from molslice import explain, load_model
 from molslice.serve.app import STATIC
 
 MEGABYTE = "C" * 1_000_000
@@ -27,6 +27,7 @@ def test_predictions_are_those_of_the_model(client, model_folders):
         "smiles": "not one",
         "values": None,
         "uncertainty": None,
+        "domain": None,
         "error": "text after the SMILES: 'one'; give the SMILES alone",
     }
     wanted = load_model(model_folders["second"]).predict(["CCO", "c1ccccc1"])
@@ -43,7 +44,9 @@ def test_one_molecule_is_one_row_and_the_first_model_is_the_default(client):
 
 
 def test_models_and_health(client):
-    assert [model["name"] for model in client.get("/models").json()] == ["first", "second"]
+    models = client.get("/models").json()
+    assert [model["name"] for model in models] == ["first", "second"]
+    assert [(model["explanations"], model["domain"]) for model in models] == [(True, False)] * 2
     health = client.get("/health")
     assert (health.status_code, health.json()["status"]) == (200, "ok")
 
@@ -107,6 +110,45 @@ def test_a_smiles_of_a_megabyte_gets_a_reason(client):
     assert rows[0]["error"] == "SMILES of 1000000 characters, more than 100000"
     assert rows[1]["error"] is None
     assert client.get("/draw", params={"smiles": MEGABYTE[:20_000]}).status_code == 422
+
+
+@pytest.mark.parametrize("method", ["gradients", "shapley"])
+def test_explanations_are_those_of_the_model(client, model_folders, method):
+    request = {"smiles": "OCC", "model": "second", "target": "logp", "method": method}
+    found = client.post("/explain", json=request).json()
+    wanted = explain(model_folders["second"], "OCC", method=method, target="logp").to_dict()
+    assert [atom["element"] for atom in found["atoms"]] == ["O", "C", "C"]
+    for atom, other in zip(found["atoms"], wanted["atoms"], strict=True):
+        assert atom["contribution"] == pytest.approx(other["contribution"], abs=1e-4)
+    assert found["prediction"] == pytest.approx(wanted["prediction"], rel=1e-5)
+    assert (found["model"], found["target"], found["method"]) == ("second", "logp", method)
+    ElementTree.fromstring(found["svg"])
+
+
+def test_an_explanation_that_cannot_be_had_is_refused(client):
+    for body, reason in [
+        ({"smiles": "(("}, "cannot read the SMILES '(('"),
+        ({"smiles": "C", "target": "x"}, "no target 'x'"),
+        ({"smiles": "C", "method": "attention"}, "method"),
+        ({"smiles": ["C"]}, "smiles"),
+    ]:
+        answer = client.post("/explain", json=body)
+        assert answer.status_code == 422
+        assert reason in answer.json()["detail"]
+    assert client.post("/explain", json={"smiles": "C", "model": "x"}).status_code == 404
+
+
+def test_the_picture_of_an_explanation_contains_no_text_of_the_molecule(client):
+    attack = "CC |$<script>alert(1)</script>;&\"'$|"
+    answer = client.post("/explain", json={"smiles": attack})
+    assert answer.status_code == 200
+    assert "script" not in answer.json()["svg"]
+
+
+def test_explanations_have_a_queue_of_their_own(serve):
+    client = serve(explanations_waiting=0)
+    assert client.post("/explain", json={"smiles": "C"}).status_code == 429
+    assert predict(client, "C").status_code == 200
 
 
 def test_limits_of_count_and_size(serve):

@@ -20,10 +20,8 @@ ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 @pytest.fixture(scope="module")
 def server(model_folders):
-    server = Running(*model_folders.values())
-    yield f"http://{server.host}:{server.port}"
-    server.process.kill()
-    server.process.communicate()
+    with Running(*model_folders.values()) as server:
+        yield f"http://{server.host}:{server.port}"
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +75,61 @@ def test_typing_a_smiles_shows_structure_and_prediction(open_page):
     page.wait_for_selector("#structure", state="visible")
     assert page.evaluate("document.getElementById('structure').naturalWidth") > 100
     assert page.get_attribute("#structure", "alt") == f"Structure of {ASPIRIN}"
+
+
+def test_the_contributions_of_the_atoms_are_shown(open_page):
+    page = open_page()
+    page.get_by_role("button", name="caffeine").click()
+    page.wait_for_selector("#contributions-picture", state="visible", timeout=30_000)
+    assert page.evaluate("document.getElementById('contributions-picture').naturalWidth") > 100
+    assert "To gap: the atoms add" in page.locator("#contributions-text").inner_text()
+    assert page.get_attribute("#contributions-picture", "alt").startswith("Contributions by atom: C0 ")
+    assert page.locator("#nearest").is_hidden()  # the model has no training molecules
+
+
+ATTACK = "<img src=x onerror=alert(1)>"
+CARD = {
+    "name": "fitted",
+    "kind": "regression",
+    "targets": [{"name": "size", "unit": "m", "column": "size_m"}],
+    "intervals": True,
+    "domain": True,
+    "explanations": False,
+}
+ROW = {
+    "smiles": "CCO",
+    "values": {"size_m": 1.23456},
+    "uncertainty": {"lower": {"size_m": 1}, "upper": {"size_m": None}, "set": None, "calibrated": None},
+    "domain": {
+        "in_domain": False,
+        "reason": ATTACK,
+        "nearest_smiles": "CCN",
+        "nearest_similarity": 0.5,
+    },
+    "error": None,
+}
+
+
+def test_intervals_and_the_nearest_molecule_are_shown(open_page):
+    page = open_page()
+    asked = []
+
+    def answer(route):
+        asked.append(route.request.post_data_json)
+        route.fulfill(json={"model": "fitted", "targets": CARD["targets"], "predictions": [ROW]})
+
+    page.route("**/models", lambda route: route.fulfill(json=[CARD]))
+    page.route("**/predict", answer)
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    page.get_by_role("button", name="aspirin").click()
+    assert shown(page) == ["size", "1.235 m", "1 to unlimited m"]
+    assert asked == [{"smiles": ASPIRIN, "model": "fitted", "interval": 0.9, "domain": True}]
+    page.wait_for_selector("#nearest-picture", state="visible")
+    assert (
+        page.locator("#nearest-text").inner_text() == f"Outside the domain: {ATTACK}. Similarity 0.5 to CCN"
+    )
+    assert page.locator("thead th").all_inner_texts() == ["Property", "Prediction", "90 % interval"]
 
 
 def test_another_model_predicts_again(open_page):

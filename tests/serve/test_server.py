@@ -27,11 +27,8 @@ def scratch(tmp_path_factory):
 @pytest.fixture(scope="module")
 def running(model_folders, scratch):
     """A service that waits one second for slow clients. The last test ends it."""
-    server = Running(model_folders["first"], limits={"receive_seconds": 1.0}, scratch=scratch)
-    yield server
-    if server.process.poll() is None:
-        server.process.kill()
-        server.process.communicate()
+    with Running(model_folders["first"], limits={"receive_seconds": 1.0}, scratch=scratch) as server:
+        yield server
 
 
 def ended(connection):
@@ -122,32 +119,32 @@ def test_a_killed_worker_is_replaced_and_no_answer_is_lost(running):
 
 
 def test_requests_under_way_are_answered_at_the_end(model_folders):
-    server = Running(model_folders["first"])
-    answers = []
-    client = threading.Thread(target=lambda: answers.append(server.predict(["CCO"] * 1_000)))
-    client.start()
-    idle = server.connect()
-    time.sleep(0.1)
-    code, errors = server.end(signal.SIGTERM)
-    client.join()
-    assert answers[0][0] == 200
-    assert len(answers[0][1]["predictions"]) == 1_000
-    assert ended(idle)[0] == b""
-    assert code == 128 + signal.SIGTERM
-    assert errors == ""
-    with pytest.raises(ConnectionRefusedError):
-        server.connect()
+    with Running(model_folders["first"]) as server:
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(server.predict(["CCO"] * 1_000)))
+        client.start()
+        idle = server.connect()
+        time.sleep(0.1)
+        code, errors = server.end(signal.SIGTERM)
+        client.join()
+        assert answers[0][0] == 200
+        assert len(answers[0][1]["predictions"]) == 1_000
+        assert ended(idle)[0] == b""
+        assert code == 128 + signal.SIGTERM
+        assert errors == ""
+        with pytest.raises(ConnectionRefusedError):
+            server.connect()
 
 
 def test_the_death_of_the_server_ends_its_workers(model_folders):
-    server = Running(model_folders["first"])
-    status, _ = server.request("POST", "/files?name=a.csv", "smiles\n" + "C\n" * 100_000)
-    assert status == 202
-    wait_until(lambda: len(server.workers()) == 2)
-    workers = server.workers()
-    server.process.kill()
-    server.process.communicate()
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    with Running(model_folders["first"]) as server:
+        status, _ = server.request("POST", "/files?name=a.csv", "smiles\n" + "C\n" * 100_000)
+        assert status == 202
+        wait_until(lambda: len(server.workers()) == 2)
+        workers = server.workers()
+        server.process.kill()
+        server.process.communicate()
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
 
 def test_models_are_named_by_their_folders(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import asdict
 
 import pytest
 
@@ -85,8 +86,36 @@ def test_an_interval_that_cannot_be_had_is_refused(client, model, level, reason)
     assert reason in answer.json()["detail"]
 
 
+def test_the_nearest_training_molecule_is_that_of_the_model(client, fitted):
+    nearest = embedded_smiles(60)[3]
+    request = {"smiles": [nearest, "bad", "[U]"], "model": "size", "domain": True}
+    near, bad, far = client.post("/predict", json=request).json()["predictions"]
+    wanted = load_model(fitted["size"]).predict_with_errors(request["smiles"], domain=True).domain
+    assert near["domain"] == asdict(wanted[0])
+    assert near["domain"]["nearest_similarity"] <= 1
+    assert bad["domain"] is None
+    assert far["domain"]["in_domain"] is False
+    assert "U" in far["domain"]["reason"]
+
+
+def test_a_model_without_training_molecules_refuses_to_compare(client):
+    answer = client.post("/predict", json={"smiles": "C", "model": "first", "domain": True})
+    assert answer.status_code == 422
+    assert "training molecules" in answer.json()["detail"]
+
+
+def test_what_cannot_be_explained_says_so(client):
+    explained = {model["name"]: model["explanations"] for model in client.get("/models").json()}
+    assert explained == {"size": False, "big": False, "first": True}
+    answer = client.post("/explain", json={"smiles": "C", "model": "size"})
+    assert answer.status_code == 422
+    assert "molslice fit" in answer.json()["detail"]
+
+
 def test_a_file_gets_the_columns_of_its_intervals(client):
-    job = upload(client, "smiles\nCCO\n", model="size", interval=0.8).json()
-    assert finished(client, job)["columns"] == ["size", "size_lower", "size_upper", "size_spread"]
+    job = upload(client, "smiles\nCCO\n", model="size", interval=0.8, domain=True).json()
+    columns = finished(client, job)["columns"]
+    assert columns[:4] == ["size", "size_lower", "size_upper", "size_spread"]
+    assert set(columns[4:]) == {"in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"}
     (row,) = csv.DictReader(io.StringIO(client.get(f"/files/{job['id']}/result").text))
     assert float(row["size_lower"]) < float(row["size"]) < float(row["size_upper"])

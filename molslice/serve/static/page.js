@@ -2,6 +2,8 @@
 
 import { openEditor } from "./editor.js";
 import { watchFiles } from "./files.js";
+import { dark, drawIn, redraw } from "./structure.js";
+import { hideInsight, rounded, showDomain, showExplanation, withUnit } from "./insight.js";
 import { element, request } from "./request.js";
 
 const form = document.getElementById("molecule");
@@ -13,11 +15,10 @@ const result = document.getElementById("result");
 const button = document.getElementById("predict");
 const draw = document.getElementById("draw");
 const offline = document.getElementById("offline");
-const dark = matchMedia("(prefers-color-scheme: dark)");
 
 const LEVEL = 0.9; // probability of the intervals
 
-let cards = {}; // models by name
+const cards = new Map(); // models by name
 let editor = null;
 let shown = ""; // the SMILES of the result
 let latest = 0; // number of the last request; answers to earlier ones are dropped
@@ -25,7 +26,7 @@ let latest = 0; // number of the last request; answers to earlier ones are dropp
 async function showModels() {
   try {
     for (const model of await request("/models")) {
-      cards[model.name] = model;
+      cards.set(model.name, model);
       models.append(element("option", { value: model.name, text: model.name }));
     }
   } catch (error) {
@@ -34,16 +35,7 @@ async function showModels() {
   }
 }
 
-function showStructure(text) {
-  structure.hidden = true;
-  structure.alt = `Structure of ${text.slice(0, 200)}`;
-  const theme = dark.matches ? "dark" : "light";
-  structure.src = `/draw?${new URLSearchParams({ smiles: text, theme })}`;
-}
-
-structure.addEventListener("load", () => { structure.hidden = false; });
-structure.addEventListener("error", () => { structure.hidden = true; });
-dark.addEventListener("change", () => { if (shown) showStructure(shown); });
+dark.addEventListener("change", () => { for (const picture of document.images) redraw(picture); });
 
 function showRow(answer, text) {
   const [row] = answer.predictions;
@@ -77,14 +69,6 @@ function showRow(answer, text) {
   ]));
 }
 
-function rounded(value) {
-  return value === null ? "unlimited" : String(Number(value.toPrecision(4)));
-}
-
-function withUnit(value, unit) {
-  return unit ? `${rounded(value)} ${unit}` : rounded(value);
-}
-
 function interval(lower, upper, unit) {
   return `${rounded(lower)} to ${withUnit(upper, unit)}`;
 }
@@ -93,9 +77,22 @@ function showProblem(message) {
   values.replaceChildren(element("p", { className: "problem", text: message }));
 }
 
+function card() {
+  return cards.get(models.value) ?? { intervals: false, domain: false, explanations: false };
+}
+
+// Show the nearest training molecule and the contributions of the atoms, as far as the model has them.
+function showInsight(answer, text, number) {
+  const [row] = answer.predictions;
+  if (row.domain !== null) showDomain(row.domain);
+  if (cards.get(answer.model)?.explanations) {
+    showExplanation({ smiles: text, model: answer.model }, () => number === latest);
+  }
+}
+
 // The probability of intervals; null for a model without them.
 function level() {
-  return cards[models.value]?.intervals ? LEVEL : null;
+  return card().intervals ? LEVEL : null;
 }
 
 async function predict() {
@@ -106,14 +103,17 @@ async function predict() {
   button.disabled = true;
   result.hidden = false;
   values.replaceChildren(element("p", { className: "hint", text: "Predicting …" }));
-  showStructure(text);
+  drawIn(structure, text, `Structure of ${text}`);
+  hideInsight();
   try {
     const answer = await request("/predict", {
       method: "POST",
       headers: { "content-type": "application/json" },
-      body: JSON.stringify({ smiles: text, model: models.value || null, interval: level() }),
+      body: JSON.stringify({ smiles: text, model: models.value || null, interval: level(), domain: card().domain }),
     });
-    if (number === latest) showRow(answer, text);
+    if (number !== latest) return;
+    showRow(answer, text);
+    if (answer.predictions[0].error === null) showInsight(answer, text, number);
   } catch (error) {
     if (number === latest) showProblem(error.message);
   } finally {
@@ -142,5 +142,5 @@ draw.addEventListener("toggle", async () => {
   }
 });
 
-watchFiles(() => ({ model: models.value, ...(level() ? { interval: level() } : {}) }));
+watchFiles(() => ({ model: models.value, ...(level() ? { interval: level() } : {}), domain: card().domain }));
 showModels();

@@ -1,0 +1,119 @@
+"""Load models, and find out what they can tell."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from molslice.explanation.explain import Explainer
+    from molslice.inference.base import SmilesPredictor
+
+__all__ = ["ServedModel", "explainer_of", "load_models"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A loaded model and what it can tell.
+
+    Attributes:
+        name: Its name in the service.
+        plain: Predicts without uncertainty.
+        compared: Compares the molecules with the training molecules too; None if the model has none.
+        intervals: Whether the model has intervals or sets.
+        part: The part that is explained, as in `Explainer`; None for the whole model.
+        explanations: Whether its predictions can be explained.
+    """
+
+    name: str
+    plain: "SmilesPredictor"
+    compared: "SmilesPredictor | None"
+    intervals: bool
+    part: Literal["networks"] | None
+    explanations: bool
+
+    def predictor(self, interval: float | None, domain: bool) -> "SmilesPredictor":
+        """Return the predictor with the requested uncertainty.
+
+        Raises:
+            MolsliceError: The model has no such uncertainty.
+        """
+        if domain and self.compared is None:
+            return self.plain.with_uncertainty(interval, domain=True)  # raises the error
+        return (self.compared if domain and self.compared else self.plain).with_uncertainty(interval)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `/models` shows."""
+        names = zip(self.plain.target_names, self.plain.target_units, self.plain.columns, strict=True)
+        return {
+            "name": self.name,
+            "kind": self.plain.targets.kind,
+            "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in names],
+            "intervals": self.intervals,
+            "domain": self.compared is not None,
+            "explanations": self.explanations,
+        }
+
+
+def load_models(models: Mapping[str, str], device: str) -> dict[str, ServedModel]:
+    """Load models by name.
+
+    Raises:
+        MolsliceError: A model cannot be loaded, or does not predict molecules.
+    """
+    import torch
+    from tqdm import tqdm
+
+    from molslice.inference.load import load_model
+    from molslice.types import MolsliceError
+
+    torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # its own lock is a system semaphore, which a killed process would leak
+    loaded = {}
+    for name, path in models.items():
+        plain = load_model(path, device)
+        plain.name = name  # messages to clients do not tell where the folder is
+        with plain.reader():  # refuses a model that does not take molecules
+            pass
+        if not plain.target_names:
+            raise MolsliceError(f"{path} predicts no targets; serve a model that does")
+        explained = _first_that_works(
+            lambda part, of=plain: (part, explainer_of(of, part)), (None, "networks")
+        )
+        loaded[name] = ServedModel(
+            name,
+            plain,
+            compared=_first_that_works(lambda domain, of=plain: of.with_uncertainty(domain=domain), (True,)),
+            intervals=_first_that_works(lambda of: of.find_calibration(), (plain,)) is not None,
+            part=None if explained is None else explained[0],
+            explanations=explained is not None,
+        )
+    return loaded
+
+
+def _first_that_works(attempt: Callable[[Any], Any], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
+    """Return the first result that raises no `MolsliceError`; None if all do."""
+    from molslice.types import MolsliceError
+
+    for argument in arguments:
+        with suppress(MolsliceError):
+            return attempt(argument)
+    return None
+
+
+def explainer_of(
+    predictor: "SmilesPredictor",
+    part: Literal["networks"] | None,
+    target: str | None = None,
+    method: Literal["gradients", "shapley"] = "gradients",
+) -> "Explainer":
+    """Return the explainer of a target, by default of the first.
+
+    Raises:
+        MolsliceError: The target is unknown, or the model cannot be explained.
+    """
+    from molslice.explanation.explain import Explainer
+
+    name = predictor.target_names[0] if target is None else target
+    return Explainer(predictor, method=method, target=name, part=part)
