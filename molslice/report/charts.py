@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from molslice.figures import to_picture
 from molslice.report.measure import SplitPredictions
 
-__all__ = ["draw_calibration", "draw_curves", "draw_errors", "draw_parity"]
+__all__ = ["draw_calibration", "draw_coverage", "draw_curves", "draw_errors", "draw_parity", "draw_ranking"]
 
 INK = "#010203"  # becomes the color of the text around the chart
 STYLE: Any = {
@@ -126,6 +126,40 @@ def draw_calibration(split: SplitPredictions, target: int) -> str:
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlabel("predicted probability")
         axes.set_ylabel("share of class 1")
+        return _svg(figure)
+
+
+def draw_coverage(by_level: Sequence[Mapping[str, float]]) -> str:
+    """Draw the share of covered molecules against the stated probability of the intervals.
+
+    Args:
+        by_level: `level` and `coverage`, as `evaluate_uncertainty` returns them.
+    """
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        axes.plot((0, 1), (0, 1), color=INK, linewidth=0.8)
+        levels, shares = ([entry[name] for entry in by_level] for name in ("level", "coverage"))
+        axes.plot(levels, shares, marker="o", markersize=3, color=LINE)
+        axes.set_aspect("equal")
+        axes.set_xlabel("stated probability")
+        axes.set_ylabel("share of covered molecules")
+        return _svg(figure)
+
+
+def draw_ranking(bins: Sequence[Mapping[str, float]], unit: str) -> str:
+    """Draw the mean error of parts of the molecules against their mean uncertainty.
+
+    Args:
+        bins: `uncertainty` and `error` of each part, as `evaluate_uncertainty` returns them.
+        unit: Unit of the target; empty without one.
+    """
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        found = [[entry[name] for entry in bins] for name in ("uncertainty", "error")]
+        axes.plot(*found, marker="o", color=LINE)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("mean uncertainty of a fifth of the molecules")
+        axes.set_ylabel(_with_unit("mean absolute error", unit))
         return _svg(figure)
 
 

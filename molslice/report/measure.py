@@ -10,6 +10,7 @@ from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.fitted_folder import ROW_COLUMNS, ROWS, row_columns
 from molslice.inference.columns import distinct_columns
+from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
@@ -55,7 +56,7 @@ class Measured:
         splits: The splits with known targets.
     """
 
-    predictor: Predictor | FittedPredictor
+    predictor: Predictor | EnsemblePredictor | FittedPredictor
     dataset: MoleculeDataset
     splits: tuple[SplitPredictions, ...]
 
@@ -64,6 +65,15 @@ class Measured:
         """The split whose errors are examined: test if it has known targets, else the last one."""
         return next((split for split in self.splits if split.name == "test"), self.splits[-1])
 
+    @property
+    def networks(self) -> list[Predictor]:
+        """The networks of the model; empty for a fit without them."""
+        model = self.predictor
+        if isinstance(model, Predictor):
+            return [model]
+        found = model.members if isinstance(model, EnsemblePredictor) else model.networks
+        return [one for one in found if isinstance(one, Predictor)]
+
     def molecules(self, rows: np.ndarray) -> Iterator[MoleculeArrays]:
         """Yield the arrays of rows."""
         for row in rows:
@@ -71,7 +81,11 @@ class Measured:
 
 
 def measure(
-    predictor: Predictor | FittedPredictor, dataset: Dataset, most_rows: int, *, progress: bool = False
+    predictor: Predictor | EnsemblePredictor | FittedPredictor,
+    dataset: Dataset,
+    most_rows: int,
+    *,
+    progress: bool = False,
 ) -> Measured:
     """Predict the rows of each split with known targets.
 

@@ -47,7 +47,8 @@ thead th { border-bottom: 1px solid var(--edge); font-weight: 600; }
 tbody th { font-weight: 400; }
 .bar { display: inline-block; width: 8rem; height: .7rem; background: var(--card); border-radius: 2px; }
 .bar > span { display: block; height: 100%; background: var(--mark); border-radius: 2px; }
-.grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }
+.grid { display: grid; gap: 1rem; margin-bottom: 1.2rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }
 .chart { width: 100%; max-width: 30rem; height: auto; }
 figure { margin: 0; }
 figcaption { font-size: .9rem; color: var(--soft); overflow-wrap: anywhere; }

@@ -1,6 +1,7 @@
 """The parts of a report."""
 
 import contextlib
+import copy
 import csv
 import math
 import platform
@@ -17,10 +18,18 @@ from molslice.chem.drawing import draw_molecule
 from molslice.chem.elements import element_symbols
 from molslice.chem.rebuild import ChemError, rebuild
 from molslice.config import config_to_yaml
+from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.load import Predictor
+from molslice.inference.uncertainty import evaluate_uncertainty
 from molslice.model.count import parameters_by_part
-from molslice.report.charts import draw_calibration, draw_curves, draw_errors, draw_parity
+from molslice.report.charts import (
+    draw_calibration,
+    draw_coverage,
+    draw_curves,
+    draw_errors,
+    draw_parity,
+    draw_ranking,
+)
 from molslice.report.groups import Group, by_element, by_framework, by_size, summarize
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import (
@@ -90,7 +99,7 @@ def learning_curves(measured: Measured) -> Html:
         lines = [((name.replace("_", " "), target, text), weight) for name, text, target, weight in rows]
         about = "A fit has no learning curve. Its prediction is the weighted mean of these learners."
         return section(paragraph(about), bars(["learner", "target", "weight"], lines))
-    path = Path(predictor.name) / METRICS
+    path = Path(measured.networks[0].name) / METRICS
     if not path.is_file():
         return paragraph(f"The folder of the model has no {METRICS}, so there are no curves.", soft=True)
     steps, columns = _read_metrics(path)
@@ -120,6 +129,38 @@ def predictions(measured: Measured) -> Html:
         charts.append((draw_errors(measured.judged, index, unit), f"{name}: {about}."))
     notes = [_left_out(measured)] if len(_targets(measured)) > MOST_TARGETS else []
     return section(figures(charts), *notes)
+
+
+def uncertainty(measured: Measured) -> Html:
+    """Return coverage and width of the intervals, and how errors grow with the uncertainty."""
+    split = measured.judged
+    sampled = copy.copy(measured.dataset)
+    sampled.splits = {**measured.dataset.splits, split.name: split.rows}
+    try:
+        found = evaluate_uncertainty(measured.predictor, sampled, split.name)
+    except MolsliceError as error:
+        return paragraph(f"Not measured: {error}.", soft=True)
+    charts, rows = [], []
+    for target in found["targets"][:MOST_TARGETS]:
+        name, unit = target["name"], target["unit"]
+        about = f"{name}: covered molecules of {split.name}; miscalibration area"
+        area = format_metric(target["miscalibration_area"])
+        charts.append((draw_coverage(target["by_level"]), f"{about} {area}."))
+        ranks = [f"{by} {rank:.2f}" for by, rank in target["rank_correlation"].items() if rank is not None]
+        about = f"{name}: error against uncertainty; rank correlation of the error with {', '.join(ranks)}"
+        charts.append((draw_ranking(target["bins"], unit), f"{about}." if ranks else f"{name}: error."))
+        groups = [{"group": "all molecules", **entry} for entry in target["levels"]] + target["groups"]
+        for entry in groups:
+            share = f"{entry['coverage']:.1%} ± {entry['standard_error']:.1%}"
+            size = format_metric(entry["width"] if "width" in entry else entry["set_size"])
+            rows.append([name, entry["group"], f"{entry['count']:,}", f"{entry['level']:.0%}", share, size])
+    size = "width" if "width" in found["targets"][0]["levels"][0] else "classes in a set"
+    lead = f"Intervals are computed from {found['calibration']}. They hold for molecules like these."
+    return section(
+        paragraph(lead),
+        figures(charts),
+        table(["target", "molecules", "rows", "interval", "covered", size], rows),
+    )
 
 
 def groups(measured: Measured) -> Html:
@@ -161,15 +202,12 @@ def examples(measured: Measured) -> Html:
 
 def parameters(measured: Measured) -> Html:
     """Return the parameters by part."""
-    predictor = measured.predictor
-    if isinstance(predictor, FittedPredictor):
-        if not predictor.networks:
-            return paragraph("The fit has no network.")
-        networks = [network.model for network in predictor.networks if isinstance(network, Predictor)]
-        counts = parameters_by_part(networks[0])
-        lead = [paragraph(f"The fit has {len(networks)} fine-tuned networks, each with these parameters.")]
-    else:
-        counts, lead = parameters_by_part(predictor.model), []
+    networks = measured.networks
+    if not networks:
+        return paragraph("The fit has no network.")
+    counts, lead = parameters_by_part(networks[0].model), []
+    if len(networks) > 1:
+        lead = [paragraph(f"The model has {len(networks)} networks, each with these parameters.")]
     total = max(counts["total"], 1)
     lines = [((name, f"{count:,}"), count / total) for name, count in counts.items()]
     return section(*lead, bars(["part", "parameters"], lines))
@@ -219,20 +257,23 @@ def environment(measured: Measured) -> Html:
         parts.append(paragraph("The command that fits the model again:"))
         parts.append(code(_fit_command(predictor.model.about)))
         return section(*parts)
-    made = (predictor.summary or {}).get("versions")
+    network = measured.networks[0]
+    made = (network.summary or {}).get("versions")
     if isinstance(made, Mapping):
         parts.append(
             table(["package", "version"], [[str(k), str(v)] for k, v in made.items()], "Of the training")
         )
     parts.append(paragraph("The command that trains the model again, with the configuration below:"))
-    parts.append(code("molslice train --config config.yaml --out NEW"))
-    parts.append(details("config.yaml", config_to_yaml(predictor.config)))
+    many = f" --members {len(predictor.members)}" if isinstance(predictor, EnsemblePredictor) else ""
+    parts.append(code(f"molslice train --config config.yaml{many} --out NEW"))
+    parts.append(details("config.yaml", config_to_yaml(network.config)))
     return section(*parts)
 
 
 SECTIONS = {
     "Errors": errors,
     "Predictions": predictions,
+    "Uncertainty": uncertainty,
     "Errors by group": groups,
     "Molecules": examples,
     "Training": learning_curves,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from molslice.data.base import Dataset
 from molslice.files.atomic import write_atomically
+from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
 from molslice.report.measure import measure
@@ -17,7 +18,7 @@ MOST_ROWS = 10_000
 
 
 def write_report(
-    predictor: Predictor | FittedPredictor,
+    predictor: Predictor | EnsemblePredictor | FittedPredictor,
     dataset: Dataset,
     path: Path,
     *,

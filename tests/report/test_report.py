@@ -152,6 +152,7 @@ def test_classes_have_a_calibration(tmp_path):
     assert "ROC-AUC" in words
     assert "Brier score" in words
     assert "share of class 1" in words
+    assert re.search(r"Not measured: .* has no calibration.json", words)
 
 
 def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(tmp_path):
@@ -168,6 +169,21 @@ def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(
     shown = " ".join(page)
     assert "molslice fit mine.csv --target logS" in shown
     assert "gaussian process" in shown
+    assert "Intervals are computed from out-of-fold predictions of the training rows." in shown
+    assert "rank correlation of the error" in shown
+
+
+def test_an_ensemble_is_reported_with_the_coverage_of_its_intervals(run, tmp_path):
+    config = str(run.parent / "config.yaml")
+    code = main(
+        ["train", "--config", config, "--members", "2", "--out", str(tmp_path / "two"), "--quiet"]
+        + ["--data.split", '{"kind": "random", "fractions": [0.4, 0.3, 0.3]}']
+    )
+    assert code == 0
+    words = " ".join(Page(report(tmp_path / "two", tmp_path / "page.html")).words)
+    assert "The model has 2 networks, each with these parameters." in words
+    assert "molslice train --config config.yaml --members 2 --out NEW" in words
+    assert "Intervals are computed from valid rows of" in words
 
 
 def test_other_targets_are_refused(run, tmp_path, capsys):
