@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS
 from molslice.files.parsing import read_json_object
+from molslice.files.received import open_tensors
 from molslice.learners import LEARNERS, Learner
 from molslice.learners.stacking import Stack
 from molslice.tasks.targets import TargetInfo
@@ -160,8 +160,11 @@ def read_fitted(folder: Path) -> FittedModel:
             f"{folder} was fitted on descriptors of version {about.get('descriptors_version')!r}; this "
             f"version of molslice computes {DESCRIPTORS_VERSION}: fit it again"
         )
-    targets = TargetInfo.from_mapping(about.get("targets"))
-    stacks = _read_stacks(about, folder)
+    try:
+        targets = TargetInfo.from_mapping(about.get("targets"))
+        stacks = _read_stacks(about, folder)
+    except MolsliceError as error:
+        raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
     if len(stacks) != len(targets.names):
         raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {len(targets.names)}")
     if about.get("encoder") is not None and not (folder / ENCODER).is_dir():
@@ -215,11 +218,8 @@ def _read_stacks(about: Mapping[str, Any], folder: Path) -> tuple[Stack, ...]:
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with safe_open(file, framework="numpy") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+    with open_tensors(file, "numpy") as opened:
+        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
 
 
 def _learner(name: str, target: int, arrays: Mapping[str, np.ndarray], file: Path) -> Learner:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -21,6 +20,7 @@ from molslice.chem import DESCRIPTORS_VERSION
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping
 from molslice.files.atomic import write_atomically
 from molslice.files.parsing import parse_json, read_json_object
+from molslice.files.received import open_tensors
 from molslice.model import build_model
 from molslice.tasks.targets import TargetInfo
 from molslice.types import DataSpec, MolsliceError
@@ -117,7 +117,7 @@ def write_model(
 
 def model_file(path: Path) -> Path:
     """Return the file with the weights: `path` itself, or that in the run folder `path`."""
-    return path if path.is_file() else path / MODEL
+    return path.resolve() if path.is_file() else path / MODEL
 
 
 def read_run(path: str | Path) -> LoadedRun:
@@ -237,12 +237,9 @@ def own_random_state() -> Iterator[None]:
 
 
 def _read_safetensors(file: Path, *, with_tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, str]]:
-    try:
-        with safe_open(file, framework="pt") as opened:
-            names = opened.keys() if with_tensors else ()
-            return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+    with open_tensors(file, "pt") as opened:
+        names = opened.keys() if with_tensors else ()
+        return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
 
 
 def _read_about(metadata: dict[str, str], file: Path) -> dict[str, Any]:

@@ -264,16 +264,24 @@ def test_a_header_that_claims_to_be_huge(folder):
             read_run(folder)
 
 
-def test_a_link_is_followed_to_a_regular_file_alone(folder, tmp_path):
-    """The cache of the Hugging Face Hub uses links; a pipe or a device could be read endlessly."""
+def test_a_link_is_followed_to_a_regular_file_of_the_folder_alone(folder, tmp_path):
+    """A pipe or a device could be read endlessly."""
     other = tmp_path / "other"
     other.mkdir()
-    (other / MODEL).symlink_to(folder / MODEL)
+    (other / "named").write_bytes((folder / MODEL).read_bytes())
+    (other / MODEL).symlink_to("named")
     assert read_run(other).targets == TARGETS
     secret = tmp_path / "secret"
     secret.write_text("password")
     os.mkfifo(tmp_path / "pipe")
-    for target in (secret, tmp_path / "pipe", "/dev/zero", other / MODEL, tmp_path / "nothing"):
+    for target in (
+        secret,
+        folder / MODEL,
+        tmp_path / "pipe",
+        "/dev/zero",
+        other / MODEL,
+        tmp_path / "nothing",
+    ):
         (other / MODEL).unlink()
         (other / MODEL).symlink_to(target)
         with pytest.raises(MolsliceError) as caught:

@@ -14,7 +14,9 @@ from molslice.types import MolsliceError
 
 __all__ = ["ArrayFile", "read_array_header"]
 
-_HEADER = re.compile(rb"\{'descr': '([<|=>]\w+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n")
+_HEADER = re.compile(
+    rb"\{'descr': '([<|=>][biufc][1-9]\d?)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n"
+)
 _MAGIC = b"\x93NUMPY\x01\x00"
 
 

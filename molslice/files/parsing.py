@@ -9,12 +9,14 @@ import yaml
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
+from molslice.files.received import check_received
 from molslice.types import MolsliceError
 
 __all__ = ["parse_json", "parse_yaml", "read_json_object"]
 
 MAX_DEPTH = 50  # levels of lists and mappings
 MAX_VALUES = 100_000  # values, with aliases expanded
+MAX_BYTES = 1 << 24  # of a JSON file
 MAX_BITS = 64  # bits of an integer; Python refuses to print much larger ones
 TAG = "tag:yaml.org,2002:"
 TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
@@ -64,13 +66,21 @@ def parse_json(text: str | bytes, source: str) -> Any:  # noqa: ANN401
         raise MolsliceError(f"cannot read {source} as JSON: {error}") from error
 
 
-def read_json_object(file: Path) -> dict[str, Any]:
+def read_json_object(file: Path, most: int = MAX_BYTES) -> dict[str, Any]:
     """Read a file that holds one JSON object.
 
+    Args:
+        file: The file.
+        most: Maximum size in bytes.
+
     Raises:
-        MolsliceError: The file cannot be read, is not JSON, has more than 50 levels, or is not an object.
+        MolsliceError: The file cannot be read, is a link out of its folder, is not JSON, is too large, has
+            more than 50 levels, or is not an object.
     """
+    check_received(file)
     try:
+        if (size := file.stat().st_size) > most:
+            raise ValueError(f"{size:,} bytes are more than {most:,}")
         content = _decode(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise MolsliceError(f"cannot read {file}: {error}") from error

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.atomic import write_atomically
 from molslice.files.parsing import read_json_object
+from molslice.files.received import open_tensors
 from molslice.inference.predictions import Domain
 from molslice.types import MolsliceError
 
@@ -173,11 +174,8 @@ class TrainingDomain:
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with safe_open(file, framework="numpy") as opened:
-            arrays = {name: opened.get_tensor(name) for name in FIELDS}
-    except (SafetensorError, OSError) as error:
-        raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+    with open_tensors(file, "numpy") as opened:
+        arrays = {name: opened.get_tensor(name) for name in FIELDS}
     for name, kind in FIELDS.items():
         if arrays[name].dtype != kind or arrays[name].ndim != 1:
             raise ValueError(f"{name} is {arrays[name].dtype} of {arrays[name].ndim} dimensions")

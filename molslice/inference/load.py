@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from molslice.ensemble_folder import is_ensemble, member_folders
+from molslice.files.received import check_inside
 from molslice.fitted_folder import ENCODER, is_fitted_folder, network_folder, read_fitted
 from molslice.inference.embedding import Embedder
 from molslice.inference.ensemble import EnsemblePredictor
@@ -53,6 +54,8 @@ def _load_folder(
         if not model.needs_encoder:
             return FittedPredictor(model, name, path)
         folders = [inner, *(network_folder(path, fold) for fold in range(model.num_networks))]
+        for each in folders:
+            check_inside(each, path)
         encoder, *networks = (Predictor(read_run(each), str(each), target) for each in folders)
         for network in networks:
             theirs = network.targets
@@ -63,7 +66,10 @@ def _load_folder(
                 )
         return FittedPredictor(model, name, path, encoder, networks)
     if is_ensemble(path):
-        members = [Predictor(read_run(each), str(each), target) for each in member_folders(path)]
+        folders = member_folders(path)
+        for each in folders:
+            check_inside(each, path)
+        members = [Predictor(read_run(each), str(each), target) for each in folders]
         return EnsemblePredictor(members, name, path)
     return Predictor(read_run(path), name, target, path.parent if path.is_file() else path)
 

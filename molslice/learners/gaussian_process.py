@@ -149,6 +149,9 @@ class GaussianProcess(Learner):
         sound = learner.coefficients.shape == (kernels, len(rows), len(learner.offsets))
         sound = sound and learner.scales.shape == (parts,)
         sound = sound and [part.quantiles.shape[-1] for part in scores] == columns
+        sound = sound and all(
+            array.dtype.kind == ("u" if name == "counts" else "f") for name, array in arrays.items()
+        )
         if not sound or not all(np.isfinite(array).all() for array in arrays.values()):
             raise MolsliceError("the arrays do not describe a Gaussian process")
         return learner

@@ -191,6 +191,10 @@ class Trees:
             for part in (self.feature, self.threshold, self.missing_left, self.left, self.right)
         )
         places = np.arange(nodes)
+        kinds = {name: getattr(self, name).dtype.kind for name in self.__slots__}
+        same = same and all(kinds[name] == "i" for name in ("feature", "left", "right", "roots", "groups"))
+        same = same and all(kinds[name] == "f" for name in ("threshold", "value", "offsets"))
+        same = same and kinds["missing_left"] == "b" and self.offsets.ndim == self.value.ndim == 1
         sound = same and nodes > 0 and len(self.groups) == len(self.roots) and folds > 0
         sound = sound and bool(((self.feature >= 0) & (self.feature < num_features)).all())
         sound = sound and bool(((self.roots >= 0) & (self.roots < nodes)).all())
@@ -261,6 +265,8 @@ class TreeLearner(Learner):
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Rebuild the learner; see `Learner.from_arrays`."""
         try:
+            if arrays["num_features"].dtype.kind != "i":
+                raise TypeError("num_features is not a whole number")
             trees, num_features = Trees.from_arrays(arrays), int(arrays["num_features"][0])
         except (KeyError, IndexError, TypeError) as error:
             raise MolsliceError(f"the arrays do not describe {cls.label}: {error}") from error

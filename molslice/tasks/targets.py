@@ -56,17 +56,17 @@ class TargetInfo:
     def __post_init__(self) -> None:
         sizes = {len(part) for part in (self.names, self.units, self.mean, self.std)}
         if len(sizes) != 1 or sizes == {0}:
-            raise MolsliceError(f"targets need as many names as units, means and stds, got {self}")
+            raise MolsliceError(f"targets need as many names as units, means and stds, got {self!s:.300}")
         if self.kind not in get_args(Kind):
             raise MolsliceError(
                 f"kind of targets is {self.kind!r}; choices: {', '.join(sorted(get_args(Kind)))}"
             )
         if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and min(self.std) > 0):
-            raise MolsliceError(f"mean and std of targets must be finite and std positive, got {self}")
+            raise MolsliceError(f"mean and std of targets must be finite and std positive, got {self!s:.300}")
         if (self.kind == "multiclass") != bool(self.classes) or (self.classes and len(self.names) != 1):
-            raise MolsliceError(f"classes belong to multiclass, which has one target, got {self}")
+            raise MolsliceError(f"classes belong to multiclass, which has one target, got {self!s:.300}")
         if self.families and len(self.families) != len(self.names):
-            raise MolsliceError(f"targets need as many names as families, got {self}")
+            raise MolsliceError(f"targets need as many names as families, got {self!s:.300}")
 
     @classmethod
     def of_training(

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from molslice.files.atomic import write_atomically
 from molslice.files.parsing import read_json_object
+from molslice.files.received import open_tensors
 from molslice.types import MolsliceError
 from molslice.uncertainty.conformal import (
     check_level,
@@ -340,8 +340,5 @@ def _check_parts(
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with safe_open(file, framework="numpy") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+    with open_tensors(file, "numpy") as opened:
+        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

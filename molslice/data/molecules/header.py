@@ -29,6 +29,7 @@ SCHEMA_VERSION = 1
 
 HEADER = "header.json"
 ABOUT = "prepared"  # the key of what `molslice prepare` says about a store, under `about`
+MAX_BYTES = 1 << 32  # the header has a reason for each row that cannot be read
 SUM = "header_sha256"  # SHA-256 of the file with an empty text in its place
 # required keys besides `schema_version`; `arrays` maps names to objects
 KINDS = {
@@ -76,7 +77,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     """
     file = folder / HEADER
     try:
-        header = read_json_object(file)
+        header = read_json_object(file, MAX_BYTES)
     except MolsliceError as error:
         raise MolsliceError(f"{folder} is not a store of molecules: {error}") from error
     _check_version(file, header.get("schema_version"))

@@ -26,6 +26,7 @@ from molslice.data.molecules.packed import (
 )
 from molslice.data.molecules.store_writer import write_store
 from molslice.files.npy import read_array_header
+from molslice.files.received import check_received
 from molslice.types import MoleculeArrays, MolsliceError
 
 if TYPE_CHECKING:
@@ -318,6 +319,7 @@ def _reopen(path: str) -> MoleculeStore:
 def _open_array(folder: Path, name: str, header: dict[str, Any], verify: bool) -> np.ndarray:
     file = folder / f"{name}.npy"
     stated = header["arrays"].get(name, {})
+    check_received(file)
     try:
         with file.open("rb") as stream:
             read_array_header(stream)

@@ -14,6 +14,7 @@ from molslice.data.molecules.joined import find_shards
 from molslice.data.molecules.packed import ATOM_COLUMNS, BOND_COLUMNS, LAYOUT, OPTIONAL_LAYOUT
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.npy import read_array_header
+from molslice.files.received import check_received
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 from molslice.types import MolsliceError
 
@@ -147,6 +148,7 @@ class _Verification:
 
     def _file(self, name: str) -> None:
         file, stated = f"{name}.npy", self.header["arrays"][name]
+        check_received(self.folder / file)
         with (self.folder / file).open("rb") as stream:
             start, shape, dtype = read_array_header(stream)
             size = start + math.prod(shape) * np.dtype(dtype).itemsize
