@@ -22,6 +22,7 @@ from molslice.files.atomic import write_atomically
 from molslice.files.parsing import parse_json, read_json_object
 from molslice.files.received import open_tensors
 from molslice.model import build_model
+from molslice.model.skeleton import without_memory
 from molslice.tasks.targets import TargetInfo
 from molslice.types import DataSpec, MolsliceError
 
@@ -308,7 +309,7 @@ def _whole_numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:  # noqa:
 def _skeleton(config: RunConfig, data: DataSpec, file: Path) -> nn.Module | None:
     """Build the model without memory for its tensors; None if it cannot be built without memory."""
     try:
-        with float32_defaults(), own_random_state(), torch.device("meta"):
+        with float32_defaults(), own_random_state(), without_memory():
             model = build_model(config.model, config.attention, data)
     except RuntimeError as error:
         if "meta" in str(error):

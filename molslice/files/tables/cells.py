@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pandas as pd
 
 from molslice.types import MolsliceError
 
@@ -28,6 +27,8 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
         MolsliceError: A cell is not a number, is infinite, or exceeds the range of float32. The message names
             its row, its column and its text.
     """
+    import pandas as pd  # takes longer to import than a prediction takes
+
     text = pd.Series(texts, dtype=object).str.strip()
     missing = text.str.lower().isin(MISSING).to_numpy()
     wide = np.array(pd.to_numeric(text.where(~missing, None), errors="coerce"), dtype=np.float64)

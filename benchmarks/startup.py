@@ -1,0 +1,106 @@
+"""Measure the time from a shell to the first prediction and to the help.
+
+    python benchmarks/startup.py
+    python benchmarks/startup.py --other ../another-checkout
+
+Each command is a new process. The commands run in turn, so that other work on the machine affects all of
+them. Times are medians of the rounds: wall-clock time, and processor time of the process, which other work
+affects less. `python` and `torch` are what the interpreter and the import of PyTorch need at least. With
+`--other`, the same commands of another checkout run in turn too.
+
+Writes `benchmarks/results/startup.json`.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from record import record
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = {
+    "python": ["-c", "pass"],
+    "torch": ["-c", "import torch"],
+    "help": ["-m", "molslice", "--help"],
+    "predict": ["-m", "molslice", "predict", "gap-xtb", "--smiles", "CCO"],
+}
+
+
+def run(arguments: list[str], checkout: Path) -> dict[str, float]:
+    """Run Python in a new process with the package of a checkout, and return its seconds."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    command = [sys.executable, *arguments]
+    subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=True)
+    wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"wall_seconds": wall, "processor_seconds": used}
+
+
+def count_modules(arguments: list[str], checkout: Path) -> int:
+    """Return the number of modules that a command imports."""
+    program = f"import sys; from molslice.cli import main; main({arguments!r}); print(len(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    command = [sys.executable, "-c", program]
+    options: dict[str, Any] = {"cwd": checkout, "env": environment, "text": True}
+    done = subprocess.run(command, capture_output=True, check=True, **options)
+    return int(done.stdout.split()[-1])
+
+
+def measure(checkouts: dict[str, Path], rounds: int) -> list[dict[str, Any]]:
+    """Time all commands of all checkouts in turn.
+
+    Returns:
+        For each command of each checkout: medians over the rounds, and the number of imported modules.
+    """
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for part in range(rounds + 1):  # the first round warms up
+        for name, arguments in COMMANDS.items():
+            for checkout, path in checkouts.items():
+                times = run(arguments, path)
+                if part:
+                    found.setdefault((checkout, name), []).append(times)
+    results = []
+    for (checkout, name), times in found.items():
+        medians = {key: statistics.median(one[key] for one in times) for key in times[0]}
+        least = {f"least_{key}": min(one[key] for one in times) for key in times[0]}
+        result = {"checkout": checkout, "command": name, **medians, **least}
+        if COMMANDS[name][0] == "-m":
+            result["modules"] = count_modules(COMMANDS[name][2:], checkouts[checkout])
+        results.append(result)
+    return results
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print and record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--other", type=Path, help="another checkout to compare with")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    options = parser.parse_args(argv)
+    checkouts = {"this": ROOT, **({} if options.other is None else {"other": options.other.resolve()})}
+    load = os.getloadavg()[0]
+    payload = {
+        "question": "time from a shell to the first prediction",
+        "rounds": options.rounds,
+        "load_of_the_machine": load,
+        "results": measure(checkouts, options.rounds),
+    }
+    print(record("startup", payload, options.out))
+    for one in payload["results"]:
+        print(
+            f"{one['checkout']:6} {one['command']:8} {one['wall_seconds']:6.2f} s  "
+            f"{one['processor_seconds']:6.2f} s of processor time  {one.get('modules', '')}"
+        )
+
+
+if __name__ == "__main__":
+    main()
