@@ -42,15 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from molslice.cli.datasets import find_dataset
-    from molslice.inference.ensemble import EnsemblePredictor
     from molslice.inference.load import load_model
     from molslice.report import write_report
-    from molslice.types import MolsliceError
 
     predictor = load_model(args.model, args.device)
-    if isinstance(predictor, EnsemblePredictor):
-        one = predictor.members[0].name
-        raise MolsliceError(f"{args.model} is an ensemble; a report is about one run, such as {one}")
     dataset = find_dataset(predictor.data_config, args.root, args.overrides)
     path = args.out or Path(f"{Path(predictor.name).name}_report.html")
     write_report(predictor, dataset, path, most_rows=args.rows, progress=not args.quiet)
