@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import numpy as np
 import torch
@@ -16,13 +17,13 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.forward import float32_inference
 from molslice.inference.network import Predictor
 from molslice.inference.predictions import NOT_FINITE
-from molslice.registry import near_names
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MoleculeBatch, MolsliceError
 
 __all__ = ["LOG_ODDS", "NETWORKS", "Score", "find_score"]
 
 LOG_ODDS = "log-odds"
+SHOWN = 8  # names of targets in a message
 NETWORKS = "networks"  # the part of a fitted model that can be explained
 
 
@@ -114,6 +115,7 @@ def find_score(predictor: SmilesPredictor, target: str | None = None, part: str 
     """
     if part not in (None, NETWORKS):
         raise MolsliceError(f"invalid part {part!r} of a model; choices: {NETWORKS}")
+    predictor.reader()  # refuses a model that does not take molecules
     column = _find_target(predictor, target)
     if isinstance(predictor, FittedPredictor):
         return _score_of_fitted(predictor, column, part)
@@ -137,16 +139,18 @@ def find_score(predictor: SmilesPredictor, target: str | None = None, part: str 
 
 def _find_target(predictor: SmilesPredictor, target: str | None) -> int:
     names = predictor.target_names
+    shown = ", ".join(names[:SHOWN]) + ("" if len(names) <= SHOWN else f", ... ({len(names)} in all)")
     if target is None:
         if len(names) > 1:
-            shown = ", ".join(names[:8]) + ("" if len(names) <= 8 else f", ... ({len(names)} in all)")
             raise MolsliceError(f"{predictor.name} has several targets; name one of {shown}")
         return 0
     if target in names:
         return names.index(target)
     if target in predictor.columns:
         return predictor.columns.index(target)
-    raise MolsliceError(f"{predictor.name} has no target {target!r}; {near_names(target, names)}")
+    near = get_close_matches(target, names, n=3)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choices: {shown}"
+    raise MolsliceError(f"{predictor.name} has no target {target!r}; {hint}")
 
 
 def _score(
@@ -178,8 +182,8 @@ def _score_of_fitted(predictor: FittedPredictor, column: int, part: str | None) 
         raise MolsliceError(f"{reason}, and it has no fine-tuned networks; explain a run of molslice train")
     if part is None:
         raise MolsliceError(
-            f"{reason}; part={NETWORKS} explains its fine-tuned networks alone, which have the weight "
-            f"{weight:.2f} in the prediction"
+            f"{reason}; the part {NETWORKS} (--part {NETWORKS}) explains its fine-tuned networks alone, "
+            f"which have the weight {weight:.2f} in the prediction"
         )
     targets = predictor.targets
     scale = (1.0, 0.0)

@@ -1,4 +1,5 @@
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,6 +196,19 @@ def test_a_fitted_model_without_networks_is_refused(tmp_path):
     for part in (None, "networks"):
         with pytest.raises(MolsliceError, match="it has no fine-tuned networks; explain a run of molslice"):
             Explainer(predictor, part=part)
+
+
+def test_a_model_of_other_data_is_refused():
+    folder = Path(__file__).parents[1] / "saved_models" / "series"
+    for method in METHODS:
+        with pytest.raises(MolsliceError, match="does not take molecules"):
+            Explainer(load_model(folder), method=method)
+
+
+def test_a_shipped_model_puts_the_number_of_nitro_groups_on_them():
+    found = explain("encoder-small", "O=[N+]([O-])c1ccc(CCO)cc1", target="fr_nitro")
+    assert found.prediction == pytest.approx(1, abs=0.2)
+    assert found.values[:3].sum() > 0.8 * np.abs(found.values).sum()
 
 
 def test_a_part_is_refused_where_there_is_none(tmp_path):

@@ -113,8 +113,10 @@ def test_a_target_is_chosen_by_name(tmp_path):
     assert Explainer(predictor, target="gap_eV").score.name == "gap"
     with pytest.raises(MolsliceError, match="has several targets; name one of gap, logp"):
         Explainer(predictor)
-    with pytest.raises(MolsliceError, match="has no target 'gpa'; did you mean 'gap'"):
+    with pytest.raises(MolsliceError, match=r"has no target 'gpa'; did you mean 'gap'\?"):
         Explainer(predictor, target="gpa")
+    with pytest.raises(MolsliceError, match="has no target 'mass'; choices: gap, logp"):
+        Explainer(predictor, target="mass")
 
 
 def test_descriptors_stay_those_of_the_molecule(tmp_path):
