@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from molslice.explanation.explain import explain
     from molslice.export.exported_file import export_model
     from molslice.inference.evaluate import evaluate
+    from molslice.inference.hub import from_pretrained, push_to_hub
     from molslice.inference.load import Predictor, load_model
     from molslice.inference.predictions import Domain, Predictions
     from molslice.training.fit import fit
@@ -39,8 +40,10 @@ __all__ = [
     "export_model",
     "explain",
     "fit",
+    "from_pretrained",
     "load_config",
     "load_model",
+    "push_to_hub",
     "train",
 ]
 
@@ -59,8 +62,10 @@ _MODULES = {
     "export_model": "molslice.export.exported_file",
     "explain": "molslice.explanation.explain",
     "fit": "molslice.training.fit",
+    "from_pretrained": "molslice.inference.hub",
     "load_config": "molslice.config",
     "load_model": "molslice.inference.load",
+    "push_to_hub": "molslice.inference.hub",
     "train": "molslice.training.run",
 }
 

@@ -17,12 +17,14 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from molslice import load_model
+from molslice.chem import DESCRIPTORS_VERSION
 from molslice.chem.featurize import molecule_arrays
-from molslice.config import load_config
+from molslice.config import config_from_mapping, load_config
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.verify import verify_store
-from molslice.types import MolsliceError
+from molslice.types import DataSpec, MolsliceError
 from tests.real_data import REPOSITORY
+from tests.saving import SIZES, TWO, save_network
 
 SAVED = REPOSITORY / "tests" / "saved_models"
 WEIGHTS = {  # every file of tensors, by the saved model that has it
@@ -278,6 +280,15 @@ def test_a_model_reads_no_file_that_its_configuration_names(tmp_path):
     save_file(weights, folder / "model.safetensors", metadata={"molslice": json.dumps(about)})
     (folder / "config.yaml").write_text("a: &a [*a]")
     assert load_model(folder).predict_with_errors(["CCO"]).errors == [None]
+
+
+def test_a_model_of_another_number_of_descriptors_is_refused(tmp_path):
+    section = {"name": "csv", "path": "x.csv", "target_columns": ["gap", "logp"], "descriptors": True}
+    config = config_from_mapping({"data": section, "model": SIZES, "attention": {"name": "softmax"}})
+    about = {"descriptors_version": DESCRIPTORS_VERSION}
+    save_network(tmp_path / "model", config, TWO, DataSpec(2, num_descriptors=3), about)
+    with pytest.raises(MolsliceError, match="takes 3 descriptors, but this version"):
+        load_model(tmp_path / "model").predict(["CCO"])
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

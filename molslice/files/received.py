@@ -53,8 +53,9 @@ def check_inside(path: Path, folder: Path) -> None:
         raise MolsliceError(f"cannot read {path}: {error}") from error
     if target.is_relative_to(base):
         return
-    if base.parent.name == HUB_LINKS and target.is_relative_to(base.parent.parent / HUB_FILES):
-        return
+    for each in (base, *base.parents):
+        if each.parent.name == HUB_LINKS and target.is_relative_to(each.parent.parent / HUB_FILES):
+            return
     raise MolsliceError(f"cannot read {path}: it is a link to {target}, outside of {folder}")
 
 

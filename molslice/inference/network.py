@@ -103,6 +103,14 @@ class Predictor(SmilesPredictor):
         from molslice.chem.smiles import HARD_MAX_ATOMS  # needs rdkit
 
         described = with_descriptors and self.data.num_descriptors > 0
+        if described:
+            from molslice.chem.descriptors import descriptor_names
+
+            if (count := len(descriptor_names())) != self.data.num_descriptors:
+                raise MolsliceError(
+                    f"{self.name} takes {self.data.num_descriptors} descriptors, but this version of "
+                    f"molslice and RDKit compute {count}"
+                )
         return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers, with_descriptors=described)
 
     def predict_part(self, part: MoleculeStore) -> Predictions:

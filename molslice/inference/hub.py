@@ -1,0 +1,241 @@
+"""Models on the Hugging Face Hub: load one by its name, and publish one with a card.
+
+The package `huggingface_hub` comes with the extra `hub`. Loading uses the network only for a name that is
+neither a folder nor a shipped model.
+"""
+
+import importlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import yaml
+
+from molslice.files.parsing import read_json_object
+from molslice.fitted_folder import is_fitted_folder, read_fitted
+from molslice.inference.ensemble import EnsemblePredictor
+from molslice.inference.fitted import FittedPredictor
+from molslice.inference.load import Predictor, find_model, load_model
+from molslice.pretrained import pretrained_names
+from molslice.types import MolsliceError
+
+__all__ = ["from_pretrained", "hub_card", "push_to_hub"]
+
+CARD = "README.md"
+WEIGHTS = ("model.safetensors", "learners.safetensors", "calibration.safetensors")
+TEXTS = (
+    "config.yaml",
+    "summary.json",
+    "metrics.csv",
+    "fit.json",
+    "card.md",
+    "ensemble.json",
+    "calibration.json",
+)
+TRAINING_DATA = ("rows.csv", "domain.json", "domain.safetensors")  # they hold the training molecules
+SKIPPED = ("checkpoints", "tensorboard")
+_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def from_pretrained(
+    name_or_repo: str | Path,
+    *,
+    revision: str | None = None,
+    cache_dir: str | Path | None = None,
+    token: str | None = None,
+    local_files_only: bool = False,
+    device: torch.device | str = "cpu",
+) -> Predictor | FittedPredictor | EnsemblePredictor:
+    """Load a model from a folder, by the name of a shipped model, or from the Hugging Face Hub.
+
+    Args:
+        name_or_repo: A folder or shipped model as in `load_model`, or a repository of the Hub such as
+            `name/model`.
+        revision: Branch, tag or commit of the repository; None for its main branch.
+        cache_dir: Folder for downloaded files; None for that of the Hub's library.
+        token: Token for a private repository; None for that of the Hub's library.
+        local_files_only: Whether to use downloaded files only, without the network.
+        device: Where to compute, such as `cpu` or `cuda`.
+
+    Raises:
+        MolsliceError: There is no such folder, model or repository, `huggingface_hub` is not installed, the
+            network failed, or the files are damaged or not molslice's.
+    """
+    name = str(name_or_repo)
+    if Path(name).exists() or name in pretrained_names() or not _NAME.fullmatch(name):
+        return load_model(name_or_repo, device)
+    hub = _import_hub(f"loading {name}")
+    with _hub_errors(f"download {name} from"):
+        folder = hub.snapshot_download(
+            name,
+            revision=revision,
+            cache_dir=cache_dir,
+            token=token,
+            local_files_only=local_files_only,
+            allow_patterns=[*WEIGHTS, *TEXTS, *TRAINING_DATA, "*/" + WEIGHTS[0], "*/" + TEXTS[0]],
+        )
+    return load_model(folder, device)
+
+
+def push_to_hub(
+    name_or_path: str | Path,
+    repo: str,
+    *,
+    license: str,  # noqa: A002 - the key of the card
+    private: bool | None = None,
+    token: str | None = None,
+    training_data: bool = False,
+) -> str:
+    """Publish a model in a repository of the Hugging Face Hub, with a card.
+
+    The weights, the configuration (which names the file of the data) and the measured errors are published.
+
+    Args:
+        name_or_path: The model, as in `load_model`.
+        repo: The repository, such as `name/model`; it is created if it does not exist.
+        license: Identifier of the license of the model, such as `mit`.
+        private: Whether a new repository is private; None for the default of the account.
+        token: Token with the right to write; None for that of the Hub's library.
+        training_data: Whether to publish the molecules and values of the training too. Without them, the
+            published model does not name the nearest known molecules.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        MolsliceError: The model cannot be loaded, the name of the repository is invalid, `huggingface_hub` is
+            not installed, or the upload failed.
+    """
+    if not _NAME.fullmatch(repo):
+        raise MolsliceError(f"invalid repository {repo!r}; write it as NAME/MODEL")
+    folder = find_model(name_or_path)
+    load_model(folder)
+    hub = _import_hub(f"publishing {repo}")
+    with tempfile.TemporaryDirectory() as name:
+        staged = Path(name)
+        for file in _published(folder, training_data):
+            target = staged / file.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+        (staged / CARD).write_text(hub_card(folder, repo, license), encoding="utf-8")
+        with _hub_errors(f"upload {repo} to"):
+            api = hub.HfApi(token=token)
+            api.create_repo(repo, private=private, exist_ok=True)
+            return str(api.upload_folder(repo_id=repo, folder_path=staged, commit_message=f"Upload {repo}"))
+
+
+def _published(folder: Path, training_data: bool) -> list[Path]:
+    """Return the files of a model folder to publish; none of them is a link."""
+    names = {*WEIGHTS, *TEXTS, *(TRAINING_DATA if training_data else ())}
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.name in names
+        and path.is_file()
+        and not path.is_symlink()
+        and not set(path.relative_to(folder).parts) & {*SKIPPED}
+    )
+
+
+def hub_card(folder: Path, repo: str, license: str) -> str:  # noqa: A002 - the key of the card
+    """Write the card of a model: front matter that the Hub reads, then text.
+
+    The text is that of `README.md` or `card.md` of the folder if there is one.
+
+    Args:
+        folder: The model folder.
+        repo: The repository.
+        license: Identifier of the license.
+
+    Returns:
+        Markdown with front matter: license, library, tags, and the measured errors with their data.
+
+    Raises:
+        MolsliceError: A file of the folder cannot be read.
+    """
+    source, metrics = _measured(folder)
+    task = {"type": "graph-ml", "name": "molecular property prediction"}
+    result = {"task": task, "dataset": {"type": "molecules", "name": source}, "metrics": metrics}
+    front = {
+        "license": license,
+        "library_name": "molslice",
+        "pipeline_tag": "graph-ml",
+        "tags": ["chemistry", "molecules", "property-prediction"],
+        "model-index": [{"name": repo.partition("/")[2], "results": [result] if metrics else []}],
+    }
+    text = next(
+        (file.read_text("utf-8") for file in (folder / CARD, folder / "card.md") if file.is_file()), None
+    )
+    if text is None:
+        lines = [f"- {each['name']}: {each['value']:.4g}" for each in metrics]
+        text = "\n".join(
+            [f"# {repo}", "", f"Data: {source}", *(["", "Test split:", "", *lines] if lines else [])]
+        )
+    use = f'from molslice import from_pretrained\n\nfrom_pretrained("{repo}").predict(["CCO"])'
+    header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    return f"---\n{header}---\n\n{_without_front(text).strip()}\n\n## Use\n\n```python\n{use}\n```\n"
+
+
+def _without_front(text: str) -> str:
+    """Remove the front matter of an earlier card."""
+    return re.sub(r"\A---\n.*?\n---\n", "", text, count=1, flags=re.S)
+
+
+def _measured(folder: Path) -> tuple[str, list[dict[str, Any]]]:
+    """Return the name of the data, and the errors on held-out rows as the Hub lists them."""
+    if is_fitted_folder(folder):
+        about = read_fitted(folder).about
+        label = str(about.get("metric_label", about.get("metric", "")))
+        rows = [
+            (each["target"], each["unit"], each["test"]["molslice fit"])
+            for each in about.get("results", ())
+            if isinstance(each.get("test"), Mapping) and "molslice fit" in each["test"]
+        ]
+        kind = str(about.get("metric"))
+        source = Path(str(about.get("source", "a table"))).name
+    else:
+        file = folder / "summary.json"
+        summary = read_json_object(file) if file.is_file() else {}
+        kind = str(summary.get("metric"))
+        label, units = kind.upper(), summary.get("units", {})
+        errors = summary.get("test", {}).get(kind) or {}
+        rows = [(name, units.get(name, ""), value) for name, value in errors.items()]
+        source = _data_name(folder)
+    metrics = [
+        {"type": kind, "value": value, "name": f"{label} of {name}" + (f" ({unit})" if unit else "")}
+        for name, unit, value in rows
+        if isinstance(value, int | float)
+    ]
+    return source, metrics
+
+
+def _data_name(folder: Path) -> str:
+    """Return the file name of the data of a run, or the name of its data set."""
+    config = load_model(folder).data_config
+    path = config.options.get("path")
+    return Path(path).name if isinstance(path, str) else config.name
+
+
+def _import_hub(what: str) -> ModuleType:
+    try:
+        return importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise MolsliceError(f"{what} needs huggingface_hub: pip install 'molslice[hub]'") from error
+
+
+@contextmanager
+def _hub_errors(what: str) -> Iterator[None]:
+    """Convert errors of the library and the network."""
+    try:
+        yield
+    except MolsliceError:
+        raise
+    except Exception as error:  # noqa: BLE001 - errors of the library and of its network have no common base
+        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        raise MolsliceError(f"cannot {what} the Hugging Face Hub: {reason}") from error
