@@ -26,6 +26,7 @@ from speed_tables import (
     training_table,
 )
 from tables import COSTS, ROOT, cell, load, markdown, percent
+from uncertainty_tables import coverage_table, ranking_table
 
 from molslice.attention import ATTENTIONS
 
@@ -253,6 +254,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "billion_rates": billion_rates,
     "billion_plan": billion_plan,
     "qm9": qm9,
+    "coverage": coverage_table,
+    "uncertainty_ranking": ranking_table,
     "crossings": crossings,
     "layer_times": layer_times,
     "learnable_sort": learnable_sort,

@@ -19,7 +19,7 @@ def coverage_table() -> str:
         width = _mean([_level(run, AT)["width"] for run in runs])
         error = _mean([run["error"] for run in runs])
         seeds = str(len(runs)) if "seed" in runs[0] else ""
-        count = sum(run["count"] for run in runs)
+        count = _rows([run["count"] for run in runs], runs)
         rows.append([name, seeds, f"{count:,}", f"{error:.3g}", *cells, f"{width:.3g}"])
     header = ["", "seeds", "test rows", "MAE", "50 %", "80 %", "90 %", "95 %", "width at 90 %"]
     return markdown(header, rows)
@@ -55,10 +55,19 @@ def _level(run: Mapping[str, Any], level: float) -> Mapping[str, Any]:
 
 
 def _pooled(runs: Sequence[Mapping[str, Any]], level: float) -> tuple[float, int]:
-    """Return the coverage over the test rows of all seeds, and their number."""
-    entries = [_level(run, level) for run in runs]
-    count = sum(entry["count"] for entry in entries)
-    return sum(entry["coverage"] * entry["count"] for entry in entries) / count, count
+    """Return the coverage over the test rows of all seeds, and the number of different rows."""
+    return _pool([_level(run, level) for run in runs], runs)
+
+
+def _pool(entries: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> tuple[float, int]:
+    total = sum(entry["count"] for entry in entries)
+    share = sum(entry["coverage"] * entry["count"] for entry in entries) / total
+    return share, _rows([entry["count"] for entry in entries], runs)
+
+
+def _rows(counts: Sequence[int], runs: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of different rows: a split by framework holds out the same rows for all seeds."""
+    return max(counts) if runs[0].get("division") == "scaffold" else sum(counts)
 
 
 def _cell(pooled: tuple[float, int], level: float) -> str:
@@ -68,10 +77,9 @@ def _cell(pooled: tuple[float, int], level: float) -> str:
 
 def _group(runs: Sequence[Mapping[str, Any]], name: str) -> str:
     entries = [entry for run in runs for entry in run["groups"] if entry["group"] == name]
-    count = sum(entry["count"] for entry in entries)
-    if not count:
+    if not sum(entry["count"] for entry in entries):
         return "-"
-    share = sum(entry["coverage"] * entry["count"] for entry in entries) / count
+    share, count = _pool(entries, runs)
     return f"{_cell((share, count), AT)} ({count:,})"
 
 

@@ -1,7 +1,6 @@
 """The program that measures intervals, and its tables."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -49,7 +48,7 @@ def run(name, seed, count, coverage):
         "levels": levels,
         "groups": [group],
         "miscalibration_area": 0.02,
-        "rank_correlation": {"spread": 0.4, "width": None},
+        "rank_correlation": {"spread": 0.4, "width": 0.3},
     }
 
 
@@ -59,9 +58,14 @@ def test_the_tables_pool_the_rows_of_all_seeds(monkeypatch):
         "fits": [run("ESOL", 0, 100, 0.8), run("ESOL", 1, 300, 1.0)],
         "gap_xtb": [run("gap_xtb", None, 50, 0.9)],
     }
-    monkeypatch.setattr(tables, "load", lambda name: json.loads(json.dumps(result)))
+    monkeypatch.setattr(tables, "load", lambda name: result)
     first = tables.coverage_table().splitlines()[2]
     assert "| `fit`, ESOL, random | 2 | 400 | 0.5 | 95.0 ± 2.5 |" in first
     assert "`gap-xtb`, `data/gap_xtb` |  | 50 |" in tables.coverage_table()
+    for each in result["fits"]:
+        each["division"] = "scaffold"  # the same rows for both seeds
+    assert "| `fit`, ESOL, scaffold | 2 | 300 | 0.5 | 95.0 ± 2.9 |" in tables.coverage_table().splitlines()[2]
+    for each in result["fits"]:
+        each["division"] = "random"
     ranking = tables.ranking_table().splitlines()[2]
-    assert "| 0.020 | 0.40 | - | - | 90.0 ± 6.7 (20) | - |" in ranking
+    assert "| 0.020 | 0.40 | 0.30 | - | 90.0 ± 6.7 (20) | - |" in ranking

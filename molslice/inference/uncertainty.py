@@ -22,6 +22,7 @@ __all__ = ["GRID", "LEVELS", "evaluate_uncertainty"]
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 GROUP_LEVEL = 0.9
 GRID = tuple(round(0.05 * step, 2) for step in range(1, 20))  # of the miscalibration area
+SAME_WIDTH = 1e-4  # relative difference of widths that is rounding of float32 bounds
 CALIBRATED_ON = ("train", "valid")
 KNOWN, NEW, NO_RINGS = "framework of a training molecule", "new framework", "no rings"
 
@@ -212,7 +213,8 @@ def _area(by_level: list[dict[str, float]]) -> float:
 
 
 def _rankings(errors: np.ndarray, spread: np.ndarray | None, width: np.ndarray) -> dict[str, float | None]:
-    found = {"spread": spread, "width": width}
+    constant = np.ptp(width) <= SAME_WIDTH * np.abs(width).max() if len(width) else True
+    found = {"spread": spread, "width": None if constant else width}
     return {
         name: None if values is None or np.isnan(rank := rank_correlation(errors, values)) else rank
         for name, values in found.items()

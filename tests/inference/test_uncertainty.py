@@ -168,3 +168,22 @@ def test_the_picture_of_a_result_does_not_change(numbers, tmp_path):
 )
 def test_options_that_do_not_fit_are_refused(folders, words):
     assert main(["evaluate", str(folders / "numbers"), *words]) == 2
+
+
+def test_intervals_of_equal_width_have_no_ranking(tmp_path):
+    from molslice.inference.calibrate import calibrate
+    from tests.inference.models import checkpoint_folder
+
+    file = tmp_path / "rows.csv"
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["smiles", "gap", "part"])
+        for row, text in enumerate(embedded_smiles(60)):
+            writer.writerow([text, 3.0 + row % 7, ("train", "valid", "test")[row % 3]])
+    data = {"path": str(file), "units": "eV", "split": {"kind": "column", "column": "part"}}
+    model = load_model(checkpoint_folder(tmp_path / "run", data=data))
+    dataset = build_dataset(model.data_config.name, dict(model.data_config.options))
+    calibrate(model, dataset).write(model.folder)
+    (target,) = evaluate_uncertainty(model, dataset)["targets"]
+    assert target["rank_correlation"] == {"spread": None, "width": None}
+    assert target["count"] == 20
