@@ -29,12 +29,9 @@ def ranking_table() -> str:
     """Return miscalibration area, rank correlations and coverage by framework."""
     rows = []
     for name, runs in _grouped():
-        ranks = [
-            _rounded(
-                [run["rank_correlation"][key] for run in runs if run["rank_correlation"][key] is not None]
-            )
-            for key in ("spread", "width")
-        ]
+        # a single network has no spread, and intervals of one width
+        own = [run["rank_correlation"] for run in runs if run["rank_correlation"]["spread"] is not None]
+        ranks = [_rounded([found[key] for found in own]) for key in ("spread", "width")]
         area = _rounded([run["miscalibration_area"] for run in runs], 3)
         kinds = ("framework of a training molecule", "new framework", "no rings")
         rows.append([name, area, *ranks, *(_group(runs, kind) for kind in kinds)])
