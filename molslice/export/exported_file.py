@@ -156,6 +156,11 @@ def trace(predictor: Predictor) -> ExportedProgram:
         )
     if attention not in ATTENTIONS:
         raise MolsliceError(f"cannot export {predictor.name}: its attention is {attention}; {CAN}")
+    if predictor.config.attention.options.get("order") == "multi_permutation":
+        raise MolsliceError(
+            f"cannot export {predictor.name}: with the order multi_permutation, rounding errors of equal "
+            f"atoms change the prediction; {CAN} and another order"
+        )
     if model.descriptor_state is not None:
         raise MolsliceError(f"cannot export {predictor.name}: it takes descriptors; {CAN} and no descriptors")
     arrays = padded_arrays([molecule_arrays("CCO"), molecule_arrays("Cc1ccccc1")])
