@@ -141,7 +141,11 @@ def test_an_encoder_that_cannot_be_used_is_refused_before_anything_is_written(fi
 def test_a_fit_without_an_encoder_has_none(table, tmp_path):
     fit(table, "size", tmp_path / "model", members=2, encoder=None, quiet=True)
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "calibration.json",
+        "calibration.safetensors",
         "card.md",
+        "domain.json",
+        "domain.safetensors",
         "fit.json",
         LEARNER_FILE,
         ROWS,

@@ -203,7 +203,8 @@ def test_a_run_that_was_killed_at_its_first_files_continues(build_config, tmp_pa
     train(config, run, quiet=True)
     dead = Owner.current()._replace(start=1, machine=machine)
     (run / CONFIG).rename(run / f".{CONFIG}.{dead}-0.partial")
-    for name in (SUMMARY, METRICS, MODEL, "tensorboard", LAST_CHECKPOINT):
+    uncertainty = [f"{name}.{kind}" for name in ("calibration", "domain") for kind in ("json", "safetensors")]
+    for name in (SUMMARY, METRICS, MODEL, "tensorboard", LAST_CHECKPOINT, *uncertainty):
         place = run / name
         shutil.rmtree(place) if place.is_dir() else place.unlink()
     train(config, run, resume=True, quiet=True)
