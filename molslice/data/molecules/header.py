@@ -100,10 +100,12 @@ def check_header_sum(folder: Path, header: Mapping[str, Any]) -> None:
     """Compare the header with its checksum. The oldest stores have none.
 
     Raises:
-        MolsliceError: The checksum differs. The message names the file.
+        MolsliceError: The checksum differs, or is missing beside an unknown key. The message names the file.
     """
     stated = header.get(SUM)
     if stated is None:
+        if unknown := sorted(header.keys() - KEYS):  # such as the name of the checksum with a changed letter
+            raise MolsliceError(f"{folder / HEADER} has no checksum, and the unknown key {unknown[0]!r}")
         return
     content = (folder / HEADER).read_bytes()
     empty = content.replace(f'"{stated}"'.encode(), b'""', 1)

@@ -72,6 +72,13 @@ def test_any_changed_byte_is_found(sound, tmp_path_factory, name, data):
         MoleculeStore.open(path)
 
 
+def test_a_changed_letter_in_the_name_of_the_checksum_is_found(path):
+    header = path / "header.json"
+    header.write_text(header.read_text().replace('"header_sha256"', '"header_sha257"', 1))
+    with pytest.raises(MolsliceError, match="unknown key 'header_sha257'"):
+        MoleculeStore.open(path)
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("keep", [0, 9, 100, -1])
 def test_a_truncated_file_is_found(path, name, keep):
