@@ -255,11 +255,6 @@ def test_the_command_trains_an_ensemble(config, write_config, tmp_path, capsys):
     assert load_model(tmp_path / "run").num_members == 2
 
 
-def test_a_report_of_an_ensemble_names_a_run_to_report(ensemble, tmp_path, capsys):
-    assert main(["report", str(ensemble[0]), "--out", str(tmp_path / "page.html"), "--quiet"]) == 1
-    assert str(member_folder(ensemble[0], 0)) in capsys.readouterr().err
-
-
 def test_runs_and_ensembles_keep_their_training_molecules(ensemble, run, config):
     dataset = build_dataset(config.data.name, dict(config.data.options))
     for folder in (ensemble[0], run[0], member_folder(ensemble[0], 1)):
