@@ -32,6 +32,7 @@ from molslice.data.molecules.tables import FileChunks, open_molecules
 from molslice.files.ray_data import ray_map
 from molslice.files.tables import Chunk
 from molslice.inference.load import load_model
+from molslice.inference.predictions import TableRows
 from molslice.inference.table import predict_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,7 +85,7 @@ class Parts:
         """Unpack the predictions and write a CSV file."""
         stops = np.cumsum([len(chunk) for chunk in self.chunks])
         parts = [
-            pickle.dumps((chunk, type(self.predicted)(values, [None] * len(chunk)), 0))
+            pickle.dumps((chunk, TableRows(values, [None] * len(chunk)), 0))
             for chunk, values in zip(self.chunks, np.split(self.predicted.values, stops[:-1]), strict=True)
         ]
         out = self.scratch / "predicted.csv"
