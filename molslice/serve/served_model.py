@@ -37,11 +37,13 @@ class ServedModel:
         """Return the predictor with the requested uncertainty.
 
         Raises:
-            MolsliceError: The model has no such uncertainty.
+            MolsliceError: Intervals are requested and the model has no calibration, or the domain is
+                requested and it has no training molecules.
         """
-        if domain and self.compared is None:
+        chosen = self.compared if domain else self.plain
+        if chosen is None:
             return self.plain.with_uncertainty(interval, domain=True)  # raises the error
-        return (self.compared if domain and self.compared else self.plain).with_uncertainty(interval)
+        return chosen.with_uncertainty(interval)
 
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""
