@@ -96,6 +96,23 @@ class MoleculeDataset(Dataset):
             raise MolsliceError(f"{what}; {self.where(row)}: {reason}")
 
 
+class ArraysOnly(MoleculeDataset):
+    """Molecules of a source that keeps their arrays, but not their SMILES."""
+
+    @classmethod
+    def describe(cls, options: Mapping[str, Any]) -> None:  # noqa: ARG003
+        """Return None: the targets are known only from the source."""
+        return
+
+    def smiles(self) -> list[str]:
+        """Refuse.
+
+        Raises:
+            MolsliceError: Always.
+        """
+        raise MolsliceError(f"{self.source} holds the arrays of molecules, not their SMILES")
+
+
 def describe_columns(values: np.ndarray) -> dict[str, tuple[float, ...]]:
     """Measure what a model needs to standardize descriptors.
 

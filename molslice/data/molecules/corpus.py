@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.collate import mixed
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.splits import checked_seed
@@ -18,7 +18,7 @@ FAMILIES = ("descriptors", "quantum")
 CHARGE_UNIT = "e"
 
 
-class Corpus(MoleculeDataset):
+class Corpus(ArraysOnly):
     """The molecules of a folder that `scripts/make_corpus.py` writes.
 
     Molecules with the same skeleton belong to the same split, which a hash of the skeleton and the seed
@@ -66,19 +66,6 @@ class Corpus(MoleculeDataset):
     def labeled_rows(self, split: str) -> np.ndarray:
         """All rows of a split: each has descriptors."""
         return self.rows(split)
-
-    @classmethod
-    def describe(cls, options: Mapping[str, Any]) -> None:  # noqa: ARG003
-        """Return None: the targets are known only from the corpus."""
-        return
-
-    def smiles(self) -> list[str]:
-        """Refuse, because a corpus keeps no SMILES.
-
-        Raises:
-            MolsliceError: Always.
-        """
-        raise MolsliceError(f"{self.source} holds the arrays of molecules, not their SMILES")
 
 
 def _read_targets(about: Mapping[str, Any], store: MoleculeStore, folder: Path) -> dict[str, Any]:

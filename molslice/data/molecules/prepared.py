@@ -9,7 +9,7 @@ import numpy as np
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.base import Kind
-from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.csv import checked_kind, checked_units
 from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
@@ -17,7 +17,7 @@ from molslice.data.splits import checked_choice, consecutive_rows
 from molslice.types import MolsliceError
 
 
-class Prepared(MoleculeDataset):
+class Prepared(ArraysOnly):
     """Molecules and targets of one or several prepared stores. Reading them does not need RDKit.
 
     Args:
@@ -86,19 +86,6 @@ class Prepared(MoleculeDataset):
         fragment = self._about.get("fragment", "keep")
         chosen = {} if fragment == "keep" else {"fragment": fragment}
         return {**super().metadata, "atom_order": order, **chosen}
-
-    @classmethod
-    def describe(cls, options: Mapping[str, Any]) -> None:  # noqa: ARG003
-        """Return None: the targets are known only from the store."""
-        return
-
-    def smiles(self) -> list[str]:
-        """Refuse, because a store keeps no SMILES.
-
-        Raises:
-            MolsliceError: Always.
-        """
-        raise MolsliceError(f"{self.source} holds the arrays of molecules, not their SMILES")
 
     def _check_labels(self) -> None:
         wrong = ~np.isin(self.targets, (0.0, 1.0)) & ~np.isnan(self.targets)
