@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.attention import ATTENTIONS, Attention
+from molslice.attention.base import Traits
 from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.ops.sorting import permute_tokens, place_order
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 MIXINGS = ("bias", "weight", "keys", "keys_weight", "own")
 AFTER = ("none", "sort", "blend")

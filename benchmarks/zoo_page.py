@@ -14,7 +14,8 @@ import yaml
 from result_tables import load, markdown
 
 from molslice.attention import ATTENTIONS, build_attention
-from molslice.types import AttentionSpec, Traits
+from molslice.attention.base import Traits
+from molslice.types import AttentionSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "attentions"

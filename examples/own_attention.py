@@ -3,9 +3,9 @@
 import torch
 
 from molslice import ATTENTIONS, build_attention
-from molslice.attention.base import Attention
+from molslice.attention.base import Attention, Traits
 from molslice.ops.masked import masked_mean
-from molslice.types import AttentionOutput, AttentionSpec, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Average(Attention):

@@ -17,8 +17,6 @@ from torch import Tensor
 
 PairBiasMode = Literal["none", "logits", "mix"]
 State = tuple[Tensor, ...]  # state of a causal attention after some tokens
-Cost = Literal["linear", "log_linear", "n_sqrt_n", "quadratic"]
-Symmetry = Literal["equivariant", "ordered"]
 
 
 class MolsliceError(ValueError):
@@ -127,42 +125,6 @@ class AttentionSpec:
     def head_dim(self) -> int:
         """Number of channels per head, C."""
         return self.dim // self.num_heads
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """The properties that an attention declares. Tests check each one, and the refusal of what it excludes.
-
-    Attributes:
-        source: The publication, for the documentation.
-        cost: Growth of time and memory with N, without a pair bias; with one it is quadratic for all.
-        symmetry: `equivariant` if permuting the tokens permutes the result, else `ordered`.
-        pair_bias: The supported modes, `none` first, then the preferred one.
-        causal: Whether there is a causal form.
-        recurrent: Whether the causal form, without a pair bias, also runs one token at a time with a state of
-            constant size.
-        cross: Whether cross attention to a memory is supported.
-        fixed_length: Whether parameters depend on N.
-        vmap: Whether `torch.func.vmap` over an extra axis gives the result of a loop; if not, it is refused.
-    """
-
-    source: str
-    cost: Cost
-    symmetry: Symmetry
-    pair_bias: tuple[PairBiasMode, ...] = ("none",)
-    causal: bool = False
-    recurrent: bool = False
-    cross: bool = False
-    fixed_length: bool = False
-    vmap: bool = True
-
-    @property
-    def preferred_pair_bias(self) -> PairBiasMode:
-        """The mode for a pair bias if the configuration does not set one."""
-        for mode in self.pair_bias:
-            if mode != "none":
-                return mode
-        return "none"
 
 
 @dataclass(frozen=True, slots=True)

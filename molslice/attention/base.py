@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +13,46 @@ from torch.nn import functional
 
 from molslice.ops.derivatives import channel_maps
 from molslice.ops.masked import pair_softmax
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, PairBiasMode, State, TokenContext
+
+Cost = Literal["linear", "log_linear", "n_sqrt_n", "quadratic"]
+Symmetry = Literal["equivariant", "ordered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The properties that an attention declares. Tests check each one, and the refusal of what it excludes.
+
+    Attributes:
+        source: The publication, for the documentation.
+        cost: Growth of time and memory with N, without a pair bias; with one it is quadratic for all.
+        symmetry: `equivariant` if permuting the tokens permutes the result, else `ordered`.
+        pair_bias: The supported modes, `none` first, then the preferred one.
+        causal: Whether there is a causal form.
+        recurrent: Whether the causal form, without a pair bias, also runs one token at a time with a state of
+            constant size.
+        cross: Whether cross attention to a memory is supported.
+        fixed_length: Whether parameters depend on N.
+        vmap: Whether `torch.func.vmap` over an extra axis gives the result of a loop; if not, it is refused.
+    """
+
+    source: str
+    cost: Cost
+    symmetry: Symmetry
+    pair_bias: tuple[PairBiasMode, ...] = ("none",)
+    causal: bool = False
+    recurrent: bool = False
+    cross: bool = False
+    fixed_length: bool = False
+    vmap: bool = True
+
+    @property
+    def preferred_pair_bias(self) -> PairBiasMode:
+        """The mode for a pair bias if the configuration does not set one."""
+        for mode in self.pair_bias:
+            if mode != "none":
+                return mode
+        return "none"
 
 
 class Projection(nn.Linear):

@@ -5,10 +5,10 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.features import precise, two_averages
 from molslice.ops.masked import masked_softmax
-from molslice.types import AttentionOutput, AttentionSpec, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Efficient(Attention):

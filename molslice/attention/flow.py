@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, ExactMap, Projection
+from molslice.attention.base import Attention, ExactMap, Projection, Traits
 from molslice.ops.causal import causal_product
 from molslice.ops.masked import masked_softmax, masked_sum, pair_mask
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 EPS = 1e-6
 

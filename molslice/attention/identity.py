@@ -5,8 +5,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection
-from molslice.types import AttentionOutput, AttentionSpec, TokenContext, Traits
+from molslice.attention.base import Attention, Projection, Traits
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Identity(Attention):

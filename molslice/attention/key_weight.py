@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.ops.running import running_sum
-from molslice.types import AttentionOutput, AttentionSpec, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class KeyWeight(Attention):

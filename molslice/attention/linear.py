@@ -5,9 +5,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.features import kernel_average, kernel_step, positive_average, positive_elu, precise
-from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
 
 class Linear(Attention):

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.masked import masked_mean
-from molslice.types import AttentionOutput, AttentionSpec, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Mean(Attention):

@@ -6,13 +6,13 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.features import full_precision, precise
 from molslice.ops.inverse import razavi_inverse
 from molslice.ops.landmarks import segment_means
 from molslice.ops.masked import masked_softmax, zero_padding
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
 class Nystrom(Attention):

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.features import (
     kernel_average,
     layer_generator,
@@ -16,7 +16,7 @@ from molslice.ops.features import (
     two_averages,
 )
 from molslice.ops.masked import masked_softmax
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 # The exponent of the largest key feature: high, to use the range of float32 below it, yet safe to sum
 _TOP = 50.0

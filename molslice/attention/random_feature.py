@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.features import (
     fourier_features,
     gaussian_projection,
@@ -15,7 +15,7 @@ from molslice.ops.features import (
     layer_generator,
     precise,
 )
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 FLOOR = 0.1  # lower bound of the sum of estimated weights
 EPS = 1e-6  # lower bound of the length of a query or key

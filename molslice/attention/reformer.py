@@ -7,10 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.masked import pair_mask
 from molslice.ops.sorting import inverse_order
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 MAX_BUCKETS = 128  # limit of the default number, so that hashing stays linear
 CAUSAL_LENGTH = 1024  # length for the default number of buckets of a causal form without max_tokens

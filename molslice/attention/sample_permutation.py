@@ -7,10 +7,10 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.packing import packed_mask, packing_order, unpack_tokens
 from molslice.ops.sorting import index_dtype, permute_tokens
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 Shift = Literal["linear", "power"]
 

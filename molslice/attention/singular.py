@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, ExactMap, Projection
+from molslice.attention.base import Attention, ExactMap, Projection, Traits
 from molslice.ops.masked import masked_mean, masked_softmax, zero_padding
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
 class Singular(Attention):

@@ -7,12 +7,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.masked import masked_softmax
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
 from molslice.ops.sinkhorn import causal_sinkhorn_log, sinkhorn_log
 from molslice.ops.windows import merge_blocks, split_blocks
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 MIN_MASS = 1e-6  # lower bound of the share of R of a sorted key
 

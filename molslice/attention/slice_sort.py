@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, ExactMap, Projection
+from molslice.attention.base import Attention, ExactMap, Projection, Traits
 from molslice.ops.derivatives import channel_maps
 from molslice.ops.mixed_sort import mix_and_sort
 from molslice.ops.packing import real_positions
@@ -20,7 +20,7 @@ from molslice.ops.sorting import (
     swap_order,
     tied_mean,
 )
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 Order = Literal[
     "ascending", "descending", "half", "interleave", "max_exchange", "multi_permutation", "shuffle"

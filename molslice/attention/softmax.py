@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Attention, ExactMap, Projection
+from molslice.attention.base import Attention, ExactMap, Projection, Traits
 from molslice.ops.biased_attention import biased_attention
 from molslice.ops.masked import masked_pair_bias, masked_softmax, pair_mask
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 
 class Softmax(Attention):

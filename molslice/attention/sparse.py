@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.masked import masked_softmax
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
@@ -20,7 +20,7 @@ from molslice.ops.windows import (
     window_reach,
     with_neighbors,
 )
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 PATTERNS = ("strided", "fixed")
 FACTORS = ("merged", "heads", "layers")

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 Kind = Literal["dense", "random", "factorized"]
 

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection
+from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.hashing import expected_kernel, sampled_kernel
 from molslice.ops.masked import pair_mask
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 Form = Literal["expected", "sampled"]
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
+from molslice.attention.base import Traits
 from molslice.attention.references import Reference
-from molslice.types import AttentionSpec, Options, TokenContext, Traits
+from molslice.types import AttentionSpec, Options, TokenContext
 
 SPEC = AttentionSpec(dim=8, num_heads=2, layer=1, num_layers=4)
 LONGEST = 18  # maximum number of tokens or memory tokens with padding, except where cost is measured

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
-from molslice.types import AttentionSpec, MolsliceError, TokenContext, Traits
+from molslice.attention.base import Traits
+from molslice.types import AttentionSpec, MolsliceError, TokenContext
 
 SPEC = AttentionSpec(8, 2)
 BOUNDED = AttentionSpec(8, 2, max_tokens=16)  # for those whose parameters depend on the length
