@@ -6,6 +6,8 @@ from typing import Any
 
 from tables import load, markdown
 
+from molslice.chem.scaffold import FRAMEWORK_GROUPS
+
 NAMES = {"gap_xtb_100k": "`gap-xtb`, `data/gap_xtb_100k`", "gap_xtb": "`gap-xtb`, `data/gap_xtb`"}
 AT = 0.9
 
@@ -33,10 +35,9 @@ def ranking_table() -> str:
         own = [run["rank_correlation"] for run in runs if run["rank_correlation"]["spread"] is not None]
         ranks = [_rounded([found[key] for found in own]) for key in ("spread", "width")]
         area = _rounded([run["miscalibration_area"] for run in runs], 3)
-        kinds = ("framework of a training molecule", "new framework", "no rings")
-        rows.append([name, area, *ranks, *(_group(runs, kind) for kind in kinds)])
+        rows.append([name, area, *ranks, *(_group(runs, kind) for kind in FRAMEWORK_GROUPS)])
     header = ["", "miscalibration area", "error and spread", "error and width"]
-    return markdown([*header, "known framework", "new framework", "no rings"], rows)
+    return markdown([*header, *FRAMEWORK_GROUPS], rows)
 
 
 def _grouped() -> list[tuple[str, Sequence[Mapping[str, Any]]]]:

@@ -5,6 +5,7 @@ Source: Bemis and Murcko, J. Med. Chem. 39 (1996) 2887, in RDKit's implementatio
 
 from collections.abc import Iterable
 
+import numpy as np
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
@@ -12,7 +13,9 @@ from molslice.chem.rebuild import rebuild
 from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
 from molslice.types import MoleculeArrays
 
-__all__ = ["frameworks", "scaffolds"]
+__all__ = ["FRAMEWORK_GROUPS", "framework_groups", "frameworks", "scaffolds"]
+
+FRAMEWORK_GROUPS = ("known framework", "new framework", "no rings")
 
 
 def scaffolds(smiles: Iterable[str | None]) -> list[str]:
@@ -31,6 +34,23 @@ def scaffolds(smiles: Iterable[str | None]) -> list[str]:
 def frameworks(molecules: Iterable[MoleculeArrays]) -> list[str]:
     """Find the framework of each molecule from its arrays; see `scaffolds`."""
     return [_framework(molecule) for molecule in molecules]
+
+
+def framework_groups(found: Iterable[str], training: Iterable[str]) -> dict[str, np.ndarray]:
+    """Group molecules by whether a training molecule has their framework.
+
+    Args:
+        found: Framework of each of n molecules; empty without rings.
+        training: Frameworks of the training molecules.
+
+    Returns:
+        Whether each molecule is in the group, bool [n], for each of `FRAMEWORK_GROUPS`. Each molecule is in
+        one group.
+    """
+    known, new, ringless = FRAMEWORK_GROUPS
+    seen = set(training)
+    kinds = np.array([ringless if not each else known if each in seen else new for each in found], object)
+    return {group: kinds == group for group in FRAMEWORK_GROUPS}
 
 
 def _scaffold(smiles: str | None) -> str:

@@ -24,7 +24,6 @@ GROUP_LEVEL = 0.9
 GRID = tuple(round(0.05 * step, 2) for step in range(1, 20))  # of the miscalibration area
 SAME_WIDTH = 1e-4  # relative difference of widths that is rounding of float32 bounds
 CALIBRATED_ON = ("train", "valid")
-KNOWN, NEW, NO_RINGS = "framework of a training molecule", "new framework", "no rings"
 
 Groups = list[tuple[str, str, np.ndarray]]  # what they are by, name, and rows, bool [n]
 
@@ -244,9 +243,7 @@ def _groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarr
         return groups
     if domain.is_sample:  # the framework of a molecule outside of it would look new
         return groups
-    from molslice.chem.scaffold import scaffolds  # needs rdkit
+    from molslice.chem.scaffold import framework_groups, scaffolds  # needs rdkit
 
-    frames = np.array(scaffolds([smiles[row] for row in rows]), dtype=object)
-    seen = set(scaffolds(domain.smiles))
-    kinds = np.array([NO_RINGS if not frame else KNOWN if frame in seen else NEW for frame in frames])
-    return [*groups, *(("framework", kind, kinds == kind) for kind in (KNOWN, NEW, NO_RINGS))]
+    kinds = framework_groups(scaffolds([smiles[row] for row in rows]), scaffolds(domain.smiles))
+    return [*groups, *(("framework", kind, own) for kind, own in kinds.items())]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from molslice.chem.elements import element_symbols
-from molslice.chem.scaffold import frameworks
+from molslice.chem.scaffold import framework_groups, frameworks
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
 
@@ -84,11 +84,11 @@ def by_framework(measured: Measured, target: int) -> list[Group] | None:
     train = train[np.asarray(measured.dataset.store.num_atoms)[train] > 0]
     if not 0 < len(train) <= MOST_TRAINING_ROWS or measured.judged.name == "train":
         return None
-    known = set(frameworks(measured.molecules(train)))
-    found = frameworks(measured.molecules(measured.judged.rows))
-    kinds = np.array([0 if not each else 1 if each in known else 2 for each in found])
-    names = ["no ring", "framework of a training row", "new framework"]
-    return _groups(measured, target, names, lambda index: kinds == index)
+    groups = framework_groups(
+        frameworks(measured.molecules(measured.judged.rows)), frameworks(measured.molecules(train))
+    )
+    names = list(groups)
+    return _groups(measured, target, names, lambda index: groups[names[index]])
 
 
 def _groups(

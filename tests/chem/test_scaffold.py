@@ -3,7 +3,7 @@
 import pytest
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from molslice.chem.scaffold import scaffolds
+from molslice.chem.scaffold import framework_groups, scaffolds
 
 
 def test_frameworks_keep_rings_and_linkers():
@@ -53,3 +53,13 @@ def test_a_large_molecule_has_no_framework():
     """RDKit needs a minute for a chain of 2,000 atoms, which exceeds the limit of a store."""
     small, large = scaffolds(["C1CC1" + "C" * 253, "C1CC1" + "C" * 254])
     assert (small, large) == ("C1CC1", "")
+
+
+def test_each_molecule_is_in_one_group_of_frameworks():
+    found = scaffolds(["CCO", "Cc1ccccc1", "C1CCCC1C", "c1ccccc1"])
+    groups = framework_groups(found, scaffolds(["c1ccccc1O", "CCC"]))
+    assert {name: own.tolist() for name, own in groups.items()} == {
+        "known framework": [False, True, False, True],
+        "new framework": [False, False, True, False],
+        "no rings": [True, False, False, False],
+    }

@@ -77,9 +77,9 @@ def test_groups_by_size_leave_rows_without_a_value_out(measured):
 
 def test_frameworks_are_compared_with_those_of_the_training_rows(measured):
     assert as_dict(by_framework(measured, 0)) == {
-        "no ring": (2, 0.25),
-        "framework of a training row": (1, 0.25),
+        "known framework": (1, 0.25),
         "new framework": (1, 2.0),
+        "no rings": (2, 0.25),
     }
 
 
