@@ -16,6 +16,7 @@ from typing import Any
 
 from billion_tables import plan_table, rate_table, volume_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
+from small_data_tables import error_table, summary_table
 from speed_tables import (
     data_table,
     large_store,
@@ -256,6 +257,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "qm9": qm9,
     "coverage": coverage_table,
     "uncertainty_ranking": ranking_table,
+    "small_data_summary": summary_table,
+    "small_data_errors": error_table,
     "crossings": crossings,
     "layer_times": layer_times,
     "learnable_sort": learnable_sort,

@@ -1,0 +1,91 @@
+"""The tables of methods on small measured sets."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tables import load, markdown
+
+LABELS = {
+    "fit": "`molslice fit`",
+    "fit without encoder": "`molslice fit --no-encoder`",
+    "tuned": "`encoder-small`, fine-tuned, one network",
+    "frozen": "`encoder-small`, frozen, linear model",
+    "scratch": "molslice, one network from random weights",
+    "forest": "random forest",
+    "boosting": "gradient boosting",
+    "chemprop": "chemprop 2.3",
+    "chemprop ensemble": "chemprop 2.3, ensemble of five",
+}
+SHORT = {
+    "fit": "`fit`",
+    "fit without encoder": "`fit`, no encoder",
+    "tuned": "fine-tuned",
+    "frozen": "frozen",
+    "scratch": "scratch",
+    "forest": "forest",
+    "boosting": "boosting",
+    "chemprop": "chemprop",
+    "chemprop ensemble": "chemprop, five",
+}
+METRICS = {
+    "mae": "MAE",
+    "rmse": "RMSE",
+    "spearman": "Spearman",
+    "roc_auc": "ROC-AUC",
+    "pr_auc": "PR-AUC",
+}
+TO_CHEMPROP, TO_BASELINE = "chemprop ensemble", "best of forest and boosting"
+
+
+def summary_table() -> str:
+    """Return the ratios of errors to both references and the mean rank of each method."""
+    result = load("small_data")
+    found = {(one["reference"], one["label"]): one for one in result["comparisons"]}
+    ranks = result["mean_ranks"]["ranks"]
+    rows = []
+    for label, name in LABELS.items():
+        cells = [
+            cell for reference in (TO_CHEMPROP, TO_BASELINE) for cell in _ratio(found.get((reference, label)))
+        ]
+        rank = f"{ranks[label]:.2f}" if label in ranks else "-"
+        if label in ranks or any(cell != "-" for cell in cells):
+            rows.append([name, *cells, rank])
+    header = [
+        "",
+        "error ratio to chemprop, five",
+        "lower on",
+        "error ratio to the better baseline",
+        "lower on",
+    ]
+    pairs = result["mean_ranks"]["pairs"]
+    text = f"The mean ranks are those of the {pairs} pairs that all these methods have finished."
+    return f"{markdown([*header, 'mean rank'], rows)}\n\n{text}"
+
+
+def _ratio(one: Mapping[str, Any] | None) -> tuple[str, str]:
+    if one is None:
+        return "-", "-"
+    better = round(one["share_better"] * one["pairs"])
+    return f"{one['geometric_mean_ratio']:.3f}", f"{better} of {one['pairs']}"
+
+
+def error_table() -> str:
+    """Return the metric of each method on each set and division."""
+    result = load("small_data")
+    table: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
+    for row in result["results"]:
+        if row["train_rows"] is None:
+            key = row["set"], row["split"], row["metric"]
+            table.setdefault(key, {})[row["label"]] = row
+    labels = [label for label in SHORT if any(label in found for found in table.values())]
+    rows = []
+    for (name, split, metric), found in sorted(table.items()):
+        marked = f"{name} (development)" if name in result["development_sets"] else name
+        rows.append([marked, split, METRICS[metric], *(_cell(found.get(label)) for label in labels)])
+    return markdown(["", "split", "metric", *(SHORT[label] for label in labels)], rows)
+
+
+def _cell(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    return f"{row['mean']:.3f}" + (f" ± {row['sd']:.3f}" if row["sd"] else "")

@@ -1,0 +1,61 @@
+"""The tables of methods on small measured sets."""
+
+import pytest
+
+from tests.programs import load_program
+
+
+def row(name, label, mean, *, sd=None, train_rows=None, metric="mae"):
+    return {
+        "set": name,
+        "split": "random",
+        "label": label,
+        "metric": metric,
+        "mean": mean,
+        "sd": sd,
+        "train_rows": train_rows,
+    }
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    program = load_program("small_data_tables")
+    result = {
+        "development_sets": ["esol"],
+        "mean_ranks": {"pairs": 7, "ranks": {"fit": 1.25, "forest": 2.0}},
+        "comparisons": [
+            {
+                "label": "fit",
+                "reference": "chemprop ensemble",
+                "pairs": 10,
+                "share_better": 0.9,
+                "geometric_mean_ratio": 0.7654,
+            }
+        ],
+        "results": [
+            row("esol", "fit", 0.25, sd=0.01),
+            row("lipo", "forest", 0.5),
+            row("lipo", "fit", 0.4, train_rows=100),
+            row("tdc_herg", "fit", 0.8, metric="roc_auc"),
+        ],
+    }
+    monkeypatch.setattr(program, "load", lambda name: result)
+    return program
+
+
+def test_summary_has_the_ratios_and_ranks_of_each_method_with_a_result(tables):
+    lines = tables.summary_table().splitlines()
+    assert lines[2] == "| `molslice fit` | 0.765 | 9 of 10 | - | - | 1.25 |"
+    assert lines[3] == "| random forest | - | - | - | - | 2.00 |"
+    assert lines[4] == ""
+    assert "7 pairs" in lines[5]
+
+
+def test_error_table_marks_development_sets_and_leaves_learning_curves_out(tables):
+    assert tables.error_table().splitlines() == [
+        "|  | split | metric | `fit` | forest |",
+        "| :--- | ---: | ---: | ---: | ---: |",
+        "| esol (development) | random | MAE | 0.250 ± 0.010 | - |",
+        "| lipo | random | MAE | - | 0.500 |",
+        "| tdc_herg | random | ROC-AUC | 0.800 | - |",
+    ]
