@@ -22,7 +22,7 @@ DIVERGING: tuple[Color, ...] = (
     *((0.20, 0.50, 0.82), (0.52, 0.71, 0.91), (0.80, 0.89, 0.97), (1.0, 1.0, 1.0)),
     *((1.0, 0.89, 0.74), (0.99, 0.71, 0.40), (0.94, 0.50, 0.10)),
 )
-SEQUENTIAL: tuple[Color, ...] = ((1.0, 1.0, 1.0), (0.84, 0.80, 0.93), (0.66, 0.56, 0.83), (0.50, 0.33, 0.72))
+SEQUENTIAL: tuple[Color, ...] = ((1.0, 1.0, 1.0), (0.86, 0.82, 0.94), (0.71, 0.62, 0.87), (0.57, 0.42, 0.80))
 BLACK, GRAY = (0.0, 0.0, 0.0), (0.35, 0.35, 0.35)
 
 BOND_LENGTH, BOND = 1.5, 58.0  # in the coordinates, and in pixels
@@ -117,7 +117,8 @@ def draw_colored(
     side = 0 if matrix is None else _matrix_side(matrix)
     full = max(width + side, min(needed, 2 * WIDEST))
     width = full - side
-    height = max(height, side - 24)
+    if matrix is not None:
+        height = max(height, int(_cell(matrix) * len(matrix.values)) + 86)
     drawer = kind(full, top + height + bottom, width, height)
     _set_options(drawer)
     drawer.SetColour((1.0, 1.0, 1.0))
@@ -266,6 +267,8 @@ def _draw_scale(
     ends = (-largest, 0.0, largest) if diverging else (0.0, largest)
     digits = _digits(largest) if largest > 0 else 0
     for number, value in enumerate(ends):
+        if largest == 0 and number != len(ends) // 2:
+            continue  # all values are zero, so the colors have no ends
         shown = "0" if not value else f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
         place = left + BAR_WIDTH * number / (len(ends) - 1)
         _write(drawer, shown, place, top + BAR_HEIGHT + 13, SMALL, BLACK, 0)
@@ -281,7 +284,12 @@ def _frame(drawer: rdMolDraw2D.MolDraw2D, left: float, top: float, width: float,
 
 
 def _matrix_side(matrix: Matrix) -> int:
-    return int(_cell(matrix) * len(matrix.values)) + 110
+    title = LETTER * SMALL * len(_matrix_title(matrix))
+    return int(max(_cell(matrix) * len(matrix.values) + 110, title + 2 * MARGIN))
+
+
+def _matrix_title(matrix: Matrix) -> str:
+    return f"{matrix.title}; darkest {matrix.values.max():.2g}"
 
 
 def _cell(matrix: Matrix) -> float:
@@ -290,7 +298,9 @@ def _cell(matrix: Matrix) -> float:
 
 def _draw_matrix(drawer: rdMolDraw2D.MolDraw2D, matrix: Matrix, left: float, top: float, side: int) -> None:
     cell, count = _cell(matrix), len(matrix.values)
-    left, top = left + 60, top + 60
+    title = _matrix_title(matrix)
+    middle = left + side / 2
+    left, top = middle + 15 - cell * count / 2, top + 60  # labels of rows are on the left
     largest = float(matrix.values.max())
     for i, row in enumerate(matrix.values):
         for j, value in enumerate(row):
@@ -298,7 +308,7 @@ def _draw_matrix(drawer: rdMolDraw2D.MolDraw2D, matrix: Matrix, left: float, top
             corner = Point2D(left + j * cell, top + i * cell)
             drawer.DrawRect(corner, Point2D(corner.x + cell, corner.y + cell), True)
     _frame(drawer, left, top, cell * count, cell * count)
-    _write(drawer, matrix.title, left + cell * count / 2, top - 38, SMALL, GRAY, 0)
+    _write(drawer, title, middle, top - 38, SMALL, GRAY, 0)
     if cell >= 12:
         for place, label in enumerate(matrix.labels):
             at = (place + 0.5) * cell

@@ -134,6 +134,8 @@ def _text(found: "Contributions | AttentionView") -> str:
             for index, element in enumerate(found.elements)
         ]
         title = f"{found.smiles}: attention {found.attention}, mean over {len(found.maps)} layers"
+        if found.note:
+            title += f", of {found.note}"
         return f"{title}\n{text_table(header, rows)}"
     unit = f" {found.unit}" if found.unit else ""
     header = ["atom", "element", "contribution"]

@@ -43,14 +43,14 @@ class LayerMaps:
 
 
 def layer_maps(score: Score, molecule: MaskedMolecule) -> LayerMaps:
-    """Compute the maps of all layers.
+    """Compute the maps of all layers of the first network.
 
     Args:
-        score: The network.
+        score: One or several networks.
         molecule: The molecule.
 
     Raises:
-        MolsliceError: There are several networks, or the network has no attention.
+        MolsliceError: The network has no attention.
     """
     check_maps(score)
     # a copy, because recording would mix the calls of other threads
@@ -69,16 +69,12 @@ def layer_maps(score: Score, molecule: MaskedMolecule) -> LayerMaps:
 
 
 def check_maps(score: Score) -> None:
-    """Check that `layer_maps` supports the networks.
+    """Check that `layer_maps` supports the first network.
 
     Raises:
-        MolsliceError: There are several networks, or the network has no attention.
+        MolsliceError: It has no attention.
     """
-    network, *others = score.networks
-    if others:
-        raise MolsliceError(
-            "a mean of several networks has no attention map; use the method gradients or shapley"
-        )
+    network = score.networks[0]
     if not any(isinstance(module, Attention) for module in network.model.modules()):
         raise MolsliceError(
             f"{network.name} is a {network.config.model.name}, which has no attention; use the method shapley"

@@ -11,10 +11,11 @@ from molslice.explanation.attention import check_maps, layer_maps
 from molslice.explanation.gradients import TOLERANCE, check_gradients, integrated_gradients
 from molslice.explanation.molecule import MaskedMolecule
 from molslice.explanation.result import AttentionView, Contributions
-from molslice.explanation.score import Score, find_score
+from molslice.explanation.score import NETWORKS, Score, find_score
 from molslice.explanation.shapley import TOLERANCE as LARGEST_STANDARD_ERROR
 from molslice.explanation.shapley import shapley_values
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.inference.progress import progress_bar
 from molslice.types import MolsliceError
@@ -41,10 +42,11 @@ def explain(
         smiles: The molecule.
         method: `gradients` (integrated gradients) and `shapley` (Shapley values of masked atoms) give the
             contribution of each atom; their sum is the prediction minus that of the baseline, which is the
-            saturated hydrocarbon with the same skeleton. `attention` gives the attention maps.
+            saturated hydrocarbon with the same skeleton. `attention` gives the attention maps, of an ensemble
+            or of the networks of a fit those of the first network.
         target: Name of the target; None for the only one.
         part: `networks` explains the fine-tuned networks of a model of `molslice fit`, whose trees and
-            Gaussian process cannot be explained.
+            Gaussian process cannot be explained. The method `attention` needs no `part`.
 
     Returns:
         The contributions in the unit of the target (for classes in log-odds), or the maps; the atoms are in
@@ -83,8 +85,9 @@ class Explainer:
         if method not in METHODS:
             raise MolsliceError(f"invalid method {method!r}; choices: {', '.join(METHODS)}")
         self.progress = progress
-        if method == "attention" and target is None:
-            target = predictor.target_names[0]  # the maps are the same for all targets
+        if method == "attention":
+            target = target or predictor.target_names[0]  # the maps are the same for all targets
+            part = NETWORKS if isinstance(predictor, FittedPredictor) else part
         self.model, self.method, self.fragment = predictor.name, method, predictor.fragment
         self.score: Score = find_score(predictor, target, part)
         if method == "gradients":
@@ -161,9 +164,10 @@ class Explainer:
             caption: np.stack([_spread(layer, order, len(elements)) for layer in values])
             for caption, values in found.by_atom.items()
         }
-        return AttentionView(
-            smiles, self.score.networks[0].name, found.attention, found.kind, elements, maps, by_atom
-        )
+        first, count, note = self.score.networks[0].name, len(self.score.networks), ""
+        if count > 1:
+            note = f"{first}, the first of {count} networks"
+        return AttentionView(smiles, self.model, note, found.attention, found.kind, elements, maps, by_atom)
 
 
 def _order(smiles: str, atom_order: str, atoms: int) -> np.ndarray:

@@ -44,7 +44,10 @@ def draw_attention(view: "AttentionView", ending: str) -> bytes:
         values.mean(0),
         ending,
         heading=f"{view.model}: attention {view.attention}",
-        lines=[f"mean over {layers} layers and their heads; not a contribution to the prediction"],
+        lines=[
+            f"mean over {layers} layers and their heads; not a contribution to the prediction",
+            *([f"maps of {view.note}"] if view.note else []),
+        ],
         scale=caption,
         diverging=bool(values.min() < 0),
         matrix=Matrix(np.maximum(view.maps.mean(0), 0.0), labels, f"{view.kind} map: to row, from column"),

@@ -111,6 +111,7 @@ class AttentionView:
     Attributes:
         smiles: The SMILES as given; of a mixture that of its largest molecule, if the model predicts only it.
         model: Name of the model.
+        note: The network whose maps these are, if the model has several; else "".
         attention: Name of the attention.
         kind: `exact`, or `influence` (norms of derivatives) for an attention without an exact map.
         elements: Symbol of each atom.
@@ -121,6 +122,7 @@ class AttentionView:
 
     smiles: str
     model: str
+    note: str
     attention: str
     kind: str
     elements: tuple[str, ...]
@@ -132,6 +134,7 @@ class AttentionView:
         return {
             "smiles": self.smiles,
             "model": self.model,
+            "note": self.note or None,
             "method": "attention",
             "attention": self.attention,
             "map": self.kind,

@@ -1,131 +1,72 @@
+"""The colors of explanations, and the layout of their pictures."""
+
 import re
-import struct
 
 import numpy as np
 import pytest
 
-from molslice.chem.coloring import Matrix, color_of, draw_colored
-from molslice.types import MolsliceError
-from tests.explanation.models import ODD
-from tests.real_data import odd_smiles
+from molslice.chem.coloring import DIVERGING, SEQUENTIAL, Matrix, color_of, draw_colored
 
-OPTIONS = {"heading": "gap: 3.2 eV", "lines": ["about"], "scale": "contribution (eV)"}
-
-
-def disks(svg):
-    """Return the color of the disk of each atom, in hexadecimal."""
-    found = re.findall(r"<ellipse[^>]*class='atom-(\d+)'[^>]*>|<ellipse[^>]*>", svg)
-    colors = re.findall(r"<ellipse[^>]*fill:(#[0-9A-F]{6})", svg)
-    assert len(found) == len(colors)
-    return {int(atom): color for atom, color in zip(found, colors, strict=True) if atom}
-
-
-def hexadecimal(color):
-    return "#" + "".join(f"{int(255 * part):02X}" for part in color)
-
-
-def test_colors_diverge_around_white():
-    assert color_of(0.0, 2.0, diverging=True) == color_of(0.0, 2.0, diverging=False) == (1.0, 1.0, 1.0)
-    assert color_of(1.0, 0.0, diverging=True) == (1.0, 1.0, 1.0)
-    red, _, blue = color_of(2.0, 2.0, diverging=True)
-    assert red > blue
-    red, _, blue = color_of(-2.0, 2.0, diverging=True)
-    assert blue > red
-    assert color_of(9.0, 2.0, diverging=True) == color_of(2.0, 2.0, diverging=True)
-    steps = [color_of(x, 1.0, diverging=True) for x in np.linspace(0, 1, 50)]
-    assert all(after[2] <= before[2] for before, after in zip(steps, steps[1:], strict=False))
-
-
-def luminance(color):
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
-    return np.dot(linear, (0.2126, 0.7152, 0.0722))
-
-
-# from linear RGB to that of the color-blind: Vienot, Brettel and Mollon 1999 (protan, deutan)
+# Machado, Oliveira and Fernandes 2009, severity 1, for linear RGB
 BLIND = {
-    "protan": [(0.11238, 0.88762, 0), (0.11238, 0.88762, 0), (0.00401, -0.00401, 1)],
-    "deutan": [(0.29275, 0.70725, 0), (0.29275, 0.70725, 0), (-0.02234, 0.02234, 1)],
+    "protan": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deutan": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritan": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
 }
 
 
+def linear(color):
+    color = np.asarray(color)
+    return np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
+
+
+@pytest.mark.parametrize("palette", [DIVERGING, SEQUENTIAL])
+def test_black_letters_are_legible_on_every_color(palette):
+    for color in palette:
+        luminance = linear(color) @ [0.2126, 0.7152, 0.0722]
+        assert (luminance + 0.05) / 0.05 >= 4.5  # the contrast that WCAG 2 asks for
+
+
 @pytest.mark.parametrize("kind", BLIND)
-def test_signs_differ_for_the_color_blind_and_letters_are_readable(kind):
-    for share in (0.3, 0.6, 1.0):
-        seen = [
-            np.array(BLIND[kind]) @ np.array(color_of(sign * share, 1.0, diverging=True)) ** 2.2
-            for sign in (1, -1)
-        ]
-        assert np.abs(seen[0] - seen[1]).max() > 0.2
-    for value, diverging in ((1.0, True), (-1.0, True), (1.0, False)):
-        contrast = (luminance(color_of(value, 1.0, diverging=diverging)) + 0.05) / 0.05
-        assert contrast > 3.5  # of black letters
+def test_the_two_ends_differ_for_each_kind_of_color_blindness(kind):
+    seen = [np.array(BLIND[kind]) @ linear(color) for color in (DIVERGING[0], DIVERGING[-1])]
+    assert np.linalg.norm(seen[0] - seen[1]) > 0.3
 
 
-def test_the_disk_of_an_atom_has_the_color_of_its_value():
-    values = np.array([2.0, -1.0, 0.0])
-    for smiles, order in (("OCC", [0, 1, 2]), ("CCO", [2, 1, 0])):
-        svg = draw_colored(smiles, values[order], ".svg", **OPTIONS).decode()
-        expected = {
-            atom: hexadecimal(color_of(float(value), 2.0, diverging=True))
-            for atom, value in enumerate(values[order])
-        }
-        assert disks(svg) == expected
+def test_the_scale_is_symmetric_and_ends_at_the_largest_value():
+    assert color_of(0.0, 2.0, diverging=True) == (1.0, 1.0, 1.0)
+    assert color_of(-2.0, 2.0, diverging=True) == DIVERGING[0]
+    assert np.allclose(color_of(2.0, 2.0, diverging=True), DIVERGING[-1])
+    shades = [
+        [sum(color_of(sign * part, 1.0, diverging=True)) for part in (0.25, 0.5, 1)] for sign in (-1, 1)
+    ]
+    assert np.allclose(shades[0], shades[1], atol=0.2)  # of equal strength on both sides
+    assert (np.diff(shades, axis=1) < 0).all()
 
 
-def test_a_picture_is_wide_enough_and_the_same_each_time():
-    values = np.linspace(-1, 1, 3)
-    png = draw_colored("OCC", values, ".png", **OPTIONS)
-    assert png.startswith(b"\x89PNG")
-    assert png == draw_colored("OCC", values, ".png", **OPTIONS)
-    narrow = struct.unpack(">II", png[16:24])
-    long = draw_colored("OCC", values, ".png", **{**OPTIONS, "lines": ["many words " * 12]})
-    wide = struct.unpack(">II", long[16:24])
-    assert wide[0] > 900 > narrow[0]
-    matrix = Matrix(np.eye(4), ["graph", "O0", "C1", "C2"], "map")
-    beside = draw_colored("OCC", values, ".svg", **OPTIONS, diverging=False, matrix=matrix).decode()
-    assert beside.count("<path") > draw_colored("OCC", values, ".svg", **OPTIONS).decode().count("<path") + 16
-
-
-def test_parts_of_a_disconnected_molecule_do_not_overlap():
-    svg = draw_colored("[Na+].[Cl-].O.CC(=O)[O-]", np.zeros(7), ".svg", **OPTIONS).decode()
-    places = np.array(
-        [[float(x), float(y)] for x, y in re.findall(r"<ellipse cx='([\d.]+)' cy='([\d.]+)'", svg)]
-    )
-    assert len(places) == 7
-    apart = np.linalg.norm(places[:, None] - places, axis=2) + 1e3 * np.eye(7)
-    assert apart.min() > 45  # pixels, about a bond
-
-
-def test_names_from_a_model_cannot_add_elements_to_a_picture():
-    svg = draw_colored(
-        "O", np.ones(1), ".svg", heading="<script>alert(1)</script>", scale="&\x00 <b>"
+def picture(smiles, values, **options):
+    return draw_colored(
+        smiles, np.array(values), ".svg", heading="gap", scale="part (eV)", **options
     ).decode()
-    assert "script" not in svg
-    assert "<b>" not in svg
 
 
-def test_odd_molecules_are_drawn():
-    from molslice.chem.smiles import ChemError, parse_smiles
-
-    drawn = 0
-    for smiles in (
-        *ODD,
-        "[H][H]",
-        "C[C@@H]1CC2CC1C2",
-        "c1cc[nH]c1",
-        *odd_smiles("rdkit_should_parse.smi.gz")[:40],
-    ):
-        try:
-            atoms = parse_smiles(smiles).GetNumAtoms()
-        except ChemError:
-            continue
-        assert draw_colored(smiles, np.linspace(-1, 1, atoms), ".svg", **OPTIONS).startswith(b"<?xml")
-        drawn += 1
-    assert drawn > 15
+def test_values_that_are_all_zero_have_no_ends_of_the_scale():
+    assert picture("C", [0.0]).count("<path") < picture("C", [1e-3]).count("<path")
 
 
-def test_wrong_endings_and_molecules_are_refused():
-    with pytest.raises(MolsliceError, match=r"a drawing ends in \.svg or \.png, got '\.gif'"):
-        draw_colored("C", np.ones(1), ".gif", **OPTIONS)
-    with pytest.raises(MolsliceError, match="not valid SMILES"):
-        draw_colored("c1cc", np.ones(4), ".svg", **OPTIONS)
+def width(text):
+    return int(re.search(r"width='(\d+)px'", text).group(1))
+
+
+def height(text):
+    return int(re.search(r"height='(\d+)px'", text).group(1))
+
+
+def test_the_title_of_a_small_matrix_is_not_cut_off():
+    title = "exact map: to row, from column"
+    one = Matrix(np.ones((2, 2)), ("graph", "O0"), title)
+    alone, beside = picture("O", [0.5]), picture("O", [0.5], matrix=one)
+    assert width(beside) - width(alone) > 0.56 * 16 * len(title)
+    assert height(beside) == height(alone)
+    large = Matrix(np.ones((40, 40)), [str(k) for k in range(40)], title)
+    assert height(picture("O", [0.5], matrix=large)) > 400

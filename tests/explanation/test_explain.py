@@ -147,8 +147,12 @@ def test_the_networks_of_a_fitted_model_are_explained(tmp_path):
         assert found.prediction == pytest.approx(float(predictor.predict(["OC=CF"])[0]), abs=1e-5)
         assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=0.01)
         assert found.note == "the mean of the fine-tuned networks, which have the weight 1.00 in the model"
-    with pytest.raises(MolsliceError, match="several networks has no attention map"):
-        Explainer(predictor, method="attention", part="networks")
+    for part in (None, "networks"):
+        view = Explainer(predictor, method="attention", part=part)("OC=CF")
+        first = Explainer(predictor.networks[0], method="attention")("OC=CF")
+        assert np.array_equal(view.maps, first.maps)
+        assert (view.model, first.note) == ("solubility", "")
+        assert view.note == f"{predictor.networks[0].name}, the first of 2 networks"
     classes = fitted(tmp_path / "classes", CLASSES, networks=1)
     found = Explainer(classes, part="networks")("OC=CF")
     probability = 1.0 / (1.0 + np.exp(-found.prediction))
@@ -162,6 +166,9 @@ def test_an_ensemble_is_explained_by_the_mean_of_its_members(targets, tmp_path):
     with torch.no_grad():
         members[1].model.atom_embedding.features.weight *= 0.7
     ensemble = EnsemblePredictor(members, "two", tmp_path)
+    view = Explainer(ensemble, method="attention")("OC=CF")
+    assert np.array_equal(view.maps, Explainer(members[0], method="attention")("OC=CF").maps)
+    assert view.to_dict()["note"] == f"{members[0].name}, the first of 2 networks"
     for method in ("gradients", "shapley"):
         found = Explainer(ensemble, method=method)("OC=CF")
         parts = [Explainer(member, method=method)("OC=CF") for member in members]

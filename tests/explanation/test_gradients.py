@@ -11,6 +11,9 @@ from tests.explanation.models import ODD, masked, network
 from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained
 
 CONTINUOUS = [name for name in FORMS if name != "slice_sort aligned"]
+LARGE = (
+    "C[N+](C)(C)CC(=O)N1CCN(CC1)c1ccc(cc1)" + "OCC(F)(F)c1ccc(cc1)" * 3 + "CCCCCCS(=O)(=O)[O-]"
+)  # 62 atoms
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
@@ -18,7 +21,7 @@ ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 def test_contributions_add_up(name, tmp_path):
     predictor = untrained(tmp_path, attention=FORMS[name])
     explainer = Explainer(predictor)
-    for smiles in (*embedded_smiles(6), *ODD):
+    for smiles in (*embedded_smiles(6), *ODD, LARGE):
         found = explainer(smiles)
         assert found.tolerance == pytest.approx(TOLERANCE * 1.5)
         assert abs(found.values.sum() - (found.prediction - found.baseline)) <= found.tolerance
