@@ -127,7 +127,7 @@ def attention_label(config: RunConfig) -> str:
 
 
 def describe_data(config: RunConfig) -> DataSpec:
-    """Return the properties of the data of a configuration.
+    """Return the properties of the data of a configuration, with the outputs that its loss needs.
 
     The data are loaded only if their options do not determine the properties.
 
@@ -136,7 +136,7 @@ def describe_data(config: RunConfig) -> DataSpec:
     """
     options = dict(config.data.options)
     described = DATASETS.find(config.data.name).describe(options)
-    return described or build_dataset(config.data.name, options).spec
+    return config.model_data(described or build_dataset(config.data.name, options).spec)
 
 
 def folder_name(label: str) -> str:

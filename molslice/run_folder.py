@@ -255,7 +255,14 @@ def _read_about(metadata: dict[str, str], file: Path) -> dict[str, Any]:
 def _read_spec(mapping: Any, file: Path) -> DataSpec:  # noqa: ANN401
     try:
         values = dict(mapping)
-        kinds = {"tokens": str, "vocabulary": str, "paired": bool, "statistics": dict, "grid": list}
+        kinds = {
+            "tokens": str,
+            "vocabulary": str,
+            "paired": bool,
+            "predicts_variance": bool,
+            "statistics": dict,
+            "grid": list,
+        }
         for key, value in values.items():
             if value is not None and type(value) is not kinds.get(key, int):
                 raise TypeError(f"{key} is {value!r:.80}")
@@ -280,6 +287,8 @@ def _check_outputs(targets: TargetInfo, data: DataSpec, file: Path) -> None:
         expected = len(targets.classes) or len(targets.names)
         if data.num_outputs != expected:
             raise MolsliceError(f"{file}: {data.num_outputs} outputs for {expected} targets or classes")
+    if data.predicts_variance and targets.kind != "regression":
+        raise MolsliceError(f"{file}: targets of kind {targets.kind} have no variance")
 
 
 def _check_sizes(config: RunConfig, data: DataSpec, state: Mapping[str, Tensor], file: Path) -> None:

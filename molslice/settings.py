@@ -1,12 +1,12 @@
 """The sections of a configuration as typed, frozen values. `molslice.config` reads them from YAML."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from molslice.conversion import show
 from molslice.files.processes import MAX_WORKERS
 from molslice.model import AttentionChoice, ModelSpec
-from molslice.types import MolsliceError
+from molslice.types import DataSpec, MolsliceError
 
 __all__ = [
     "LENGTHS",
@@ -121,7 +121,9 @@ class TrainingConfig:
         early_stopping_patience: Number of validations without improvement after which training stops; None
             disables early stopping.
         compile: Whether to compile the encoder with `torch.compile`.
-        loss: Loss of regression. Classification uses cross-entropy.
+        loss: Loss of regression. With `gaussian` the model also predicts a variance, from which a prediction
+            has a spread; the loss is the negative log likelihood of a normal distribution. Classification
+            uses cross-entropy.
         label_smoothing: Label smoothing of the cross-entropy over several classes.
         teacher: Run folder of the teacher, for the task `distillation`.
         label_weights: Weights of the families of labels, for the task `pretraining`: descriptors, quantum,
@@ -148,7 +150,7 @@ class TrainingConfig:
     checkpoint_every_steps: int | None = None
     early_stopping_patience: int | None = None
     compile: bool = False
-    loss: Literal["mae", "mse", "huber"] = "mae"
+    loss: Literal["mae", "mse", "huber", "gaussian"] = "mae"
     label_smoothing: float = 0.0
     teacher: str | None = None
     label_weights: dict[str, float] | None = None
@@ -240,6 +242,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         _require(self.seed >= 0, "seed", self.seed, "zero or more")
+
+    def model_data(self, data: DataSpec) -> DataSpec:
+        """Return the properties of the data with the outputs that the loss needs."""
+        return replace(data, predicts_variance=self.training.loss == "gaussian")
 
 
 def _require(holds: bool, name: str, value: object, expected: str) -> None:

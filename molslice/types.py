@@ -311,6 +311,7 @@ class DataSpec:
         grid: Rows and columns of patches of an image; None for other data.
         num_atom_outputs: Number K of values that the model returns for each atom.
         num_descriptors: Number D of descriptors of each molecule; 0 without descriptors.
+        predicts_variance: Whether the model returns the log variance of each output too.
         statistics: Numbers of the training data that the model computes with. They are ignored when two specs
             are compared.
 
@@ -329,6 +330,7 @@ class DataSpec:
     grid: tuple[int, int] | None = None
     num_atom_outputs: int = 0
     num_descriptors: int = 0
+    predicts_variance: bool = False
     statistics: Mapping[str, tuple[float, ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -369,6 +371,7 @@ class ModelOutput(NamedTuple):
         penalty: Auxiliary loss, a scalar added to the loss of the task; None without one.
         heads: The logits learned from labels and from a teacher, in this order, each [B, T], for a model with
             distillation. `prediction` is their mean. None without distillation.
+        log_variance: Natural logarithm of the variance of each standardized value [B, T]; None without it.
         pretraining: The other outputs of a pretraining model; None for other models.
     """
 
@@ -376,6 +379,7 @@ class ModelOutput(NamedTuple):
     penalty: Float[Tensor, ""] | None = None
     heads: tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]] | None = None
     pretraining: PretrainingOutput | None = None
+    log_variance: Float[Tensor, "B T"] | None = None
 
 
 Options = Mapping[str, Any]

@@ -8,7 +8,16 @@ settings are kept: give those that the data set needs. Your own CSV file needs d
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_fragment, add_json, add_model, add_quiet, count, file_path
+from molslice.cli.arguments import (
+    add_device,
+    add_fragment,
+    add_json,
+    add_model,
+    add_quiet,
+    count,
+    file_path,
+    positive,
+)
 from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
 SUMMARY = "measure the error of a trained model"
@@ -16,6 +25,7 @@ EXAMPLE = """\
   molslice evaluate runs/first
   molslice evaluate runs/first --split valid --json
   molslice evaluate runs/first --shuffle-atoms 1          # does the order of atoms matter?
+  molslice evaluate runs/first --split valid --calibrate --dropout-passes 20   # intervals from dropout
   molslice evaluate runs/first --uncertainty --out uncertainty     # coverage and width of intervals
   molslice evaluate gap-xtb --root data/gap_xtb           # the data are in another folder
   molslice evaluate gap-xtb --split all --data.name csv --data.path mine.csv \\
@@ -38,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrate",
         action="store_true",
         help="also write what predict --interval and --domain need into RUN, from --split valid",
+    )
+    parser.add_argument(
+        "--dropout-passes",
+        type=positive,
+        metavar="K",
+        help="with --calibrate: the spread of a prediction is that of K passes with dropout, then and later",
     )
     parser.add_argument(
         "--uncertainty",
@@ -80,7 +96,9 @@ def run(args: argparse.Namespace) -> int:
         dataset.splits = {**dataset.splits, "all": np.unique(rows)}
     if args.calibrate:
         assert predictor.folder is not None  # it was loaded from one
-        calibrate(predictor, dataset, args.split, progress=not args.quiet).write(predictor.folder)
+        passes = args.dropout_passes or 0
+        found = calibrate(predictor, dataset, args.split, dropout_passes=passes, progress=not args.quiet)
+        found.write(predictor.folder)
         if not args.overrides:  # the data that the model was trained on
             write_domain(predictor, dataset)
     result = evaluate(
@@ -105,6 +123,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_uncertainty(args: argparse.Namespace) -> None:
     """End with a usage error if other options do not fit --uncertainty."""
+    if args.dropout_passes is not None and not args.calibrate:
+        args.usage_error("--dropout-passes needs --calibrate")
     if args.out is not None and not args.uncertainty:
         args.usage_error("--out needs --uncertainty")
     if args.uncertainty and args.shuffle_atoms is not None:

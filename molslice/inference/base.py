@@ -47,6 +47,8 @@ class SmilesPredictor(ABC):
         device: Where the model computes.
         chunk_rows: Number of rows of a chunk, for batches of similar length in bounded memory.
         num_members: Number of members of an ensemble; 1 for a single model.
+        dropout_passes: Number of passes with dropout over which the spread is computed; 0 without. See
+            `with_dropout`.
         level: Probability of the intervals or sets that predictions have; None without them. See
             `with_uncertainty`.
         calibration: The held-out rows of these intervals; None without them.
@@ -61,6 +63,7 @@ class SmilesPredictor(ABC):
     device: torch.device
     chunk_rows: int
     num_members: int = 1
+    dropout_passes: int = 0
     level: float | None = None
     calibration: Calibration | None = None
     fragment: str = "keep"
@@ -91,10 +94,33 @@ class SmilesPredictor(ABC):
         return uncertainty_columns(
             self.columns,
             kind=None if self.level is None else self.targets.kind,
-            spread=self.level is not None and self.num_members > 1,
+            spread=self.level is not None and self.has_spread,
             domain=self.domain is not None,
             taken=list(taken),
         )
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether predictions with intervals have a spread."""
+        return self.num_members > 1
+
+    @property
+    def needs_spread(self) -> bool:
+        """Whether the spread has to be computed, which takes longer with dropout passes."""
+        return self.has_spread and (self.keeps_members or self.level is not None)
+
+    def with_dropout(self, passes: int) -> Self:
+        """Return this model with a spread over passes with dropout; its predictions do not change.
+
+        Args:
+            passes: Number of passes, at least 2; 0 for no dropout.
+
+        Raises:
+            MolsliceError: The model was trained without dropout, or is not a network.
+        """
+        if not passes:
+            return self
+        raise MolsliceError(f"{self.name} is not a network of molslice train, so that it has no dropout")
 
     def with_members(self) -> Self:
         """Return this model with the predictions of its members, from which any interval can be computed."""
@@ -165,8 +191,10 @@ class SmilesPredictor(ABC):
         """
         found = copy.copy(self)
         if interval is not None:
-            found.calibration, found.level = self.find_calibration(), interval
-            found.calibration.check(interval)
+            calibration = self.find_calibration()
+            calibration.check(interval)
+            found = copy.copy(self.with_dropout(calibration.dropout_passes))
+            found.calibration, found.level = calibration, interval
         if domain:
             found.domain = self.find_domain()
         return found
@@ -301,7 +329,7 @@ class SmilesPredictor(ABC):
         domain = None if self.domain is None else []
         if self.level is None:
             return Predictions(empty, [], domain=domain)
-        spread = empty if self.num_members > 1 else None
+        spread = empty if self.has_spread else None
         if self.targets.kind == "classification":
             sets = np.empty((*empty.shape, 2), bool)
             return Predictions(empty, [], spread, sets=sets, calibrated=empty, domain=domain)

@@ -63,6 +63,7 @@ def calibrate(
     dataset: Dataset,
     split: str = SPLIT,
     *,
+    dropout_passes: int = 0,
     progress: bool = False,
 ) -> Calibration:
     """Predict the validation rows, which the model was not trained on.
@@ -74,11 +75,13 @@ def calibrate(
         predictor: A trained network or an ensemble of them.
         dataset: Data with the same targets as the model.
         split: The split of held-out rows, `valid`.
+        dropout_passes: Number of passes with dropout over which the spread is computed, here and in each
+            prediction with intervals; 0 without. See `SmilesPredictor.with_dropout`.
         progress: Whether to show a bar on standard error.
 
     Raises:
-        MolsliceError: The split is another one, the model was written by `molslice fit`, or it does not
-            predict measured values of molecules.
+        MolsliceError: The split is another one, the model was written by `molslice fit`, it does not
+            predict measured values of molecules, or it has no dropout.
     """
     if isinstance(predictor, FittedPredictor):
         raise MolsliceError(f"{predictor.name} was written by molslice fit: it has its out-of-fold rows")
@@ -90,7 +93,8 @@ def calibrate(
     if not _has_intervals(predictor.targets, dataset) or not isinstance(dataset, MoleculeDataset):
         raise MolsliceError(f"{predictor.name} does not predict measured values of molecules")
     rows = dataset.labeled_rows(split)
-    found = predictor.with_members().predict_dataset(dataset, rows, progress=progress)
+    chosen = predictor.with_dropout(dropout_passes).with_members()
+    found = chosen.predict_dataset(dataset, rows, progress=progress)
     truth = np.asarray(dataset.targets[rows], np.float64)
     members = found.members
     assert members is not None
@@ -100,6 +104,5 @@ def calibrate(
         hard = None if members.difficulty is None else members.difficulty[:, 0, index]
         folds = np.zeros(len(rows), np.int64)
         held_out.append(HeldOut.of_rows(name, predictor.targets.kind, truth[:, index], guess, folds, hard))
-    return Calibration(
-        predictor.targets.kind, 1, f"{split} rows of {PurePath(str(dataset.source)).name}", tuple(held_out)
-    )
+    source = f"{split} rows of {PurePath(str(dataset.source)).name}"
+    return Calibration(predictor.targets.kind, 1, source, tuple(held_out), dropout_passes)

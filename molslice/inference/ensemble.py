@@ -1,9 +1,11 @@
 """An ensemble: networks that were trained on the same rows from different seeds."""
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -21,7 +23,7 @@ __all__ = ["EnsemblePredictor"]
 
 
 class EnsemblePredictor(SmilesPredictor):
-    """The mean of the predictions of several networks, with their standard deviation as spread.
+    """The mean of the predictions of several networks, with a spread; see `Members.of_ensemble`.
 
     Args:
         members: The networks.
@@ -37,6 +39,8 @@ class EnsemblePredictor(SmilesPredictor):
         for member in members:
             if _described(member) != _described(first):
                 raise MolsliceError(f"{member.name} predicts other targets than {first.name}")
+            if member.data.predicts_variance != first.data.predicts_variance:
+                raise MolsliceError(f"{member.name} and {first.name} were trained with other losses")
             if member.data.num_descriptors != first.data.num_descriptors:
                 raise MolsliceError(f"{member.name} takes other descriptors than {first.name}")
         self.members, self.name, self.folder = tuple(members), name, folder
@@ -53,6 +57,13 @@ class EnsemblePredictor(SmilesPredictor):
         """Order of the atoms in training, `canonical` or `input`."""
         return self.members[0].atom_order
 
+    def with_dropout(self, passes: int) -> Self:
+        """Return the ensemble with dropout passes of each member; see `SmilesPredictor.with_dropout`."""
+        found = copy.copy(self)
+        found.dropout_passes = passes
+        found.members = tuple(member.with_dropout(passes) for member in self.members)
+        return found
+
     def checksum(self) -> str:
         """Return a checksum of the weights of all members; see `SmilesPredictor.checksum`."""
         return hashlib.sha256("".join(member.checksum() for member in self.members).encode()).hexdigest()
@@ -63,7 +74,7 @@ class EnsemblePredictor(SmilesPredictor):
 
     def predict_part(self, part: MoleculeStore) -> Predictions:
         """Predict the rows of a store; see `SmilesPredictor.predict_part`."""
-        return self._mean([member.predict_store(part) for member in self.members])
+        return self._mean([member.predict_store(part) for member in self._asked_members()])
 
     def predict_dataset(
         self,
@@ -76,9 +87,13 @@ class EnsemblePredictor(SmilesPredictor):
         """Predict rows of a data set; see `Predictor.predict_dataset`."""
         parts = [
             member.predict_dataset(dataset, rows, atom_permutation=atom_permutation, progress=progress)
-            for member in self.members
+            for member in self._asked_members()
         ]
         return self._mean(parts)
+
+    def _asked_members(self) -> list[Predictor]:
+        """Return the members, with their own spreads if that of the ensemble is needed."""
+        return [member.with_members() if self.needs_spread else member for member in self.members]
 
     def find_calibration(self) -> Calibration:
         """Return the held-out rows of the ensemble; see `SmilesPredictor.find_calibration`."""
@@ -96,7 +111,11 @@ class EnsemblePredictor(SmilesPredictor):
             for each in zip(*(p.errors for p in parts), strict=True)
         ]
         found = Predictions(values.astype(np.float64).mean(1).astype(np.float32), errors)
-        return self.with_intervals(found, Members.of_ensemble(values))
+        spreads = [part.members.spread for part in parts if part.members is not None]
+        stated = [spread for spread in spreads if spread is not None]
+        return self.with_intervals(
+            found, Members.of_ensemble(values, np.stack(stated, axis=1) if stated else None)
+        )
 
 
 def _described(member: Predictor) -> tuple[object, ...]:

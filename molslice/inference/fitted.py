@@ -136,7 +136,8 @@ class FittedPredictor(SmilesPredictor):
             values[row], errors[row] = np.nan, NOT_FINITE
         by_row = members.transpose(1, 0, 2)
         return self.with_intervals(
-            Predictions(values, errors), Members(by_row, by_row, difficulty.transpose(1, 0, 2))
+            Predictions(values, errors),
+            Members(by_row.std(1), by_row, difficulty.transpose(1, 0, 2)),
         )
 
     def find_calibration(self) -> Calibration:

@@ -31,7 +31,7 @@ def with_intervals(predictions: Predictions, calibration: Calibration, level: fl
         return full
 
     models = members.models[good].transpose(1, 0, 2)
-    spread = fill(members.values[good].std(1)) if members.values.shape[1] > 1 else None
+    spread = None if members.spread is None else fill(members.spread[good])
     if calibration.kind == "classification":
         sets = np.zeros((*shape, 2), bool)
         sets[good] = calibration.sets(models, level)

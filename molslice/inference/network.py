@@ -1,9 +1,10 @@
 """The predictions of a trained network."""
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -24,8 +25,9 @@ from molslice.inference.inputs import Molecules
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.inference.progress import progress_bar
 from molslice.inference.reading import CHUNK_ROWS, SmilesReader
+from molslice.model.dropout import DropoutSampler
 from molslice.run_folder import LoadedRun
-from molslice.types import MolsliceError
+from molslice.types import MoleculeBatch, MolsliceError
 from molslice.uncertainty.calibration import Calibration
 
 __all__ = ["Predictor"]
@@ -64,6 +66,7 @@ class Predictor(SmilesPredictor):
         self.fragment = str(stated or self.config.data.options.get("fragment", "keep"))
         if self.fragment not in FRAGMENTS:
             raise MolsliceError(f"invalid fragment in {name}: {self.fragment!r}")
+        self.sampler: DropoutSampler | None = None
 
     def checksum(self) -> str:
         """Return a checksum of the weights and of the settings; see `SmilesPredictor.checksum`."""
@@ -73,6 +76,23 @@ class Predictor(SmilesPredictor):
             total.update(name.encode())
             total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return total.hexdigest()
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether predictions with intervals have a spread."""
+        return self.data.predicts_variance or self.dropout_passes > 0
+
+    def with_dropout(self, passes: int) -> Self:
+        """Return the network with a spread over passes with dropout; see `SmilesPredictor.with_dropout`."""
+        if not passes:
+            return self
+        found = copy.copy(self)
+        found.dropout_passes = passes
+        try:
+            found.sampler = DropoutSampler(self.model, passes)
+        except MolsliceError as error:
+            raise MolsliceError(f"{self.name} has no dropout passes: {error}") from error
+        return found
 
     @property
     def data_config(self) -> DataConfig:
@@ -155,15 +175,47 @@ class Predictor(SmilesPredictor):
             The predictions in the order of `rows`.
         """
         rows = np.arange(len(store)) if rows is None else np.asarray(rows, dtype=np.int64)
+        columns, needs_spread = len(self.target_names), self.needs_spread
         found = self._compute_store(
             store,
             rows,
-            lambda batch: self.targets.to_unit(self.model(batch).prediction),
-            len(self.target_names),
+            self._predict_with_spread if needs_spread else self._predict_batch,
+            columns * (1 + needs_spread),
             atom_permutation,
             "molecules" if progress else None,
         )
-        return self.with_intervals(found, Members.of_ensemble(found.values[:, None]))
+        values, spread = found.values[:, None, :columns], found.values[:, None, columns:]
+        return self.with_intervals(
+            Predictions(values[:, 0], found.errors),
+            Members.of_ensemble(values, spread if needs_spread else None),
+        )
+
+    def _predict_batch(self, batch: MoleculeBatch) -> Tensor:
+        """Predict a batch in the units of the targets [B, T]."""
+        return self.targets.to_unit(self.model(batch).prediction)
+
+    def _predict_with_spread(self, batch: MoleculeBatch) -> Tensor:
+        """Predict a batch and the standard deviation of each prediction, both in the units of the targets.
+
+        The variance is that over the dropout passes plus that which the model predicts.
+
+        Returns:
+            Predictions, then standard deviations, float32 [B, 2 T].
+
+        Source: Kendall and Gal 2017, "What Uncertainties Do We Need in Bayesian Deep Learning for Computer
+        Vision?", equation 9; here the mean and the predicted variance are those of the pass without dropout.
+        """
+        output = self.model(batch)
+        variance = torch.zeros_like(output.prediction, dtype=torch.float64)
+        if output.log_variance is not None:
+            variance = variance + output.log_variance.double().exp()
+        if self.sampler is not None:
+            passes = self.sampler.predictions(batch).double()
+            if self.targets.kind == "classification":
+                passes = passes.sigmoid()
+            variance = variance + passes.var(0, correction=0)
+        spread = variance.sqrt() * variance.new_tensor(self.targets.std)
+        return torch.cat([self.targets.to_unit(output.prediction), spread.float()], 1)
 
     def find_calibration(self) -> Calibration:
         """Return the held-out rows of the run; see `SmilesPredictor.find_calibration`."""

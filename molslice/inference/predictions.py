@@ -44,33 +44,44 @@ class Members:
     """What the intervals of n molecules and T targets are computed from.
 
     Attributes:
-        values: Prediction by each of the K members of an ensemble, float64 [n, K, T].
+        spread: Standard deviation of each prediction, float64 [n, T] in the units of the targets; None
+            without one.
         models: Prediction by the model of each of the F folds of the held-out rows, float64 [n, F, T].
         difficulty: Difficulty of each row for these models (see `HeldOut`), float64 [n, F, T]; None without
             one.
     """
 
-    values: np.ndarray
+    spread: np.ndarray | None
     models: np.ndarray
     difficulty: np.ndarray | None
 
     @classmethod
-    def of_ensemble(cls, values: np.ndarray) -> "Members":
+    def of_ensemble(cls, values: np.ndarray, spreads: np.ndarray | None = None) -> "Members":
         """Describe an ensemble whose members have not seen any of the held-out rows.
 
+        The spread is the square root of the variance of the predictions plus the mean variance that the
+        members state themselves. The difficulty of a row is its spread.
+
         Args:
-            values: Prediction by each member, float [n, K, T].
+            values: Prediction by each of K members, float [n, K, T].
+            spreads: Standard deviation that each member states, float [n, K, T]; None without one.
+
+        Source: Lakshminarayanan et al. 2017, "Simple and Scalable Predictive Uncertainty Estimation using
+        Deep Ensembles", section 2.4 (a mixture of normal distributions).
         """
-        wide = values.astype(np.float64)
-        spread = wide.std(1, keepdims=True) if wide.shape[1] > 1 else None
-        return cls(wide, wide.mean(1, keepdims=True), spread)
+        wide, spread = values.astype(np.float64), None
+        if wide.shape[1] > 1 or spreads is not None:
+            stated = 0.0 if spreads is None else (spreads.astype(np.float64) ** 2).mean(1)
+            spread = np.sqrt(wide.var(1) + stated)
+        return cls(spread, wide.mean(1, keepdims=True), None if spread is None else spread[:, None])
 
     @classmethod
     def concatenate(cls, parts: Sequence["Members"]) -> "Members":
         """Join parts that have the same fields; there is at least one."""
+        spreads = [part.spread for part in parts if part.spread is not None]
         hard = [part.difficulty for part in parts if part.difficulty is not None]
         return cls(
-            np.concatenate([part.values for part in parts]),
+            np.concatenate(spreads) if spreads else None,
             np.concatenate([part.models for part in parts]),
             np.concatenate(hard) if hard else None,
         )
@@ -106,8 +117,9 @@ class Predictions:
     Attributes:
         values: float32 [n, T] in the units of the targets; NaN in failed rows.
         errors: Reason of each failed row; None for the others.
-        spread: Standard deviation over the members of an ensemble, float32 [n, T] in the units of the
-            targets; None for a model of one member.
+        spread: Standard deviation of the prediction, float32 [n, T] in the units of the targets: over the
+            members of an ensemble and over dropout passes, with the variance that the model predicts. None
+            for a model without any of these.
         lower: Lower bounds of the intervals of numbers, float32 [n, T] in the units of the targets.
         upper: Upper bounds of the intervals, float32 [n, T] in the units of the targets.
         sets: For classes, whether class 0 and class 1 are in the set of the row, bool [n, T, 2].

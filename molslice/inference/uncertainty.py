@@ -66,7 +66,8 @@ def evaluate_uncertainty(
         )
     calibration = predictor.find_calibration()
     rows = dataset.labeled_rows(split)
-    found = predictor.with_members().predict_dataset(dataset, rows, progress=progress)
+    chosen = predictor.with_dropout(calibration.dropout_passes).with_members()
+    found = chosen.predict_dataset(dataset, rows, progress=progress)
     good = np.flatnonzero([reason is None for reason in found.errors])
     truth = np.asarray(dataset.targets)[rows].astype(np.float64)
     at = {level: with_intervals(found, calibration, level) for level in _possible(calibration)}

@@ -39,4 +39,10 @@ def build_model(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> 
     if data.tokens not in spec.takes:
         fit = ", ".join(name for name in MODELS.names() if data.tokens in MODELS.find(name).takes)
         raise MolsliceError(f"model.name {spec.name!r} does not take these data; choices: {fit}")
+    if data.predicts_variance and not spec.predicts_variance:
+        fit = ", ".join(name for name in MODELS.names() if MODELS.find(name).predicts_variance)
+        raise MolsliceError(
+            f"model.name {spec.name!r} does not predict a variance, which training.loss gaussian needs; "
+            f"choices: {fit}"
+        )
     return spec.build(attention, data)

@@ -38,12 +38,14 @@ class ModelSpec(ABC):
 
     Attributes:
         takes: Supported kinds of data, values of `DataSpec.tokens`.
+        predicts_variance: Whether the model can return `ModelOutput.log_variance`.
         name: Configuration name of the model, equal to the name of its file.
     """
 
     __slots__ = ()
 
     takes: ClassVar[tuple[Tokens, ...]]
+    predicts_variance: ClassVar[bool] = False
     name: str
 
     @property

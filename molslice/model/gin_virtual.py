@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from molslice.model.base import AttentionChoice
 from molslice.model.embeddings import FeatureEmbedding
-from molslice.model.graphormer import GraphormerSpec
+from molslice.model.graphormer import GraphormerSpec, build_variance_readout
+from molslice.ops.gaussian import bound_log_variance
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 from molslice.types import DataSpec, ModelOutput, MoleculeBatch, MolsliceError
 
@@ -94,10 +95,13 @@ class GinVirtual(nn.Module):
         self.virtual_updates = nn.ModuleList(_two_layers(dim, last_norm=True) for _ in range(depth - 1))
         self.dropout = nn.Dropout(spec.dropout)
         self.readout = nn.Linear(dim, data.num_outputs)
+        self.variance_readout = None
+        if data.predicts_variance:
+            self.variance_readout = build_variance_readout(dim, data.num_outputs)
         self._sum_atoms = global_add_pool
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
-        """Predict a batch: standardized values [B, T], without unit."""
+        """Predict a batch: standardized values [B, T], without unit, and their log variance."""
         molecules = len(batch)
         edges, bond_features = self._directed_edges(batch)
         graph = torch.arange(molecules, device=edges.device)[:, None].expand_as(batch.atom_mask)[
@@ -113,7 +117,11 @@ class GinVirtual(nn.Module):
                 pooled = self._sum_atoms(atoms, graph, size=molecules)
                 virtual = self.dropout(self.virtual_updates[index](pooled + virtual))
             atoms = self.dropout(state)
-        return ModelOutput(self.readout(self._sum_atoms(atoms, graph, size=molecules)))
+        state = self._sum_atoms(atoms, graph, size=molecules)
+        if self.variance_readout is None:
+            return ModelOutput(self.readout(state))
+        log_variance = bound_log_variance(self.variance_readout(state))
+        return ModelOutput(self.readout(state), log_variance=log_variance)
 
     @staticmethod
     def _directed_edges(batch: MoleculeBatch) -> tuple[Tensor, Tensor]:

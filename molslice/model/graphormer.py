@@ -17,6 +17,7 @@ from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import build_encoder, initialize_linear
 from molslice.model.graph_bias import GraphBias
+from molslice.ops.gaussian import bound_log_variance
 from molslice.ops.masked import masked_mean
 from molslice.ops.paths import bond_degrees, bond_path_levels
 from molslice.registry import near_names
@@ -51,6 +52,7 @@ class GraphormerSpec(OneEncoderSpec):
     """
 
     takes: ClassVar[tuple[Tokens, ...]] = ("molecules",)
+    predicts_variance: ClassVar[bool] = True
     needed: ClassVar[tuple[str, ...]] = SIZES
 
     name: Literal["graphormer"] = "graphormer"
@@ -87,6 +89,14 @@ class GraphormerSpec(OneEncoderSpec):
     def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:
         """Construct the module; see `ModelSpec.build`."""
         return Graphormer(self, attention, data)
+
+
+def build_variance_readout(width: int, num_outputs: int) -> nn.Linear:
+    """Return a linear map to the log variance of each output, with variances near 1 before the training."""
+    readout = nn.Linear(width, num_outputs)
+    nn.init.normal_(readout.weight, std=0.02)
+    nn.init.zeros_(readout.bias)
+    return readout
 
 
 class DescriptorState(nn.Module):
@@ -134,7 +144,8 @@ class Graphormer(nn.Module):
     """Predict standardized values of molecules: embed, compute the pair bias, encode, read out.
 
     Token 0 is the virtual graph token. The prediction is a linear map of its last state, or of the mean of
-    the atoms' states (`readout="mean"`). If the data have descriptors, their state is joined to it.
+    the atoms' states (`readout="mean"`). If the data have descriptors, their state is joined to it. The log
+    variance, if the data ask for it, is another linear map of the same state; see `bound_log_variance`.
 
     Args:
         spec: The options of the model.
@@ -164,15 +175,22 @@ class Graphormer(nn.Module):
         self.readout = nn.Linear(spec.dim * (2 if data.num_descriptors else 1), data.num_outputs)
         nn.init.normal_(self.readout.weight, std=0.02)
         nn.init.zeros_(self.readout.bias)
+        self.variance_readout = None
+        if data.predicts_variance:
+            self.variance_readout = build_variance_readout(self.readout.in_features, data.num_outputs)
         # embeddings of hidden atoms and bonds, which only a pretraining model has
         self.register_parameter("hidden_atom", None)
         self.register_parameter("hidden_bond", None)
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
-        """Predict a batch: standardized values [B, T], without unit."""
+        """Predict a batch: standardized values [B, T], without unit, and their log variance."""
         encoded = self.encode(batch)
-        prediction: torch.Tensor = self.readout(self.read_state(batch, encoded.tokens))
-        return ModelOutput(prediction, encoded.penalty)
+        state = self.read_state(batch, encoded.tokens)
+        prediction: torch.Tensor = self.readout(state)
+        if self.variance_readout is None:
+            return ModelOutput(prediction, encoded.penalty)
+        log_variance = bound_log_variance(self.variance_readout(state))
+        return ModelOutput(prediction, encoded.penalty, log_variance=log_variance)
 
     def prepare(self, batch: MoleculeBatch) -> MoleculeBatch:
         """Compute what depends on the bonds alone, which `forward` otherwise does.

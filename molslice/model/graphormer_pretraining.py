@@ -40,6 +40,8 @@ class GraphormerPretrainingSpec(GraphormerSpec):
         MolsliceError: A feature is unknown, given twice, or none is given.
     """
 
+    predicts_variance: ClassVar[bool] = False
+
     name: Literal["graphormer_pretraining"] = "graphormer_pretraining"
     atom_features: tuple[str, ...] = ("atomic_number", "charge", "hydrogens")
 

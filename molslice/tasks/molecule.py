@@ -7,16 +7,19 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from molslice.ops.gaussian import gaussian_losses
 from molslice.tasks.base import Task
 from molslice.tasks.targets import TargetInfo
-from molslice.types import MolsliceError
+from molslice.types import ModelOutput, MolsliceError
 
+GAUSSIAN = "gaussian"
 REGRESSION_LOSSES = {"mae": F.l1_loss, "mse": F.mse_loss, "huber": F.huber_loss}
 
 
 class Molecule(Task):
-    """Loss `mae`, `mse` or `huber` of standardized targets, binary cross-entropy for classification.
+    """Loss `mae`, `mse`, `huber` or `gaussian` of standardized targets, cross-entropy for classification.
 
+    With `gaussian` the model predicts the mean and the variance of each target; see `gaussian_losses`.
     Missing targets (NaN) affect neither the loss nor its gradient.
 
     Args:
@@ -25,11 +28,15 @@ class Molecule(Task):
         loss: The loss for regression; unused for classification.
 
     Raises:
-        MolsliceError: The targets are of another kind, or the loss is unknown.
+        MolsliceError: The targets are of another kind, or the loss is unknown or does not fit them.
     """
 
     def __init__(
-        self, model: nn.Module, targets: TargetInfo, *, loss: Literal["mae", "mse", "huber"] = "mae"
+        self,
+        model: nn.Module,
+        targets: TargetInfo,
+        *,
+        loss: Literal["mae", "mse", "huber", "gaussian"] = "mae",
     ) -> None:
         super().__init__(model, targets)
         if targets.kind not in ("regression", "classification"):
@@ -37,21 +44,39 @@ class Molecule(Task):
                 f"task molecule needs targets of kind regression or classification, got {targets.kind}; "
                 "choose another task: sequence (classes), language or decision"
             )
-        if loss not in REGRESSION_LOSSES:
-            raise MolsliceError(f"unknown loss {loss!r}; choices: {', '.join(REGRESSION_LOSSES)}")
+        if loss not in (*REGRESSION_LOSSES, GAUSSIAN):
+            choices = ", ".join((*REGRESSION_LOSSES, GAUSSIAN))
+            raise MolsliceError(f"unknown loss {loss!r}; choices: {choices}")
         classes = targets.kind == "classification"
-        self.elementwise = F.binary_cross_entropy_with_logits if classes else REGRESSION_LOSSES[loss]
+        if classes and loss == GAUSSIAN:
+            raise MolsliceError("training.loss gaussian is for numbers; the targets are classes")
+        # None for gaussian, which depends on the predicted variance too
+        self.elementwise = F.binary_cross_entropy_with_logits if classes else REGRESSION_LOSSES.get(loss)
         self.target_mean: Tensor
         self.target_std: Tensor
         for name, values in (("target_mean", targets.mean), ("target_std", targets.std)):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float64), persistent=False)
 
     def loss_sum(self, prediction: Float[Tensor, "B T"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Sum over the targets that are not missing; see `Task.loss_sum`."""
+        """Sum over the targets that are not missing; for `gaussian` with variance 1. See `Task.loss_sum`."""
+        return self._loss_sum(prediction, torch.zeros_like(prediction), batch)
+
+    def output_loss_sum(self, output: ModelOutput, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
+        """Return the loss of the prediction, for `gaussian` with its variance; see `Task.output_loss_sum`."""
+        if self.elementwise is not None:
+            return super().output_loss_sum(output, batch)
+        assert output.log_variance is not None  # `build_model` refuses models without it
+        return self._loss_sum(output.prediction.float(), output.log_variance.float(), batch)
+
+    def _loss_sum(self, prediction: Tensor, log_variance: Tensor, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
         targets = batch.targets
         present = ~targets.isnan()
         # In float32 a mean that is large relative to the spread would lose digits.
         standardized = ((targets.double() - self.target_mean) / self.target_std).to(prediction.dtype)
         # NaN is replaced before the loss: a NaN times a zero mask would still be NaN in the gradient.
         wanted = standardized.masked_fill(~present, 0.0)
-        return (self.elementwise(prediction, wanted, reduction="none") * present).sum()
+        if self.elementwise is None:
+            losses = gaussian_losses(prediction, log_variance, wanted)
+        else:
+            losses = self.elementwise(prediction, wanted, reduction="none")
+        return (losses * present).sum()

@@ -174,7 +174,7 @@ def _build_parts(
         logger.warning("%s: %s", dataset.source, dataset.failures)
     targets = _describe_targets(dataset, rows["train"])
     torch.manual_seed(config.seed)
-    model = build_model(config.model, config.attention, dataset.spec)
+    model = build_model(config.model, config.attention, config.model_data(dataset.spec))
     parameters = parameters_by_part(model)
     if config.start is not None and not begun.has_checkpoint:
         report = start_from(config.start, config, model, dataset, targets)

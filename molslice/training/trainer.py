@@ -195,9 +195,10 @@ class Trainer:
             self.records.add(row, metrics)
         if better:
             weights, dataset = self.stepper.weights(model), self.stepper.batches.dataset
+            data = self.config.model_data(dataset.spec)
             extra = {**dataset.metadata, "step": progress.step}
             if self.lead:
-                write_model(self.folder, weights, task.targets, dataset.spec, self.config, extra)
+                write_model(self.folder, weights, task.targets, data, self.config, extra)
         self._loss_sum.zero_()
         progress.loss_steps = 0
         self._save()

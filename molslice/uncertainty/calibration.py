@@ -142,12 +142,14 @@ class Calibration:
         num_folds: K; 1 if all held-out rows are predicted by the model itself.
         source: What the held-out rows are, for the reader.
         targets: The held-out rows of each target.
+        dropout_passes: Number of passes with dropout over which the difficulty was computed; 0 without.
     """
 
     kind: str
     num_folds: int
     source: str
     targets: tuple[HeldOut, ...]
+    dropout_passes: int = 0
 
     @property
     def needs_difficulty(self) -> bool:
@@ -232,7 +234,7 @@ class Calibration:
 
     def checksum(self) -> str:
         """Return a checksum of everything that an interval depends on."""
-        total = hashlib.sha256(f"{self.kind} {self.num_folds}".encode())
+        total = hashlib.sha256(f"{self.kind} {self.num_folds} {self.dropout_passes}".encode())
         for target in self.targets:
             total.update(repr((target.name, target.floor, target.line)).encode())
             for field in FIELDS:
@@ -258,6 +260,7 @@ class Calibration:
             "kind": self.kind,
             "folds": self.num_folds,
             "source": self.source,
+            "dropout_passes": self.dropout_passes,
             "targets": [
                 {"name": each.name, "rows": len(each.truth), "floor": each.floor, "line": each.line}
                 for each in self.targets
@@ -300,6 +303,9 @@ class Calibration:
         folds, kind = about["folds"], about["kind"]
         if isinstance(folds, bool) or not isinstance(folds, int) or folds < 1 or kind not in KINDS:
             raise ValueError(f"folds {folds!r} of kind {kind!r}")
+        passes = about.get("dropout_passes", 0)
+        if isinstance(passes, bool) or not isinstance(passes, int) or passes < 0:
+            raise ValueError(f"dropout_passes {passes!r}")
         targets = []
         for index, each in enumerate(about["targets"]):
             parts = {field: arrays.get(f"{index}/{field}") for field in FIELDS}
@@ -309,7 +315,7 @@ class Calibration:
             targets.append(HeldOut(str(each["name"]), **parts, floor=floor, line=line))  # type: ignore[arg-type]
         if not targets:
             raise ValueError("no targets")
-        return cls(kind, folds, str(about["source"]), tuple(targets))
+        return cls(kind, folds, str(about["source"]), tuple(targets), passes)
 
 
 def _check_parts(

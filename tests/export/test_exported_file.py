@@ -115,6 +115,15 @@ def test_all_options_of_an_attention_can_be_exported(attention, options, exporte
         np.testing.assert_allclose(run_pt2(pt2_file, inputs(smiles)), expected, atol=1e-5)
 
 
+def test_a_model_with_a_variance_is_exported_with_its_mean(tmp_path):
+    training = {"loss": "gaussian", "max_steps": 1}
+    folder = checkpoint_folder(tmp_path / "model", TWO, model=SIZES, training=training)
+    report = export_model(folder, tmp_path / "model.onnx")
+    assert report.largest_difference < 1e-5
+    arrays = inputs(BATCHES[-1])
+    assert run_onnx(tmp_path / "model.onnx", arrays).shape == (len(BATCHES[-1]), 2)
+
+
 def test_values_at_padding_do_not_change_a_prediction(exported):
     _, file, _ = exported("slice_sort")
     arrays = inputs(["CCO", "Cc1ccccc1Cl"])

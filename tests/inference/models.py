@@ -51,9 +51,10 @@ def checkpoint_folder(folder, targets=GAP, attention=None, **sections):
         mapping[name] = {**mapping.get(name, {}), **section}
     config = config_from_mapping(mapping)
     torch.manual_seed(7)
-    model = build_model(config.model, config.attention, DataSpec(len(targets.names)))
+    data = config.model_data(DataSpec(len(targets.names)))
+    model = build_model(config.model, config.attention, data)
     folder.mkdir(parents=True, exist_ok=True)
-    write_model(folder, model.state_dict(), targets, DataSpec(len(targets.names)), config)
+    write_model(folder, model.state_dict(), targets, data, config)
     (folder / CONFIG).write_text(config_to_yaml(config))
     return folder
 

@@ -10,7 +10,8 @@ from molslice.attention import ATTENTIONS
 from molslice.model import AttentionChoice, build_model
 from molslice.model.gin_virtual import GinVirtualSpec
 from molslice.model.graphormer import GraphormerSpec
-from molslice.types import DataSpec
+from molslice.model.graphormer_pretraining import GraphormerPretrainingSpec
+from molslice.types import DataSpec, MolsliceError
 from tests.attention.subjects import OPTIONS
 from tests.model.molecules import random_batch
 
@@ -58,6 +59,32 @@ def test_padding_and_batch_mates_do_not_matter(choice):
             bond_features=batch.bond_features[mine],
         )
         torch.testing.assert_close(model(alone).prediction[0], tight[molecule], rtol=0, atol=1e-10)
+
+
+SPECS = {"graphormer": SPEC, "gin_virtual": GinVirtualSpec(num_layers=3, dim=24, dropout=0.0)}
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_variance_does_not_see_padding_and_changes_no_prediction(spec):
+    def build(data):
+        torch.manual_seed(1)
+        return build_model(spec, AttentionChoice(), data).eval()
+
+    plain, model = build(DataSpec(2)), build(DataSpec(2, predicts_variance=True))
+    new = {"variance_readout.weight", "variance_readout.bias"}
+    assert model.state_dict().keys() - plain.state_dict().keys() == new
+    tight, padded = (model(random_batch(SIZES, **pad)) for pad in ({}, {"pad_to": 30, "garbage": True}))
+    assert plain(random_batch(SIZES)).log_variance is None
+    torch.testing.assert_close(plain(random_batch(SIZES)).prediction, tight.prediction, rtol=0, atol=0)
+    assert tight.log_variance.shape == (len(SIZES), 2)
+    assert tight.log_variance.std(0).min() > 0
+    torch.testing.assert_close(padded.log_variance, tight.log_variance, rtol=0, atol=1e-5)
+
+
+def test_models_without_a_variance_are_refused():
+    data = DataSpec(2, predicts_variance=True)
+    with pytest.raises(MolsliceError, match="graphormer_pretraining.*choices: gin_virtual, graphormer$"):
+        build_model(GraphormerPretrainingSpec(**SIZE), AttentionChoice(), data)
 
 
 def test_gin_does_not_see_padding_or_batch_mates():

@@ -60,7 +60,7 @@ class Training:
         values = np.asarray(dataset.targets[rows])
         targets = TargetInfo.of_training(dataset.target_names, dataset.target_units, dataset.kind, values)
         torch.manual_seed(config.seed)
-        model = build_model(config.model, config.attention, dataset.spec)
+        model = build_model(config.model, config.attention, config.model_data(dataset.spec))
         task = TASKS.build(config.task, model, targets, options={"loss": config.training.loss})
         self.config, self.device = config, fabric.device
         self.batches = TrainingBatches(dataset, rows, config.training, config.seed)
