@@ -273,7 +273,8 @@ def _summarize(
         "source": path.name,
         "source_sha256": file_checksum(path),
         "smiles_column": found.smiles_column,
-        "findings": found.findings,
+        # the folder of the table may name a person
+        "findings": [each.replace(str(path), path.name) for each in found.findings],
         "refused": found.refused,
         "replaced": found.replaced,
         "rows": {"train": int((folds >= 0).sum()), "test": int(found.test.sum())},

@@ -1,7 +1,10 @@
+import gc
 import json
 import pickle
 import subprocess
 import sys
+import tempfile
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.utils.validation import has_fit_parameter
 
 import molslice
 from molslice.estimators import MolsliceClassifier, MolsliceFeaturizer, MolsliceRegressor
@@ -133,6 +137,53 @@ def test_intervals_hold_the_prediction_and_grow_with_the_coverage(regressor, cla
     assert np.isnan(regressor.predict_interval(["C("])).all()
 
 
+def test_an_estimator_leaves_no_folder_behind(regressor, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = pickle.loads(pickle.dumps(regressor))
+    found.predict(["CCO"])
+    assert len(list(tmp_path.iterdir())) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a folder that is removed by chance
+        del found
+        gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+def test_there_are_no_sample_weights():
+    for estimator in (MolsliceRegressor(), MolsliceClassifier(), MolsliceFeaturizer()):
+        assert not has_fit_parameter(estimator, "sample_weight")
+        with pytest.raises(TypeError, match="sample_weight"):
+            estimator.fit(SMILES, SIZE, sample_weight=SIZE)
+
+
+@pytest.fixture
+def one_epoch(monkeypatch):
+    for name in ("MIN_EPOCHS", "MAX_EPOCHS"):
+        monkeypatch.setattr(f"molslice.training.budget.{name}", 1)
+
+
+def test_an_encoder_is_fine_tuned_and_travels_with_the_estimator(encoder, one_epoch, tmp_path):
+    found = MolsliceRegressor(encoder=encoder, members=2, random_state=0).fit(SMILES, SIZE)
+    assert "fine_tuned" in found.about_["results"][0]["weights"]
+    assert {"encoder/model.safetensors", "networks/fold0/model.safetensors"} <= {*found.folder_}
+    expected = found.predict(SMILES)
+    found.encoder = tmp_path / "gone"  # the copy in the estimator is used
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict(SMILES), expected)
+    assert found.predict_interval(SMILES, 0.8).shape == (ROWS, 2)
+    with pytest.raises(MolsliceError, match="gone"):
+        MolsliceRegressor(encoder=tmp_path / "gone", members=2).fit(SMILES, SIZE)
+
+
+@pytest.mark.slow
+def test_fits_with_an_encoder_again_of_classes_and_in_cross_validation(encoder, one_epoch):
+    model = MolsliceRegressor(encoder=encoder, members=2, random_state=0)
+    one, two = (clone(model).fit(SMILES, SIZE).predict(SMILES) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    classes = MolsliceClassifier(encoder=encoder, members=2, random_state=0).fit(SMILES, BIG)
+    assert classes.predict_proba(SMILES).shape == (ROWS, 2)
+    assert np.isfinite(cross_val_score(model, SMILES, SIZE, cv=2, error_score="raise")).all()
+
+
 def test_clone_and_parameters():
     found = clone(MolsliceRegressor(**FAST, n_jobs=2, minutes=1.5, duplicates="keep", fragment="largest"))
     assert found.get_params() == {
@@ -163,6 +214,7 @@ def test_a_pickle_holds_the_files_and_loads_in_another_process(regressor, tmp_pa
     data = pickle.dumps(regressor)
     np.testing.assert_array_equal(pickle.loads(data).predict(SMILES[:3]), regressor.predict(SMILES[:3]))
     assert pickle.dumps(pickle.loads(data)) == data
+    assert tempfile.gettempdir().encode() not in data  # no path, which another machine would not have
     assert all(type(content) is bytes for content in regressor.folder_.values())
     (tmp_path / "model.pickle").write_bytes(data)
     program = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).predict(['CCO'])[0])"

@@ -1,50 +1,30 @@
-"""Estimators with scikit-learn's interface that take molecules: a regressor, a classifier, a featurizer.
-
-X is what a model predicts from: SMILES or RDKit molecules in a list, an array, a Series or a DataFrame; see
-`molslice.inference.inputs`. A row whose molecule cannot be read is left out of a fit and NaN in the results.
-"""
+"""A regressor and a classifier: the model of `molslice fit`."""
 
 import json
-import os
+import shutil
 import tempfile
 import warnings
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from joblib import effective_n_jobs
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, assert_all_finite, check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
+from molslice.estimators.loaded import LOADED, count_workers
 from molslice.inference.base import Predictions, SmilesPredictor
 from molslice.inference.inputs import Molecules, molecule_rows
-from molslice.inference.load import Predictor, load_encoder, load_model
+from molslice.inference.load import load_model
 from molslice.pretrained import DEFAULT_ENCODER
 from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
     from molslice.training.fit_data import Duplicates
 
-__all__ = ["MolsliceClassifier", "MolsliceFeaturizer", "MolsliceRegressor"]
-
-
-# The loaded model of an estimator, which is no part of its state, with what it was loaded from.
-_LOADED: WeakKeyDictionary[BaseEstimator, tuple[Any, Any]] = WeakKeyDictionary()
-
-
-def _workers(n_jobs: Any) -> int:  # noqa: ANN401 - None has a meaning too
-    """Return the number of worker processes; 0 computes in this process."""
-    jobs = effective_n_jobs(n_jobs)
-    return jobs if jobs > 1 else 0
+__all__ = ["MolsliceClassifier", "MolsliceRegressor"]
 
 
 class _Estimator(BaseEstimator):
@@ -126,7 +106,7 @@ class _Estimator(BaseEstimator):
                     minutes=self.minutes,
                     seed=self._seed(),
                     encoder=self.encoder,
-                    workers=_workers(self.n_jobs),
+                    workers=count_workers(self.n_jobs),
                     quiet=True,
                 )
             except MolsliceError as error:
@@ -137,7 +117,7 @@ class _Estimator(BaseEstimator):
                 for path in sorted(folder.rglob("*"))
                 if path.is_file()
             }
-        _LOADED.pop(self, None)
+        LOADED.pop(self, None)
         if about["refused"]:
             listed = "; ".join(f"{count} {reason}" for reason, count in about["refused"].items())
             warnings.warn(f"rows that cannot be read are left out of the fit: {listed}", stacklevel=3)
@@ -148,17 +128,19 @@ class _Estimator(BaseEstimator):
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _model(self) -> SmilesPredictor:
-        """Load the model once from its files, which stay in a temporary folder as long as this object."""
+        """Load the model once from its files, which stay in a temporary folder as long as the model."""
         check_is_fitted(self, "folder_")
-        if self not in _LOADED:
-            place = tempfile.TemporaryDirectory()
-            folder = Path(place.name, "model")
+        if self not in LOADED:
+            place = tempfile.mkdtemp()
+            folder = Path(place, "model")
             self.save(folder)
-            _LOADED[self] = load_model(folder), place
-        return _LOADED[self][0]
+            model = load_model(folder)
+            weakref.finalize(model, shutil.rmtree, place, ignore_errors=True)
+            LOADED[self] = model, place
+        return LOADED[self][0]
 
     def _predictions(self, X: Molecules, interval: float | None = None) -> Predictions:  # noqa: N803
-        return self._model().predict_with_errors(X, interval=interval, workers=_workers(self.n_jobs))
+        return self._model().predict_with_errors(X, interval=interval, workers=count_workers(self.n_jobs))
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """Return [n, T, ...] as [n, ...] if y had one dimension."""
@@ -351,58 +333,3 @@ def _labels(classes: np.ndarray, probable: np.ndarray) -> np.ndarray:
     labels = labels.astype(np.float64 if numeric else object)
     labels[unknown] = np.nan if numeric else None
     return labels
-
-
-class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A transformer of molecules to the learned fingerprints of a trained encoder, for any other estimator.
-
-    Args:
-        model: A run folder, or the name of a shipped model.
-        fragment: What happens to a mixture: `keep`, `largest` or `refuse`; None does what the model does.
-        n_jobs: Processes that read molecules. None is 1, -1 is all cores.
-    """
-
-    def __init__(
-        self,
-        model: Path | str = DEFAULT_ENCODER,
-        *,
-        fragment: str | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.model = model
-        self.fragment = fragment
-        self.n_jobs = n_jobs
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.one_d_array = tags.input_tags.string = tags.input_tags.allow_nan = True
-        tags.input_tags.two_d_array = tags.requires_fit = False
-        tags.transformer_tags.preserves_dtype = []
-        return tags
-
-    def fit(self, X: Molecules, y: Any = None) -> Self:  # noqa: ANN401, ARG002, N803
-        """Load the model; nothing is learned.
-
-        Raises:
-            MolsliceError: The model does not exist, or has no embedding.
-        """
-        self._encoder()
-        return self
-
-    def transform(self, X: Molecules) -> np.ndarray:  # noqa: N803
-        """Compute the fingerprints.
-
-        Returns:
-            float32 [n, 2 D]; NaN for a molecule that cannot be read. See `Predictor.embed`.
-        """
-        return self._encoder().embed(X, workers=_workers(self.n_jobs))
-
-    @property
-    def _n_features_out(self) -> int:
-        return getattr(self._encoder().model, "embedding_dim")  # noqa: B009 - not all models have it
-
-    def _encoder(self) -> Predictor:
-        wanted = os.fspath(self.model), self.fragment
-        if self not in _LOADED or _LOADED[self][1] != wanted:
-            _LOADED[self] = load_encoder(self.model, fragment=self.fragment), wanted
-        return _LOADED[self][0]
