@@ -15,13 +15,16 @@ from molslice.data import build_dataset
 from molslice.data.molecules.collate import collate
 from molslice.ensemble_folder import member_folder
 from molslice.explanation.explain import explain
+from molslice.fitted_folder import network_folder
 from molslice.inference.calibrate import calibrate
-from molslice.inference.load import load_model
+from molslice.inference.load import load_model, load_network
 from molslice.inference.table import predict_table
 from molslice.inference.uncertainty import evaluate_uncertainty
 from molslice.model.dropout import DropoutSampler
 from molslice.run_folder import read_run, write_model
+from molslice.tasks.targets import TargetInfo
 from molslice.training.ensemble import train_ensemble
+from molslice.training.fit_networks import fine_tune
 from molslice.training.run import train
 from molslice.types import DataSpec, MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
@@ -242,6 +245,45 @@ def test_runs_start_from_a_run_with_a_variance_and_the_other_way(run, build_conf
     train(forth, tmp_path / "gaussian")
     assert "new: variance_readout (not there)" in caplog.text
     assert load_model(tmp_path / "gaussian").has_spread
+
+
+def test_the_report_measures_a_run_with_a_variance_and_dropout_passes(copied, tmp_path):
+    calibrating = ["evaluate", str(copied), "--split", "valid", "--calibrate", "--dropout-passes", "3"]
+    assert main([*calibrating, "--quiet"]) == 0
+    page = tmp_path / "page.html"
+    assert main(["report", str(copied), "--out", str(page), "--quiet"]) == 0
+    words = page.read_text()
+    assert "Intervals are computed from valid rows of" in words
+    assert "rank correlation of the error with spread" in words
+
+
+def test_the_service_answers_with_the_spread(copied, monkeypatch):
+    from fastapi.testclient import TestClient
+
+    from molslice.serve import app
+    from tests.serve.inline import InlineWorker
+
+    calibrating = ["evaluate", str(copied), "--split", "valid", "--calibrate", "--dropout-passes", "3"]
+    assert main([*calibrating, "--quiet"]) == 0
+    monkeypatch.setattr(app, "WorkerProcess", InlineWorker)
+    wanted = load_model(copied).predict_with_errors(["CCO"], interval=0.8)
+    with TestClient(app.build_app(app.Service({"run": str(copied)}))) as client:
+        request = {"smiles": ["CCO"], "model": "run", "interval": 0.8}
+        (row,) = client.post("/predict", json=request).json()["predictions"]
+    for name in ("spread", "lower", "upper"):
+        found = row["uncertainty"][name]
+        assert list(found.values()) == pytest.approx(getattr(wanted, name)[0].tolist(), rel=1e-5)
+
+
+def test_a_run_with_a_variance_is_fine_tuned_by_fit(run, tmp_path):
+    smiles = embedded_smiles(24)
+    sizes = np.array([[len(text)] for text in smiles], np.float64)
+    info = TargetInfo(("size",), ("",), "regression", (float(sizes.mean()),), (float(sizes.std()),))
+    folds = np.arange(24) % 2
+    found = fine_tune(run, smiles, sizes, info, folds, tmp_path, epochs=1, seed=0)
+    assert np.isfinite(found.unseen).all()
+    network = load_network(network_folder(tmp_path, 0))
+    assert (network.data.predicts_variance, network.has_spread) == (False, False)
 
 
 def test_a_forged_variance_of_a_class_is_refused(build_config, tmp_path):

@@ -65,6 +65,15 @@ def test_a_step_is_one_of_training(tmp_path):
     assert any(not torch.equal(a, b) for a, b in zip(before, average.model.parameters(), strict=True))
 
 
+def test_a_step_trains_the_variance_too(tmp_path):
+    own = config(training={"loss": "gaussian"})
+    training = Training(own, store(tmp_path / "store", [2, 3, 4, 5]))
+    readout = training.stepper.model.variance_readout
+    before = readout.weight.detach().clone()
+    training.step(next(training.stream()))
+    assert not torch.equal(readout.weight, before)
+
+
 def test_warming_up_ends_after_a_slow_step(tmp_path, monkeypatch):
     training = Training(config(), store(tmp_path / "store", [2, 3]))
     monkeypatch.setattr(worker, "SLOW_STEP_SECONDS", 0.0)
