@@ -62,7 +62,7 @@ class Uncertainty(BaseModel):
 
     lower: dict[str, float | None] | None = Field(description="lower bound; null if it is infinite")
     upper: dict[str, float | None] | None = Field(description="upper bound; null if it is infinite")
-    spread: dict[str, float | None] | None = Field(description="standard deviation over an ensemble")
+    spread: dict[str, float | None] | None = Field(description="standard deviation of the prediction")
     calibrated: dict[str, float | None] | None = Field(description="calibrated probability of class 1")
     set: dict[str, list[int]] | None = Field(description="the classes that hold the truth")
 

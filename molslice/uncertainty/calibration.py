@@ -22,8 +22,6 @@ from molslice.uncertainty.conformal import (
     check_rows,
     class_sets,
     intervals,
-    quantile_rank,
-    required_rows,
 )
 from molslice.uncertainty.probabilities import calibrate, fit_platt
 
@@ -32,8 +30,9 @@ __all__ = ["ARRAYS", "CALIBRATION", "Calibration", "HeldOut"]
 CALIBRATION, ARRAYS = "calibration.json", "calibration.safetensors"
 FORMAT = "molslice-calibration-1"
 KINDS = ("regression", "classification")
-CHOSEN_AT = 0.9  # the level at which widths are compared
-NARROWER = 0.98  # scaled intervals are used if they are narrower than this share of constant ones
+FEWEST = 9  # held-out rows that can show whether errors follow the difficulty
+FLOORS = (1.0, 0.25)  # shares of the median difficulty
+NARROWER = 0.99  # scaled intervals are used if the typical error is below this share of that of constant ones
 FIELDS = ("truth", "predicted", "folds", "difficulty")
 
 
@@ -72,7 +71,7 @@ class HeldOut:
     ) -> Self:
         """Describe the rows that have a measured value and a prediction.
 
-        The difficulty is used if it makes the intervals narrower in the mean.
+        The difficulty is used if the errors follow it; see `_choose_floor`.
 
         Args:
             name: Name of the target.
@@ -121,16 +120,28 @@ class HeldOut:
 
 
 def _choose_floor(errors: np.ndarray, difficulty: np.ndarray) -> float | None:
-    """Return the median difficulty, or None where intervals of equal width are as narrow."""
-    if len(errors) < required_rows(CHOSEN_AT):
+    """Return a share of the median difficulty, or None where one width for all rows fits about as well.
+
+    The likelihood of all errors decides, not the width at one level: intervals whose width has been minimized
+    on their own held-out rows cover too little.
+    """
+    median = float(np.median(difficulty)) if len(errors) else 0.0
+    if median <= 0.0 or len(errors) < FEWEST:
         return None
-    floor = float(np.median(difficulty))
-    if floor <= 0.0:
-        return None
-    place = quantile_rank(len(errors), CHOSEN_AT) - 1
-    scales = difficulty + floor
-    scaled = np.partition(errors / scales, place)[place] * float(scales.mean())
-    return floor if scaled < NARROWER * np.partition(errors, place)[place] else None
+    best, least = None, NARROWER * _typical_error(errors, np.ones(1))
+    for share in FLOORS:
+        size = _typical_error(errors, difficulty + share * median)
+        if size < least:
+            best, least = share * median, size
+    return best
+
+
+def _typical_error(errors: np.ndarray, scales: np.ndarray) -> float:
+    """Return the geometric mean of the expected errors: small where the likelihood is large.
+
+    The errors have Laplace's distribution, with expected values proportional to `scales`.
+    """
+    return float(np.exp(np.log(scales).mean()) * (errors / scales).mean())
 
 
 @dataclass(frozen=True, slots=True)

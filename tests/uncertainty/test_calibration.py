@@ -53,7 +53,7 @@ def test_a_difficulty_that_predicts_the_error_scales_the_intervals():
     calibration, truth, predicted, folds, difficulty = regression(600, informative=True)
     assert calibration.needs_difficulty
     held = calibration.targets[0]
-    assert held.floor == np.median(difficulty[:, 0])
+    assert held.floor == np.median(difficulty[:, 0]) / 4
     new, hard = np.zeros((3, 2, 2)), np.array([0.1, 3.0])[None, :, None] * np.ones((3, 1, 2))
     lower, upper = calibration.intervals(new, hard, 0.9)
     assert (upper - lower)[1, 0] > 1.8 * (upper - lower)[0, 0]
@@ -69,6 +69,26 @@ def test_a_difficulty_that_does_not_is_left_out():
     calibration, *_ = regression(600, informative=False)
     assert not calibration.needs_difficulty
     assert all(target.difficulty is None for target in calibration.targets)
+
+
+def test_a_difficulty_that_follows_the_errors_in_part_is_damped():
+    generator = np.random.default_rng(0)
+    difficulty = np.exp(generator.normal(0, 0.5, 5000))
+    errors = np.abs(generator.standard_normal(5000)) * (difficulty + np.median(difficulty))
+    zeros = np.zeros(5000)
+    held = HeldOut.of_rows("size", "regression", errors, zeros, zeros.astype(int), difficulty)
+    assert held.floor == np.median(difficulty)
+
+
+def test_a_difficulty_without_a_relation_to_the_errors_is_rarely_used():
+    used = 0
+    for seed in range(100):
+        generator = np.random.default_rng(seed)
+        errors, zeros = generator.standard_t(5, 113), np.zeros(113)
+        difficulty = np.exp(generator.normal(0, 0.35, 113))
+        held = HeldOut.of_rows("size", "regression", errors, zeros, zeros.astype(int), difficulty)
+        used += held.floor is not None
+    assert used <= 15
 
 
 def test_scaled_intervals_still_cover_as_often_as_stated():
