@@ -10,12 +10,11 @@ validation rows, and everything is measured on the test rows, which neither trai
 calibrated by chemprop's own `conformal-regression` and by its `zscaling`, with the quantiles of the normal
 distribution.
 
-Trained networks are kept in `--models`: the same command continues after an interruption. What is finished is
-recorded after each division.
+Trained networks are kept in `--models`: the same command continues after an interruption. `--no-train`
+measures those that are there.
 """
 
 import argparse
-import contextlib
 import csv
 import functools
 import gzip
@@ -34,9 +33,8 @@ from small_data_members import SCRATCH_MODEL, training_recipe
 from uncertainty import SETS
 
 from molslice.config import RunConfig
-from molslice.data import build_dataset
-from molslice.data.splits import Division
-from molslice.ensemble_folder import member_folder
+from molslice.data import build_dataset, splits
+from molslice.ensemble_folder import member_folder, write_ensemble
 from molslice.inference.calibrate import calibrate
 from molslice.inference.load import load_model
 from molslice.inference.uncertainty import GRID, LEVELS, evaluate_uncertainty
@@ -45,6 +43,7 @@ from molslice.run_folder import SUMMARY
 from molslice.training.ensemble import train_ensemble
 from molslice.training.run import train
 from molslice.training.start import load_run_config
+from molslice.uncertainty.calibration import CALIBRATION
 from molslice.uncertainty.scores import coverage, miscalibration_area, rank_correlation
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -70,94 +69,126 @@ def main() -> int:
     parser.add_argument("--models", type=Path, required=True, help="folder for the trained networks")
     parser.add_argument("--chemprop", type=Path, help="command of chemprop 2")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-train", action="store_true", help="measure the networks that are there")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    divisions = [(name, seed) for name, seeds in SEEDS.items() for seed in range(seeds)]
-    found: list[dict[str, Any]] = []
-    for program in ("molslice", "chemprop")[: 1 + (args.chemprop is not None)]:
-        for name, seed in divisions:
-            folder = args.models / f"{name.lower()}-{seed}"
-            table = write_table(args.data, folder, name, seed)
-            if program == "molslice":
-                rows = measure_networks(folder, table, EPOCHS[name], seed, args.threads)
-            else:
-                rows = measure_chemprop(folder, table, seed, args.chemprop, args.threads)
+    found = []
+    for name, seeds in SEEDS.items():
+        for seed in range(seeds):
+            division = Division(args.data, args.models, name, seed, args.threads)
+            if not args.no_train:
+                train_networks(division)
+                train_members(division)
+            rows = [*measure_networks(division)]
+            if args.chemprop is not None:
+                rows += measure_chemprop(division, args.chemprop, may_train=not args.no_train)
             for row in rows:
                 found.append({"set": name, "seed": seed, **row})
                 sys.stderr.write(f"{found[-1]}\n")
-            settings = {"model": MODEL, "epochs": EPOCHS, "members": MEMBERS, "dropout_passes": PASSES}
-            file = record("network_uncertainty", {"settings": settings, "results": found}, args.out)
-    print(file)
+    settings = {"model": MODEL, "epochs": EPOCHS, "members": MEMBERS, "dropout_passes": PASSES}
+    print(record("network_uncertainty", {"settings": settings, "results": found}, args.out))
     return 0
 
 
-def write_table(data: Path, folder: Path, name: str, seed: int) -> Path:
-    """Write the rows with their split as CSV."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file, target, _, _ = SETS[name]
-    with gzip.open(data / file, "rt", newline="") as stream:
-        rows = [(row["smiles"], row[target]) for row in csv.DictReader(stream)]
-    parts = Division(SHARES, seed).divide({"train": np.arange(len(rows))}, "random", groups=None)
-    table = folder / "rows.csv"
-    with table.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["smiles", COLUMN, "split"])
-        for part, word in (("train", "train"), ("valid", "val"), ("test", "test")):
-            writer.writerows((*rows[row], word) for row in parts[part])
-    return table
+class Division:
+    """One division of one set.
+
+    Args:
+        data: Folder of all sets.
+        models: Folder for the trained networks.
+        name: Name of the set.
+        seed: Seed of the division, and of the networks.
+        threads: Number of threads.
+    """
+
+    def __init__(self, data: Path, models: Path, name: str, seed: int, threads: int) -> None:
+        self.name, self.seed, self.threads = name, seed, threads
+        self.folder = models / f"{name.lower()}-{seed}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.table = self.folder / "rows.csv"
+        self.members = self.folder / "mae"
+        self._write_table(data)
+
+    def _write_table(self, data: Path) -> None:
+        """Write the rows with their split."""
+        file, target = SETS[self.name][:2]
+        with gzip.open(data / file, "rt", newline="") as stream:
+            rows = [(row["smiles"], row[target]) for row in csv.DictReader(stream)]
+        parts = splits.Division(SHARES, self.seed).divide(
+            {"train": np.arange(len(rows))}, "random", groups=None
+        )
+        with self.table.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["smiles", COLUMN, "split"])
+            for part, word in (("train", "train"), ("valid", "val"), ("test", "test")):
+                writer.writerows((*rows[row], word) for row in parts[part])
+
+    def gaussian(self, beta: float) -> Path:
+        """Return the run of a network with a variance."""
+        return self.folder / f"gaussian-{beta}"
+
+    def config(self, loss: str) -> RunConfig:
+        """Return the configuration of a training."""
+        recipe = training_recipe(EPOCHS[self.name], None)
+        mapping = {
+            "data": {
+                "name": "csv",
+                "path": str(self.table),
+                "target_columns": COLUMN,
+                "split": {"kind": "column", "column": "split"},
+                "cache_dir": str(self.folder / "cache"),
+            },
+            "model": MODEL,
+            "trainer": {"accelerator": "cpu", "num_threads": self.threads},
+            "seed": MEMBERS * self.seed,
+            **recipe,
+            "training": {**recipe["training"], "loss": loss},
+        }
+        file = self.folder / f"{loss}.yaml"
+        file.write_text(json.dumps(mapping), encoding="utf-8")  # JSON is YAML
+        return load_run_config(file)
+
+    def read(self, word: str) -> tuple[list[str], np.ndarray]:
+        """Read SMILES and measured values of a split."""
+        with self.table.open(newline="", encoding="utf-8") as stream:
+            rows = [row for row in csv.DictReader(stream) if row["split"] == word]
+        return [row["smiles"] for row in rows], np.array([float(row[COLUMN]) for row in rows])
 
 
-def measure_networks(
-    folder: Path, table: Path, epochs: int, seed: int, threads: int
-) -> Iterator[dict[str, Any]]:
-    """Train the networks of one division, and measure each method."""
-    members = folder / "mae"
-    config = config_of(folder, table, epochs, seed, "mae", threads)
-    train_ensemble(config, members, MEMBERS, resume=members.exists(), quiet=True)
-    config = config_of(folder, table, epochs, seed, "gaussian", threads)
-    runs = {beta: folder / f"gaussian-{beta}" for beta in (BETA, 0.0)}
-    for beta, run in runs.items():
-        with weighted(beta):
-            train(config, run, resume=run.exists(), quiet=True)
+def train_networks(division: Division) -> None:
+    """Train the first member of the ensemble, and the networks with a variance."""
+    if not division.members.exists():
+        division.members.mkdir()
+        write_ensemble(division.members, MEMBERS)
+    _train(division.config("mae"), member_folder(division.members, 0))
+    for beta in (BETA, 0.0):
+        losses = functools.partial(gaussian_losses, beta=beta)
+        with mock.patch("molslice.tasks.molecule.gaussian_losses", losses):
+            _train(division.config("gaussian"), division.gaussian(beta))
+
+
+def train_members(division: Division) -> None:
+    """Train the other members of the ensemble."""
+    train_ensemble(division.config("mae"), division.members, MEMBERS, resume=True, quiet=True)
+
+
+def _train(config: RunConfig, run: Path) -> None:
+    train(config, run, resume=run.exists(), quiet=True)
+
+
+def measure_networks(division: Division) -> Iterator[dict[str, Any]]:
+    """Measure each method whose networks are trained."""
+    members, variance = division.members, division.gaussian(BETA)
     for method, run, passes in (
         ("equal widths", member_folder(members, 0), 0),
         ("dropout passes", member_folder(members, 0), PASSES),
-        ("mean-variance", runs[BETA], 0),
-        ("mean-variance, beta 0", runs[0.0], 0),
-        ("mean-variance, dropout passes", runs[BETA], PASSES),
-        ("ensemble of 5", members, 0),
+        ("mean-variance", variance, 0),
+        ("mean-variance, beta 0", division.gaussian(0.0), 0),
+        ("mean-variance, dropout passes", variance, PASSES),
+        (f"ensemble of {MEMBERS}", members, 0),
     ):
-        yield {"method": method, **measure(run, passes)}
-
-
-def config_of(folder: Path, table: Path, epochs: int, seed: int, loss: str, threads: int) -> RunConfig:
-    """Return the configuration of a training."""
-    recipe = training_recipe(epochs, None)
-    mapping = {
-        "data": {
-            "name": "csv",
-            "path": str(table),
-            "target_columns": COLUMN,
-            "split": {"kind": "column", "column": "split"},
-            "cache_dir": str(folder / "cache"),
-        },
-        "model": MODEL,
-        "trainer": {"accelerator": "cpu", "num_threads": threads},
-        "seed": MEMBERS * seed,
-        **recipe,
-        "training": {**recipe["training"], "loss": loss},
-    }
-    file = folder / f"{loss}.yaml"
-    file.write_text(json.dumps(mapping), encoding="utf-8")  # JSON is YAML
-    return load_run_config(file)
-
-
-@contextlib.contextmanager
-def weighted(beta: float) -> Iterator[None]:
-    """Train with beta-NLL."""
-    losses = functools.partial(gaussian_losses, beta=beta)
-    with mock.patch("molslice.tasks.molecule.gaussian_losses", losses):
-        yield
+        if (run / CALIBRATION).is_file():  # written at the end
+            yield {"method": method, **measure(run, passes)}
 
 
 def measure(run: Path, passes: int) -> dict[str, Any]:
@@ -182,67 +213,45 @@ def measure(run: Path, passes: int) -> dict[str, Any]:
     }
 
 
-def measure_chemprop(
-    folder: Path, table: Path, seed: int, chemprop: Path, threads: int
-) -> Iterator[dict[str, Any]]:
+def measure_chemprop(division: Division, chemprop: Path, *, may_train: bool) -> Iterator[dict[str, Any]]:
     """Train chemprop by each method on the same rows, and measure its calibrated intervals."""
-    parts = {word: read_part(table, word) for word in ("val", "test")}
-    for method, options in CHEMPROP.items():
-        out = folder / f"chemprop-{method}"
+    truth = {word: division.read(word)[1] for word in ("val", "test")}
+    for method in CHEMPROP:
+        out = division.folder / f"chemprop-{method}"
+        if may_train and not (out / "val.csv").is_file():
+            run_chemprop(division, out, chemprop, method)
         if not (out / "val.csv").is_file():
-            run_chemprop(out, table, seed, chemprop, method, options, parts, threads)
-        found = {word: read_chemprop(out / f"{word}.csv") for word in parts}
-        request = {
-            "levels": ALL_LEVELS,
-            "valid": {**found["val"], "truth": [float(value) for _, value in parts["val"]]},
-            "test": found["test"],
-        }
-        (out / "request.json").write_text(json.dumps(request))
+            continue
+        found = {word: read_chemprop(out / f"{word}.csv") for word in truth}
+        request = {"levels": ALL_LEVELS, "valid": {**found["val"], "truth": truth["val"].tolist()}}
+        (out / "request.json").write_text(json.dumps({**request, "test": found["test"]}))
         program = Path(__file__).with_name("chemprop_intervals.py")
         command = [chemprop.with_name("python"), program, out / "request.json", out / "intervals.json"]
         subprocess.run([*map(str, command)], check=True)
         intervals = json.loads((out / "intervals.json").read_text())
-        truth = np.array([float(value) for _, value in parts["test"]])
-        errors = np.abs(truth - np.array(found["test"]["predicted"]))
+        errors = np.abs(truth["test"] - np.array(found["test"]["predicted"]))
         for calibrator, by_level in intervals.items():
             yield {
                 "method": f"chemprop {method}, {calibrator}",
-                **score_intervals(truth, by_level),
+                **score_intervals(truth["test"], by_level),
                 "mae": float(errors.mean()),
                 "rank_correlation": rank_correlation(errors, np.array(found["test"]["variance"])),
             }
 
 
-def run_chemprop(
-    out: Path,
-    table: Path,
-    seed: int,
-    chemprop: Path,
-    method: str,
-    options: Sequence[str],
-    parts: dict[str, list[tuple[str, str]]],
-    threads: int,
-) -> None:
+def run_chemprop(division: Division, out: Path, chemprop: Path, method: str) -> None:
     """Train chemprop with its defaults, and predict the validation and test rows without a calibration."""
     common = ["--smiles-columns", "smiles", "--num-workers", "0", "--accelerator", "cpu", "-q"]
-    training = [
-        "--data-path",
-        table,
-        "--output-dir",
-        out,
-        "--target-columns",
-        COLUMN,
-        "--splits-column",
-        "split",
-    ]
-    run_quietly([chemprop, "train", *common, *training, *options, "--pytorch-seed", seed], threads)
+    training = ["--data-path", division.table, "--output-dir", out, "--target-columns", COLUMN]
+    training += ["--splits-column", "split", "--pytorch-seed", division.seed, *CHEMPROP[method]]
+    run_quietly([chemprop, "train", *common, *training], division.threads)
     for word in ("test", "val"):  # the last file shows that the method is finished
         source = out / f"{word}_rows.csv"
         with source.open("w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows([("smiles", COLUMN), *parts[word]])
+            csv.writer(stream).writerows([("smiles",), *((text,) for text in division.read(word)[0])])
         predicting = ["--test-path", source, "--preds-path", out / f"{word}.csv", "--model-paths", out]
         uncertainty = ["--uncertainty-method", method, "--dropout-sampling-size", PASSES]
-        run_quietly([chemprop, "predict", *common, *predicting, *uncertainty], threads)
+        run_quietly([chemprop, "predict", *common, *predicting, *uncertainty], division.threads)
 
 
 def run_quietly(command: Sequence[object], threads: int) -> None:
@@ -251,12 +260,6 @@ def run_quietly(command: Sequence[object], threads: int) -> None:
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-
-
-def read_part(table: Path, word: str) -> list[tuple[str, str]]:
-    """Read SMILES and measured value of the rows of a split."""
-    with table.open(newline="", encoding="utf-8") as stream:
-        return [(row["smiles"], row[COLUMN]) for row in csv.DictReader(stream) if row["split"] == word]
 
 
 def read_chemprop(file: Path) -> dict[str, list[float]]:

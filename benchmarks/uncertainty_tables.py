@@ -40,6 +40,25 @@ def ranking_table() -> str:
     return markdown([*header, *FRAMEWORK_GROUPS], rows)
 
 
+def network_table() -> str:
+    """Return coverage, width and ranking of single networks, ensembles and chemprop, for each set."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for run in load("network_uncertainty")["results"]:
+        groups.setdefault((run["set"], run["method"]), []).append(run)
+    rows = []
+    for name, method in sorted(groups, key=lambda key: key[0]):
+        runs = groups[name, method]
+        levels = [entry["level"] for entry in runs[0]["levels"]]
+        ranks = [run["rank_correlation"] for run in runs if run["rank_correlation"] is not None]
+        widths = [f"{_mean([_level(run, level)['width'] for run in runs]):.2f}" for level in (0.5, AT)]
+        cells = [_cell(_pooled(runs, level), level) for level in levels]
+        area = _rounded([run["miscalibration_area"] for run in runs], 3)
+        error = f"{_mean([run['mae'] for run in runs]):.3f}"
+        rows.append([f"{name}, {method}", str(len(runs)), error, *cells, *widths, area, _rounded(ranks)])
+    header = ["", "seeds", "MAE", "50 %", "80 %", "90 %", "95 %", "width at 50 %", "width at 90 %"]
+    return markdown([*header, "miscalibration area", "error and spread"], rows)
+
+
 def _grouped() -> list[tuple[str, Sequence[Mapping[str, Any]]]]:
     result = load("uncertainty")
     groups: dict[str, list[Mapping[str, Any]]] = {}
