@@ -27,6 +27,8 @@ NO_MKDOCS_2_WARNING=1 check documentation "$bin/mkdocs" build --quiet --strict
 OMP_NUM_THREADS=1 check tests "$python" -m pytest -n "${MOLSLICE_TEST_WORKERS:-2}" "$@"
 # They are marked slow: Ray starts processes that import everything again.
 [ $# -gt 0 ] || OMP_NUM_THREADS=1 check "tests on a cluster" "$python" -m pytest -m slow tests/cluster
+# They need Chromium; without it they are skipped, and the reason is shown.
+[ $# -gt 0 ] || OMP_NUM_THREADS=1 check "pages in a browser" "$python" -m pytest -rs -m browser tests/serve tests/report
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf '\nFailed: %s\n' "$(IFS=,; echo "${failed[*]}")" >&2

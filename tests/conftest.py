@@ -10,6 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests share their builders as `tests.<folder>.<file>`
 
 from tests import shapes  # noqa: E402
+from tests.browser import CHROMIUM  # noqa: E402
 
 shapes.install("molslice")
 torch.set_num_threads(1)
@@ -25,3 +26,13 @@ def _hangups_end_programs():
     """Restore the default action of SIGHUP, which `nohup` disables: tests send it to child programs."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, for modules with `NEEDS_BROWSER` of `tests/browser.py`."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()

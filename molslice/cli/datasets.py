@@ -6,8 +6,43 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from molslice.config import DataConfig
     from molslice.data import Dataset
+    from molslice.inference.base import SmilesPredictor
 
-__all__ = ["find_dataset"]
+__all__ = ["find_dataset", "find_model_data"]
+
+
+def find_model_data(
+    predictor: "SmilesPredictor",
+    data: "DataConfig",
+    root: str | None,
+    overrides: Sequence[tuple[str, str]],
+    fragment: str | None,
+) -> "Dataset":
+    """Build the data on which a trained model is measured.
+
+    Args:
+        predictor: The model.
+        data: The data of its training.
+        root: As in `find_dataset`.
+        overrides: As in `find_dataset`. If they name the columns of the targets, or the model is one of
+            `molslice fit`, the targets get the names of the model.
+        fragment: What happens to a mixture; None for what the model does.
+
+    Raises:
+        MolsliceError: As in `find_dataset`.
+    """
+    from molslice.inference.fitted import FittedPredictor
+
+    settings = [*overrides]
+    name = dict(settings).get("data.name") or data.name
+    if fragment or (predictor.fragment != "keep" and name == "csv"):
+        settings.insert(0, ("data.fragment", predictor.fragment))
+    dataset = find_dataset(data, root, settings)
+    columns = [key for key, _ in overrides if key.replace("-", "_") == "data.target_columns"]
+    columns += ["data.target_columns"] if isinstance(predictor, FittedPredictor) else []
+    if columns and len(dataset.target_names) == len(predictor.target_names):
+        dataset.target_names = predictor.target_names  # columns may have any name
+    return dataset
 
 
 def find_dataset(

@@ -72,25 +72,16 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate and print the errors."""
     import numpy as np
 
-    from molslice.cli.datasets import find_dataset
+    from molslice.cli.datasets import find_model_data
     from molslice.inference.calibrate import calibrate, write_domain
     from molslice.inference.evaluate import evaluate
-    from molslice.inference.fitted import FittedPredictor
     from molslice.inference.load import load_model
     from molslice.inference.uncertainty import evaluate_uncertainty
     from molslice.inference.uncertainty_figure import write_uncertainty
 
     _check_uncertainty(args)
     predictor = load_model(args.model, args.device, fragment=args.fragment)
-    settings = [*args.overrides]
-    name = dict(settings).get("data.name") or predictor.data_config.name
-    if args.fragment or (predictor.fragment != "keep" and name == "csv"):
-        settings.insert(0, ("data.fragment", predictor.fragment))
-    dataset = find_dataset(predictor.data_config, args.root, settings)
-    columns = [key for key, _ in args.overrides if key.replace("-", "_") == "data.target_columns"]
-    columns += ["data.target_columns"] if isinstance(predictor, FittedPredictor) else []
-    if columns and len(dataset.target_names) == len(predictor.target_names):
-        dataset.target_names = predictor.target_names  # columns may have any name
+    dataset = find_model_data(predictor, predictor.data_config, args.root, args.overrides, args.fragment)
     if args.split == "all":
         rows = np.concatenate(list(dataset.splits.values()))
         dataset.splits = {**dataset.splits, "all": np.unique(rows)}

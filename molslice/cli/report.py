@@ -3,13 +3,22 @@
 The page opens from disk without a network. The model is measured on its own data; settings such as
 --data.path FILE choose other data, as in `molslice evaluate`. Of a split with more molecules than --rows, a
 random sample is measured. A model of `molslice fit` has its own rows, and its training rows are predicted by
-the models that have not seen them.
+the models that have not seen them. Without the data of its training, the page has what the folder of the
+model says: curves, parameters, configuration, and the errors from the training.
 """
 
 import argparse
 from pathlib import Path
 
-from molslice.cli.arguments import add_device, add_json, add_model, add_quiet, file_path, positive
+from molslice.cli.arguments import (
+    add_device,
+    add_fragment,
+    add_json,
+    add_model,
+    add_quiet,
+    file_path,
+    positive,
+)
 from molslice.cli.console import say, write_json
 
 SUMMARY = "write an HTML page about a trained model"
@@ -18,6 +27,7 @@ EXAMPLE = """\
   molslice report solubility --out solubility.html
   molslice report gap-xtb --root data/gap_xtb"""
 TAKES_OVERRIDES = True
+ROWS = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows",
         type=positive,
-        default=10_000,
+        default=ROWS,
         metavar="N",
-        help="most molecules of a split (default: 10000)",
+        help="most molecules of a split (default: %(default)s)",
     )
     parser.add_argument("--root", metavar="DIR", help="same as --data.root: the folder of the data")
+    add_fragment(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -41,16 +52,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
-    from molslice.cli.datasets import find_dataset
+    from molslice.cli.datasets import find_model_data
     from molslice.inference.load import load_model
     from molslice.report import write_report
+    from molslice.types import MolsliceError
 
-    predictor = load_model(args.model, args.device)
-    dataset = find_dataset(predictor.data_config, args.root, args.overrides)
-    path = args.out or Path(f"{Path(predictor.name).name}_report.html")
-    write_report(predictor, dataset, path, most_rows=args.rows, progress=not args.quiet)
+    predictor = load_model(args.model, args.device, fragment=args.fragment)
+    path, missing = args.out or Path(f"{Path(predictor.name).name}_report.html"), ""
+    try:
+        dataset = find_model_data(predictor, predictor.data_config, args.root, args.overrides, args.fragment)
+    except MolsliceError as error:
+        if args.overrides or args.root is not None or args.fragment:
+            raise
+        dataset, missing = None, str(error)
+        say(f"the report has no measured errors: {missing}")
+    write_report(
+        predictor,
+        dataset,
+        path,
+        most_rows=args.rows,
+        missing=missing,
+        command=_command(args),
+        progress=not args.quiet,
+    )
     if args.json:
         write_json({"model": str(args.model), "report": str(path)})
     elif not args.quiet:
         say(f"the report is in {path}")
     return 0
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    """Return the words of this command, without those that do not change the page."""
+    words = ["molslice", "report", str(args.model)]
+    if args.rows != ROWS:
+        words += ["--rows", str(args.rows)]
+    for option, value in (("--root", args.root), ("--fragment", args.fragment)):
+        words += [] if value is None else [option, str(value)]
+    return [*words, *(word for key, value in args.overrides for word in (f"--{key}", value))]

@@ -5,7 +5,8 @@ Modules:
     groups: Errors by size, element and framework.
     charts: Learning curves, predictions against measurements, and calibration as SVG.
     page: The frame of the page, and HTML of tables and text.
-    sections: The parts of the page.
+    sections: The parts of the page that need measured values.
+    training: The parts that need the model alone.
     write: The report.
 """
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,15 @@ from matplotlib.figure import Figure
 from molslice.figures import to_picture
 from molslice.report.measure import SplitPredictions
 
-__all__ = ["draw_calibration", "draw_coverage", "draw_curves", "draw_errors", "draw_parity", "draw_ranking"]
+__all__ = [
+    "Curve",
+    "draw_calibration",
+    "draw_coverage",
+    "draw_curves",
+    "draw_errors",
+    "draw_parity",
+    "draw_ranking",
+]
 
 INK = "#010203"  # becomes the color of the text around the chart
 STYLE: Any = {
@@ -28,20 +37,33 @@ MOST_POINTS = 1_000  # of a split
 BINS = 10
 
 
-def draw_curves(steps: Sequence[float], curves: Mapping[str, Sequence[float]], label: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A curve over the steps of a training.
+
+    Attributes:
+        name: The name in the legend.
+        steps: The step of each point.
+        values: The value of each point.
+    """
+
+    name: str
+    steps: Sequence[float]
+    values: Sequence[float]
+
+
+def draw_curves(curves: Sequence[Curve], label: str) -> str:
     """Draw curves over the steps of a training.
 
     Args:
-        steps: The step of each point.
-        curves: Values of each curve by its name.
+        curves: The curves; several have a legend.
         label: Label of the vertical axis.
     """
     with rc_context(STYLE):
         figure, axes = _panel()
-        for index, (name, values) in enumerate(curves.items()):
-            axes.plot(
-                steps, values, color=f"C{index}" if len(curves) > 1 else LINE, label=name, linewidth=1.5
-            )
+        for index, curve in enumerate(curves):
+            color = f"C{index % 10}" if len(curves) > 1 else LINE
+            axes.plot(curve.steps, curve.values, color=color, label=curve.name, linewidth=1.5)
         if len(curves) > 1:
             axes.legend(frameon=False, fontsize=8)
         axes.set_xlabel("step")

@@ -65,15 +65,6 @@ class Measured:
         """The split whose errors are examined: test if it has known targets, else the last one."""
         return next((split for split in self.splits if split.name == "test"), self.splits[-1])
 
-    @property
-    def networks(self) -> list[Predictor]:
-        """The networks of the model; empty for a fit without them."""
-        model = self.predictor
-        if isinstance(model, Predictor):
-            return [model]
-        found = model.members if isinstance(model, EnsemblePredictor) else model.networks
-        return [one for one in found if isinstance(one, Predictor)]
-
     def molecules(self, rows: np.ndarray) -> Iterator[MoleculeArrays]:
         """Yield the arrays of rows."""
         for row in rows:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from typing import NewType
 
 __all__ = [
@@ -42,8 +43,9 @@ a { color: var(--mark); }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: right; white-space: nowrap; vertical-align: top; }
-th:first-child, td:first-child { text-align: left; }
-thead th { border-bottom: 1px solid var(--edge); font-weight: 600; }
+tbody th, thead th:first-child { text-align: left; }
+thead th { border-bottom: 1px solid var(--edge); font-weight: 600; white-space: normal;
+  vertical-align: bottom; }
 tbody th { font-weight: 400; }
 .bar { display: inline-block; width: 8rem; height: .7rem; background: var(--card); border-radius: 2px; }
 .bar > span { display: block; height: 100%; background: var(--mark); border-radius: 2px; }
@@ -56,8 +58,12 @@ figcaption { font-size: .9rem; color: var(--soft); overflow-wrap: anywhere; }
 .molecule svg { display: block; width: 100%; height: auto; background: #ffffff; }
 .molecule figcaption { padding: .5rem .7rem; color: var(--text); }
 pre { background: var(--card); border: 1px solid var(--edge); border-radius: 6px; padding: .7rem;
-  overflow-x: auto;  font: .85rem/1.4 ui-monospace, Menlo, Consolas, monospace; }
+  white-space: pre-wrap; overflow-wrap: anywhere; font: .85rem/1.4 ui-monospace, Menlo, Consolas, monospace; }
 summary { cursor: pointer; color: var(--mark); }
+@media (max-width: 40rem) { th, td { padding-right: .5rem; }
+  tbody th, thead th:first-child { position: sticky; left: 0; background: var(--back); white-space: normal;
+    min-width: 5.5rem; max-width: 9rem; overflow-wrap: anywhere; }
+  .bar { width: 3.5rem; } }
 @media print { nav { display: none; } details { display: block; } }
 """
 
@@ -112,13 +118,17 @@ def paragraph(text: str, *, soft: bool = False) -> Html:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> Html:
-    """Return a table whose first column names the rows."""
+    """Return a table whose first column names the rows; rows of one name after each other share it."""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-    lines = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
-        for first, *rest in rows
-    )
-    return _framed(head, lines, caption)
+    lines = []
+    for first, group in groupby(rows, key=lambda row: row[0]):
+        same = list(group)
+        kind = f'scope="rowgroup" rowspan="{len(same)}"' if len(same) > 1 else 'scope="row"'
+        start = f"<th {kind}>{escape(first)}</th>"
+        for _, *rest in same:
+            lines.append(f"<tr>{start}{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>")
+            start = ""
+    return _framed(head, "".join(lines), caption)
 
 
 def bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], float]], caption: str = "") -> Html:

@@ -1,15 +1,9 @@
-"""The parts of a report."""
+"""The parts of a report that need measured values."""
 
 import contextlib
 import copy
-import csv
 import math
-import platform
-import shlex
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.stats import rankdata
@@ -17,15 +11,11 @@ from scipy.stats import rankdata
 from molslice.chem.drawing import draw_molecule
 from molslice.chem.elements import element_symbols
 from molslice.chem.rebuild import ChemError, rebuild
-from molslice.config import config_to_yaml
-from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import evaluate_uncertainty
-from molslice.model.count import parameters_by_part
 from molslice.report.charts import (
     draw_calibration,
     draw_coverage,
-    draw_curves,
     draw_errors,
     draw_parity,
     draw_ranking,
@@ -36,8 +26,6 @@ from molslice.report.page import (
     Html,
     bars,
     cards,
-    code,
-    details,
     figures,
     heading,
     paragraph,
@@ -45,11 +33,9 @@ from molslice.report.page import (
     side_by_side,
     table,
 )
-from molslice.run_folder import METRICS
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric
 from molslice.training.fit_report import result_rows
 from molslice.types import MolsliceError
-from molslice.version import __version__
 
 __all__ = ["SECTIONS"]
 
@@ -57,14 +43,13 @@ MOST_TARGETS = 6  # with charts and molecules
 MOLECULES = 6  # drawn in each group
 FEWEST = 5  # molecules of an element that has a row
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
-PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
 
 
 def errors(measured: Measured) -> Html:
     """Return the errors of each target on each split."""
     classes = measured.predictor.targets.kind == "classification"
     numbers = ("ROC-AUC", "Brier score") if classes else ("MAE", "RMSE", "R²", "Spearman")
-    header = ["target", "unit", "split", "molecules", *numbers]
+    header = ["target", "split", "molecules", *numbers]
     rows = []
     for index, (name, unit) in enumerate(_targets(measured)):
         for split in measured.splits:
@@ -72,7 +57,7 @@ def errors(measured: Measured) -> Html:
             truth, predicted = split.truth[known, index], split.predicted[known, index]
             found = _class_errors(truth, predicted) if classes else _value_errors(truth, predicted)
             rows.append(
-                [name, unit or "-", _split_name(split), f"{len(known):,}", *map(format_metric, found)]
+                [_with_unit(name, unit), _split_name(split), f"{len(known):,}", *map(format_metric, found)]
             )
     notes = [
         paragraph(
@@ -83,33 +68,8 @@ def errors(measured: Measured) -> Html:
     ]
     parts = [table(header, rows), *notes]
     if isinstance(measured.predictor, FittedPredictor):
-        parts += [heading("Beside baselines"), table(*result_rows(measured.predictor.model.about))]
+        parts.append(table(*result_rows(measured.predictor.model.about), "Beside baselines"))
     return section(*parts)
-
-
-def learning_curves(measured: Measured) -> Html:
-    """Return the curves of the training, or the weights of the learners of a fit."""
-    predictor = measured.predictor
-    if isinstance(predictor, FittedPredictor):
-        rows = [
-            (name, f"{weight:.2f}", result["target"], weight)
-            for result in predictor.model.about["results"]
-            for name, weight in result["weights"].items()
-        ]
-        lines = [((name.replace("_", " "), target, text), weight) for name, text, target, weight in rows]
-        about = "A fit has no learning curve. Its prediction is the weighted mean of these learners."
-        return section(paragraph(about), bars(["learner", "target", "weight"], lines))
-    path = Path(measured.networks[0].name) / METRICS
-    if not path.is_file():
-        return paragraph(f"The folder of the model has no {METRICS}, so there are no curves.", soft=True)
-    steps, columns = _read_metrics(path)
-    valid = {name: values for name, values in columns.items() if name.startswith("valid_")}
-    charts = [(draw_curves(steps, {"loss": columns["train_loss"]}, "training loss"), "Loss of the training.")]
-    for name, values in list(valid.items())[:MOST_TARGETS]:
-        metric, _, target = name.removeprefix("valid_").partition("_")
-        label = f"validation {METRIC_LABELS.get(metric, metric)} of {target.replace('_', ' ')}"
-        charts.append((draw_curves(steps, {label: values}, label), f"{label.capitalize()}."))
-    return figures(charts)
 
 
 def predictions(measured: Measured) -> Html:
@@ -127,8 +87,7 @@ def predictions(measured: Measured) -> Html:
         charts.append((parity, f"{name}: predictions against measurements."))
         about = f"errors on {measured.judged.name}; the outermost 0.5% are in the outermost bars"
         charts.append((draw_errors(measured.judged, index, unit), f"{name}: {about}."))
-    notes = [_left_out(measured)] if len(_targets(measured)) > MOST_TARGETS else []
-    return section(figures(charts), *notes)
+    return section(figures(charts), *_left_out(measured))
 
 
 def uncertainty(measured: Measured) -> Html:
@@ -140,15 +99,22 @@ def uncertainty(measured: Measured) -> Html:
         found = evaluate_uncertainty(measured.predictor, sampled, split.name)
     except MolsliceError as error:
         return paragraph(f"Not measured: {error}.", soft=True)
-    charts, rows = [], []
+    charts, rows, notes = [], [], []
     for target in found["targets"][:MOST_TARGETS]:
         name, unit = target["name"], target["unit"]
         about = f"{name}: covered molecules of {split.name}; miscalibration area"
         area = format_metric(target["miscalibration_area"])
         charts.append((draw_coverage(target["by_level"]), f"{about} {area}."))
         ranks = [f"{by} {rank:.2f}" for by, rank in target["rank_correlation"].items() if rank is not None]
-        about = f"{name}: error against uncertainty; rank correlation of the error with {', '.join(ranks)}"
-        charts.append((draw_ranking(target["bins"], unit), f"{about}." if ranks else f"{name}: error."))
+        if ranks:
+            about = (
+                f"{name}: error against uncertainty; rank correlation of the error with {', '.join(ranks)}"
+            )
+            charts.append((draw_ranking(target["bins"], unit), f"{about}."))
+        else:
+            notes.append(
+                f"{name}: all intervals have the same width, so they do not tell which errors are large."
+            )
         groups = [{"group": "all molecules", **entry} for entry in target["levels"]] + target["groups"]
         for entry in groups:
             share = f"{entry['coverage']:.1%} ± {entry['standard_error']:.1%}"
@@ -159,7 +125,9 @@ def uncertainty(measured: Measured) -> Html:
     return section(
         paragraph(lead),
         figures(charts),
+        *(paragraph(note, soft=True) for note in notes),
         table(["target", "molecules", "rows", "interval", "covered", size], rows),
+        *_left_out(measured),
     )
 
 
@@ -180,11 +148,11 @@ def groups(measured: Measured) -> Html:
         ]
         if frameworks is not None:
             tables.append(_group_table(measured, frameworks, "Bemis-Murcko framework"))
-        parts += [heading(f"{name} ({unit})" if unit else name), side_by_side(*tables)]
+        parts += [heading(_with_unit(name, unit)), side_by_side(*tables)]
         if frameworks is None:
             note = "Frameworks were not compared with those of the training rows."
             parts.append(paragraph(note, soft=True))
-    return section(*parts)
+    return section(*parts, *_left_out(measured))
 
 
 def examples(measured: Measured) -> Html:
@@ -197,20 +165,7 @@ def examples(measured: Measured) -> Html:
         for title, chosen in (("Worst", order[:MOLECULES]), ("Best", order[::-1][:MOLECULES])):
             drawn = [_card(measured, int(place), index, unit) for place in chosen]
             parts.append(cards(f"{title} predictions of {name}, {split.name}", drawn))
-    return section(*parts)
-
-
-def parameters(measured: Measured) -> Html:
-    """Return the parameters by part."""
-    networks = measured.networks
-    if not networks:
-        return paragraph("The fit has no network.")
-    counts, lead = parameters_by_part(networks[0].model), []
-    if len(networks) > 1:
-        lead = [paragraph(f"The model has {len(networks)} networks, each with these parameters.")]
-    total = max(counts["total"], 1)
-    lines = [((name, f"{count:,}"), count / total) for name, count in counts.items()]
-    return section(*lead, bars(["part", "parameters"], lines))
+    return section(*parts, *_left_out(measured))
 
 
 def data(measured: Measured) -> Html:
@@ -224,7 +179,7 @@ def data(measured: Measured) -> Html:
             if len(known):
                 cut = [format_metric(float(value)) for value in np.quantile(known, QUANTILES)]
                 moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
-                values.append([name, unit or "-", split.name, *moments, *cut])
+                values.append([_with_unit(name, unit), split.name, *moments, *cut])
     names = ["mean", "sd", "minimum", "5 %", "median", "95 %", "maximum"]
     judged = measured.judged
     sizes = np.asarray(dataset.store.num_atoms)[judged.rows]
@@ -238,35 +193,17 @@ def data(measured: Measured) -> Html:
     parts = [
         paragraph(f"Source: {dataset.source}"),
         table(["split", "rows"], rows),
-        table(["target", "unit", "split", *names], values, "Measured values"),
+        table(["target", "split", *names], values, "Measured values"),
         paragraph(f"Heavy atoms in {judged.name}: {low:.0f} to {high:.0f}, median {middle:.0f}."),
         paragraph(f"Molecules of {judged.name} with each element: {elements}."),
     ]
+    if isinstance(measured.predictor, FittedPredictor):
+        parts += [
+            paragraph(f"{str(text).removesuffix(' (found)')}.")
+            for text in measured.predictor.model.about["findings"]
+        ]
     if dataset.failures:
         parts.append(paragraph(dataset.failures))
-    return section(*parts)
-
-
-def environment(measured: Measured) -> Html:
-    """Return versions and the settings that make the model again."""
-    predictor = measured.predictor
-    rows = [["molslice", __version__], ["Python", platform.python_version()]]
-    rows += [[name, version(name)] for name in PACKAGES]
-    parts = [table(["package", "version"], rows, "Of this report")]
-    if isinstance(predictor, FittedPredictor):
-        parts.append(paragraph("The command that fits the model again:"))
-        parts.append(code(_fit_command(predictor.model.about)))
-        return section(*parts)
-    network = measured.networks[0]
-    made = (network.summary or {}).get("versions")
-    if isinstance(made, Mapping):
-        parts.append(
-            table(["package", "version"], [[str(k), str(v)] for k, v in made.items()], "Of the training")
-        )
-    parts.append(paragraph("The command that trains the model again, with the configuration below:"))
-    many = f" --members {len(predictor.members)}" if isinstance(predictor, EnsemblePredictor) else ""
-    parts.append(code(f"molslice train --config config.yaml{many} --out NEW"))
-    parts.append(details("config.yaml", config_to_yaml(network.config)))
     return section(*parts)
 
 
@@ -276,10 +213,7 @@ SECTIONS = {
     "Uncertainty": uncertainty,
     "Errors by group": groups,
     "Molecules": examples,
-    "Training": learning_curves,
-    "Parameters": parameters,
     "Data": data,
-    "Reproduction": environment,
 }
 
 
@@ -288,13 +222,20 @@ def _targets(measured: Measured) -> list[tuple[str, str]]:
     return list(zip(predictor.target_names, predictor.target_units, strict=True))
 
 
+def _with_unit(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
+
+
 def _split_name(split: SplitPredictions) -> str:
     return f"{split.name}, cross-validated" if split.name == "train" and split.is_unseen else split.name
 
 
-def _left_out(measured: Measured) -> Html:
-    names = ", ".join(name for name, _ in _targets(measured)[MOST_TARGETS:])
-    return paragraph(f"Without charts: {names}.", soft=True)
+def _left_out(measured: Measured) -> list[Html]:
+    """Return a note if there are too many targets to show all of them."""
+    count = len(_targets(measured))
+    if count <= MOST_TARGETS:
+        return []
+    return [paragraph(f"The first {MOST_TARGETS} of {count} targets are shown.", soft=True)]
 
 
 def _value_errors(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
@@ -338,32 +279,3 @@ def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[str, 
     with contextlib.suppress(ChemError):
         lines.append(rebuild(molecule).smiles)
     return drawing[drawing.index("<svg") :], lines
-
-
-def _read_metrics(path: Path) -> tuple[list[float], dict[str, list[float]]]:
-    """Read `metrics.csv`.
-
-    Raises:
-        MolsliceError: It has no numbers.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        columns = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
-        return columns.pop("step"), {"train_loss": columns["train_loss"], **columns}
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise MolsliceError(f"cannot read {path}: {error}") from error
-
-
-def _fit_command(about: Mapping[str, Any]) -> str:
-    options = about["options"]
-    words = ["molslice", "fit", str(about["source"])]
-    for name in about["targets"]["names"]:
-        words += ["--target", name]
-    words += ["--smiles-column", str(about["smiles_column"])]
-    for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
-        words += ["--unit", unit]
-    for name in ("split", "duplicates", "members", "seed"):
-        words += [f"--{name}", str(options[name])]
-    words += ["--no-encoder"] if about["encoder"] is None else ["--encoder", str(about["encoder"])]
-    return shlex.join([*words, "--out", "NEW"])

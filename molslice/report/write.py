@@ -1,16 +1,14 @@
 """Write a report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from molslice.data.base import Dataset
 from molslice.files.atomic import write_atomically
-from molslice.inference.ensemble import EnsemblePredictor
-from molslice.inference.fitted import FittedPredictor
-from molslice.inference.load import Predictor
-from molslice.report.measure import measure
-from molslice.report.page import page
+from molslice.report.measure import Measured, measure
+from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
+from molslice.report.training import AnyPredictor, parameters, recorded_errors, reproduction, training
 
 __all__ = ["write_report"]
 
@@ -18,11 +16,13 @@ MOST_ROWS = 10_000
 
 
 def write_report(
-    predictor: Predictor | EnsemblePredictor | FittedPredictor,
-    dataset: Dataset,
+    predictor: AnyPredictor,
+    dataset: Dataset | None,
     path: Path,
     *,
     most_rows: int = MOST_ROWS,
+    missing: str = "",
+    command: Sequence[str] = (),
     progress: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -30,23 +30,47 @@ def write_report(
 
     Args:
         predictor: The model.
-        dataset: Its data, or others with the same targets.
+        dataset: Its data, or others with the same targets; None if there are none. Then the page has what
+            the folder of the model says.
         path: The file to write. An existing file is replaced when the page is complete.
         most_rows: Most molecules of a split; a larger split is sampled.
+        missing: Why there are no data.
+        command: The words of the command that writes this page, which the page shows.
         progress: Whether to show a bar on standard error.
         tell: Receives the name of each part before it is made.
 
     Raises:
-        MolsliceError: The data do not fit the model, or the file cannot be written.
+        MolsliceError: The data do not fit the model, the model does not take molecules, or the file cannot be
+            written.
     """
-    measured = measure(predictor, dataset, most_rows, progress=progress)
+    predictor.reader()  # refuses a model that does not take molecules
+    measured = None if dataset is None else measure(predictor, dataset, most_rows, progress=progress)
     sections = []
-    for name, make in SECTIONS.items():
+    for name, make in _parts(predictor, measured, missing, command):
         tell(name)
-        sections.append((name, make(measured)))
+        sections.append((name, make()))
     targets = ", ".join(
         f"{name} ({unit})" if unit else name
         for name, unit in zip(predictor.target_names, predictor.target_units, strict=True)
     )
-    lead = f"A model of {targets}, measured on {dataset.source}."
+    lead = f"A model of {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
     write_atomically(path, page(f"Report of {Path(predictor.name).name}", lead, sections))
+
+
+def _parts(
+    predictor: AnyPredictor, measured: Measured | None, missing: str, command: Sequence[str]
+) -> Iterator[tuple[str, Callable[[], Html]]]:
+    """Yield the name of each part, and a function that makes it."""
+    if measured is None:
+        reason = (
+            f"Not measured, because the data are not available: {missing}." if missing else "Not measured."
+        )
+        yield "Errors", lambda: section(paragraph(reason), recorded_errors(predictor))
+        for name in [*SECTIONS][1:]:
+            yield name, lambda: paragraph("The data are not available.", soft=True)
+    else:
+        for name, make in SECTIONS.items():
+            yield name, lambda make=make: make(measured)
+    yield "Training", lambda: training(predictor)
+    yield "Parameters", lambda: parameters(predictor)
+    yield "Reproduction", lambda: reproduction(predictor, command)

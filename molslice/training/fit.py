@@ -173,7 +173,14 @@ def fit(
         about = _summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
         about["fragment"] = fragment
         about["seconds"] = round(time.monotonic() - start, 1)
-        about["options"] = {"split": split, "duplicates": duplicates, "members": members, "seed": seed}
+        about["options"] = {
+            "delimiter": delimiter,
+            "split": split,
+            "duplicates": duplicates,
+            "members": members,
+            "minutes": minutes,
+            "seed": seed,
+        }
         save_learners(partial, [each.learners for each in fitted])
         (partial / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
         _calibrate(found, fitted, folds).write(partial)

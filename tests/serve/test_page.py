@@ -1,20 +1,14 @@
 """The page in headless Chromium; skipped where no browser is installed."""
 
 import csv
-import shutil
 import time
 
 import pytest
 
+from tests.browser import NEEDS_BROWSER
 from tests.serve.running import Running, wait_until
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (on Debian: apt install chromium)"),
-]
+pytestmark = NEEDS_BROWSER
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
@@ -22,14 +16,6 @@ ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 def server(model_folders):
     with Running(*model_folders.values()) as server:
         yield f"http://{server.host}:{server.port}"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -1,0 +1,201 @@
+"""The parts of a report that need the model alone: training, parameters, and how to make it again."""
+
+import csv
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from molslice.config import config_to_yaml
+from molslice.inference.ensemble import EnsemblePredictor
+from molslice.inference.fitted import FittedPredictor
+from molslice.inference.load import Predictor
+from molslice.model.count import parameters_by_part
+from molslice.report.charts import Curve, draw_curves
+from molslice.report.page import (
+    Html,
+    bars,
+    code,
+    details,
+    figures,
+    paragraph,
+    section,
+    table,
+)
+from molslice.run_folder import METRICS
+from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.training.fit_report import result_rows
+from molslice.types import MolsliceError
+from molslice.version import __version__
+
+__all__ = ["AnyPredictor", "networks_of", "parameters", "recorded_errors", "reproduction", "training"]
+
+AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
+MOST_CURVES = 6
+PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
+
+
+def networks_of(predictor: AnyPredictor) -> list[Predictor]:
+    """Return the networks of a model; empty for a fit without them."""
+    if isinstance(predictor, Predictor):
+        return [predictor]
+    found = predictor.members if isinstance(predictor, EnsemblePredictor) else predictor.networks
+    return [one for one in found if isinstance(one, Predictor)]
+
+
+def recorded_errors(predictor: AnyPredictor) -> Html:
+    """Return the errors that the folder of the model has from its training."""
+    if isinstance(predictor, FittedPredictor):
+        return table(*result_rows(predictor.model.about), "Errors from the fit")
+    rows = []
+    for network in networks_of(predictor):
+        summary = network.summary or {}
+        metric, units = summary.get("metric"), summary.get("units", {})
+        for split in ("train", "valid", "test"):
+            found = summary.get(split, {}).get(metric) or {}
+            label = METRIC_LABELS.get(str(metric), str(metric))
+            rows += [
+                [
+                    name,
+                    units.get(name) or "-",
+                    split,
+                    _member_name(predictor, network),
+                    label,
+                    format_metric(error),
+                ]
+                for name, error in found.items()
+            ]
+    if not rows:
+        return paragraph("The folder of the model has no errors from its training.", soft=True)
+    header = ["target", "unit", "split", "network", "measure", "error"]
+    if not isinstance(predictor, EnsemblePredictor):
+        header.remove("network")
+        rows = [[*row[:3], *row[4:]] for row in rows]
+    return table(header, rows, "Errors from the training")
+
+
+def training(predictor: AnyPredictor) -> Html:
+    """Return the curves of the training, or the weights of the learners of a fit."""
+    if isinstance(predictor, FittedPredictor):
+        return _learners(predictor.model.about)
+    found = {
+        _member_name(predictor, network): _read_metrics(folder / METRICS)
+        for network in networks_of(predictor)
+        if (folder := network.folder or Path(network.name)).joinpath(METRICS).is_file()
+    }
+    if not found:
+        return paragraph(f"The folder of the model has no {METRICS}, so there are no curves.", soft=True)
+    charts = [(draw_curves(_curves(found, "train_loss"), "training loss"), "Loss of the training.")]
+    titles = {
+        column: f"{name} ({unit})" if unit else name
+        for column, name, unit in zip(
+            predictor.columns, predictor.target_names, predictor.target_units, strict=True
+        )
+    }
+    names = [name for name in next(iter(found.values())) if name.startswith("valid_")]
+    for name in names[:MOST_CURVES]:
+        metric, _, column = name.removeprefix("valid_").partition("_")
+        label = f"validation {METRIC_LABELS.get(metric, metric)}"
+        about = f"{label[0].upper()}{label[1:]} of {titles.get(column, column)}."
+        charts.append((draw_curves(_curves(found, name), label), about))
+    left = len(names) - MOST_CURVES
+    return section(figures(charts), *([paragraph(f"{left} more are in {METRICS}.")] if left > 0 else []))
+
+
+def parameters(predictor: AnyPredictor) -> Html:
+    """Return the parameters by part."""
+    networks = networks_of(predictor)
+    if not networks:
+        return paragraph("The fit has no network.")
+    counts, lead = parameters_by_part(networks[0].model), []
+    if len(networks) > 1:
+        lead = [paragraph(f"The model has {len(networks)} networks, each with these parameters.")]
+    total = max(counts["total"], 1)
+    lines = [((name, f"{count:,}"), count / total) for name, count in counts.items()]
+    return section(*lead, bars(["part", "parameters"], lines))
+
+
+def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
+    """Return versions, and the commands that make the model and the page again.
+
+    Args:
+        predictor: The model.
+        command: The command that wrote the page; empty if no command did.
+    """
+    rows = [["molslice", __version__], ["Python", platform.python_version()]]
+    rows += [[name, version(name)] for name in PACKAGES]
+    parts = [table(["package", "version"], rows, "Of this report")]
+    what = "the model and this page" if command else "the model"
+    lines = [command] if command else []
+    if isinstance(predictor, FittedPredictor):
+        about = predictor.model.about
+        lead = f"These commands make {what} again, in a folder that has {about['source']}:"
+        lines = [_fit_command(about, predictor.name), *lines]
+        return section(*parts, paragraph(lead), code("\n".join(map(shlex.join, lines))))
+    network = networks_of(predictor)[0]
+    made = (network.summary or {}).get("versions")
+    if isinstance(made, Mapping):
+        found = [[str(name), str(value)] for name, value in made.items()]
+        parts.append(table(["package", "version"], found, "Of the training"))
+    many = ["--members", str(len(predictor.members))] if isinstance(predictor, EnsemblePredictor) else []
+    train = ["molslice", "train", "--config", "config.yaml", *many, "--out", predictor.name]
+    lead = f"These commands make {what} again, in a folder that has the configuration below as config.yaml:"
+    parts += [paragraph(lead), code("\n".join(map(shlex.join, [train, *lines])))]
+    return section(*parts, details("config.yaml", config_to_yaml(network.config)))
+
+
+def _member_name(predictor: AnyPredictor, network: Predictor) -> str:
+    return f"member {Path(network.name).name}" if isinstance(predictor, EnsemblePredictor) else ""
+
+
+def _learners(about: Mapping[str, Any]) -> Html:
+    lines = [
+        ((name.replace("_", " "), result["target"], f"{weight:.2f}"), weight)
+        for result in about["results"]
+        for name, weight in result["weights"].items()
+    ]
+    notes = ["A fit has no learning curve. Its prediction is the weighted mean of these learners."]
+    if epochs := about.get("network_epochs"):
+        notes.append(f"The networks were fine-tuned for {epochs} epoch{'s' * (epochs != 1)}.")
+    if left_out := about.get("left_out"):
+        notes.append(f"Left out for lack of time: {', '.join(map(str, left_out))}.")
+    return section(paragraph(" ".join(notes)), bars(["learner", "target", "weight"], lines))
+
+
+def _curves(found: Mapping[str, Mapping[str, list[float]]], name: str) -> list[Curve]:
+    return [
+        Curve(label, columns["step"], columns[name]) for label, columns in found.items() if name in columns
+    ]
+
+
+def _read_metrics(path: Path) -> dict[str, list[float]]:
+    """Read `metrics.csv`.
+
+    Raises:
+        MolsliceError: It has no numbers.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        columns = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
+        return {"step": columns.pop("step"), "train_loss": columns.pop("train_loss"), **columns}
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise MolsliceError(f"cannot read {path}: {error}") from error
+
+
+def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:
+    options = about["options"]
+    words = ["molslice", "fit", str(about["source"])]
+    for target in about["targets"]["names"]:
+        words += ["--target", target]
+    words += ["--smiles-column", str(about["smiles_column"]), "--kind", about["targets"]["kind"]]
+    for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
+        words += ["--unit", unit]
+    options = {"fragment": about.get("fragment"), **options}
+    for option in ("delimiter", "split", "duplicates", "fragment", "members", "minutes", "seed"):
+        if options.get(option) is not None:
+            words += [f"--{option}", str(options[option])]
+    words += ["--no-encoder"] if about["encoder"] is None else ["--encoder", str(about["encoder"])]
+    return [*words, "--out", name]
