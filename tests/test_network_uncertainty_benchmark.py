@@ -5,8 +5,9 @@ import gzip
 
 import numpy as np
 import pytest
+import torch
 
-from molslice.ops import gaussian
+from molslice.ops.gaussian import gaussian_losses
 from tests.inference.models import embedded_smiles
 from tests.programs import load_program
 
@@ -29,13 +30,13 @@ def program(monkeypatch, tmp_path):
 
 
 def test_every_method_is_trained_and_measured_on_the_same_rows(program, tmp_path, monkeypatch):
-    betas = []
+    betas, losses = [], program.weighted_losses
 
-    def losses(*args, beta):
+    def noted(beta, *args):
         betas.append(beta)
-        return gaussian.gaussian_losses(*args, beta)
+        return losses(beta, *args)
 
-    monkeypatch.setattr(program, "gaussian_losses", losses)
+    monkeypatch.setattr(program, "weighted_losses", noted)
     division = program.Division(tmp_path, tmp_path / "models", "Small", 1, 1)
     assert [len(division.read(word)[0]) for word in ("train", "val", "test")] == [160, 20, 20]
     program.train_networks(division)
@@ -50,9 +51,20 @@ def test_every_method_is_trained_and_measured_on_the_same_rows(program, tmp_path
     assert [method for method, rank in ranks.items() if rank is None] == ["equal widths"]
     errors = {row["method"]: row["mae"] for row in found}
     assert errors["dropout passes"] == errors["equal widths"]
-    assert errors["mean-variance, beta 0"] != errors["mean-variance"] != errors["equal widths"]
-    assert set(betas) == {0.0, gaussian.BETA}
-    assert betas == sorted(betas, reverse=True)
+    assert errors["mean-variance, beta-NLL"] != errors["mean-variance"] != errors["equal widths"]
+    assert betas == sorted(betas)
+    assert set(betas) == {0.0, 0.5}
+
+
+def test_the_weight_of_a_loss_has_no_gradient(program):
+    mean, log_variance = torch.tensor([0.3, -1.0]), torch.tensor([0.8, -0.5], requires_grad=True)
+    losses = program.weighted_losses(0.5, mean, log_variance, torch.zeros(2))
+    plain = gaussian_losses(mean, log_variance, torch.zeros(2))
+    weights = log_variance.detach().exp().sqrt()
+    torch.testing.assert_close(losses, weights * plain)
+    (found,) = torch.autograd.grad(losses.sum(), log_variance)
+    (wanted,) = torch.autograd.grad((weights * plain).sum(), log_variance)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_given_intervals_are_scored(program):

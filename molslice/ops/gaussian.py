@@ -4,10 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["BETA", "bound_log_variance", "gaussian_losses"]
+__all__ = ["bound_log_variance", "gaussian_losses"]
 
 LARGEST = 16.0  # of the log variance: standard deviations from 3e-4 to 3e3 in standardized units
-BETA = 0.5
 
 
 def bound_log_variance(values: Float[Tensor, "*B T"]) -> Float[Tensor, "*B T"]:
@@ -19,25 +18,15 @@ def bound_log_variance(values: Float[Tensor, "*B T"]) -> Float[Tensor, "*B T"]:
 
 
 def gaussian_losses(
-    mean: Float[Tensor, "*B T"],
-    log_variance: Float[Tensor, "*B T"],
-    wanted: Float[Tensor, "*B T"],
-    beta: float = BETA,
+    mean: Float[Tensor, "*B T"], log_variance: Float[Tensor, "*B T"], wanted: Float[Tensor, "*B T"]
 ) -> Float[Tensor, "*B T"]:
-    """Compute v^beta (log v + (wanted - mean)^2 / v) / 2 for each value, where v^beta has no gradient.
-
-    With beta 0 this is the negative log likelihood without its constant. Then the gradient of the mean is
-    divided by the variance, so that values that are fitted badly at first get a large variance and are
-    fitted no further. With beta 1 it is the gradient of half the squared error.
+    """Compute (log v + (wanted - mean)^2 / v) / 2, the negative log likelihood without its constant.
 
     Args:
         mean: Predicted means.
-        log_variance: Natural logarithms v of the predicted variances.
+        log_variance: Natural logarithms of the predicted variances v.
         wanted: Values to predict, finite.
-        beta: Exponent of the weight of each value, from 0 to 1.
 
-    Source: Seitzer et al. 2022, "On the Pitfalls of Heteroscedastic Uncertainty Estimation with Probabilistic
-    Neural Networks", arXiv 2203.09168, equation 4; they recommend 0.5.
+    Source: Nix and Weigend 1994, "Estimating the mean and variance of the target probability distribution".
     """
-    losses = 0.5 * (log_variance + (wanted - mean) ** 2 * torch.exp(-log_variance))
-    return torch.exp(beta * log_variance.detach()) * losses if beta else losses
+    return 0.5 * (log_variance + (wanted - mean) ** 2 * torch.exp(-log_variance))
