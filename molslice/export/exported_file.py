@@ -13,10 +13,11 @@ from torch.export import Dim, ExportedProgram
 from molslice.chem.featurize import CHECKED_SMILES, HARD_MAX_ATOMS, molecule_arrays
 from molslice.chem.naming import atom_vocabulary, bond_vocabulary
 from molslice.export.onnx_file import need_packages, run_onnx, write_onnx
-from molslice.export.program import MoleculeProgram
+from molslice.export.program import MeanProgram, MoleculeProgram
 from molslice.export.pt2_file import run_pt2, write_pt2
 from molslice.export.quiet import quiet_torch
 from molslice.export.sorts import plain_forms
+from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor, load_model
 from molslice.model.graphormer import Graphormer
@@ -31,7 +32,12 @@ ENDINGS = (".onnx", ".pt2")
 FORMAT = "molslice-export-1"
 INPUTS = ("atoms", "atom_mask", "bonds")
 TOLERANCE = 1e-4  # of a prediction, in spreads of the target or in its unit, whichever is larger
-CAN = f"molslice export takes a graphormer on molecules with the attention {', '.join(ATTENTIONS)}"
+CAN = (
+    "molslice export takes a graphormer on molecules, or an ensemble of them, with the attention "
+    f"{', '.join(ATTENTIONS)}"
+)
+
+Exportable = Predictor | EnsemblePredictor
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ def export_model(name_or_path: str | Path, out: str | Path) -> ExportReport:
     if file.suffix == ".onnx":
         need_packages()
     predictor = load_model(name_or_path)
-    if not isinstance(predictor, Predictor):
+    if not isinstance(predictor, Predictor | EnsemblePredictor):
         raise MolsliceError(f"cannot export {name_or_path}: it was written by molslice fit; {CAN}")
     write_program(trace(predictor), predictor, file)
     return ExportReport(
@@ -88,7 +94,7 @@ def export_model(name_or_path: str | Path, out: str | Path) -> ExportReport:
     )
 
 
-def write_program(program: ExportedProgram, predictor: Predictor, file: Path) -> None:
+def write_program(program: ExportedProgram, predictor: Exportable, file: Path) -> None:
     """Write a traced model with its metadata.
 
     Args:
@@ -124,7 +130,7 @@ def padded_arrays(molecules: Sequence[MoleculeArrays]) -> dict[str, np.ndarray]:
     return {"atoms": atoms, "atom_mask": np.arange(atoms.shape[1]) < counts[:, None], "bonds": bonds}
 
 
-def describe(predictor: Predictor) -> dict[str, Any]:
+def describe(predictor: Exportable) -> dict[str, Any]:
     """Return the metadata of an exported file, as JSON types."""
     targets = predictor.targets
     return {
@@ -143,39 +149,55 @@ def describe(predictor: Predictor) -> dict[str, Any]:
     }
 
 
-def trace(predictor: Predictor) -> ExportedProgram:
+def trace(predictor: Exportable) -> ExportedProgram:
     """Trace a model for any number of molecules, atoms and bonds, in operators of torch alone.
 
     Raises:
         MolsliceError: The model or its attention cannot be exported.
     """
-    model, attention = predictor.model, predictor.config.attention.name
-    if not isinstance(model, Graphormer):
-        raise MolsliceError(
-            f"cannot export {predictor.name}: its model is {predictor.config.model.name}; {CAN}"
-        )
-    if attention not in ATTENTIONS:
-        raise MolsliceError(f"cannot export {predictor.name}: its attention is {attention}; {CAN}")
-    if predictor.config.attention.options.get("order") == "multi_permutation":
-        raise MolsliceError(
-            f"cannot export {predictor.name}: with the order multi_permutation, rounding errors of equal "
-            f"atoms change the prediction; {CAN} and another order"
-        )
-    if model.descriptor_state is not None:
-        raise MolsliceError(f"cannot export {predictor.name}: it takes descriptors; {CAN} and no descriptors")
+    module = build_program(predictor)
     arrays = padded_arrays([molecule_arrays("CCO"), molecule_arrays("Cc1ccccc1")])
     shapes = {name: {0: Dim.DYNAMIC, 1: Dim.DYNAMIC} for name in arrays}
     example = {name: torch.from_numpy(array) for name, array in arrays.items()}
     with float32_inference("cpu"), torch.inference_mode(mode=False), torch.no_grad(), quiet_torch():
-        program = torch.export.export(
-            MoleculeProgram(model, predictor.targets), (), example, dynamic_shapes=shapes, strict=False
-        )
+        program = torch.export.export(module, (), example, dynamic_shapes=shapes, strict=False)
         plain = plain_forms()
         has_own = any(node.target in plain for node in program.graph.nodes)
         return program.run_decompositions(plain) if has_own else program
 
 
-def check_file(predictor: Predictor, file: Path) -> float:
+def build_program(predictor: Exportable) -> MeanProgram:
+    """Return the model, or the mean of the members of an ensemble, as a function of padded arrays.
+
+    Raises:
+        MolsliceError: The model or its attention cannot be exported.
+    """
+    networks = predictor.members if isinstance(predictor, EnsemblePredictor) else (predictor,)
+    return MeanProgram([MoleculeProgram(_graphormer(each), each.targets) for each in networks])
+
+
+def _graphormer(network: Predictor) -> Graphormer:
+    """Return the module of a network.
+
+    Raises:
+        MolsliceError: It cannot be exported.
+    """
+    model, attention = network.model, network.config.attention.name
+    if not isinstance(model, Graphormer):
+        raise MolsliceError(f"cannot export {network.name}: its model is {network.config.model.name}; {CAN}")
+    if attention not in ATTENTIONS:
+        raise MolsliceError(f"cannot export {network.name}: its attention is {attention}; {CAN}")
+    if network.config.attention.options.get("order") == "multi_permutation":
+        raise MolsliceError(
+            f"cannot export {network.name}: with the order multi_permutation, rounding errors of equal "
+            f"atoms change the prediction; {CAN} and another order"
+        )
+    if model.descriptor_state is not None:
+        raise MolsliceError(f"cannot export {network.name}: it takes descriptors; {CAN} and no descriptors")
+    return model
+
+
+def check_file(predictor: Exportable, file: Path) -> float:
     """Compare an exported file with its model on molecules with all features.
 
     Returns:

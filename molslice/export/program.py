@@ -1,5 +1,7 @@
 """A trained model as one function of plain arrays, in operators that can be exported."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from molslice.model.graphormer import Graphormer
 from molslice.ops.masked import masked_mean
 from molslice.tasks.targets import TargetInfo
 
-__all__ = ["MoleculeProgram"]
+__all__ = ["MeanProgram", "MoleculeProgram"]
 
 
 class MoleculeProgram(nn.Module):
@@ -63,3 +65,22 @@ class MoleculeProgram(nn.Module):
         for table in embedding.degree:
             tokens = tokens + table(degree)
         return torch.cat([embedding.graph_token.expand(atoms.shape[0], 1, -1), tokens], 1)
+
+
+class MeanProgram(nn.Module):
+    """Predict the mean of one or several programs.
+
+    Args:
+        programs: The programs, which have the same targets.
+    """
+
+    def __init__(self, programs: Sequence[MoleculeProgram]) -> None:
+        super().__init__()
+        self.programs = nn.ModuleList(programs)
+
+    def forward(
+        self, atoms: UInt8[Tensor, "B A 9"], atom_mask: Bool[Tensor, "B A"], bonds: UInt8[Tensor, "B M 5"]
+    ) -> Float[Tensor, "B T"]:
+        """Predict a batch; see `MoleculeProgram.forward`."""
+        found = [program(atoms, atom_mask, bonds) for program in self.programs]
+        return found[0] if len(found) == 1 else torch.stack(found).mean(0)

@@ -9,14 +9,18 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from molslice.chem.canonical import canonical_molecule
 from molslice.chem.featurize import molecule_arrays
 from molslice.chem.naming import atom_vocabulary, bond_vocabulary
 from molslice.cli import main
+from molslice.ensemble_folder import write_ensemble
 from molslice.export import exported_file
 from molslice.export.exported_file import (
     ATTENTIONS,
+    build_program,
     check_file,
     export_model,
     padded_arrays,
@@ -34,7 +38,6 @@ from tests.real_data import embedded_smiles
 
 PROGRAM = ROOT / "examples/onnx/predict_onnx.py"
 SIZES = {"num_layers": 1, "dim": 16, "ffn_dim": 16, "num_heads": 4}
-BATCHES = [["C"], ["CC"], ["C", "O"], ["C" * 256, "CCO"], ["[Na+].[Cl-]"], embedded_smiles()[:40]]
 ODD = [  # atom maps, stereo centers that depend on each other, isotopes, charges, wildcards, metals, radicals
     "[CH3:1][OH:2]",
     "[H:1][C:2]([H:3])([H:4])[F:5]",
@@ -50,6 +53,7 @@ ODD = [  # atom maps, stereo centers that depend on each other, isotopes, charge
     "C[S@](=O)c1ccccc1",
     "N->[Pt](<-N)(Cl)Cl",
 ]
+BATCHES = [["C"], ["CC"], ["C", "O"], ["C" * 256, "CCO"], ["[Na+].[Cl-]"], embedded_smiles()[:40], ODD]
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +107,36 @@ OPTIONS = [
         for order in ("descending", "half", "interleave", "max_exchange", "shuffle")
     ),
 ]
+
+
+def ensemble(folder, targets):
+    """Write an ensemble whose members differ, and load it."""
+    for index in range(2):
+        member = checkpoint_folder(folder / "members" / str(index), targets, model=SIZES)
+        weights = load_file(member / "model.safetensors")
+        with safe_open(member / "model.safetensors", "numpy") as opened:
+            about = opened.metadata()
+        weights["readout.bias"] += index
+        save_file(weights, member / "model.safetensors", metadata=about)
+    write_ensemble(folder, 2)
+    return load_model(folder)
+
+
+@pytest.mark.parametrize("targets", [TWO, CLASSES], ids=["numbers", "classes"])
+def test_an_ensemble_predicts_the_mean_of_its_members(targets, tmp_path):
+    model = ensemble(tmp_path, targets)
+    arrays = {name: torch.from_numpy(array) for name, array in inputs(ODD).items()}
+    expected = model.predict_with_errors(ODD).values
+    np.testing.assert_allclose(build_program(model)(**arrays).detach(), expected, atol=1e-6)
+    assert not np.allclose(model.members[0].predict_with_errors(ODD).values, expected, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_an_ensemble_is_exported(tmp_path):
+    model = ensemble(tmp_path, TWO)
+    assert export_model(tmp_path, tmp_path / "a.onnx").largest_difference < 1e-5
+    found = run_onnx(tmp_path / "a.onnx", inputs(ODD))
+    np.testing.assert_allclose(found, model.predict_with_errors(ODD).values, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -231,8 +265,8 @@ def test_a_file_holds_no_paths_of_this_machine(exported):
     onnx.checker.check_model(exported("softmax")[1])
 
 
-def test_models_that_cannot_be_exported_are_refused_with_what_can(tmp_path, monkeypatch):
-    take = "a graphormer on molecules with the attention softmax, slice_sort, flow, singular"
+def test_models_that_cannot_be_exported_are_refused_with_what_can(tmp_path):
+    take = "a graphormer on molecules, or an ensemble of them, with the attention softmax, slice_sort, flow"
     checkpoint_folder(tmp_path, TWO, {"name": "performer"}, model=SIZES)
     with pytest.raises(MolsliceError, match=f"its attention is performer; .*{take}"):
         export_model(tmp_path, tmp_path / "a.onnx")
@@ -245,9 +279,8 @@ def test_models_that_cannot_be_exported_are_refused_with_what_can(tmp_path, monk
         export_model(tmp_path, tmp_path / "a.onnx")
     with pytest.raises(MolsliceError, match=r"cannot write .*a\.tflite: .*\.onnx, \.pt2"):
         export_model(tmp_path, tmp_path / "a.tflite")
-    monkeypatch.setattr(exported_file, "load_model", lambda _: "a fitted model")
     with pytest.raises(MolsliceError, match=f"written by molslice fit; .*{take}"):
-        export_model(tmp_path, tmp_path / "a.onnx")
+        export_model(ROOT / "tests" / "saved_models" / "fit_encoder", tmp_path / "a.onnx")
     assert not list(tmp_path.glob("*.onnx"))
 
 
