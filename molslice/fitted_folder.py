@@ -21,15 +21,18 @@ from molslice.learners import LEARNERS, Learner
 from molslice.learners.stacking import Stack
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
+from molslice.uncertainty.difficulty import ErrorScale
 
 __all__ = [
     "CARD",
+    "DISAGREEMENT",
     "ENCODER",
     "FINE_TUNED",
     "FIT",
     "LEARNER_FILE",
     "ROWS",
     "ROW_COLUMNS",
+    "SIZE",
     "FittedModel",
     "is_fitted_folder",
     "network_folder",
@@ -43,6 +46,7 @@ FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", 
 ENCODER, ENCODER_FILE = "encoder", "model.safetensors"  # a run folder with its weights only
 NETWORKS = "networks"  # a folder like that of the encoder for each fold
 FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
+DISAGREEMENT, SIZE = "disagreement", "size"  # signs of difficulty that do not come from one learner
 FORMAT = "molslice-fit-1"
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -57,12 +61,14 @@ class FittedModel:
         learners: For each target, the learners by name, except for the networks.
         stacks: For each target, the weights of its learners.
         about: The content of `fit.json`.
+        scales: For each target, the expected error of a row; None for classes and in older folders.
     """
 
     targets: TargetInfo
     learners: tuple[Mapping[str, Learner], ...]
     stacks: tuple[Stack, ...]
     about: Mapping[str, Any]
+    scales: tuple[ErrorScale | None, ...]
 
     @property
     def num_networks(self) -> int:
@@ -103,6 +109,7 @@ def is_fitted_folder(path: Path) -> bool:
 def describe_model(
     targets: TargetInfo,
     stacks: Sequence[Stack],
+    scales: Sequence[ErrorScale | None],
     encoder: str | None,
     encoder_sha256: str | None,
     networks: int,
@@ -112,6 +119,7 @@ def describe_model(
     Args:
         targets: The description of the targets.
         stacks: The weights of the learners of each target.
+        scales: The expected error of a row for each target; None for classes.
         encoder: Name of the trained encoder whose embeddings are features; None without one.
         encoder_sha256: Checksum of its weights; None without one.
         networks: Number of fine-tuned networks.
@@ -121,6 +129,7 @@ def describe_model(
         "descriptors_version": DESCRIPTORS_VERSION,
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
+        "scales": [None if scale is None else scale.to_mapping() for scale in scales],
         "encoder": encoder,
         "encoder_sha256": encoder_sha256,
         "networks": networks,
@@ -163,6 +172,7 @@ def read_fitted(folder: Path) -> FittedModel:
     try:
         targets = TargetInfo.from_mapping(about.get("targets"))
         stacks = _read_stacks(about, folder)
+        scales = _read_scales(about, len(targets.names))
     except MolsliceError as error:
         raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
     if len(stacks) != len(targets.names):
@@ -178,8 +188,9 @@ def read_fitted(folder: Path) -> FittedModel:
         }
         for index, stack in enumerate(stacks)
     )
-    model = FittedModel(targets, learners, stacks, about)
+    model = FittedModel(targets, learners, stacks, about, scales)
     _check_folds(model, folder)
+    _check_scales(model, folder)
     if model.fragment not in FRAGMENTS:
         raise MolsliceError(f"invalid fragment in {folder / FIT}: {model.fragment!r}")
     _check_networks(model, folder)
@@ -215,6 +226,21 @@ def _read_stacks(about: Mapping[str, Any], folder: Path) -> tuple[Stack, ...]:
     if not isinstance(found, list) or not all(isinstance(stack, dict) for stack in found):
         raise MolsliceError(f"invalid stacks in {folder / FIT}")
     return tuple(Stack.from_mapping(stack) for stack in found)
+
+
+def _read_scales(about: Mapping[str, Any], targets: int) -> tuple[ErrorScale | None, ...]:
+    found = about.get("scales", [None] * targets)
+    if not isinstance(found, list) or len(found) != targets:
+        raise MolsliceError(f"invalid scales: one for each of {targets} targets is needed")
+    return tuple(None if each is None else ErrorScale.from_mapping(each) for each in found)
+
+
+def _check_scales(model: FittedModel, folder: Path) -> None:
+    """Check that the learners of a target give the signs of its scale, for each fold."""
+    for scale, learners in zip(model.scales, model.learners, strict=True):
+        known = {DISAGREEMENT, SIZE, *(sign for learner in learners.values() for sign in learner.signs)}
+        if scale is not None and (not known.issuperset(scale.names) or len(scale.lines) != model.num_folds):
+            raise MolsliceError(f"the scales in {folder / FIT} do not fit the learners")
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:

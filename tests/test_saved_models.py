@@ -7,6 +7,7 @@ import pytest
 
 from molslice import load_model
 from molslice.model import MODELS
+from tests import saving
 from tests.real_data import REPOSITORY, SAVED_MODEL
 from tests.saving import EXPECTED, predictions
 
@@ -25,6 +26,33 @@ def test_a_saved_model_predicts_what_it_predicted(folder):
     np.testing.assert_allclose(predictions(folder), expected, atol=5e-5)
 
 
+INTERVALS = {  # lower and upper bounds at 0.8: of one width, and following the expected error
+    "fit": (
+        [-0.550804, 0.412309, 0.262342, 0.554716, -0.08801, 0.058033],
+        [1.142258, 2.054008, 2.002849, 2.36019, 1.605053, 1.711155],
+    ),
+    "fit_scale": (
+        [-0.367305, 0.358618, 0.311927, 0.476397, 0.245802, 0.137581],
+        [0.924624, 2.154047, 2.002852, 2.578225, 1.271241, 1.636853],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTERVALS)
+def test_a_saved_model_has_the_intervals_that_it_had(name):
+    model = load_model(REPOSITORY / "tests/saved_models" / name)
+    found = model.predict_with_errors(saving.SMILES, interval=0.8)
+    np.testing.assert_allclose((found.lower[:, 0], found.upper[:, 0]), INTERVALS[name], atol=5e-5)
+
+
+def test_a_saved_model_of_classes_has_the_sets_that_it_had():
+    model = load_model(REPOSITORY / "tests/saved_models/fit_encoder")
+    found = model.predict_with_errors(saving.SMILES, interval=0.7)
+    assert found.sets[:, 0].tolist() == [[k != 1 and k != 3, True] for k in range(6)]
+    calibrated = [0.503124, 0.54174, 0.480408, 0.535139, 0.507278, 0.495447]
+    np.testing.assert_allclose(found.calibrated[:, 0], calibrated, atol=5e-5)
+
+
 def test_there_is_a_saved_model_of_each_kind():
     models = [load_model(folder) for folder in FOLDERS]
     networks = [model for model in models if hasattr(model, "config")]
@@ -40,10 +68,10 @@ def test_there_is_a_saved_model_of_each_kind():
         "tokens",
     }
     fitted = [model for model in models if not hasattr(model, "config")]
-    assert [model.encoder is None for model in fitted] == [True, False]
+    assert [model.encoder is None for model in fitted] == [True, False, True]
     assert len(fitted[1].networks) == 2
 
 
 def test_the_saved_models_stay_small():
     files = [path for path in (REPOSITORY / "tests/saved_models").rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 1 << 20
+    assert sum(path.stat().st_size for path in files) < 3 << 19

@@ -14,7 +14,7 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, MoleculeDescriber
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
-from molslice.fitted_folder import FINE_TUNED, ROWS, FittedModel, row_columns
+from molslice.fitted_folder import DISAGREEMENT, FINE_TUNED, ROWS, SIZE, FittedModel, row_columns
 from molslice.fitted_rows import out_of_fold_calibration, training_smiles
 from molslice.inference.base import ChunkReader, SmilesPredictor
 from molslice.inference.domain import TrainingDomain
@@ -162,8 +162,8 @@ class FittedPredictor(SmilesPredictor):
         """Predict molecules without errors with the stack of each fold.
 
         Returns:
-            The predictions in the units of the targets, and the standard deviation over the learners (0 for
-            classes), float64 [folds, n, T] each.
+            The predictions in the units of the targets, and the expected error (0 for classes; in older
+            folders the standard deviation over the learners), float64 [folds, n, T] each.
         """
         store = self._read(part.canonical)
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
@@ -173,17 +173,33 @@ class FittedPredictor(SmilesPredictor):
             for network in self.networks
             if store is not None
         ]
-        columns, spreads = [], []
-        for index, (learners, stack) in enumerate(zip(self.model.learners, self.model.stacks, strict=True)):
-            parts = {name: learner.predict(features) for name, learner in learners.items()}
+        columns, difficulty = [], []
+        model = self.model
+        for index, (learners, stack, scale) in enumerate(
+            zip(model.learners, model.stacks, model.scales, strict=True)
+        ):
+            parts, signs = {}, {}
+            for name, learner in learners.items():
+                if scale is None or not learner.signs:
+                    parts[name] = learner.predict(features)
+                else:
+                    parts[name], found = learner.predict_with_signs(features)
+                    signs |= found
             if tuned:
                 parts[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
             columns.append(stack.combine(parts))
-            classes = self.targets.kind == "classification"
-            spreads.append(np.zeros_like(columns[-1]) if classes else stack.disagreement(parts))
+            if self.targets.kind == "classification":
+                difficulty.append(np.zeros_like(columns[-1]))
+                continue
+            apart = stack.disagreement(parts)
+            if scale is None:
+                difficulty.append(apart)
+            else:
+                size = np.broadcast_to(features.size(), apart.shape)
+                difficulty.append(scale.expect({**signs, DISAGREEMENT: apart, SIZE: size}))
         if len({len(column) for column in columns}) != 1:
             raise MolsliceError(f"the targets of {self.name} have different numbers of folds")
-        return np.stack(columns, axis=2), np.stack(spreads, axis=2)
+        return np.stack(columns, axis=2), np.stack(difficulty, axis=2)
 
     def _read(self, smiles: list[str]) -> MoleculeStore | None:
         """Convert SMILES once for the encoder and all networks; None for a model without them."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -16,7 +16,12 @@ class Learner(ABC):
 
     Its prediction is the mean over the folds. A learner is deterministic: the same rows, folds and seed give
     the same arrays.
+
+    Attributes:
+        signs: Names of the signs of difficulty that `predict_with_signs` returns.
     """
+
+    signs: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     @abstractmethod
@@ -40,6 +45,15 @@ class Learner(ABC):
     @abstractmethod
     def predict(self, features: Features) -> np.ndarray:
         """Predict with the model of each fold: float64 [folds, n], in the unit of the target."""
+
+    def predict_with_signs(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Predict, and compute numbers that tend to grow with the error.
+
+        Returns:
+            The result of `predict`, and each of `signs` for the model of each fold, not negative, float64
+            [folds, n].
+        """
+        return self.predict(features), {}
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:

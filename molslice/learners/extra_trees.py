@@ -26,6 +26,7 @@ class ExtraTrees(TreeLearner):
     """
 
     label = "the forest of extra trees"
+    signs = ("trees",)
 
     @classmethod
     def fit(
@@ -54,6 +55,11 @@ class ExtraTrees(TreeLearner):
             )
             models.append(model.fit(chosen[folds != fold], values[folds != fold]))
         return cls.of_training(Trees.of_forests(models, columns), matrix, folds)
+
+    def predict_with_signs(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Predict; the sign `trees` is the standard deviation over the trees of a fold."""
+        predicted, spread = self.trees.predict_with_spread(self.checked_matrix(features))
+        return predicted, {"trees": spread}
 
     @classmethod
     def matrix_of(cls, features: Features) -> np.ndarray:

@@ -44,6 +44,10 @@ class Features:
         parts = (self.descriptors, self.counts, self.embedding)
         return [part for part in parts if part is not None]
 
+    def size(self) -> np.ndarray:
+        """Return the number of fragments that are counted in each molecule, float64 [n]."""
+        return self.counts.sum(1, dtype=np.float64)
+
     def matrix(self) -> np.ndarray:
         """Return all features side by side, float64 [n, D + P + E], NaN where not defined."""
         return np.concatenate([part.astype(np.float64, copy=False) for part in self._parts()], axis=1)

@@ -42,6 +42,8 @@ class GaussianProcess(Learner):
         offsets: Mean of the target in each fold, float64 [folds].
     """
 
+    signs = ("novelty",)
+
     def __init__(
         self,
         rows: Features,
@@ -104,20 +106,38 @@ class GaussianProcess(Learner):
 
     def predict(self, features: Features) -> np.ndarray:
         """Predict with the process of each fold; see `Learner.predict`."""
+        return self._predict_scored(self._checked(features))
+
+    def predict_with_signs(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Predict; the sign `novelty` is 1 minus the largest MinMax kernel with a row of the process."""
+        novelty = np.empty((len(self.offsets), len(features)))
+        return self._predict_scored(self._checked(features), novelty), {"novelty": novelty}
+
+    def _checked(self, features: Features) -> Features:
+        """Return the features with normal scores.
+
+        Raises:
+            MolsliceError: The process was fitted on other features.
+        """
         expected = [part.quantiles.shape[1] for part in self.scores]
         found = [part.shape[1] for part in (features.descriptors, features.embedding) if part is not None]
         if found != expected or features.counts.shape[1] != self.rows.counts.shape[1]:
             raise MolsliceError(f"the Gaussian process takes {expected} features, got {found}")
-        return self._predict_scored(_scored(features, self.scores))
+        return _scored(features, self.scores)
 
-    def _predict_scored(self, features: Features) -> np.ndarray:
+    def _predict_scored(self, features: Features, novelty: np.ndarray | None = None) -> np.ndarray:
+        """Predict rows with normal scores, and write the sign into `novelty` [folds, n] if it is given."""
         result = np.empty((len(self.offsets), len(features)))
+        used = (self.coefficients != 0.0).any(0)  # rows of the process of each fold, [rows, folds]
         for start in range(0, len(features), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             result[:, part] = self.offsets[:, None]
             kernels = _kernels(features[part], self.rows, self.scales)
-            for kernel, coefficients in zip(kernels, self.coefficients, strict=True):
+            for place, (kernel, coefficients) in enumerate(zip(kernels, self.coefficients, strict=True)):
                 result[:, part] += (kernel @ coefficients).T
+                if novelty is not None and place == 0:
+                    for fold, own in enumerate(used.T):
+                        novelty[fold, part] = 1.0 - kernel[:, own].max(1, initial=0.0)
         return result
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -157,13 +157,42 @@ class Trees:
     def predict(self, matrix: np.ndarray) -> np.ndarray:
         """Add up the trees of each fold for each row of `matrix` [n, C]: float64 [folds, n]."""
         total = np.repeat(self.offsets[:, None], len(matrix), axis=1)
-        step = max(1, CHUNK // max(len(self.roots), 1))
-        for start in range(0, len(matrix), step):
-            part = slice(start, start + step)
-            total[:, part] += self._sums(matrix[part])
+        for part in self._parts(matrix):
+            total[:, part] += self._added(self._values(matrix[part]))
         return total
 
-    def _sums(self, matrix: np.ndarray) -> np.ndarray:
+    def predict_with_spread(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Add up the trees of each fold, and compute how far they are apart.
+
+        Args:
+            matrix: The features [n, C].
+
+        Returns:
+            The result of `predict`, and the standard deviation over the trees of a fold of what the sum would
+            be if all were like this tree, float64 [folds, n] each.
+        """
+        total = np.repeat(self.offsets[:, None], len(matrix), axis=1)
+        spread = np.zeros_like(total)
+        counts = np.bincount(self.groups, minlength=len(self.offsets))[:, None]
+        for part in self._parts(matrix):
+            values = self._values(matrix[part])
+            sums = self._added(values)
+            total[:, part] += sums
+            spread[:, part] = np.sqrt(np.maximum(self._added(values**2) * counts - sums**2, 0.0))
+        return total, spread
+
+    def _parts(self, matrix: np.ndarray) -> list[slice]:
+        step = max(1, CHUNK // max(len(self.roots), 1))
+        return [slice(start, start + step) for start in range(0, len(matrix), step)]
+
+    def _added(self, values: np.ndarray) -> np.ndarray:
+        """Add up the values of trees [trees, n] by fold: [folds, n]."""
+        sums = np.zeros((len(self.offsets), values.shape[1]))
+        np.add.at(sums, self.groups, values)
+        return sums
+
+    def _values(self, matrix: np.ndarray) -> np.ndarray:
+        """Return the value of the leaf of each row in each tree, [trees, n]."""
         places = np.repeat(self.roots[None].astype(np.int64), len(matrix), axis=0)
         rows = np.arange(len(matrix))[:, None]
         while True:
@@ -175,9 +204,7 @@ class Trees:
             if (following == places).all():
                 break
             places = following
-        sums = np.zeros((len(self.offsets), len(matrix)))
-        np.add.at(sums, self.groups, self.value[places].T)
-        return sums
+        return self.value[places].T
 
     def check(self, num_features: int) -> None:
         """Raise an error unless every tree ends and every index is inside of its array.
@@ -250,12 +277,20 @@ class TreeLearner(Learner):
 
     def predict(self, features: Features) -> np.ndarray:
         """Predict with the trees of each fold; see `Learner.predict`."""
+        return self.trees.predict(self.checked_matrix(features))
+
+    def checked_matrix(self, features: Features) -> np.ndarray:
+        """Return `matrix_of` the features.
+
+        Raises:
+            MolsliceError: The trees were fitted on another number of features.
+        """
         matrix = self.matrix_of(features)
         if matrix.shape[1] != self.num_features:
             raise MolsliceError(
                 f"{self.label} was fitted on {self.num_features} features, got {matrix.shape[1]}"
             )
-        return self.trees.predict(matrix)
+        return matrix
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of the trees; see `Learner.arrays`."""

@@ -169,7 +169,8 @@ def fit(
             for index, each in enumerate(fitted):
                 each.add(FINE_TUNED, networks.unseen[each.rows, index], networks.held_out[:, :, index])
         for index, each in enumerate(fitted):
-            each.stack_learners(found.targets[each.rows, index], classes=found.kind == "classification")
+            values = found.targets[each.rows, index]
+            each.stack_learners(values, folds[each.rows], classes=found.kind == "classification")
         about = _summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
         about["fragment"] = fragment
         about["seconds"] = round(time.monotonic() - start, 1)
@@ -273,6 +274,7 @@ def _summarize(
         **describe_model(
             targets,
             [each.stack for each in fitted],
+            [each.scale for each in fitted],
             None if encoder is None else Path(encoder).name,
             None if encoder is None else file_checksum(model_file(find_model(encoder))),
             int(folds.max()) + 1 if epochs else 0,
@@ -298,9 +300,8 @@ def _calibrate(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
     held_out = []
     for index, (name, each) in enumerate(zip(found.names, fitted, strict=True)):
-        difficulty = None if found.kind == "classification" else each.stack.disagreement(each.parts)
-        truth = found.targets[each.rows, index]
-        held_out.append(HeldOut.of_rows(name, found.kind, truth, each.unseen, folds[each.rows], difficulty))
+        truth, own = found.targets[each.rows, index], folds[each.rows]
+        held_out.append(HeldOut.of_rows(name, found.kind, truth, each.unseen, own, scale=each.expected))
     return Calibration(found.kind, int(folds.max()) + 1, OUT_OF_FOLD, tuple(held_out))
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from molslice.fitted_folder import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
 from molslice.training.fit_data import FitData
 from molslice.types import MolsliceError
+from molslice.uncertainty.difficulty import ErrorScale
 
 __all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit"]
 
@@ -26,9 +28,14 @@ class TargetFit:
         learners: The fitted learners by name.
         parts: Out-of-fold prediction of these rows by each learner, float64 [n].
         test_parts: Prediction of the m held-out rows by each learner, float64 [folds, m].
+        signs: Signs of difficulty of `rows` for the model that has not seen them, float64 [n]; empty for
+            classes.
         held_out: Prediction of the held-out rows by the stack and by the baselines, float64 [m].
         stack: The weights of the learners; see `stack_learners`.
         unseen: Out-of-fold prediction by the stack, float64 [n].
+        scale: The expected error of a row; None for classes. See `stack_learners`.
+        expected: The expected error of `rows` by the models that have not seen them, float64 [n]; None for
+            classes.
     """
 
     rows: np.ndarray
@@ -36,8 +43,11 @@ class TargetFit:
     parts: dict[str, np.ndarray] = field(default_factory=dict)
     test_parts: dict[str, np.ndarray] = field(default_factory=dict)
     held_out: dict[str, np.ndarray] = field(default_factory=dict)
+    signs: dict[str, np.ndarray] = field(default_factory=dict)
     stack: Stack = field(init=False)
     unseen: np.ndarray = field(init=False)
+    scale: ErrorScale | None = None
+    expected: np.ndarray | None = None
 
     def add(self, name: str, unseen: np.ndarray, held_out: np.ndarray) -> None:
         """Add the predictions of a learner: `parts` and `test_parts`."""
@@ -45,17 +55,21 @@ class TargetFit:
         if held_out.shape[1]:
             self.test_parts[name] = held_out
 
-    def stack_learners(self, values: np.ndarray, *, classes: bool) -> None:
-        """Weigh the learners by their out-of-fold predictions.
+    def stack_learners(self, values: np.ndarray, folds: np.ndarray, *, classes: bool) -> None:
+        """Weigh the learners by their out-of-fold predictions, and fit the expected error of a number.
 
         Args:
             values: The target of `rows`, float64 [n].
+            folds: Fold of `rows`, int [n].
             classes: Whether the target is a class.
         """
         self.stack = Stack.fit(self.parts, values, classes=classes)
         self.unseen = self.stack.combine(self.parts)
         if self.test_parts:
             self.held_out = {FIT_LABEL: self.stack.combine(self.test_parts).mean(0), **self.held_out}
+        if not classes:
+            signs = {**self.signs, DISAGREEMENT: self.stack.disagreement(self.parts)}
+            self.scale, self.expected = ErrorScale.fit(signs, np.abs(values - self.unseen), folds)
 
 
 class LearnerFits:
@@ -93,12 +107,17 @@ class LearnerFits:
         rows = np.flatnonzero(~self.found.test & np.isfinite(values))
         folds = _known_folds(self.folds[rows], self.found.names[index])
         fitted, test = TargetFit(rows), np.flatnonzero(self.found.test)
+        if not classes:
+            fitted.signs[SIZE] = self.features[rows].size()
         for name in LEARNERS.names():
             if not fitted.learners or self._has_time(f"{name} of {self.found.names[index]}"):
                 learner, unseen = LEARNERS.find(name).fit(
                     self.features[rows], values[rows], folds, classes=classes, seed=self.seed
                 )
                 fitted.learners[name] = learner
+                if learner.signs and not classes:
+                    signs = learner.predict_with_signs(self.features[rows])[1]
+                    fitted.signs |= {sign: each[folds, np.arange(len(rows))] for sign, each in signs.items()}
                 empty = np.empty((0, 0))
                 fitted.add(name, unseen, learner.predict(self.features[test]) if len(test) else empty)
             self._step()

@@ -4,6 +4,7 @@ Modules:
     conformal: Intervals and sets of classes with a stated coverage, from held-out rows.
     probabilities: Calibration of probabilities.
     scores: Coverage, rank correlation and miscalibration area.
+    difficulty: The expected error of a row.
     calibration: What is known of the errors on held-out rows, and its file in a model folder.
 
 Imports: numpy, `molslice.files`, `molslice.types`. The package knows no models and no molecules.

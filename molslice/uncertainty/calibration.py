@@ -47,7 +47,8 @@ class HeldOut:
         folds: The fold whose model predicts the row, int64 [n].
         difficulty: A number that tends to grow with the error, not negative, from the same model, float64
             [n]; None without one.
-        floor: What is added to the difficulty for the scale of the error; None for intervals of equal width.
+        floor: What is added to the difficulty for the scale of the error, 0 if the difficulty is the scale;
+            None for intervals of equal width.
         line: Slope and intercept that calibrate the log-odds of a class; None for a number.
     """
 
@@ -68,10 +69,12 @@ class HeldOut:
         predicted: np.ndarray,
         folds: np.ndarray,
         difficulty: np.ndarray | None = None,
+        *,
+        scale: np.ndarray | None = None,
     ) -> Self:
         """Describe the rows that have a measured value and a prediction.
 
-        The difficulty is used if the errors follow it; see `_choose_floor`.
+        A difficulty is used if the errors follow it; see `_choose_floor`. A scale is always used.
 
         Args:
             name: Name of the target.
@@ -80,6 +83,7 @@ class HeldOut:
             predicted: Predictions, float [n].
             folds: Fold of each row, int [n].
             difficulty: See the class, float [n].
+            scale: The scale of the error, positive, float [n]; then there is no difficulty.
         """
         known = np.isfinite(truth) & np.isfinite(predicted)
         if difficulty is not None:
@@ -89,6 +93,8 @@ class HeldOut:
         if kind == "classification":
             line = fit_platt(guess, measured) if len(mine) else (1.0, 0.0)
             return cls(name, measured, guess, mine, line=line)
+        if scale is not None:
+            return cls(name, measured, guess, mine, np.asarray(scale)[known].astype(np.float64), 0.0)
         hard = None if difficulty is None else np.asarray(difficulty)[known].astype(np.float64)
         floor = None if hard is None else _choose_floor(np.abs(measured - guess), hard)
         return cls(name, measured, guess, mine, None if floor is None else hard, floor)
@@ -350,7 +356,8 @@ def _check_parts(
         raise ValueError(f"folds from {numbers.min()} to {numbers.max()}, of {folds}")
     if (floor is None) != (hard is None) or (hard is not None and len(hard) and hard.min() < 0):
         raise ValueError("the difficulty does not fit its floor")
-    if floor is not None and not (np.isfinite(floor) and floor > 0):
+    smallest = hard.min() if hard is not None and len(hard) else 1.0
+    if floor is not None and not (np.isfinite(floor) and floor >= 0 and floor + smallest > 0):
         raise ValueError(f"invalid floor {floor}")
     if line is not None and not (np.isfinite(line).all() and line[0] > 0):
         raise ValueError(f"invalid line {line}")

@@ -134,7 +134,9 @@ def fitted(folder, targets, networks=2, weight=1.0):
             member.model.readout.bias += k
     calibration = ((1.0, 0.0),) if targets.kind == "classification" else ()
     stack = Stack((FINE_TUNED,), (weight,), calibration)
-    model = FittedModel(targets, ({},), (stack,), {"networks": networks, "options": {"members": networks}})
+    model = FittedModel(
+        targets, ({},), (stack,), {"networks": networks, "options": {"members": networks}}, (None,)
+    )
     return FittedPredictor(model, "solubility", folder, members[0] if members else None, members)
 
 

@@ -1,5 +1,6 @@
 """Contracts of every learner, and its formula against a slow reference in float64."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,50 @@ def test_a_prediction_depends_on_its_row_only(fitted):
 def _has_embedding(learner):
     arrays = learner.arrays()
     return "embedding" in arrays or int(arrays.get("num_features", [45])[0]) == 49
+
+
+def test_signs_come_with_the_same_predictions(fitted):
+    _, learner, _, _, _, _, _ = fitted
+    new = draw_features(30, embedding=_has_embedding(learner), seed=1)
+    predicted, signs = learner.predict_with_signs(new)
+    np.testing.assert_array_equal(predicted, learner.predict(new))
+    assert tuple(signs) == learner.signs
+    for values in signs.values():
+        assert values.shape == (3, 30)
+        assert (values >= 0).all()
+        assert np.ptp(values) > 0
+
+
+def test_the_novelty_of_a_molecule_is_its_distance_from_the_rows_of_the_fold():
+    features, folds = draw_features(), np.arange(60) % 3
+    learner, _ = LEARNERS.find("gaussian_process").fit(
+        features, draw_values(features, False), folds, classes=False, seed=0
+    )
+    novelty = learner.predict_with_signs(features)[1]["novelty"]
+    similarity = min_max_kernel(features.counts, features.counts)
+    for fold in range(3):
+        expected = 1 - np.where(folds == fold, -1.0, similarity).max(1)
+        np.testing.assert_allclose(novelty[fold], expected, atol=1e-6)
+    assert (novelty[folds, np.arange(60)] > 0).all()
+    others = (folds + 1) % 3
+    np.testing.assert_allclose(novelty[others, np.arange(60)], 0, atol=1e-6)  # it is one of the rows
+
+
+def test_the_spread_of_trees_is_that_of_the_single_trees(monkeypatch):
+    monkeypatch.setattr("molslice.learners.extra_trees.NUM_TREES", 12)
+    features, folds = draw_features(), np.arange(60) % 3
+    learner, _ = LEARNERS.find("extra_trees").fit(
+        features, draw_values(features, False), folds, classes=False, seed=0
+    )
+    trees, matrix = learner.trees, learner.matrix_of(features)
+    alone: dict[int, list[np.ndarray]] = {}
+    for root, fold in zip(trees.roots, trees.groups, strict=True):
+        one = dataclasses.replace(
+            trees, roots=np.array([root]), groups=np.array([0], np.int32), offsets=np.zeros(1)
+        )
+        alone.setdefault(int(fold), []).append(4 * one.predict(matrix)[0])  # of four trees
+    expected = np.array([np.std(each, axis=0) for each in alone.values()])
+    np.testing.assert_allclose(learner.predict_with_signs(features)[1]["trees"], expected, atol=1e-6)
 
 
 def test_arrays_rebuild_the_same_learner(fitted):

@@ -9,10 +9,11 @@ import pytest
 
 from molslice.cli import main
 from molslice.data.molecules.describe import describe_molecules
-from molslice.fitted_folder import ROWS, read_fitted
+from molslice.fitted_folder import FIT, ROWS, read_fitted
 from molslice.fitted_rows import out_of_fold_calibration
 from molslice.inference.load import load_model
 from molslice.inference.table import predict_table
+from molslice.learners import Features
 from molslice.training.fit import fit
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS, CALIBRATION
@@ -98,13 +99,71 @@ def test_an_older_folder_has_cross_conformal_intervals_of_equal_width(numbers, s
     np.testing.assert_allclose(found.spread, members.std(0), rtol=1e-3, atol=1e-5)
 
 
-def test_intervals_scale_with_the_disagreement_of_the_learners_where_it_is_kept(numbers, smiles, monkeypatch):
+def test_intervals_scale_with_the_error_that_is_expected_of_a_molecule(numbers, smiles):
     model = load_model(numbers)
-    for held in model.find_calibration().targets:
-        if held.floor is None:
-            assert held.difficulty is None
+    calibration = model.find_calibration()
+    found = model.predict_with_errors(smiles, interval=0.8)
+    members, expected = model.member_predictions(describe_molecules(smiles))
+    with (numbers / ROWS).open(newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["split"] == "train" and row["half"]]
+    places = [smiles.index(row["smiles"]) for row in rows]
+    folds = np.array([int(row["fold"]) for row in rows])
+    held = calibration.targets[1]
+    # a held-out row has the expected error of the model that has not seen it
+    np.testing.assert_allclose(held.difficulty, expected[folds, places, 1], rtol=1e-3)
+    assert held.floor == 0.0
+    scores = np.abs(held.truth - held.predicted) / held.difficulty
+    low, high = slow_interval(members[:, :, 1], expected[:, :, 1], scores, folds, 0.8)
+    np.testing.assert_allclose(found.lower[:, 1], np.minimum(low, members[:, :, 1].mean(0)), rtol=1e-5)
+    np.testing.assert_allclose(found.upper[:, 1], np.maximum(high, members[:, :, 1].mean(0)), rtol=1e-5)
+    widths = found.upper - found.lower
+    assert (widths.max(0) > 1.5 * widths.min(0)).all()
+
+
+def test_the_expected_error_has_four_signs(numbers, smiles):
+    model = read_fitted(numbers)
+    assert [scale.names for scale in model.scales] == [("size", "trees", "novelty", "disagreement")] * 2
+    part = describe_molecules(smiles[:7])
+    features = Features(part.descriptors, part.counts)
+    learners = model.learners[0]
+    parts = {name: learner.predict(features) for name, learner in learners.items()}
+    signs = {
+        "size": np.broadcast_to(part.counts.sum(1), (3, 7)),
+        "disagreement": np.std(list(parts.values()), axis=0),
+        **learners["extra_trees"].predict_with_signs(features)[1],
+        **learners["gaussian_process"].predict_with_signs(features)[1],
+    }
+    _, expected = load_model(numbers).member_predictions(part)
+    np.testing.assert_allclose(expected[:, :, 0], model.scales[0].expect(signs))
+
+
+@pytest.mark.parametrize(
+    "change", [{"names": ["size", "trees", "novelty", "luck"]}, {"lines": [[0.0] * 5] * 2}, {"names": 5}]
+)
+def test_a_scale_that_does_not_fit_the_learners_is_refused(numbers, tmp_path, change):
+    folder = tmp_path / "model"
+    shutil.copytree(numbers, folder)
+    about = json.loads((folder / FIT).read_text())
+    about["scales"][1].update(change)
+    (folder / FIT).write_text(json.dumps(about))
+    with pytest.raises(MolsliceError, match=r"fit\.json"):
+        read_fitted(folder)
+    del about["scales"][1]
+    (folder / FIT).write_text(json.dumps(about))
+    with pytest.raises(MolsliceError, match="one for each of 2 targets"):
+        read_fitted(folder)
+
+
+def test_intervals_of_an_older_folder_scale_with_the_disagreement_of_the_learners(
+    numbers, smiles, tmp_path, monkeypatch
+):
+    folder = older(numbers, tmp_path)
+    about = json.loads((folder / FIT).read_text())
+    del about["scales"]
+    (folder / FIT).write_text(json.dumps(about))
+    model = load_model(folder)
     monkeypatch.setattr("molslice.uncertainty.calibration.NARROWER", 100.0)  # always
-    calibration = load_model(numbers).find_calibration()
+    calibration = model.find_calibration()
     truth, predicted, folds = held_out_rows(numbers, "size", "size_predicted")
     difficulty = np.linspace(0.5, 2.0, len(truth))
     held = type(calibration.targets[0]).of_rows("size", "regression", truth, predicted, folds, difficulty)
@@ -112,9 +171,13 @@ def test_intervals_scale_with_the_disagreement_of_the_learners_where_it_is_kept(
     monkeypatch.setattr(model, "find_calibration", lambda: forced)
     found = model.predict_with_errors(smiles[:5], interval=0.8)
     members, hard = model.member_predictions(describe_molecules(smiles[:5]))
-    assert hard.min() > 0
-    scales = hard[:, :, 0] + np.median(difficulty)
-    scores = np.abs(truth - predicted) / (difficulty + np.median(difficulty))
+    part = describe_molecules(smiles[:5])
+    learners = model.model.learners[0].values()
+    parts = [learner.predict(Features(part.descriptors, part.counts)) for learner in learners]
+    np.testing.assert_allclose(hard[:, :, 0], np.std(parts, axis=0))
+    assert held.floor > 0
+    scales = hard[:, :, 0] + held.floor
+    scores = np.abs(truth - predicted) / (difficulty + held.floor)
     low, high = slow_interval(members[:, :, 0], scales, scores, folds, 0.8)
     np.testing.assert_allclose(found.lower[:, 0], np.minimum(low, members[:, :, 0].mean(0)), rtol=1e-5)
     np.testing.assert_allclose(found.upper[:, 0], np.maximum(high, members[:, :, 0].mean(0)), rtol=1e-5)

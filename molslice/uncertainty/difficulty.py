@@ -1,0 +1,160 @@
+"""The expected error of a molecule, from signs of how difficult it is.
+
+A sign is a number that tends to grow with the error, such as the disagreement of learners or the distance
+from the training molecules. The errors are those of held-out rows. The expected error of a row is computed
+without its own error: it is fitted once for each fold, to the rows of the other folds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from molslice.types import MolsliceError
+
+__all__ = ["ErrorScale"]
+
+OFFSET = 0.1  # share of the mean that is added to a sign before the logarithm, because a sign may be zero
+LIMIT = 3.0  # standard deviations of the logarithm; a new molecule may be far outside of the training range
+RIDGE = 10.0  # rows by which slopes are drawn to zero
+RANGE = 10.0  # of the logarithm of the error around that of the mean
+SMALLEST = 1e-9  # a spread below it is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorScale:
+    """Expected absolute error of the model of each of K folds: exp(a + sum of b z).
+
+    z is the standardized logarithm of a sign, and b is not negative. They maximize the likelihood of Laplace
+    distributions of the errors.
+
+    Attributes:
+        names: Names of the q signs.
+        offsets: What is added to each sign before the logarithm.
+        centers: Mean of the logarithm of each sign.
+        spreads: Standard deviation of the logarithm of each sign.
+        lines: For each fold a, the logarithm of an error in the unit of the target, and the b of each sign.
+
+    Source: Papadopoulos, Vovk and Gammerman 2011, "Regression Conformal Prediction with Nearest Neighbours"
+    (scores relative to an expected error); Cortes-Ciriano and Bender 2019, "Deep Confidence" (expected errors
+    of molecules from the spread of an ensemble). The fit on out-of-fold rows is ours.
+    """
+
+    names: tuple[str, ...]
+    offsets: tuple[float, ...]
+    centers: tuple[float, ...]
+    spreads: tuple[float, ...]
+    lines: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def fit(
+        cls, signs: Mapping[str, np.ndarray], errors: np.ndarray, folds: np.ndarray
+    ) -> tuple[Self, np.ndarray]:
+        """Fit the expected error for each fold to the rows of the other folds.
+
+        Args:
+            signs: Signs of the n held-out rows, not negative, float [n] each. Those that do not vary are left
+                out.
+            errors: Absolute errors of these rows, float64 [n].
+            folds: Fold of each row, int [n], from 0 without gaps; at least two.
+
+        Returns:
+            The fitted scale, and the expected error of each row by the line of its fold, float64 [n].
+        """
+        offsets = {name: OFFSET * float(np.mean(values)) for name, values in signs.items()}
+        logs = {
+            name: np.log(np.asarray(values, np.float64) + offsets[name])
+            for name, values in signs.items()
+            if np.ptp(values) > SMALLEST * np.abs(values).max()
+        }
+        names = tuple(logs)
+        centers = tuple(float(values.mean()) for values in logs.values())
+        spreads = tuple(float(values.std()) for values in logs.values())
+        found = cls(names, tuple(offsets[name] for name in names), centers, spreads, ())
+        columns = found._columns(signs, (len(errors),))
+        lines = [_fit_line(columns[folds != fold], errors[folds != fold]) for fold in range(folds.max() + 1)]
+        fitted = cls(names, found.offsets, centers, spreads, tuple(tuple(line.tolist()) for line in lines))
+        return fitted, fitted._expected(columns, np.array(lines)[folds])
+
+    def expect(self, signs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Compute the expected error of m rows by the model of each fold.
+
+        Args:
+            signs: Signs of the rows for the model of each fold, float [K, m] each; more than those of `names`
+                may be given.
+
+        Returns:
+            Expected absolute errors in the unit of the target, float64 [K, m].
+        """
+        shape = np.shape(next(iter(signs.values())))
+        return self._expected(self._columns(signs, shape), np.array(self.lines)[:, None])
+
+    def _columns(self, signs: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+        """Return one and the standardized logarithms, float64 [..., 1 + q]."""
+        columns = [np.ones(shape)]
+        for name, offset, center, spread in zip(
+            self.names, self.offsets, self.centers, self.spreads, strict=True
+        ):
+            scores = (np.log(np.asarray(signs[name], np.float64) + offset) - center) / spread
+            columns.append(np.clip(scores, -LIMIT, LIMIT))
+        return np.stack(columns, axis=-1)
+
+    @staticmethod
+    def _expected(columns: np.ndarray, lines: np.ndarray) -> np.ndarray:
+        return np.exp((columns * lines).sum(-1))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {
+            "names": list(self.names),
+            "offsets": list(self.offsets),
+            "centers": list(self.centers),
+            "spreads": list(self.spreads),
+            "lines": [list(line) for line in self.lines],
+        }
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Rebuild a scale.
+
+        Raises:
+            MolsliceError: The values do not describe a scale.
+        """
+        try:
+            names = tuple(str(name) for name in mapping["names"])
+            offsets, centers, spreads = (
+                tuple(float(value) for value in mapping[key]) for key in ("offsets", "centers", "spreads")
+            )
+            lines = tuple(tuple(float(value) for value in line) for line in mapping["lines"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise MolsliceError(f"invalid scale of errors: {error}") from error
+        sound = len(names) == len(offsets) == len(centers) == len(spreads) == len(set(names))
+        sound = sound and len(lines) > 0 and {len(line) for line in lines} == {1 + len(names)}
+        numbers = np.array([*offsets, *centers, *spreads, *(value for line in lines for value in line)])
+        if not sound or not (np.abs(numbers) < 1e6).all() or min((*offsets, *spreads), default=1.0) <= 0.0:
+            raise MolsliceError(f"invalid scale of errors by {', '.join(names)}")
+        return cls(names, offsets, centers, spreads, lines)
+
+
+def _fit_line(columns: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Minimize sum(e + |error| exp(-e)) + ridge, e = columns @ line, which is convex: float64 [1 + q]."""
+    from scipy.optimize import minimize
+
+    start = np.zeros(columns.shape[1])
+    mean = float(errors.mean())
+    if mean <= 0.0:  # no errors at all
+        return start
+    relative = errors / mean
+
+    def loss(line: np.ndarray) -> tuple[float, np.ndarray]:
+        logs = columns @ line
+        excess = relative * np.exp(-logs)
+        slopes = np.concatenate([[0.0], line[1:]])
+        value = float((logs + excess).sum() + 0.5 * RIDGE * (slopes**2).sum())
+        return value, columns.T @ (1.0 - excess) + RIDGE * slopes
+
+    bounds = [(-RANGE, RANGE), *[(0.0, RANGE)] * (len(start) - 1)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    found[0] += np.log(mean)
+    return found
