@@ -27,7 +27,7 @@ from speed_tables import (
     training_table,
 )
 from tables import COSTS, ROOT, cell, load, markdown, percent
-from uncertainty_tables import coverage_table, ranking_table
+from uncertainty_tables import coverage_table, network_table, ranking_table
 
 from molslice.attention import ATTENTIONS
 
@@ -257,6 +257,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "qm9": qm9,
     "coverage": coverage_table,
     "uncertainty_ranking": ranking_table,
+    "network_uncertainty": network_table,
     "small_data_summary": summary_table,
     "small_data_errors": error_table,
     "crossings": crossings,
