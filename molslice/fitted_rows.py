@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from molslice.files.received import check_received
 from molslice.fitted_folder import ROW_COLUMNS, ROWS, FittedModel, row_columns
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
@@ -29,6 +30,7 @@ def out_of_fold_calibration(folder: Path, model: FittedModel) -> Calibration:
     file, targets = folder / ROWS, model.targets
     columns = row_columns(targets.names)
     start, count = len(ROW_COLUMNS), len(columns)
+    check_received(file)
     try:
         with file.open(encoding="utf-8", newline="") as stream:
             header, *lines = csv.reader(stream)
@@ -60,6 +62,7 @@ def training_smiles(folder: Path) -> list[str]:
         MolsliceError: `rows.csv` is missing or damaged.
     """
     file = folder / ROWS
+    check_received(file)
     try:
         with file.open(encoding="utf-8", newline="") as stream:
             return [row["smiles"] for row in csv.DictReader(stream) if row["split"] == "train"]

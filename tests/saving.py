@@ -23,6 +23,7 @@ from molslice.model import build_model
 from molslice.run_folder import CHECKPOINTS, CONFIG, TENSORBOARD, write_model
 from molslice.tasks.targets import TargetInfo
 from molslice.training import budget
+from molslice.training.ensemble import train_ensemble
 from molslice.types import DataSpec, EpisodeBatch, SequenceBatch
 
 EXPECTED = "expected.json"
@@ -145,8 +146,11 @@ def save_trained(root, long, short):
         "trainer": {"accelerator": "cpu", "num_threads": 1},
     }
     train(config_from_mapping(config), root / "trained", quiet=True)
-    shutil.rmtree(root / "trained" / CHECKPOINTS)
-    shutil.rmtree(root / "trained" / TENSORBOARD)
+    train_ensemble(config_from_mapping(config), root / "ensemble", 2, quiet=True)
+    gaussian = {**config, "training": {**config["training"], "loss": "gaussian"}}
+    train(config_from_mapping(gaussian), root / "gaussian", quiet=True)
+    for folder in (*root.rglob(CHECKPOINTS), *root.rglob(TENSORBOARD)):
+        shutil.rmtree(folder)
     extra_trees.NUM_TREES, budget.MIN_EPOCHS, budget.MAX_EPOCHS = 2, 1, 1
     fit(short, "gap", root / "fit", units="eV", members=2, encoder=None, quiet=True)
     fit(short, "wide", root / "fit_encoder", members=2, encoder=root / "trained", quiet=True)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from molslice import load_model
+from molslice.inference.ensemble import EnsemblePredictor
+from molslice.inference.fitted import FittedPredictor
 from molslice.model import MODELS
 from tests import saving
 from tests.real_data import REPOSITORY, SAVED_MODEL
@@ -67,7 +69,10 @@ def test_there_is_a_saved_model_of_each_kind():
         "multiclass",
         "tokens",
     }
-    fitted = [model for model in models if not hasattr(model, "config")]
+    assert any(network.data.predicts_variance for network in networks)
+    (ensemble,) = (model for model in models if isinstance(model, EnsemblePredictor))
+    assert len(ensemble.members) == 2
+    fitted = [model for model in models if isinstance(model, FittedPredictor)]
     assert [model.encoder is None for model in fitted] == [True, False, True]
     assert len(fitted[1].networks) == 2
 

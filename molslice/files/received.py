@@ -17,6 +17,7 @@ from molslice.types import MolsliceError
 __all__ = ["check_inside", "check_received", "open_tensors"]
 
 LARGEST_HEADER = 1 << 24  # bytes of the description and the names of the tensors
+LARGEST_ARRAYS = 1 << 32  # bytes of a file of arrays, which may be sparse and so larger than the memory
 HUB_LINKS, HUB_FILES = "snapshots", "blobs"  # folders of the cache of the Hugging Face Hub
 PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and an archive of torch with pickles
 
@@ -85,9 +86,12 @@ def open_tensors(file: Path, framework: str) -> Iterator[Any]:
                 f"{file} is truncated or not a safetensors file: its header would have {length} bytes, more "
                 f"than {LARGEST_HEADER}"
             )
+        size = file.stat().st_size
+        if framework == "numpy" and size > LARGEST_ARRAYS:  # read at once; torch maps its file into memory
+            raise MolsliceError(f"cannot read {file}: {size:,} bytes are more than {LARGEST_ARRAYS:,}")
         with safe_open(file, framework=framework) as opened:
             yield opened
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        if isinstance(error, MolsliceError):
-            raise
+    except MolsliceError:
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 import yaml
 
-from molslice.files.parsing import read_json_object
+from molslice.ensemble_folder import is_ensemble, member_folders
 from molslice.fitted_folder import is_fitted_folder, read_fitted
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor, find_model, load_model
 from molslice.pretrained import pretrained_names
+from molslice.run_folder import SUMMARY, read_summary
 from molslice.types import MolsliceError
 
 __all__ = ["from_pretrained", "hub_card", "push_to_hub"]
@@ -115,6 +116,7 @@ def push_to_hub(
     if not _NAME.fullmatch(repo):
         raise MolsliceError(f"invalid repository {repo!r}; write it as NAME/MODEL")
     folder = find_model(name_or_path)
+    folder = folder.parent if folder.is_file() else folder
     load_model(folder)
     hub = _import_hub(f"publishing {repo}")
     with tempfile.TemporaryDirectory() as name:
@@ -200,12 +202,8 @@ def _measured(folder: Path) -> tuple[str, list[dict[str, Any]]]:
         kind = str(about.get("metric"))
         source = Path(str(about.get("source", "a table"))).name
     else:
-        file = folder / "summary.json"
-        summary = read_json_object(file) if file.is_file() else {}
-        kind = str(summary.get("metric"))
-        label, units = kind.upper(), summary.get("units", {})
-        errors = summary.get("test", {}).get(kind) or {}
-        rows = [(name, units.get(name, ""), value) for name, value in errors.items()]
+        kind, rows = _test_errors(folder)
+        label = kind.upper() + " of the members, mean," * is_ensemble(folder)
         source = _data_name(folder)
     metrics = [
         {"type": kind, "value": value, "name": f"{label} of {name}" + (f" ({unit})" if unit else "")}
@@ -213,6 +211,24 @@ def _measured(folder: Path) -> tuple[str, list[dict[str, Any]]]:
         if isinstance(value, int | float)
     ]
     return source, metrics
+
+
+def _test_errors(folder: Path) -> tuple[str, list[tuple[str, str, float]]]:
+    """Return the metric of a run, and name, unit and error of each target; of an ensemble the means."""
+    runs = member_folders(folder) if is_ensemble(folder) else [folder]
+    files = [run / SUMMARY for run in runs]
+    if not all(file.is_file() for file in files):
+        return "", []
+    summaries = [read_summary(run) for run in runs]
+    kind, units = str(summaries[0].get("metric")), summaries[0].get("units", {})
+    errors = [summary.get("test", {}).get(kind) or {} for summary in summaries]
+    rows = []
+    for name in errors[0]:
+        found = [each.get(name) for each in errors]
+        values = [value for value in found if isinstance(value, int | float)]
+        if len(values) == len(found):
+            rows.append((name, units.get(name, ""), sum(values) / len(values)))
+    return kind, rows
 
 
 def _data_name(folder: Path) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.files.received import check_received
 from molslice.fitted_folder import ROW_COLUMNS, ROWS, row_columns
 from molslice.inference.columns import distinct_columns
 from molslice.inference.ensemble import EnsemblePredictor
@@ -131,6 +132,7 @@ def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> n
         return None
     columns = row_columns(predictor.target_names)
     names = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])
+    check_received(path)
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if missing := [name for name in names if name not in (reader.fieldnames or ())]:

@@ -106,7 +106,7 @@ print(json.dumps([address, values, reason]))
 """
 
 
-@pytest.mark.parametrize("name", ["trained", "fit_encoder"])
+@pytest.mark.parametrize("name", ["trained", "fit_encoder", "ensemble"])
 def test_a_published_model_is_loaded_by_its_name(name, hub, tmp_path):
     here = f"http://127.0.0.1:{hub.server_port}"
     environment = {**os.environ, "HF_ENDPOINT": here, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1"}
@@ -145,6 +145,34 @@ def test_the_card_has_license_data_and_metrics(tmp_path):
     assert "# Model fitted to few.csv" in fitted
     (tmp_path / "README.md").write_text(fitted)
     assert front_of(hub_card(SAVED / "softmax", "me/model", "mit"))["model-index"][0]["results"] == []
+
+
+def test_the_card_of_an_ensemble_has_the_mean_error_of_its_members():
+    (metric,) = front_of(hub_card(SAVED / "ensemble", "me/model", "mit"))["model-index"][0]["results"][0][
+        "metrics"
+    ]
+    summaries = [SAVED / "ensemble" / "members" / name / "summary.json" for name in "01"]
+    errors = [json.loads(file.read_text())["test"]["mae"]["gap"] for file in summaries]
+    assert metric["value"] == pytest.approx(np.mean(errors))
+    assert metric["name"] == "MAE of the members, mean, of gap (eV)"
+
+
+def test_a_file_of_weights_stands_for_its_folder(monkeypatch):
+    from molslice import push_to_hub
+
+    class Api:
+        def __init__(self, token):
+            pass
+
+        def create_repo(self, *_, **__):
+            pass
+
+        def upload_folder(self, folder_path, **_):
+            return sorted(path.name for path in folder_path.iterdir())
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
+    sent = push_to_hub(SAVED / "softmax" / "model.safetensors", "me/model", license="mit")
+    assert sent == "['README.md', 'config.yaml', 'model.safetensors']"
 
 
 def test_the_library_of_the_hub_reads_the_card():
