@@ -27,7 +27,14 @@ from speed_tables import (
     training_table,
 )
 from tables import COSTS, ROOT, cell, load, markdown, percent
-from uncertainty_tables import coverage_table, network_table, ranking_table
+from uncertainty_tables import (
+    chemprop_table,
+    class_sets_table,
+    coverage_table,
+    network_table,
+    probabilities_table,
+    ranking_table,
+)
 
 from molslice.attention import ATTENTIONS
 
@@ -258,6 +265,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "coverage": coverage_table,
     "uncertainty_ranking": ranking_table,
     "network_uncertainty": network_table,
+    "class_sets": class_sets_table,
+    "probabilities": probabilities_table,
+    "uncertainty_chemprop": chemprop_table,
     "small_data_summary": summary_table,
     "small_data_errors": error_table,
     "crossings": crossings,

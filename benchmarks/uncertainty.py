@@ -1,8 +1,9 @@
-"""Measure how often the intervals of fitted models and of `gap-xtb` hold the measured value.
+"""Measure how often the intervals and sets of fitted models and of `gap-xtb` hold the measured value.
 
-`molslice fit` without an encoder is fitted to ESOL, Lipophilicity and the first 5,000 rows of QM9 (gap), with
-one tenth of the molecules held out at random or by framework, from several seeds. `gap-xtb` is measured on
-the test splits of the embedded data. Nothing is chosen or calibrated on test rows.
+`molslice fit` without an encoder is fitted to numbers (ESOL, Lipophilicity and the first 5,000 rows of QM9,
+gap) and to classes (BBBP, BACE, inhibition of P-gp), with one tenth of the molecules held out at random or
+by framework, from several seeds. `gap-xtb` is measured on the test splits of the embedded data. Nothing is
+chosen or calibrated on test rows.
 
 Fitted models are kept in `--models`: the same command continues after an interruption. `--no-fit` measures
 those that are there.
@@ -29,6 +30,9 @@ SETS = {
     "ESOL": ("moleculenet/esol.csv.gz", "measured log solubility in mols per litre", "log(mol/l)", None),
     "Lipophilicity": ("moleculenet/lipo.csv.gz", "exp", "", None),
     "QM9": ("qm9/train.csv.gz", "gap_ev", "eV", QM9_ROWS),
+    "BBBP": ("moleculenet/bbbp.csv.gz", "p_np", "", None),
+    "BACE": ("moleculenet/bace.csv.gz", "Class", "", None),
+    "P-gp": ("admet/tdc_pgp_broccatelli.csv.gz", "pgp_inhibitor[0/1]", "", None),
 }
 SPLITS = ("random", "scaffold")
 EMBEDDED = ("gap_xtb_100k", "gap_xtb")
@@ -40,7 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder with moleculenet/ and qm9/")
+    parser.add_argument("--data", type=Path, required=True, help="folder with moleculenet/, admet/ and qm9/")
     parser.add_argument("--models", type=Path, required=True, help="folder for the fitted models")
     parser.add_argument("--embedded", type=Path, default=ROOT / "data", help="folder of the embedded data")
     parser.add_argument("--seeds", type=int, default=3)

@@ -1,5 +1,6 @@
 """How good the uncertainties of a model are on held-out rows: coverage, width and ranking."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
 from molslice.uncertainty.scores import calibration_error, coverage, miscalibration_area, rank_correlation
 
-__all__ = ["GRID", "LEVELS", "evaluate_uncertainty"]
+__all__ = ["GRID", "LEVELS", "evaluate_uncertainty", "score_intervals"]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 GROUP_LEVEL = 0.9
@@ -25,7 +26,7 @@ GRID = tuple(round(0.05 * step, 2) for step in range(1, 20))  # of the miscalibr
 SAME_WIDTH = 1e-4  # relative difference of widths that is rounding of float32 bounds
 CALIBRATED_ON = ("train", "valid")
 
-Groups = list[tuple[str, str, np.ndarray]]  # what they are by, name, and rows, bool [n]
+Groups = Sequence[tuple[str, str, np.ndarray]]  # what they are by, name, and rows, bool [n]
 
 
 def evaluate_uncertainty(
@@ -46,12 +47,13 @@ def evaluate_uncertainty(
     Returns:
         `split`, `rows` (those with a prediction), `calibration` (what the intervals are computed from), and
         `targets`. For each target: `name`, `unit`, `count`, `levels` (for each stated level: `coverage`, its
-        `standard_error`, and `width` in the unit of the target, or `set_size` and the coverage of each
-        class), `by_level` (`level` and `coverage` of a fine grid), `miscalibration_area`,
+        `standard_error`, and `width` in the unit of the target, or the coverage of each class, `set_size`,
+        and the share of `empty_sets` and of `double_sets`, which have both classes), `by_level` (`level` and
+        `coverage` of a fine grid), `miscalibration_area`,
         `rank_correlation` of the absolute error with the `spread` and with the `width` (None if undefined),
         `groups` (for each group by size and by framework: `count`, `error`, `coverage`, `width`), and `bins`
         (mean uncertainty and mean error of fifths of the rows by uncertainty). For classes also
-        `calibration_error` of the prediction and of the calibrated probability.
+        `class_counts` (rows of class 0 and of class 1), `calibration_error` and `brier_score` of the prediction and of the calibrated probability.
 
     Raises:
         MolsliceError: The split has calibrated the model, has no labels, or the model has no intervals.
@@ -118,38 +120,62 @@ class _Target:
 
 
 def _score_numbers(truth: np.ndarray, at: dict[float, _Target], groups: Groups) -> dict[str, Any]:
-    known = np.isfinite(truth)
-    levels, by_level = [], []
+    bounds = {}
     for level, part in at.items():
         assert part.lower is not None
         assert part.upper is not None
-        share = coverage(truth, part.lower, part.upper)
+        bounds[level] = part.lower, part.upper
+    part = next(iter(at.values()))
+    return score_intervals(truth, part.values, bounds, part.spread, groups)
+
+
+def score_intervals(
+    truth: np.ndarray,
+    predicted: np.ndarray,
+    bounds: Mapping[float, tuple[np.ndarray, np.ndarray]],
+    spread: np.ndarray | None = None,
+    groups: Groups = (),
+) -> dict[str, Any]:
+    """Compare intervals with the measured values of n rows.
+
+    Args:
+        truth: Measured values, float64 [n], NaN where missing.
+        predicted: Predictions, float64 [n].
+        bounds: Lower and upper bounds of each level, float64 [n] each. The levels contain `GRID`, up to the
+            largest possible one.
+        spread: Stated uncertainties, float64 [n]; None without them.
+        groups: What each group is by, its name, and whether a row is in it, bool [n].
+
+    Returns:
+        The numbers of a target; see `evaluate_uncertainty`.
+    """
+    known = np.isfinite(truth)
+    levels, by_level = [], []
+    for level, (lower, upper) in bounds.items():
+        share = coverage(truth, lower, upper)
         by_level.append({"level": level, "coverage": share})
         if level in LEVELS:
-            width = _mean(part.upper - part.lower, known)
-            levels.append({**_share(level, share, known), "width": width})
-    group_level = max(level for level in at if level <= GROUP_LEVEL)
-    chosen = at[group_level]
-    assert chosen.lower is not None
-    assert chosen.upper is not None
-    errors, width = np.abs(truth - chosen.values), chosen.upper - chosen.lower
+            levels.append({**_share(level, share, known), "width": _mean(upper - lower, known)})
+    group_level = max(level for level in bounds if level <= GROUP_LEVEL)
+    lower, upper = bounds[group_level]
+    errors, width = np.abs(truth - predicted), upper - lower
     table = []
     for by, name, own in groups:
         mine = own & known
         if mine.any():
-            inside = coverage(truth[mine], chosen.lower[mine], chosen.upper[mine])
+            inside = coverage(truth[mine], lower[mine], upper[mine])
             table.append(
                 {"by": by, "group": name, "error": _mean(errors, mine), **_share(group_level, inside, mine)}
                 | {"width": _mean(width, mine)}
             )
-    by = chosen.spread if chosen.spread is not None else width
+    by = spread if spread is not None else width
     return {
         "count": int(known.sum()),
         "error": _mean(errors, known),
         "levels": levels,
         "by_level": by_level,
         "miscalibration_area": _area(by_level),
-        "rank_correlation": _rankings(errors, chosen.spread, width),
+        "rank_correlation": _rankings(errors, spread, width),
         "groups": table,
         "bins": _bins(by[known], errors[known]),
     }
@@ -165,8 +191,10 @@ def _score_classes(truth: np.ndarray, at: dict[float, _Target], groups: Groups) 
         by_level.append({"level": level, "coverage": _mean(inside, known)})
         if level in LEVELS:
             each = {f"coverage_class_{c}": _mean(inside, known & (labels == c)) for c in (0, 1)}
-            size = _mean(part.sets.sum(1), known)
-            levels.append({**_share(level, _mean(inside, known), known), **each, "set_size": size})
+            sizes = part.sets.sum(1)
+            shares = {"empty_sets": _mean(sizes == 0, known), "double_sets": _mean(sizes == 2, known)}
+            share = _share(level, _mean(inside, known), known)
+            levels.append({**share, **each, "set_size": _mean(sizes, known), **shares})
     group_level = max(level for level in at if level <= GROUP_LEVEL)
     chosen = at[group_level]
     assert chosen.sets is not None
@@ -190,6 +218,11 @@ def _score_classes(truth: np.ndarray, at: dict[float, _Target], groups: Groups) 
         "calibration_error": {
             "predicted": calibration_error(chosen.values, truth),
             "calibrated": calibration_error(chosen.calibrated, truth),
+        },
+        "class_counts": [int((known & (labels == label)).sum()) for label in (0, 1)],
+        "brier_score": {
+            "predicted": _mean((chosen.values - labels) ** 2, known),
+            "calibrated": _mean((chosen.calibrated - labels) ** 2, known),
         },
         "groups": table,
         "bins": _bins(unsure[known], errors[known]),

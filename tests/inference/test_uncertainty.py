@@ -11,7 +11,7 @@ from molslice.chem.scaffold import scaffolds
 from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.inference.load import load_model
-from molslice.inference.uncertainty import evaluate_uncertainty
+from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals
 from molslice.inference.uncertainty_figure import write_uncertainty
 from molslice.training.fit import fit
 from molslice.types import MolsliceError
@@ -130,7 +130,26 @@ def test_classes_have_coverage_of_each_class(folders):
         for label in (0, 1):
             assert entry[f"coverage_class_{label}"] == inside[truth[:, 0] == label].mean()
         assert entry["set_size"] == found.sets.sum() / len(smiles)
+        assert entry["empty_sets"] == (found.sets[:, 0].sum(1) == 0).mean()
+        assert entry["double_sets"] == found.sets[:, 0].all(1).mean()
+    assert target["class_counts"] == [int((truth == label).sum()) for label in (0, 1)]
     assert set(target["calibration_error"]) == {"predicted", "calibrated"}
+    for name, values in (("predicted", found.values), ("calibrated", found.calibrated)):
+        assert target["brier_score"][name] == pytest.approx(((values - truth) ** 2).mean(), rel=1e-5)
+
+
+def test_intervals_from_elsewhere_are_scored_alike(numbers):
+    model, dataset, result = numbers
+    truth, smiles, _ = held_out(dataset)
+    bounds = {}
+    for level in [entry["level"] for entry in result["targets"][0]["by_level"]]:
+        found = model.predict_with_errors(smiles, interval=level)
+        bounds[level] = found.lower[:, 0].astype(float), found.upper[:, 0].astype(float)
+    scored = score_intervals(
+        truth[:, 0], found.values[:, 0].astype(float), bounds, found.spread[:, 0].astype(float)
+    )
+    own = result["targets"][0]
+    assert scored == {**{key: own[key] for key in scored}, "groups": []}
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
