@@ -53,7 +53,8 @@ def evaluate_uncertainty(
         `rank_correlation` of the absolute error with the `spread` and with the `width` (None if undefined),
         `groups` (for each group by size and by framework: `count`, `error`, `coverage`, `width`), and `bins`
         (mean uncertainty and mean error of fifths of the rows by uncertainty). For classes also
-        `class_counts` (rows of class 0 and of class 1), `calibration_error` and `brier_score` of the prediction and of the calibrated probability.
+        `class_counts` (rows of class 0 and of class 1), and `calibration_error` and `brier_score` of the
+        prediction and of the calibrated probability.
 
     Raises:
         MolsliceError: The split has calibrated the model, has no labels, or the model has no intervals.
