@@ -22,6 +22,7 @@ ODD = (
         "[Co@OH3](C)(N)(O)(F)(Cl)Br",
     ),
 )
+WHOLE = 7 * 19  # a multiple of the number of models that is at least 128
 TABLES = ("t.csv", "t.csv.gz", "t.tsv", "t.smi", "t.sdf", "t.jsonl", "t.parquet")
 Check = Callable[[bytes], None]
 
@@ -34,11 +35,14 @@ class Target:
         prepare: Returns the function; it gets a folder for its files.
         seeds: Inputs to start from.
         words: Texts that libFuzzer inserts.
+        chosen_bytes: Number of bytes before the content of a file, which choose what is done with it; None if
+            an input is not a file.
     """
 
     prepare: Callable[[Path], Check]
     seeds: Callable[[], list[bytes]]
     words: tuple[str, ...]
+    chosen_bytes: int | None = None
 
 
 def prepare(name: str, folder: Path) -> Check:
@@ -152,35 +156,57 @@ def _table_seeds() -> list[bytes]:
 
 
 def _model(folder: Path) -> Check:
-    """Replace one file of a saved model: byte 0 chooses the model, byte 1 the file."""
+    """Replace one file of a saved model: byte 0 chooses the model, byte 1 the file.
+
+    From 128 on, byte 0 loads the whole model also if the file is part of a network inside of it.
+    """
     import numpy as np
 
     from molslice.inference.load import load_model
 
-    models = _models()
+    models = _models(folder)
 
     def check(content: bytes) -> None:
         if len(content) < 2:
             return
-        source = models[content[0] % len(models)]
-        files = _files(source)
-        changed = files[content[1] % len(files)]
-        forged = folder / "model"
-        shutil.rmtree(forged, ignore_errors=True)
-        shutil.copytree(source, forged)
-        (forged / changed).write_bytes(content[2:])
-        with _refusals():
-            predictor = load_model(forged)
-            found = predictor.predict_with_errors(["CCO", "c1ccccc1"])
-            finite = np.isfinite(found.values).all(1).tolist()
-            assert len(found.errors) == 2, "rows are lost"
-            assert finite == [reason is None for reason in found.errors], "a row without value or reason"
+        model = models[content[0] % len(models)]
+        files = _files(model)
+        changed = model / files[content[1] % len(files)]
+        loaded = model if content[0] >= 128 else changed.parent
+        intact = changed.read_bytes()
+        try:
+            changed.write_bytes(content[2:])
+            with _refusals():
+                predictor = load_model(loaded)
+                level = 0.8 if (loaded / "calibration.json").exists() else None
+                predictor = predictor.with_uncertainty(level, domain=(loaded / "domain.json").exists())
+                found = predictor.predict_with_errors(["CCO", "c1ccccc1"])
+                finite = np.isfinite(found.values).all(1).tolist()
+                assert len(found.errors) == 2, "rows are lost"
+                assert finite == [reason is None for reason in found.errors], "a row without value or reason"
+                if found.lower is not None and found.upper is not None:
+                    assert (found.lower <= found.upper)[finite].all(), "an interval that is not one"
+        finally:
+            changed.write_bytes(intact)
 
     return check
 
 
-def _models() -> list[Path]:
-    return [SAVED / name for name in ("softmax", "slice_sort", "classes", "fit_encoder", "fit")]
+def _models(folder: Path) -> list[Path]:
+    """Copy saved models to a folder, one of them with training molecules, and make an ensemble of two."""
+    from molslice.ensemble_folder import member_folder, write_ensemble
+    from molslice.inference.domain import TrainingDomain
+
+    names = ("softmax", "slice_sort", "classes", "trained", "fit", "fit_encoder")
+    ensemble = folder / "ensemble"
+    if not ensemble.exists():
+        for name in names:
+            shutil.copytree(SAVED / name, folder / name)
+        for place in range(2):
+            shutil.copytree(SAVED / "softmax", member_folder(ensemble, place))
+        write_ensemble(ensemble, 2)
+        TrainingDomain.of_smiles(["CCO", "CCN", "c1ccccc1O"]).write(folder / "trained")
+    return [*(folder / name for name in names), ensemble]
 
 
 def _files(model: Path) -> list[str]:
@@ -192,11 +218,15 @@ def _files(model: Path) -> list[str]:
 
 
 def _model_seeds() -> list[bytes]:
-    return [
-        bytes([number, place]) + (model / name).read_bytes()
-        for number, model in enumerate(_models())
-        for place, name in enumerate(_files(model))
-    ]
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        return [
+            bytes([number + whole, place]) + (model / file).read_bytes()
+            for number, model in enumerate(_models(Path(name)))
+            for place, file in enumerate(_files(model))
+            for whole in ((0, WHOLE) if "/" in file else (0,))
+        ]
 
 
 def _store(folder: Path) -> Check:
@@ -267,10 +297,10 @@ TARGETS = {
         ),
     ),
     "table": Target(
-        _table, _table_seeds, ("\r\n", '""', "\ufeff", "\0", "$$$$", "M  END", "PAR1", *JSON_WORDS)
+        _table, _table_seeds, ("\r\n", '""', "\ufeff", "\0", "$$$$", "M  END", "PAR1", *JSON_WORDS), 1
     ),
     "model": Target(
-        _model, _model_seeds, ("data_offsets", "dtype", "F32", "F64", "U8", "shape", *JSON_WORDS)
+        _model, _model_seeds, ("data_offsets", "dtype", "F32", "F64", "U8", "shape", *JSON_WORDS), 2
     ),
-    "store": Target(_store, _store_seeds, ("'descr'", "'<i8'", "'|O'", "shape", "rows", *JSON_WORDS)),
+    "store": Target(_store, _store_seeds, ("'descr'", "'<i8'", "'|O'", "shape", "rows", *JSON_WORDS), 1),
 }

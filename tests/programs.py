@@ -8,10 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def load_program(name):
-    """Import `benchmarks/NAME.py` with its folder on the import path."""
-    with _importable(ROOT / "benchmarks"):
-        spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+def load_program(name, folder="benchmarks"):
+    """Import `FOLDER/NAME.py` with its folder on the import path."""
+    with _importable(ROOT / folder):
+        spec = importlib.util.spec_from_file_location(name, ROOT / folder / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return module

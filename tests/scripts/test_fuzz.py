@@ -1,12 +1,16 @@
 """The program that searches for inputs that crash molslice."""
 
+import json
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from tests.programs import ROOT
+from tests.programs import ROOT, load_program
 
 PROGRAM = ROOT / "scripts" / "fuzz.py"
 BROKEN = """
@@ -53,3 +57,30 @@ def test_a_finding_is_kept_with_its_reason(tmp_path):
         [sys.executable, str(program), "--input", str(found[0])], check=False, capture_output=True
     )
     assert b"KeyError" in again.stderr
+
+
+def test_changed_tokens_keep_the_header_of_tensors_readable():
+    mutate_tokens = load_program("fuzz_mutate", "scripts").mutate_tokens
+    content = save({"a": np.arange(3, dtype=np.float32)}, {"about": json.dumps({"sizes": [1, 2]})})
+    forged = {mutate_tokens(content, seed) for seed in range(300)}
+    assert len(forged) > 200
+    parsed, loaded = 0, 0
+    for each in forged:
+        length = int.from_bytes(each[:8], "little")
+        assert each[8 + length :] == content[-12:]
+        try:
+            json.loads(each[8 : 8 + length])
+            parsed += 1
+            load(each)
+            loaded += 1
+        except (ValueError, SafetensorError):
+            pass
+    assert parsed > 100
+    assert loaded < parsed  # some descriptions do not fit the numbers
+
+
+def test_changed_tokens_of_a_text():
+    mutate_tokens = load_program("fuzz_mutate", "scripts").mutate_tokens
+    found = {mutate_tokens(b'{"rows": 3}', seed) for seed in range(2_000)}
+    assert {b'{"rows": 4}', b'{"rows": null}'} <= found
+    assert mutate_tokens(b"?!", 0) == b"?!"
