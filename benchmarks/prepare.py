@@ -329,7 +329,7 @@ def measure_large(files: Sequence[Path], folder: Path, rows: int, workers: int) 
     size = sum(path.stat().st_size for path in store.iterdir())
     runs = json.loads((folder / "runs.json").read_text())
     return {
-        **{name: report[name] for name in ("rows", "molecules", "refused", "atoms", "bonds")},
+        **{name: report[name] for name in ("rows", "molecules", "failed", "atoms", "bonds")},
         "atoms_per_molecule": report["atoms_per_molecule"],
         "runs": runs,
         "seconds": sum(run["seconds"] for run in runs),

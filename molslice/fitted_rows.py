@@ -1,6 +1,7 @@
 """The out-of-fold predictions of the training rows of a fit, from its `rows.csv`."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from molslice.fitted_folder import ROW_COLUMNS, ROWS, FittedModel, row_columns
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
 
-__all__ = ["OUT_OF_FOLD", "out_of_fold_calibration", "training_smiles"]
+__all__ = ["OUT_OF_FOLD", "out_of_fold_calibration", "training_rows"]
 
 OUT_OF_FOLD = "out-of-fold predictions of the training rows"
 
@@ -52,19 +53,25 @@ def out_of_fold_calibration(folder: Path, model: FittedModel) -> Calibration:
     return Calibration(targets.kind, model.num_folds, OUT_OF_FOLD, held_out)
 
 
-def training_smiles(folder: Path) -> list[str]:
-    """Read the SMILES of the training rows.
+def training_rows(folder: Path, targets: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Read the training rows.
 
     Args:
         folder: The folder of the model.
+        targets: Names of the T targets.
+
+    Returns:
+        The SMILES of the n rows, and the measured values, float64 [n, T], NaN where missing.
 
     Raises:
         MolsliceError: `rows.csv` is missing or damaged.
     """
-    file = folder / ROWS
+    file, columns = folder / ROWS, row_columns(targets)
     check_received(file)
     try:
         with file.open(encoding="utf-8", newline="") as stream:
-            return [row["smiles"] for row in csv.DictReader(stream) if row["split"] == "train"]
-    except (OSError, KeyError, UnicodeDecodeError, csv.Error) as error:
+            rows = [row for row in csv.DictReader(stream) if row["split"] == "train"]
+        values = [[float(row[name] or np.nan) for name in columns] for row in rows]
+        return [row["smiles"] for row in rows], np.array(values).reshape(len(rows), len(columns))
+    except (OSError, KeyError, ValueError, TypeError, UnicodeDecodeError, csv.Error) as error:
         raise MolsliceError(f"cannot read the training molecules from {file}: {error}") from error

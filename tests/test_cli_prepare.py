@@ -44,7 +44,7 @@ def test_report_as_text(molslice, table, tmp_path):
     assert [line.split("  ")[0] for line in lines[:8]] == [
         "rows",
         "molecules",
-        "refused",
+        "failed",
         "atoms",
         "bonds",
         "target gap",
@@ -54,7 +54,7 @@ def test_report_as_text(molslice, table, tmp_path):
     assert lines[5] == "target gap          2 values, mean 0.25, spread 1.25, -1 to 1.5"
     assert "C 8, O 1, Na 1, Cl 1" in lines[7]
     assert lines[9:] == [
-        "1 refused: not valid SMILES",
+        "1 failed: not valid SMILES",
         f"  {table}, row 3 (line 4): 'XX': not valid SMILES",
     ]
     assert f"the store is {tmp_path / 'store'}" in err
@@ -93,7 +93,7 @@ def test_report_as_json(molslice, table, tmp_path):
     )
     found = json.loads(out)
     assert (code, err) == (0, "")
-    assert (found["rows"], found["molecules"], found["refused"], found["continued"]) == (4, 2, 2, 0)
+    assert (found["rows"], found["molecules"], found["failed"], found["continued"]) == (4, 2, 2, 0)
     assert found["store"] == str(tmp_path / "store")
     assert found["rows_per_second"] == pytest.approx(4 / found["seconds"])
     store = MoleculeStore.open(tmp_path / "store")

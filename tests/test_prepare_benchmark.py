@@ -42,7 +42,7 @@ def test_a_large_store_repeats_the_rows_and_is_continued(program, table, tmp_pat
     words = [str(table), "--large", str(tmp_path / "large"), "--rows", "70", "--out", str(tmp_path)]
     program.main(words)
     found = json.loads((tmp_path / "prepare_large.json").read_text())
-    assert (found["rows"], found["molecules"], found["refused"]) == (70, 68, 2)
+    assert (found["rows"], found["molecules"], found["failed"]) == (70, 68, 2)
     store = MoleculeStore.open(tmp_path / "large" / "store")
     assert store.errors.keys() == {30, 61}
     for row in (0, 7):  # canonical order: the same molecule has the same arrays in each spelling

@@ -93,6 +93,22 @@ class CountIndex:
         union = self._totals + int(counts.sum(dtype=np.int64)) - shared
         return shared / np.maximum(union, 1)
 
+    def most_similar(self, counts: np.ndarray, number: int) -> list[tuple[int, float]]:
+        """Find the most similar molecules, by decreasing similarity; of equals the first ones.
+
+        Args:
+            counts: Morgan counts, uint8 [2048].
+            number: How many; at most as many as there are.
+
+        Returns:
+            The index and the similarity of each.
+        """
+        found = self.similarities(counts)
+        place = max(0, len(found) - number)
+        candidates = np.flatnonzero(found >= np.partition(found, place)[place])
+        best = candidates[np.argsort(-found[candidates], kind="stable")[:number]]
+        return [(int(row), float(found[row])) for row in best]
+
     def nearest(self, counts: np.ndarray, *, without: int | None = None) -> tuple[int, float]:
         """Find the most similar molecule, of equals the first.
 

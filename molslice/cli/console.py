@@ -137,14 +137,14 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def refusal_lines(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format refused rows, one line for each kind of reason and one for each example.
+    """Format failed rows, one line for each kind of reason and one for each example.
 
     Args:
         refusals: As `molslice.data.molecules.refusals.Refusals.report` returns them.
     """
     lines = []
     for kind in refusals:
-        lines.append(f"{kind['count']:,} refused: {kind['reason']}")
+        lines.append(f"{kind['count']:,} failed: {kind['reason']}")
         for example in kind["examples"]:
             smiles = f" {example['smiles']!r}:" if example["smiles"] else ""
             lines.append(f"  {example['where']}:{smiles} {example['reason']}")

@@ -14,6 +14,7 @@ from molslice.cli.arguments import (
     add_json,
     add_model,
     add_quiet,
+    add_strict,
     count,
     file_path,
     positive,
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shuffle-atoms", type=count, metavar="SEED", help="first shuffle the atoms of each molecule"
     )
     add_fragment(parser)
+    add_strict(parser)
     parser.add_argument(
         "--calibrate",
         action="store_true",
@@ -85,6 +87,14 @@ def run(args: argparse.Namespace) -> int:
     if args.split == "all":
         rows = np.concatenate(list(dataset.splits.values()))
         dataset.splits = {**dataset.splits, "all": np.unique(rows)}
+    result = evaluate(
+        predictor,
+        dataset,
+        args.split,
+        atom_permutation=args.shuffle_atoms,
+        strict=args.strict,
+        progress=not args.quiet,
+    )
     if args.calibrate:
         assert predictor.folder is not None  # it was loaded from one
         passes = args.dropout_passes or 0
@@ -92,9 +102,6 @@ def run(args: argparse.Namespace) -> int:
         found.write(predictor.folder)
         if not args.overrides:  # the data that the model was trained on
             write_domain(predictor, dataset)
-    result = evaluate(
-        predictor, dataset, args.split, atom_permutation=args.shuffle_atoms, progress=not args.quiet
-    )
     result = {"model": str(args.model), **result}
     if args.uncertainty:
         result["uncertainty"] = evaluate_uncertainty(predictor, dataset, args.split, progress=not args.quiet)

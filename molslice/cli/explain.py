@@ -20,9 +20,10 @@ from molslice.cli.arguments import (
     add_json,
     add_model,
     add_quiet,
+    add_strict,
     file_path,
 )
-from molslice.cli.console import say, text_table, write, write_json
+from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
@@ -60,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, help="pictures in a folder (default: svg)")
     add_columns(parser)
     add_fragment(parser)
+    add_strict(parser)
     add_device(parser)
     add_quiet(parser)
     add_json(parser)
@@ -91,17 +93,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
     """Explain the SMILES of the command line; draw the only one if a picture is asked for."""
+    from molslice.data.molecules.refusals import Refusals
     from molslice.files.atomic import write_atomically
     from molslice.types import MolsliceError
 
     entries: list[dict[str, Any]] = []
     texts: list[str] = []
-    reasons: list[str] = []
-    for smiles in args.smiles:
+    refusals = Refusals()
+    for place, smiles in enumerate(args.smiles, start=1):
         try:
             found = explainer(smiles)
         except MolsliceError as error:
-            reasons.append(str(error))
+            if args.strict:
+                raise
+            refusals.add(str(error), smiles, f"SMILES {place}")
             entries.append({"smiles": smiles, "error": str(error)})
             continue
         entries.append({**found.to_dict(), "error": None})
@@ -109,14 +114,15 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
         if args.out is not None:
             write_atomically(args.out, found.picture(args.out.suffix.lower()))
     if not texts:
-        say(f"error: {reasons[0]}")
+        say(f"error: {entries[0]['error']}")
     if args.json:
-        write_json({"model": explainer.model, "explanations": entries})
+        counts = {"failed": len(entries) - len(texts), "refusals": refusals.report()}
+        write_json({"model": explainer.model, "explanations": entries, **counts})
     elif texts and args.out is None:
         write("\n\n".join(texts))
     if texts:
-        for reason in reasons:
-            say(reason)
+        for line in refusal_lines(refusals.report()) if not args.quiet else ():
+            say(line)
         if args.out is not None and not args.quiet:
             say(f"written: {args.out}")
     return 0 if texts else 1
@@ -162,7 +168,9 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
 
     ending = f".{args.format or FORMATS[0]}"
     if args.input is None:
-        report = explain_to_folder(explainer, args.smiles, args.out, ending=ending, progress=not args.quiet)
+        report = explain_to_folder(
+            explainer, args.smiles, args.out, ending=ending, strict=args.strict, progress=not args.quiet
+        )
     else:
         report = explain_files(
             explainer,
@@ -171,6 +179,7 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
             ending=ending,
             smiles_column=args.smiles_column,
             delimiter=args.delimiter,
+            strict=args.strict,
             progress=not args.quiet,
         )
     return _report(explainer, report, args)
@@ -178,8 +187,10 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
 
 def _report(explainer: "Explainer", report: "FolderReport", args: argparse.Namespace) -> int:
     if args.json:
-        counts = {"rows": report.rows, "failed": report.failed}
+        counts = {"rows": report.rows, "failed": report.failed, "refusals": report.refusals}
         write_json({"model": explainer.model, "output": args.out, **counts})
+    for line in refusal_lines(report.refusals) if not args.quiet else ():
+        say(line)
     if report.failed == report.rows:
         say(f"error: none of the {report.rows} molecules can be explained; {report.first_failure}")
         return 1

@@ -13,6 +13,7 @@ from molslice.cli.arguments import (
     add_fragment,
     add_json,
     add_quiet,
+    add_strict,
     count,
     file_or_url,
     file_path,
@@ -21,7 +22,7 @@ from molslice.cli.arguments import (
     positive,
     worker_count,
 )
-from molslice.cli.console import say, text_table, write, write_json
+from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
 SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="several rows of one molecule (default: average)",
     )
     add_fragment(parser, "keep")
+    add_strict(parser)
     parser.add_argument("--members", type=positive, default=5, metavar="K", help="folds (default: 5)")
     parser.add_argument(
         "--minutes", type=minutes, metavar="M", help="time limit; networks train for fewer epochs"
@@ -94,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
         split=args.split,
         duplicates=args.duplicates,
         fragment=args.fragment or "keep",
+        strict=args.strict,
         members=args.members,
         minutes=args.minutes,
         seed=args.seed,
@@ -107,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         for text in about["findings"]:
             say(text)
+        for line in refusal_lines(about["refusals"]):
+            say(line)
         for what in about["left_out"]:
             say(f"not computed for lack of time: {what}")
     write(text_table(*result_rows(about)))

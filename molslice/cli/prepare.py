@@ -16,6 +16,7 @@ from molslice.cli.arguments import (
     add_fragment,
     add_json,
     add_quiet,
+    add_strict,
     file_or_url,
     file_path,
     positive,
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--descriptors", action="store_true", help="compute RDKit's descriptors too, which takes much longer"
     )
     add_fragment(parser, "keep")
+    add_strict(parser)
     parser.add_argument(
         "--config", type=file_path, metavar="CONFIG", help="prepare the data of this YAML file"
     )
@@ -114,7 +116,7 @@ def _check_usage(args: argparse.Namespace) -> None:
         "descriptors",
         "fragment",
     )
-    only_files = (*only_files, "engine", "quiet")
+    only_files = (*only_files, "strict", "engine", "quiet")
     wrong = [name for name in only_files if getattr(args, name)] if given != ["files"] else []
     wrong = [{"targets": "target"}.get(name, name).replace("_", "-") for name in wrong]
     wrong += [name for name in ("root", "download") if getattr(args, name)] if given == ["files"] else []
@@ -145,6 +147,7 @@ def _of_files(args: argparse.Namespace) -> int:
             targets=args.targets or (),
             how=how,
             engine=partial(convert_on_cluster, args.delimiter) if args.engine else None,
+            strict=args.strict,
             progress=not args.quiet,
         )
     except SystemExit:  # a signal other than that of Ctrl-C
@@ -164,7 +167,7 @@ def _of_files(args: argparse.Namespace) -> int:
 
 
 def _report_text(prepared: "PreparedStore") -> str:
-    """Format the report: counts, then the refused rows by reason with their first examples."""
+    """Format the report: counts, then the failed rows by reason with their first examples."""
     report = prepared.report
     new = report["rows"] - prepared.continued
     sizes = ", ".join(f"{name} {size}" for name, size in report["atoms_per_molecule"].items())
@@ -173,7 +176,7 @@ def _report_text(prepared: "PreparedStore") -> str:
     more = [f"and {rare} other{'s' * (rare > 1)}"] if rare > 0 else []
     elements = ", ".join([*shown[:SHOWN], *more])
     lines = [
-        *((name, f"{report[name]:,}") for name in ("rows", "molecules", "refused", "atoms", "bonds")),
+        *((name, f"{report[name]:,}") for name in ("rows", "molecules", "failed", "atoms", "bonds")),
         *((f"target {name}", _target_text(found)) for name, found in report["targets"].items()),
         ("atoms per molecule", sizes),
         ("elements", elements),

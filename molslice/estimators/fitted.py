@@ -118,8 +118,8 @@ class _Estimator(BaseEstimator):
                 if path.is_file()
             }
         LOADED.pop(self, None)
-        if about["refused"]:
-            listed = "; ".join(f"{count} {reason}" for reason, count in about["refused"].items())
+        if about["failed"]:
+            listed = "; ".join(f"{kind['count']} {kind['reason']}" for kind in about["refusals"])
             warnings.warn(f"rows that cannot be read are left out of the fit: {listed}", stacklevel=3)
 
     def _seed(self) -> int:

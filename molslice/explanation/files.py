@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import open_molecules
 from molslice.explanation.explain import Explainer
 from molslice.explanation.result import AttentionView, Contributions
@@ -28,12 +29,14 @@ class FolderReport:
     Attributes:
         rows: Number of molecules.
         failed: Number of molecules without an explanation.
-        first_failure: Row and reason of the first one, "" without one.
+        first_failure: Row, SMILES and reason of the first one, "" without one.
+        refusals: The molecules without an explanation by reason; see `Refusals.report`.
     """
 
     rows: int = 0
     failed: int = 0
     first_failure: str = ""
+    refusals: list[dict[str, Any]] = field(default_factory=list)
 
 
 def explain_files(
@@ -44,6 +47,7 @@ def explain_files(
     ending: str = ".svg",
     smiles_column: str | None = None,
     delimiter: str | None = None,
+    strict: bool = False,
     progress: bool = False,
 ) -> FolderReport:
     """Explain each row of files; see `explain_to_folder`.
@@ -55,15 +59,20 @@ def explain_files(
         ending: Format of the pictures, `.svg` or `.png`.
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
+        strict: Whether to stop at the first molecule that cannot be explained, and write nothing.
         progress: Whether to show a bar on standard error.
 
     Raises:
         MolsliceError: A file cannot be read, or as in `explain_to_folder`.
     """
     with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
-        chunks = table.chunks(CHUNK_ROWS, [table.smiles_column])
-        rows = (cell for chunk in chunks for cell in chunk[table.smiles_column])
-        return explain_to_folder(explainer, rows, folder, ending=ending, progress=progress)
+        column = table.smiles_column
+        rows = (
+            (chunk.where(place), cell)
+            for chunk in table.chunks(CHUNK_ROWS, [column])
+            for place, cell in enumerate(chunk[column])
+        )
+        return _explain(explainer, rows, folder, ending, strict, progress)
 
 
 def explain_to_folder(
@@ -72,6 +81,7 @@ def explain_to_folder(
     folder: Path,
     *,
     ending: str = ".svg",
+    strict: bool = False,
     progress: bool = False,
 ) -> FolderReport:
     """Write a picture of each molecule, and one line of JSON for each molecule.
@@ -85,21 +95,36 @@ def explain_to_folder(
         smiles: The molecules. It is read only once.
         folder: The folder to write; it must not exist, or be empty.
         ending: Format of the pictures, `.svg` or `.png`.
+        strict: Whether to stop at the first molecule that cannot be explained, and write nothing.
         progress: Whether to show a bar on standard error.
 
     Raises:
-        MolsliceError: The folder cannot be written, or the ending is unknown.
+        MolsliceError: The folder cannot be written, the ending is unknown, or a molecule cannot be explained
+            although `strict` is set.
     """
+    rows = ((f"row {row}", text) for row, text in enumerate(smiles, start=1))
+    return _explain(explainer, rows, folder, ending, strict, progress)
+
+
+def _explain(
+    explainer: Explainer,
+    rows: Iterable[tuple[str, str]],
+    folder: Path,
+    ending: str,
+    strict: bool,
+    progress: bool,
+) -> FolderReport:
+    """Explain pairs of a place and a SMILES."""
     from molslice.chem.drawing import drawer_kind  # needs rdkit
 
     drawer_kind(ending)
-    report = FolderReport()
+    report, refusals = FolderReport(), Refusals()
     with (
         atomic_folder(folder) as partial,
         (partial / EXPLANATIONS).open("w", encoding="utf-8") as lines,
         progress_bar(None, "molecules", progress, desc="explain") as bar,
     ):
-        for row, text in enumerate(smiles, start=1):
+        for row, (where, text) in enumerate(rows, start=1):
             report.rows = row
             name, found, reason = f"{row:06}{ending}", None, None
             try:
@@ -107,10 +132,15 @@ def explain_to_folder(
                 (partial / name).write_bytes(found.picture(ending))
             except MolsliceError as error:
                 found, reason = None, str(error)
+                failure = failure_text(where, "", reason)
+                if strict:
+                    raise MolsliceError(f"{failure}; {folder} is not written") from error
                 report.failed += 1
-                report.first_failure = report.first_failure or f"row {row}: {reason}"
+                report.first_failure = report.first_failure or failure
+                refusals.add(reason, text, where)
             lines.write(_line(row, text, name, found, reason))
             bar.update()
+    report.refusals = refusals.report()
     return report
 
 

@@ -171,6 +171,11 @@ class SmilesPredictor(ABC):
             MolsliceError: They are missing or damaged.
         """
         found = None if folder is None else TrainingDomain.read(folder)
+        if found is not None and found.values is not None and found.values.shape[1] != len(self.target_names):
+            raise MolsliceError(
+                f"{folder}/{DOMAIN} is damaged: values of {found.values.shape[1]} targets; the model has "
+                f"{len(self.target_names)}"
+            )
         if found is None:
             raise MolsliceError(
                 f"{self.name} has no {DOMAIN}, the training molecules to compare with; molslice evaluate "

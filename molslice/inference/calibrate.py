@@ -49,7 +49,9 @@ def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dat
     except MolsliceError:  # a store keeps no SMILES
         return
     rows = dataset.labeled_rows("train")
-    TrainingDomain.of_smiles([smiles[row] for row in rows], predictor.fragment).write(predictor.folder)
+    values = np.asarray(dataset.targets[rows], np.float64)
+    found = TrainingDomain.of_smiles([smiles[row] for row in rows], predictor.fragment, values=values)
+    found.write(predictor.folder)
 
 
 def _has_intervals(targets: TargetInfo, dataset: Dataset) -> bool:

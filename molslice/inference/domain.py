@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -13,16 +13,21 @@ from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.atomic import write_atomically
 from molslice.files.parsing import read_json_object
 from molslice.files.received import open_tensors
-from molslice.inference.predictions import Domain
+from molslice.inference.predictions import Domain, Neighbor
 from molslice.types import MolsliceError
+
+if TYPE_CHECKING:
+    from molslice.chem.neighbors import Described
 
 __all__ = ["DOMAIN", "TrainingDomain"]
 
 DOMAIN, ARRAYS = "domain.json", "domain.safetensors"
 FORMAT = "molslice-domain-1"
 MOST = 100_000  # molecules; of more, this many are drawn
+NEIGHBORS = 3  # of a molecule
 QUERIES = 1_000  # molecules whose nearest other molecule is searched for the threshold
 SHARE = 0.05  # of the training molecules have a nearest other molecule below the threshold
+VALUES = "values"  # optional
 FIELDS = {"starts": np.int64, "bins": np.uint16, "counts": np.uint8, "text": np.uint8}
 
 
@@ -36,6 +41,8 @@ class TrainingDomain:
         sizes: Smallest and largest number of heavy atoms.
         threshold: Similarity that 95 % of them have at least with their nearest other molecule.
         is_sample: Whether there are more training molecules.
+        values: Their measured values, float32 [n, T] in the units of the targets, NaN where missing; None if
+            they are not known.
     """
 
     def __init__(
@@ -47,18 +54,28 @@ class TrainingDomain:
         threshold: float,
         *,
         is_sample: bool = False,
+        values: np.ndarray | None = None,
     ) -> None:
         self.smiles, self.index, self.elements = list(smiles), index, frozenset(elements)
-        self.sizes, self.threshold, self.is_sample = sizes, threshold, is_sample
+        self.sizes, self.threshold, self.is_sample, self.values = sizes, threshold, is_sample, values
 
     @classmethod
-    def of_smiles(cls, smiles: Sequence[str], fragment: str = "keep", seed: int = 0) -> "TrainingDomain":
+    def of_smiles(
+        cls,
+        smiles: Sequence[str],
+        fragment: str = "keep",
+        seed: int = 0,
+        *,
+        values: np.ndarray | None = None,
+    ) -> "TrainingDomain":
         """Describe training molecules; those that cannot be read are left out.
 
         Args:
             smiles: The molecules.
             fragment: What happens to a mixture; see `choose_fragment`.
             seed: Seed of the draws from many molecules.
+            values: The measured values of each row, float [rows, T], NaN where missing; those of several rows
+                of one molecule are averaged. None if they are not known.
 
         Raises:
             MolsliceError: None of them can be read.
@@ -71,13 +88,16 @@ class TrainingDomain:
         if is_sample:
             drawn = np.sort(generator.choice(len(smiles), MOST, replace=False))
             smiles = [smiles[int(row)] for row in drawn]
-        found = {}
-        for text in choose_fragments(list(smiles), fragment)[0]:
+            values = None if values is None else values[drawn]
+        found: dict[str, Described] = {}
+        rows: dict[str, list[int]] = {}
+        for row, text in enumerate(choose_fragments(list(smiles), fragment)[0]):
             try:
                 molecule = describe(text)
             except ChemError:
                 continue
             found.setdefault(molecule.smiles, molecule)
+            rows.setdefault(molecule.smiles, []).append(row)
         if not found:
             raise MolsliceError("none of the training molecules can be read")
         molecules = list(found.values())
@@ -89,7 +109,8 @@ class TrainingDomain:
         threshold = max(0.0, float(np.quantile(nearest, SHARE, method="lower")))
         elements = set().union(*(molecule.elements for molecule in molecules))
         limits = min(sizes), max(sizes)
-        return cls(list(found), index, sorted(elements), limits, threshold, is_sample=is_sample)
+        means = None if values is None else np.stack([_mean(values[each]) for each in rows.values()])
+        return cls(list(found), index, sorted(elements), limits, threshold, is_sample=is_sample, values=means)
 
     def compare(self, smiles: Sequence[str], errors: Sequence[str | None]) -> list[Domain | None]:
         """Compare molecules with the training molecules.
@@ -111,7 +132,15 @@ class TrainingDomain:
             molecule = describe(smiles)
         except ChemError:
             return None
-        nearest, similarity = self.index.nearest(molecule.counts)
+        neighbors = tuple(
+            Neighbor(
+                self.smiles[row],
+                similarity,
+                None if self.values is None else tuple(map(float, self.values[row])),
+            )
+            for row, similarity in self.index.most_similar(molecule.counts, NEIGHBORS)
+        )
+        similarity = neighbors[0].similarity
         reason = ""
         if new := molecule.elements - self.elements:
             reason = f"no training molecule contains {', '.join(sorted(new))}"
@@ -124,7 +153,7 @@ class TrainingDomain:
                 f"similarity {similarity:.2f} to the nearest training molecule; 95 % of the training "
                 f"molecules have at least {self.threshold:.2f}"
             )
-        return Domain(not reason, reason, self.smiles[nearest], similarity)
+        return Domain(not reason, reason, neighbors)
 
     def write(self, folder: Path) -> None:
         """Write the files of the model folder.
@@ -134,7 +163,8 @@ class TrainingDomain:
         """
         text = np.frombuffer("\n".join(self.smiles).encode(), np.uint8)
         arrays = {"starts": self.index.starts, "bins": self.index.bins, "counts": self.index.counts}
-        write_atomically(folder / ARRAYS, save({**arrays, "text": text}))
+        values = {} if self.values is None else {VALUES: self.values}
+        write_atomically(folder / ARRAYS, save({**arrays, **values, "text": text}))
         about = {
             "format": FORMAT,
             "molecules": len(self.smiles),
@@ -163,19 +193,35 @@ class TrainingDomain:
                 raise ValueError(f"format {about.get('format')!r}; this version reads {FORMAT!r}")
             arrays = _read_arrays(folder / ARRAYS)
             smiles = arrays.pop("text").tobytes().decode().split("\n")
+            values = arrays.pop(VALUES, None)
             least, most = map(int, about["sizes"])
             threshold = float(about["threshold"])
             _check(arrays, len(smiles), about["molecules"], threshold)
+            if values is not None and (
+                values.dtype != np.float32 or values.ndim != 2 or len(values) != len(smiles)
+            ):
+                raise ValueError(
+                    f"values are {values.dtype} {list(values.shape)} for {len(smiles)} molecules"
+                )
             index, elements = CountIndex(**arrays), list(map(str, about["elements"]))
             is_sample = bool(about["is_sample"])
-            return cls(smiles, index, elements, (least, most), threshold, is_sample=is_sample)
+            return cls(smiles, index, elements, (least, most), threshold, is_sample=is_sample, values=values)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SafetensorError) as error:
             raise MolsliceError(f"{file} is damaged: {error}") from error
 
 
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Return the mean over the rows of each target, without missing values; NaN without any, float32 [T]."""
+    known = np.isfinite(values)
+    counts = known.sum(0)
+    sums = np.where(known, values, 0.0).sum(0, dtype=np.float64)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
+
+
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
     with open_tensors(file, "numpy") as opened:
-        arrays = {name: opened.get_tensor(name) for name in FIELDS}
+        names = [*FIELDS, *({VALUES} & set(opened.keys()))]
+        arrays = {name: opened.get_tensor(name) for name in names}
     for name, kind in FIELDS.items():
         if arrays[name].dtype != kind or arrays[name].ndim != 1:
             raise ValueError(f"{name} is {arrays[name].dtype} of {arrays[name].ndim} dimensions")

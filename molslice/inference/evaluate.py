@@ -11,7 +11,7 @@ from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.leaderboard import evaluate_gap
 from molslice.data.molecules.pcqm4m import Pcqm4m
-from molslice.data.molecules.refusals import Refusals
+from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -39,6 +39,7 @@ def evaluate(
     split: str = "test",
     *,
     atom_permutation: int | None = None,
+    strict: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Predict a split and compare the predictions with its labels.
@@ -51,16 +52,18 @@ def evaluate(
         dataset: Data with the same targets as the model.
         split: The name of a split of the data.
         atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
+        strict: Whether to stop at the first row that cannot be read.
         progress: Whether to show a bar on standard error.
 
     Returns:
-        `split`, `rows`, `noun` (the name of a row), `failed`, `metric`, `targets` (for each: `name`, `unit`,
-        `count`, and the metric), `parameters`, `parameters_without_embeddings` and `seconds`. For molecules
-        also `atoms`, the order of the atoms. A model of `molslice fit` has neither parameters nor atoms.
+        `split`, `rows` (that can be read), `noun` (the name of a row), `failed`, `metric`, `targets` (for
+        each: `name`, `unit`, `count`, and the metric), `parameters`, `parameters_without_embeddings` and
+        `seconds`. For molecules also `refusals`, the failed rows by reason (see `Refusals.report`), and
+        `atoms`, the order of the atoms. A model of `molslice fit` has neither parameters nor atoms.
 
     Raises:
-        MolsliceError: The split does not exist or has no labels, or the data have other targets, classes or
-            another vocabulary than the model.
+        MolsliceError: A row cannot be read although `strict` is set, the split does not exist or has no
+            labels, or the data have other targets, classes or another vocabulary than the model.
     """
     check_targets(predictor, dataset)
     if not isinstance(dataset, MoleculeDataset):
@@ -70,7 +73,7 @@ def evaluate(
             )
         if not isinstance(predictor, Predictor):
             raise MolsliceError(f"{predictor.name} takes molecules; {dataset.source} are {dataset.row_name}")
-        return _evaluate_rows(predictor, dataset, split, progress)
+        return _evaluate_rows(predictor, dataset, split, strict, progress)
     rows = dataset.rows(split)
     labels = np.asarray(dataset.store.targets)[rows].astype(np.float64)
     if not np.isfinite(labels).any():
@@ -92,6 +95,8 @@ def evaluate(
     refusals = Refusals()
     for row, reason in zip(rows, predictions.errors, strict=True):
         if reason not in (None, NOT_FINITE):
+            if strict:
+                raise MolsliceError(failure_text(dataset.where(int(row)), "", reason))
             refusals.add(reason, "", dataset.where(int(row)))
     result = {
         "split": split,
@@ -119,11 +124,18 @@ def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:
     }
 
 
-def _evaluate_rows(predictor: Predictor, dataset: Dataset, split: str, progress: bool) -> dict[str, Any]:
+def _evaluate_rows(
+    predictor: Predictor, dataset: Dataset, split: str, strict: bool, progress: bool
+) -> dict[str, Any]:
     """Compute the metrics of the task that the model was trained for."""
     if dataset.spec != predictor.data:
         difference = _difference(dataset.spec, predictor.data)
         raise MolsliceError(f"{dataset.source} is not what the model was trained on: {difference}")
+    unread = [int(row) for row in dataset.rows(split) if dataset.num_tokens[row] == 0]
+    if strict and unread:
+        raise MolsliceError(
+            failure_text(dataset.where(unread[0]), "", dataset.errors.get(unread[0], "it is empty"))
+        )
     rows = dataset.labeled_rows(split)
     task = TASKS.build(predictor.config.task, predictor.model, predictor.targets)
     start = time.perf_counter()
@@ -136,7 +148,7 @@ def _evaluate_rows(predictor: Predictor, dataset: Dataset, split: str, progress:
         "split": split,
         "rows": len(rows),
         "noun": dataset.row_name,
-        "failed": int((dataset.num_tokens[dataset.rows(split)] == 0).sum()),
+        "failed": len(unread),
         "metric": metric,
         "targets": [
             {

@@ -15,9 +15,9 @@ from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, Mol
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
 from molslice.fitted_folder import DISAGREEMENT, FINE_TUNED, ROWS, SIZE, FittedModel, row_columns
-from molslice.fitted_rows import out_of_fold_calibration, training_smiles
+from molslice.fitted_rows import out_of_fold_calibration, training_rows
 from molslice.inference.base import ChunkReader, SmilesPredictor
-from molslice.inference.domain import TrainingDomain
+from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.tasks.targets import TargetInfo
@@ -155,8 +155,10 @@ class FittedPredictor(SmilesPredictor):
 
     def find_domain(self) -> TrainingDomain:
         """Return the training molecules, of an older folder from its `rows.csv`; see `SmilesPredictor`."""
-        found = TrainingDomain.read(self.folder)
-        return found or TrainingDomain.of_smiles(training_smiles(self.folder), self.fragment)
+        if (self.folder / DOMAIN).exists():
+            return self.read_domain(self.folder)
+        smiles, values = training_rows(self.folder, self.target_names)
+        return TrainingDomain.of_smiles(smiles, self.fragment, values=values)
 
     def member_predictions(self, part: DescribedMolecules) -> tuple[np.ndarray, np.ndarray]:
         """Predict molecules without errors with the stack of each fold.

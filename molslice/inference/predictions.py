@@ -11,6 +11,7 @@ __all__ = [
     "NOT_FINITE",
     "Domain",
     "Members",
+    "Neighbor",
     "Predictions",
     "TableRows",
     "text_to_json",
@@ -23,20 +24,44 @@ SETS = {(False, False): "", (True, False): "0", (False, True): "1", (True, True)
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbor:
+    """A training molecule that is similar to a molecule.
+
+    Attributes:
+        smiles: Its canonical SMILES.
+        similarity: Tanimoto similarity of the Morgan counts, from 0 to 1.
+        measured: Its value of each target in the units of the targets, NaN where missing; None if the folder
+            of the model does not have the values.
+    """
+
+    smiles: str
+    similarity: float
+    measured: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Domain:
     """How a molecule compares with the training molecules.
 
     Attributes:
         in_domain: Whether it is like them.
         reason: Why it is not; empty if it is.
-        nearest_smiles: The most similar training molecule; of equals the first.
-        nearest_similarity: Tanimoto similarity of the Morgan counts, from 0 to 1.
+        neighbors: The most similar training molecules, at most three and at least one; of equals the first.
     """
 
     in_domain: bool
     reason: str
-    nearest_smiles: str
-    nearest_similarity: float
+    neighbors: tuple[Neighbor, ...]
+
+    @property
+    def nearest_smiles(self) -> str:
+        """The most similar training molecule."""
+        return self.neighbors[0].smiles
+
+    @property
+    def nearest_similarity(self) -> float:
+        """Its similarity, from 0 to 1."""
+        return self.neighbors[0].similarity
 
 
 @dataclass(frozen=True, slots=True)

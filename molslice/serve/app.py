@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
@@ -17,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from molslice.serve.answers import JsonAnswer, refusal
 from molslice.serve.batching import Batcher, QueueFullError
-from molslice.serve.file_jobs import FileJob, FileJobs
+from molslice.serve.file_jobs import FileJob, FileJobs, UnpackedTooLargeError
 from molslice.serve.guard import UPLOAD_PATH, Guard
 from molslice.serve.limits import Limits
 from molslice.serve.metrics import Metrics
@@ -27,6 +28,7 @@ from molslice.serve.schemas import (
     ExplainRequest,
     FileStatus,
     Health,
+    LimitsAnswer,
     ModelCard,
     PredictAnswer,
     PredictRequest,
@@ -39,6 +41,7 @@ __all__ = ["Service", "build_app"]
 
 STATIC = Path(__file__).parent / "static"
 UPLOAD_PIECE = 1_000_000  # bytes written at once
+JobId = Annotated[str, PathParameter(description="`id` of the uploaded file")]
 SHOWN_PROBLEMS, LONGEST_DETAIL = 3, 1_000  # of an invalid request; characters
 REFUSALS = {
     400: "The request cannot be read.",
@@ -181,6 +184,8 @@ def _add_errors(app: FastAPI) -> None:
             status, headers = 429, {"retry-after": str(error.retry_seconds)}
         elif isinstance(error, WorkerLostError):
             status = 503
+        elif isinstance(error, UnpackedTooLargeError):
+            status = 413
         return JsonAnswer({"detail": str(error)}, status, headers)
 
 
@@ -204,7 +209,8 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         )
         failed = sum(row["error"] is not None for row in rows)
         service.metrics.count_molecules(model["name"], len(rows) - failed, failed)
-        return JsonAnswer({"model": model["name"], "targets": model["targets"], "predictions": rows})
+        answer = {"model": model["name"], "targets": model["targets"], "failed": failed, "predictions": rows}
+        return JsonAnswer(answer)
 
     @app.post(
         "/explain",
@@ -235,8 +241,8 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         response_class=Response,
     )
     async def draw(
-        smiles: Annotated[str, Query(max_length=10_000)],
-        theme: Annotated[Literal["light", "dark"], Query()] = "light",
+        smiles: Annotated[str, Query(max_length=10_000, description="the molecule", examples=["CCO"])],
+        theme: Annotated[Literal["light", "dark"], Query(description="of the background")] = "light",
     ) -> Response:
         """Draw the structure as SVG, on a transparent background."""
         (drawn,) = await service.compute("draw", [smiles], model="", dark=theme == "dark")
@@ -261,12 +267,15 @@ def _add_files(app: FastAPI, service: Service) -> None:
     )
     async def upload(
         request: Request,
-        name: Annotated[str, Query(description="name of the file; its ending tells the format")],
+        name: Annotated[
+            str,
+            Query(description="name of the file; its ending tells the format", examples=["molecules.csv"]),
+        ],
         model: Annotated[str | None, Query(description="by default the first model")] = None,
         interval: Annotated[float | None, Query(gt=0, lt=1, description="as in /predict")] = None,
         domain: Annotated[bool, Query(description="as in /predict")] = False,
     ) -> dict[str, Any]:
-        """Upload a table as the body of the request. It is predicted as by `molslice predict`."""
+        """Upload a table as the body of the request, also packed with gzip, to predict all its rows."""
         job = service.files.create(service.find_model(model)["name"], name, interval, domain=domain)
         try:
             await _save(request, job)
@@ -275,11 +284,13 @@ def _add_files(app: FastAPI, service: Service) -> None:
             await asyncio.to_thread(service.files.discard, job.id)
             if isinstance(error, ClientDisconnect):
                 raise HTTPException(400, "the file is incomplete") from error
+            if isinstance(error, OSError):
+                raise HTTPException(503, f"the file cannot be stored: {error.strerror}") from error
             raise
         return _status(job)
 
-    @app.get("/files/{job_id}", summary="Tell the progress of a file", responses=_refusals(404))
-    async def progress(job_id: str) -> FileStatus:
+    @app.get("/files/{job_id}", summary="Tell the progress of a file", responses=_refusals(404, 422))
+    async def progress(job_id: JobId) -> FileStatus:
         """Tell how far the prediction of a file is."""
         return FileStatus(**_status(_find(service, job_id)))
 
@@ -288,19 +299,19 @@ def _add_files(app: FastAPI, service: Service) -> None:
         summary="Download the predictions of a file",
         responses={
             200: {"content": {"application/octet-stream": {}}, "description": "The rows with predictions."},
-            **_refusals(404, 409),
+            **_refusals(404, 409, 422),
         },
         response_class=FileResponse,
     )
-    async def result(job_id: str) -> FileResponse:
+    async def result(job_id: JobId) -> FileResponse:
         """Download the file with the columns of predictions, the same rows in the same order."""
         job = _find(service, job_id)
         if job.state != "done":
             raise HTTPException(409, f"{job.name} has no predictions: {job.message or job.state}")
         return FileResponse(job.result, filename=job.result_name, media_type="application/octet-stream")
 
-    @app.delete("/files/{job_id}", status_code=204, summary="Delete a file", responses=_refusals(404))
-    async def delete(job_id: str) -> Response:
+    @app.delete("/files/{job_id}", status_code=204, summary="Delete a file", responses=_refusals(404, 422))
+    async def delete(job_id: JobId) -> Response:
         """Stop the prediction of a file, and delete the file and its predictions."""
         _find(service, job_id)
         await asyncio.to_thread(service.files.discard, job_id)
@@ -331,16 +342,21 @@ def _status(job: FileJob) -> dict[str, Any]:
 
 
 def _add_status(app: FastAPI, service: Service) -> None:
-    @app.get("/models", summary="List the models", response_model=list[ModelCard])
+    @app.get("/models", summary="List the models", response_model=list[ModelCard], responses=_refusals())
     async def models() -> list[dict[str, Any]]:
         """List the models; the first one is the default."""
         return service.models
+
+    @app.get("/limits", summary="Tell what one request may ask for", responses=_refusals())
+    async def limits() -> LimitsAnswer:
+        """Tell the sizes and counts beyond which a request is refused."""
+        return LimitsAnswer(**{name: getattr(service.limits, name) for name in LimitsAnswer.model_fields})
 
     @app.get(
         "/health",
         summary="Tell whether the service answers requests",
         response_model=Health,
-        responses={503: {"model": Health, "description": "No worker process is running."}},
+        responses={**_refusals(), 503: {"model": Health, "description": "No worker process is running."}},
     )
     async def health() -> JsonAnswer:
         """Tell whether the service answers requests."""
@@ -356,12 +372,13 @@ def _add_status(app: FastAPI, service: Service) -> None:
         "/metrics",
         summary="Show the counters for Prometheus",
         responses={
-            200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Counters."}
+            200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Counters."},
+            **_refusals(),
         },
         response_class=Response,
     )
     async def metrics() -> Response:
         """Show the counters for Prometheus."""
         service.metrics.waiting.set(service.batcher.waiting)
-        service.metrics.starts.set(sum(worker.starts for worker in service.workers))
+        service.metrics.count_starts(sum(worker.starts for worker in service.workers))
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

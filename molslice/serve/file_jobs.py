@@ -3,10 +3,12 @@
 The name that a client gives to a file is used in messages and in the name of the result, never as a path.
 """
 
+import gzip
 import secrets
 import shutil
 import tempfile
 import threading
+import zlib
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +19,19 @@ from molslice.serve.limits import Limits
 from molslice.serve.process import WorkerLostError, WorkerProcess
 from molslice.types import MolsliceError
 
-__all__ = ["FILE_ENDINGS", "FileJob", "FileJobs"]
+__all__ = ["FILE_ENDINGS", "FileJob", "FileJobs", "UnpackedTooLargeError"]
 
 FILE_ENDINGS = (".csv", ".tsv", ".txt", ".smi", ".smiles", ".sdf", ".jsonl")
-PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK", b"BZh", b"\xfd7zXZ", b"PAR1")  # gzip, Zstandard, zip, ...
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+GZIP, GZIP_ENDING = b"\x1f\x8b", ".gz"
+OTHERS = (b"\x28\xb5\x2f\xfd", b"PK", b"BZh", b"\xfd7zXZ", b"PAR1", b"\xd0\xcf\x11\xe0")  # Zstandard, zip
+PIECE = 1_000_000  # bytes unpacked at once
 LONGEST_NAME = 100  # characters
 STALLED_SECONDS = 120.0  # without progress
+
+
+class UnpackedTooLargeError(MolsliceError):
+    """Error for a packed file whose content is too large."""
 
 
 @dataclass(slots=True)
@@ -40,6 +49,7 @@ class FileJob:
         rows: Number of rows predicted so far.
         share: Share of the file read so far, from 0 to 1.
         failed: Number of rows without a prediction, when it is done.
+        refusals: The rows without a prediction by reason, each with `reason` and `count`, when it is done.
         columns: The columns with predictions, when it is done.
         message: What was found in the file, or why it cannot be predicted.
     """
@@ -54,13 +64,14 @@ class FileJob:
     rows: int = 0
     share: float = 0.0
     failed: int = 0
+    refusals: list[dict[str, Any]] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     message: str = ""
 
     @property
     def ending(self) -> str:
-        """The ending of the name, in lower case."""
-        return Path(self.name).suffix.lower()
+        """The ending of the name without that of gzip, in lower case."""
+        return Path(unpacked_name(self.name)).suffix.lower()
 
     @property
     def source(self) -> Path:
@@ -80,7 +91,7 @@ class FileJob:
     @property
     def result_name(self) -> str:
         """The name of the result for the client."""
-        return f"{Path(self.name).stem}_predicted{self.result_ending}"
+        return f"{Path(unpacked_name(self.name)).stem}_predicted{self.result_ending}"
 
 
 class FileJobs:
@@ -119,8 +130,13 @@ class FileJobs:
         name = as_file_name(name)
         job_id = secrets.token_urlsafe(16)
         job = FileJob(job_id, model, name, self._folder / job_id, interval, domain, "uploading")
+        if job.ending in SPREADSHEETS:
+            raise MolsliceError(f"cannot read {name!r}: it is a spreadsheet; save it as CSV")
         if job.ending not in FILE_ENDINGS:
-            raise MolsliceError(f"cannot read {name!r}: the name must end in {', '.join(FILE_ENDINGS)}")
+            endings = ", ".join(FILE_ENDINGS)
+            raise MolsliceError(
+                f"cannot read {name!r}: the name must end in {endings}, also with {GZIP_ENDING} behind it"
+            )
         with self._changed:
             unfinished = sum(each.state in ("uploading", "waiting") for each in self._jobs.values())
             if unfinished >= self.limits.files_waiting:
@@ -138,20 +154,38 @@ class FileJobs:
         """Add a job whose file is complete to the queue.
 
         Raises:
-            MolsliceError: The file is compressed, or deleted.
+            MolsliceError: The file is packed in another format than gzip or damaged, it has more than
+                `Limits.file_bytes` when it is unpacked, or it is deleted.
+            OSError: The disk is full.
         """
-        try:
-            with job.source.open("rb") as file:
-                beginning = file.read(8)
-        except OSError as error:
-            raise MolsliceError(f"{job.name} was deleted") from error
-        if beginning.startswith(PACKED):
-            self.discard(job.id)
-            raise MolsliceError(f"cannot read {job.name!r}: decompress it first, or use molslice predict")
+        beginning = _beginning(job)
+        if beginning.startswith(GZIP):
+            self._unpack(job)
+            beginning = _beginning(job)
+        if beginning.startswith((GZIP, *OTHERS)):
+            raise MolsliceError(
+                f"cannot read {job.name!r}: it is not text; give CSV or a similar file, also packed with gzip"
+            )
         with self._changed:
             job.state = "waiting"
             self._queue.append(job)
             self._changed.notify()
+
+    def _unpack(self, job: FileJob) -> None:
+        """Replace a file that is packed with gzip by its content."""
+        plain, size = job.folder / "unpacked", 0
+        try:
+            with gzip.open(job.source) as packed, plain.open("wb") as file:
+                while part := packed.read(PIECE):
+                    size += len(part)
+                    if size > self.limits.file_bytes:
+                        raise UnpackedTooLargeError(
+                            f"{job.name!r} has more than {self.limits.file_bytes:,} bytes when it is unpacked"
+                        )
+                    file.write(part)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise MolsliceError(f"cannot read {job.name!r}: it is truncated or damaged") from error
+        plain.replace(job.source)
 
     def find(self, job_id: str) -> FileJob | None:
         """Return a job; None if it does not exist or is deleted."""
@@ -231,6 +265,20 @@ class FileJobs:
                 job.source.unlink(missing_ok=True)
 
 
+def _beginning(job: FileJob) -> bytes:
+    """Return the first bytes of an uploaded file."""
+    try:
+        with job.source.open("rb") as file:
+            return file.read(8)
+    except FileNotFoundError as error:
+        raise MolsliceError(f"{job.name} was deleted") from error
+
+
+def unpacked_name(name: str) -> str:
+    """Return the name of a file without the ending of gzip."""
+    return name[: -len(GZIP_ENDING)] if name.lower().endswith(GZIP_ENDING) else name
+
+
 def as_file_name(text: str) -> str:
     r"""Return the last part of a path without control characters, at most `LONGEST_NAME` characters.
 
@@ -238,5 +286,7 @@ def as_file_name(text: str) -> str:
     """
     name = text.replace("\\", "/").rpartition("/")[2]
     name = "".join(character for character in name if character.isprintable()).strip(" .")
-    path = Path(name or "molecules.csv")
-    return f"{path.stem[: LONGEST_NAME - len(path.suffix)]}{path.suffix[:LONGEST_NAME]}"
+    name = name or "molecules.csv"
+    path = Path(unpacked_name(name))
+    packed = name[len(path.name) :]
+    return f"{path.stem[: LONGEST_NAME - len(path.suffix) - len(packed)]}{path.suffix[:LONGEST_NAME]}{packed}"

@@ -15,7 +15,7 @@ class Limits:
         explanations_waiting: Maximum number of explanations in their queue.
         seconds: Maximum time for a request, in the queue and in the model.
         body_bytes: Maximum size of a request without a file.
-        file_bytes: Maximum size of a file.
+        file_bytes: Maximum size of a file, also after it is unpacked.
         file_rows: Maximum number of rows of a file.
         files_waiting: Maximum number of files that wait for their prediction.
         files_kept: Maximum number of files whose predictions are kept; the oldest are deleted first.

@@ -17,7 +17,7 @@ class Metrics:
             "molslice_requests", "Answered requests", ["path", "status"], registry=self._registry
         )
         self._seconds = Histogram(
-            "molslice_request_seconds",
+            "molslice_request_duration_seconds",
             "Time to the answer",
             ["path"],
             buckets=SECONDS,
@@ -33,7 +33,10 @@ class Metrics:
             "molslice_batch_requests", "Requests of a batch", buckets=SIZES, registry=self._registry
         )
         self.waiting = Gauge("molslice_waiting_molecules", "Molecules in the queue", registry=self._registry)
-        self.starts = Gauge("molslice_worker_starts", "Starts of worker processes", registry=self._registry)
+        self._starts = Counter(
+            "molslice_worker_starts", "Starts of worker processes", registry=self._registry
+        )
+        self._counted_starts = 0
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
         """Count an answer.
@@ -55,6 +58,15 @@ class Metrics:
         """Count a batch of requests."""
         self._batch_requests.observe(requests)
         self._batch_molecules.observe(molecules)
+
+    def count_starts(self, starts: int) -> None:
+        """Count the starts of worker processes.
+
+        Args:
+            starts: Their number since the service was started.
+        """
+        self._starts.inc(starts - self._counted_starts)
+        self._counted_starts = starts
 
     def text(self) -> bytes:
         """Return all counters as text."""

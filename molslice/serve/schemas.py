@@ -11,16 +11,19 @@ __all__ = [
     "ExplainRequest",
     "FileStatus",
     "Health",
+    "LimitsAnswer",
     "ModelCard",
+    "Neighbor",
     "PredictAnswer",
     "PredictRequest",
     "Problem",
+    "Refusal",
     "Row",
     "Target",
     "Uncertainty",
 ]
 
-Smiles = Annotated[str, Field(examples=["CCO"])]
+Smiles = Annotated[str, Field(description="a molecule", examples=["CCO"])]
 
 
 class PredictRequest(BaseModel):
@@ -28,7 +31,7 @@ class PredictRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    smiles: Smiles | list[Smiles] = Field(description="one SMILES, or a list")
+    smiles: Smiles | list[Smiles] = Field(description="one SMILES, or a list", examples=[["CCO", "c1ccccc1"]])
     model: str | None = Field(None, description="name of a model of /models; by default the first")
     interval: float | None = Field(
         None, gt=0, lt=1, description="probability that an interval, or a set of classes, holds the truth"
@@ -52,8 +55,8 @@ class ExplainRequest(BaseModel):
 class Target(BaseModel):
     """A target of a model."""
 
-    name: str
-    unit: str = Field(description="empty for a target without a unit")
+    name: str = Field(description="name of the target")
+    unit: str = Field(description="empty for a target without a unit", examples=["eV"])
     column: str = Field(description="key of its predictions, and column in files")
 
 
@@ -67,19 +70,28 @@ class Uncertainty(BaseModel):
     set: dict[str, list[int]] | None = Field(description="the classes that hold the truth")
 
 
+class Neighbor(BaseModel):
+    """A training molecule that is similar to a molecule."""
+
+    smiles: str = Field(description="its canonical SMILES")
+    similarity: float = Field(description="Tanimoto similarity of the Morgan counts, from 0 to 1")
+    measured: dict[str, float | None] | None = Field(
+        description="its value of each target; null if the folder of the model does not have the values"
+    )
+
+
 class Domain(BaseModel):
     """How a molecule compares with the training molecules of the model."""
 
     in_domain: bool = Field(description="whether it is like them")
     reason: str = Field(description="why it is not; empty if it is")
-    nearest_smiles: str = Field(description="the most similar training molecule")
-    nearest_similarity: float = Field(description="Tanimoto similarity of the Morgan counts, from 0 to 1")
+    neighbors: list[Neighbor] = Field(description="the most similar training molecules, at most three")
 
 
 class Row(BaseModel):
     """The prediction for one molecule."""
 
-    smiles: str
+    smiles: str = Field(description="as in the request")
     values: dict[str, float | None] | None = Field(description="prediction of each target; null if it failed")
     uncertainty: Uncertainty | None = Field(None, description="null unless an interval is asked for")
     domain: Domain | None = Field(None, description="null unless it is asked for")
@@ -89,70 +101,91 @@ class Row(BaseModel):
 class PredictAnswer(BaseModel):
     """The predictions, one row for each SMILES, in their order."""
 
-    model: str
-    targets: list[Target]
-    predictions: list[Row]
+    model: str = Field(description="name of the model")
+    targets: list[Target] = Field(description="the targets of the model")
+    failed: int = Field(description="number of molecules without a prediction")
+    predictions: list[Row] = Field(description="one row for each SMILES")
 
 
 class Atom(BaseModel):
     """The contribution of an atom."""
 
     index: int = Field(description="place in the SMILES, from 0")
-    element: str
-    contribution: float
+    element: str = Field(description="symbol of the element")
+    contribution: float = Field(description="part of the prediction minus the baseline")
     standard_error: float | None = Field(None, description="of a sampled value")
 
 
 class ExplainAnswer(BaseModel):
     """The contributions of the atoms, whose sum is the prediction minus the baseline."""
 
-    smiles: str
-    model: str
-    target: str
+    smiles: str = Field(description="as in the request")
+    model: str = Field(description="name of the model")
+    target: str = Field(description="name of the target")
     unit: str = Field(description="unit of all numbers; log-odds for classes")
     note: str | None = Field(description="what is explained, if it is not the prediction of the model")
-    method: str
-    prediction: float
+    method: str = Field(description="gradients or shapley")
+    prediction: float = Field(description="what is explained")
     probability: float | None = Field(description="of class 1")
     baseline: float = Field(description="prediction for the saturated hydrocarbon with the same skeleton")
-    sum: float
-    sum_error: float
-    tolerance: float
-    largest_standard_error: float | None
-    evaluations: int
-    atoms: list[Atom]
+    sum: float = Field(description="sum of the contributions")
+    sum_error: float = Field(description="sum of the contributions, minus prediction plus baseline")
+    tolerance: float = Field(description="stated bound of `sum_error`")
+    largest_standard_error: float | None = Field(description="of the contributions; null if they are exact")
+    evaluations: int = Field(description="number of predictions that were computed")
+    atoms: list[Atom] = Field(description="one entry for each atom, in the order of the SMILES")
     svg: str = Field(description="the contributions on the structure")
 
 
 class ModelCard(BaseModel):
     """A model of the service."""
 
-    name: str
+    name: str = Field(description="name in requests")
     kind: str = Field(description="kind of the task, such as regression or classification")
-    targets: list[Target]
+    targets: list[Target] = Field(description="what it predicts")
     intervals: bool = Field(description="whether it has intervals or sets")
     domain: bool = Field(description="whether it has training molecules to compare with")
     explanations: bool = Field(description="whether its predictions can be explained")
 
 
+class LimitsAnswer(BaseModel):
+    """Sizes and counts beyond which a request is refused."""
+
+    molecules: int = Field(description="molecules of a request")
+    seconds: float = Field(description="time for a request, in the queue and in the model")
+    body_bytes: int = Field(description="size of a request without a file")
+    file_bytes: int = Field(description="size of a file, also after it is unpacked")
+    file_rows: int = Field(description="rows of a file")
+
+
 class Health(BaseModel):
     """Whether the service answers requests."""
 
-    status: Literal["ok", "unavailable"]
-    version: str
+    status: Literal["ok", "unavailable"] = Field(description="unavailable while no worker process runs")
+    version: str = Field(description="version of molslice")
     waiting: int = Field(description="molecules in the queue")
+
+
+class Refusal(BaseModel):
+    """Rows that failed for the same kind of reason."""
+
+    reason: str = Field(description="the reason, with … in place of numbers and quoted texts")
+    count: int = Field(description="number of rows")
 
 
 class FileStatus(BaseModel):
     """An uploaded file and its prediction."""
 
-    id: str
-    name: str
-    model: str
-    state: Literal["uploading", "waiting", "running", "done", "failed", "canceled"]
+    id: str = Field(description="secret name of the file in later requests")
+    name: str = Field(description="the name that the client gave, without folders")
+    model: str = Field(description="name of the model")
+    state: Literal["uploading", "waiting", "running", "done", "failed", "canceled"] = Field(
+        description="done or failed at the end"
+    )
     rows: int = Field(description="rows predicted so far")
     share: float = Field(description="share of the file read so far, from 0 to 1")
     failed: int = Field(description="rows without a prediction, when it is done")
+    refusals: list[Refusal] = Field(description="rows without a prediction by reason, when it is done")
     columns: list[str] = Field(description="columns with predictions, when it is done")
     message: str = Field(description="what was found in the file, or why it cannot be predicted")
 
@@ -160,4 +193,4 @@ class FileStatus(BaseModel):
 class Problem(BaseModel):
     """Why a request was refused."""
 
-    detail: str
+    detail: str = Field(description="the reason in one line")

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from molslice.inference.base import SmilesPredictor
 
 __all__ = ["ServedModel", "explainer_of", "load_models"]
+
+MOST_LEVELS = 16  # of intervals for which a predictor is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class ServedModel:
         intervals: Whether the model has intervals or sets.
         part: The part that is explained, as in `Explainer`; None for the whole model.
         explanations: Whether its predictions can be explained.
+        chosen: The predictors of the latest levels, because the held-out rows are in a file.
     """
 
     name: str
@@ -32,6 +35,7 @@ class ServedModel:
     intervals: bool
     part: Literal["networks"] | None
     explanations: bool
+    chosen: dict[tuple[float | None, bool], "SmilesPredictor"] = field(default_factory=dict, repr=False)
 
     def predictor(self, interval: float | None, domain: bool) -> "SmilesPredictor":
         """Return the predictor with the requested uncertainty.
@@ -40,10 +44,15 @@ class ServedModel:
             MolsliceError: Intervals are requested and the model has no calibration, or the domain is
                 requested and it has no training molecules.
         """
-        chosen = self.compared if domain else self.plain
-        if chosen is None:
+        if (interval, domain) in self.chosen:
+            return self.chosen[interval, domain]
+        start = self.compared if domain else self.plain
+        if start is None:
             return self.plain.with_uncertainty(interval, domain=True)  # raises the error
-        return chosen.with_uncertainty(interval)
+        if len(self.chosen) >= MOST_LEVELS:
+            self.chosen.clear()
+        self.chosen[interval, domain] = start.with_uncertainty(interval)
+        return self.chosen[interval, domain]
 
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""

@@ -5,7 +5,6 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from molslice.data.molecules.tables import MoleculeTable
     from molslice.inference.base import Predictions, SmilesPredictor
+    from molslice.inference.predictions import Domain
     from molslice.inference.table import Computed
 
 __all__ = ["TASKS", "answer", "run_worker"]
@@ -104,7 +104,7 @@ def _predict(
                 "smiles": text,
                 "values": _by_column(predictor, predictions.values, place) if found else None,
                 "uncertainty": _uncertainty(predictor, predictions, place) if found and interval else None,
-                "domain": None if compared is None else asdict(compared),
+                "domain": None if compared is None else _domain(predictor, compared),
                 "error": error,
             }
         )
@@ -138,6 +138,17 @@ def _explain(
     return rows
 
 
+def _domain(predictor: "SmilesPredictor", found: "Domain") -> dict[str, Any]:
+    neighbors = []
+    for each in found.neighbors:
+        measured = None
+        if each.measured is not None:
+            values = ((column, value) for column, value in zip(predictor.columns, each.measured, strict=True))
+            measured = {column: None if math.isnan(value) else _digits(value) for column, value in values}
+        neighbors.append({"smiles": each.smiles, "similarity": each.similarity, "measured": measured})
+    return {"in_domain": found.in_domain, "reason": found.reason, "neighbors": neighbors}
+
+
 def _uncertainty(predictor: "SmilesPredictor", predictions: "Predictions", place: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: _by_column(predictor, getattr(predictions, name), place)
@@ -160,7 +171,14 @@ def _by_column(
 
 
 def _number(value: Any) -> float | None:  # noqa: ANN401
-    return float(str(value)) if math.isfinite(value) else None  # the shortest digits of the float32
+    return _digits(value) if math.isfinite(value) else None
+
+
+def _digits(value: Any) -> float:  # noqa: ANN401
+    """Return the shortest digits of a float32."""
+    import numpy as np
+
+    return float(str(np.float32(value)))
 
 
 def _draw(
@@ -218,9 +236,14 @@ def _predict_file(
         )
     except MolsliceError as error:
         raise MolsliceError(as_named(str(error))) from error
+    except OSError as error:
+        raise MolsliceError(f"cannot write the predictions of {name}: {_reason(error)}") from error
     return {
         "rows": outcome.rows,
         "failed": outcome.failed,
+        "refusals": [
+            {"reason": as_named(kind["reason"]), "count": kind["count"]} for kind in outcome.refusals
+        ],
         "columns": list(outcome.columns),
         "message": as_named("; ".join([*outcome.findings, *filter(None, [outcome.first_failure])])),
     }

@@ -70,6 +70,7 @@ def fit(
     split: str = "random",
     duplicates: Duplicates = "average",
     fragment: str = "keep",
+    strict: bool = False,
     members: int = 5,
     minutes: float | None = None,
     seed: int = 0,
@@ -95,6 +96,8 @@ def fit(
             or `refuse`.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
             molecule, or `refuse` it. See `molslice.chem.fragments.choose_fragment`.
+        strict: Whether to refuse a table with a SMILES that cannot be read. Otherwise such rows are left out
+            and counted.
         members: Number of folds, and of models that are averaged.
         minutes: Learners and baselines that would start later are left out; at least one is fitted. The
             encoder is fine-tuned for as many epochs as the time that is left allows.
@@ -130,6 +133,7 @@ def fit(
                 split=split,
                 duplicates=duplicates,
                 fragment=fragment,
+                strict=strict,
                 seed=seed,
                 workers=processes,
                 progress=described,
@@ -185,8 +189,9 @@ def fit(
         save_learners(partial, [each.learners for each in fitted])
         (partial / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
         _calibrate(found, fitted, folds).write(partial)
-        known = [found.smiles[row] for row in np.flatnonzero(~found.test)]
-        TrainingDomain.of_smiles(known, fragment).write(partial)
+        known = np.flatnonzero(~found.test)
+        smiles = [found.smiles[row] for row in known]
+        TrainingDomain.of_smiles(smiles, fragment, values=found.targets[known]).write(partial)
         (partial / FIT).write_text(to_json(about), encoding="utf-8")
         (partial / CARD).write_text(write_card(about), encoding="utf-8")
     return about
@@ -256,7 +261,10 @@ def _summarize(
 ) -> dict[str, Any]:
     metric = METRIC_NAMES[found.kind]
     measure = mean_absolute_error if found.kind == "regression" else roc_auc
-    table = []
+    table, refusals = [], found.refusals.report()
+    for kind in refusals:  # the folder of the table may name a person
+        for example in kind["examples"]:
+            example["where"] = example["where"].replace(str(path), path.name)
     for index, (name, unit, each) in enumerate(zip(found.names, targets.units, fitted, strict=True)):
         truth = found.targets[found.test, index]
         table.append(
@@ -282,9 +290,9 @@ def _summarize(
         "source": path.name,
         "source_sha256": file_checksum(path),
         "smiles_column": found.smiles_column,
-        # the folder of the table may name a person
         "findings": [each.replace(str(path), path.name) for each in found.findings],
-        "refused": found.refused,
+        "failed": sum(kind["count"] for kind in refusals),
+        "refusals": refusals,
         "replaced": found.replaced,
         "rows": {"train": int((folds >= 0).sum()), "test": int(found.test.sum())},
         "metric": metric,

@@ -1,7 +1,6 @@
 """Read the table of a fit: find its columns, describe its molecules, merge duplicates, divide the rows."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,7 +10,7 @@ import numpy as np
 from molslice.data import splits
 from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
 from molslice.data.molecules.fragments import choose_fragments
-from molslice.data.molecules.refusals import kind_of_reason
+from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import open_molecules
 from molslice.files import tables
 from molslice.files.urls import File
@@ -45,7 +44,7 @@ class FitData:
         kind: `regression` or `classification`.
         smiles_column: The column of SMILES.
         findings: What was found in the table, one sentence each.
-        refused: Number of refused rows by reason.
+        refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
     """
 
@@ -57,7 +56,7 @@ class FitData:
     kind: Kind
     smiles_column: str
     findings: list[str] = field(default_factory=list)
-    refused: dict[str, int] = field(default_factory=dict)
+    refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
 
 
@@ -71,6 +70,7 @@ def read_fit_data(
     split: str,
     duplicates: Duplicates,
     fragment: str = "keep",
+    strict: bool = False,
     seed: int,
     workers: int,
     progress: Callable[[int, int], None] = lambda done, rows: None,
@@ -86,6 +86,7 @@ def read_fit_data(
         split: `random`, `scaffold`, or the name of a column that holds train, valid or test.
         duplicates: What happens to several rows of one molecule.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
+        strict: Whether to refuse a table with a SMILES that cannot be read.
         seed: Seed of a random split.
         workers: Number of worker processes that compute descriptors.
         progress: Called with the number of described rows and of all rows.
@@ -125,7 +126,7 @@ def read_fit_data(
     if words:
         parts = splits.column_split(words, split, lambda row: places[row])
         data.test = np.isin(np.arange(len(smiles)), parts.get("test", np.empty(0, np.int64)))
-    _drop_unreadable(data, path)
+    _drop_unreadable(data, path, places, strict=strict)
     _merge_duplicates(data, duplicates, by_column=bool(words))
     if not words:
         data.test = _hold_out(data, path, split, seed)
@@ -159,19 +160,22 @@ def _keep(data: FitData, rows: np.ndarray) -> None:
     data.test = data.test[rows] if len(data.test) else data.test
 
 
-def _drop_unreadable(data: FitData, path: File) -> None:
-    reasons = Counter(reason for reason in data.molecules.errors if reason is not None)
+def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict: bool) -> None:
+    """Leave out the rows whose SMILES cannot be read; with `strict`, refuse the first one."""
+    for place, smiles, reason in zip(places, data.smiles, data.molecules.errors, strict=True):
+        if reason is not None and strict:
+            raise MolsliceError(failure_text(place, smiles, reason))
+        if reason is not None:
+            data.refusals.add(reason, smiles, place)
     rows = np.flatnonzero([reason is None for reason in data.molecules.errors])
     if not len(rows):
-        first = next(iter(reasons), "the table has no rows")
+        first = next(iter(data.molecules.errors), "the table has no rows")
         raise MolsliceError(
             f"{path}: none of the {len(data.smiles)} SMILES can be read; first reason: {first}"
         )
-    data.refused = dict(reasons.most_common())
-    if reasons:
-        kinds = Counter(map(kind_of_reason, reasons.elements()))
-        listed = "; ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
-        data.findings.append(f"{reasons.total()} rows whose SMILES cannot be read are left out: {listed}")
+    if failed := len(data.smiles) - len(rows):
+        listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
+        data.findings.append(f"{failed} rows whose SMILES cannot be read are left out: {listed}")
     known = np.any(np.isfinite(data.targets), axis=1)
     unlabeled = int((~known[rows]).sum())
     if unlabeled:

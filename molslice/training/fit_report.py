@@ -37,7 +37,7 @@ def write_card(about: Mapping[str, Any]) -> str:
     """Write the model card, Markdown."""
     header, rows = result_rows(about)
     notes = [f"- {text}" for text in about["findings"]]
-    notes += [f"- {count} rows: {reason}" for reason, count in about["refused"].items()]
+    notes += [f"- {kind['count']:,} rows: {kind['reason']}" for kind in about["refusals"]]
     notes += [f"- not computed for lack of time: {what}" for what in about["left_out"]]
     weights = [
         f"- {result['target']}: "

@@ -179,3 +179,38 @@ def test_a_model_without_training_molecules_says_how_to_get_them(tmp_path):
     model = load_model(checkpoint_folder(tmp_path / "run"))
     with pytest.raises(MolsliceError, match=f"has no {DOMAIN}.*--split valid --calibrate"):
         model.predict_with_errors(["C"], domain=True)
+
+
+def test_the_three_most_similar_molecules_are_named_with_their_values(smiles, tmp_path):
+    values = np.arange(82, dtype=np.float64)[:, None] * [1.0, 10.0]
+    values[3, 0] = values[5, 1] = np.nan
+    domain = TrainingDomain.of_smiles([*smiles, smiles[3], smiles[3]], values=values)
+    domain.write(tmp_path)
+    wanted = {text: values[row].tolist() for row, text in enumerate(domain.smiles)}
+    wanted[domain.smiles[3]] = [80.5, (30 + 800 + 810) / 3]  # of three rows, one without a value
+    queries = ["CCOc1ccccc1", smiles[5], smiles[3]]
+    for query, found in zip(queries, TrainingDomain.read(tmp_path).compare(queries, [None] * 3), strict=True):
+        counts = describe(query).counts
+        similar = [slow_similarity(counts, describe(text).counts) for text in domain.smiles]
+        best = sorted(range(80), key=lambda row: -similar[row])[:3]
+        assert [each.smiles for each in found.neighbors] == [domain.smiles[row] for row in best]
+        assert [each.similarity for each in found.neighbors] == pytest.approx([similar[row] for row in best])
+        for each in found.neighbors:
+            np.testing.assert_allclose(each.measured, np.float32(wanted[each.smiles]), equal_nan=True)
+        assert (found.nearest_smiles, found.nearest_similarity) == (
+            found.neighbors[0].smiles,
+            found.neighbors[0].similarity,
+        )
+    assert TrainingDomain.of_smiles(smiles).compare(["CCO"], [None])[0].neighbors[0].measured is None
+    assert len(TrainingDomain.of_smiles(["CCO"]).compare(["CCO"], [None])[0].neighbors) == 1
+
+
+def test_values_that_do_not_fit_are_damage(smiles, tmp_path):
+    model = checkpoint_folder(tmp_path / "model")
+    TrainingDomain.of_smiles(smiles, values=np.zeros((80, 2))).write(model)
+    with pytest.raises(MolsliceError, match=r"domain.json is damaged: values of 2 targets; the model has 1"):
+        load_model(model).with_uncertainty(domain=True)
+    arrays = load_file(model / ARRAYS)
+    save_file({**arrays, "values": np.zeros((79, 1), np.float32)}, model / ARRAYS)
+    with pytest.raises(MolsliceError, match=r"values are float32 \[79, 1\] for 80 molecules"):
+        load_model(model).with_uncertainty(domain=True)

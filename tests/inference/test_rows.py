@@ -122,8 +122,8 @@ def test_the_verbs_print_the_same_counts(verb, source, tmp_path, capsys):
     words = ["prepare", str(source), "--out", str(tmp_path / "store")] if verb == "prepare" else words
     assert main(words) == 0
     printed = "".join(capsys.readouterr()).replace("molslice: ", "")
-    assert f"2 refused: not valid SMILES\n  {source}, row 2 (line 3): 'C(': not valid SMILES\n" in printed
-    assert f"1 refused: empty SMILES\n  {source}, row 4 (line 5): empty SMILES\n" in printed
+    assert f"2 failed: not valid SMILES\n  {source}, row 2 (line 3): 'C(': not valid SMILES\n" in printed
+    assert f"1 failed: empty SMILES\n  {source}, row 4 (line 5): empty SMILES\n" in printed
     words[words.index(str(tmp_path / "store" if verb == "prepare" else out))] = str(tmp_path / "again.csv")
     assert main([*words, "--json", "--quiet"]) == 0
     refusals = json.loads(capsys.readouterr().out)["refusals"]
@@ -136,7 +136,7 @@ def test_the_verbs_print_the_same_counts(verb, source, tmp_path, capsys):
 def test_listed_smiles_are_counted_too(tmp_path, capsys):
     words = ["predict", str(checkpoint_folder(tmp_path / "model")), "--smiles", "CCO", "C("]
     assert main(words) == 0
-    assert "molslice: 1 refused: not valid SMILES\n" in capsys.readouterr().err
+    assert "molslice: 1 failed: not valid SMILES\n" in capsys.readouterr().err
     assert main([*words, "--json", "--quiet"]) == 0
     found = capsys.readouterr()
     assert found.err == ""

@@ -12,7 +12,7 @@ from tests.serve.inline import InlineWorker
 
 # a text is valid for the document even if it is no SMILES and no name of a file
 EXCLUDED = [positive_data_acceptance]
-ALWAYS_VALID = {"/models", "/health", "/metrics", "/files/{job_id}", "/files/{job_id}/result"}
+ALWAYS_VALID = {"/models", "/limits", "/health", "/metrics", "/files/{job_id}", "/files/{job_id}/result"}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,7 @@ PATHS = {
     "/files/{job_id}": "GET",
     "/files/{job_id}/result": "GET",
     "/models": "GET",
+    "/limits": "GET",
     "/health": "GET",
     "/metrics": "GET",
 }

@@ -3,9 +3,11 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from molslice import explain, load_model
 from molslice.serve.app import STATIC
+from tests.serve.test_file_jobs import finished, upload
 
 MEGABYTE = "C" * 1_000_000
 
@@ -247,5 +249,63 @@ def test_metrics_count_requests_and_molecules(client):
         'molslice_molecules_total{model="first",outcome="failed"} 1.0',
         "molslice_batch_molecules_sum 2.0",
         "molslice_waiting_molecules 0.0",
+        "molslice_worker_starts_total 1.0",
     ):
         assert line in lines
+
+
+def test_metrics_follow_the_conventions_of_prometheus(client):
+    predict(client, "C")
+    client.get("/metrics")  # counts the request for metrics
+    units = ("seconds", "bytes", "molecules", "requests", "starts")
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        assert family.name.startswith("molslice_")
+        assert family.documentation
+        assert family.type in ("counter", "gauge", "histogram")
+        assert family.name.removesuffix("_created").endswith(units), family.name
+        if family.type == "counter":
+            assert all(sample.name.endswith(("_total", "_created")) for sample in family.samples)
+
+
+def test_the_document_describes_everything(client):
+    document = client.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation["summary"], path
+            assert operation["description"], path
+            assert all(answer["description"] for answer in operation["responses"].values()), path
+            assert {"400", "403"} <= operation["responses"].keys(), path
+            assert all(each["description"] for each in operation.get("parameters", [])), path
+            if method == "post":
+                assert {"408", "413", "422", "429"} <= operation["responses"].keys(), path
+            for code, answer in operation["responses"].items():
+                if code >= "400" and (path, code) != ("/health", "503"):
+                    content = answer["content"]["application/json"]["schema"]
+                    assert content == {"$ref": "#/components/schemas/Problem"}, (path, code)
+    for name, schema in document["components"]["schemas"].items():
+        if name not in ("HTTPValidationError", "ValidationError"):  # of the framework, not used
+            assert schema["description"], name
+            assert all("description" in field for field in schema["properties"].values()), name
+
+
+def test_a_hundred_thousand_molecules_are_refused_at_once(client):
+    answer = predict(client, ["C"] * 100_000)
+    assert (answer.status_code, answer.json()["detail"]) == (
+        413,
+        "100000 molecules, more than 1000; upload them as a file",
+    )
+
+
+def test_no_other_host_is_asked(client, monkeypatch):
+    asked = []
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(f"socket.socket.{name}", lambda self, address: asked.append(address))
+    monkeypatch.setattr("socket.getaddrinfo", lambda *arguments, **options: asked.append(arguments))
+    assert predict(client, ["CCO", "bad"]).json()["failed"] == 1
+    assert client.post("/explain", json={"smiles": "CCO"}).status_code == 200
+    assert client.get("/draw", params={"smiles": "CCO"}).status_code == 200
+    job = upload(client).json()
+    assert finished(client, job)["state"] == "done"
+    for path in ("/", "/models", "/limits", "/health", "/metrics", "/openapi.json"):
+        assert client.get(path).status_code == 200
+    assert asked == []

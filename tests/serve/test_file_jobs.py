@@ -1,4 +1,6 @@
 import csv
+import errno
+import gzip
 import io
 import json
 import time
@@ -76,8 +78,12 @@ def test_a_deleted_file_is_gone(client):
     [
         ("smiles\nC\n", "molecules.exe", "the name must end in"),
         ("smiles\nC\n", "../../x", "the name must end in"),
-        (b"\x1f\x8b\x08\x00rest", "a.csv", "decompress it first"),
-        (b"PAR1rest", "a.csv", "decompress it first"),
+        (b"\x1f\x8b\x08\x00rest", "a.csv", "truncated or damaged"),
+        (gzip.compress(gzip.compress(b"smiles\nC\n")), "a.csv", "it is not text"),
+        (gzip.compress(b"smiles\nC\n")[:-9], "a.csv.gz", "truncated or damaged"),
+        (b"PAR1rest", "a.csv", "it is not text"),
+        (b"PK\3\4rest", "a.xlsx", "it is a spreadsheet; save it as CSV"),
+        (b"smiles\nC\n", "a.gz", "the name must end in"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(client, content, name, reason):
@@ -145,6 +151,7 @@ def test_too_many_files_are_refused(serve):
         ("", "molecules.csv"),
         ("a\r\nSet-Cookie: x.csv", "aSet-Cookie: x.csv"),
         ("x" * 300 + ".csv", "x" * 96 + ".csv"),
+        ("x" * 300 + ".csv.gz", "x" * 93 + ".csv.gz"),
         ('<img src=x>".csv', '<img src=x>".csv'),
     ],
 )
@@ -158,3 +165,50 @@ def test_the_name_of_the_result_is_safe_in_a_header(client):
     header = client.get(f"/files/{job['id']}/result").headers["content-disposition"]
     assert header.startswith("attachment; filename*=utf-8''a%22%3B%20filename%3Devil.exe")
     assert header.isascii()
+
+
+@pytest.mark.parametrize("name", ["molecules.csv.gz", "MOLECULES.CSV.GZ", "molecules.csv"])
+def test_a_file_packed_with_gzip_is_unpacked(client, name):
+    job = upload(client, gzip.compress(TABLE.encode()), name).json()
+    status = finished(client, job)
+    assert (status["state"], status["rows"], status["failed"]) == ("done", 3, 1)
+    assert status["refusals"] == [{"reason": "not valid SMILES", "count": 1}]
+    result = client.get(f"/files/{job['id']}/result")
+    stem = name.partition(".")[0]
+    assert result.headers["content-disposition"] == f'attachment; filename="{stem}_predicted.csv"'
+    assert [row["id"] for row in csv.DictReader(io.StringIO(result.text))] == ["1", "2", "3"]
+
+
+def test_a_packed_file_is_unpacked_up_to_the_limit(serve):
+    client = serve(file_bytes=10_000)
+    bomb = gzip.compress(b"smiles\n" + b"C\n" * 1_000_000)
+    assert len(bomb) < 10_000
+    answer = upload(client, bomb, "a.csv.gz")
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == "'a.csv.gz' has more than 10,000 bytes when it is unpacked"
+    assert client.get("/limits").json()["file_bytes"] == 10_000
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(client, monkeypatch):
+    def full(self, mode):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.open", full)
+        answer = upload(client)
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503,
+        "the file cannot be stored: No space left on device",
+    )
+
+    def broken(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/secret")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("molslice.inference.table.predict_table", broken)
+        status = finished(client, upload(client, name="mine.csv").json())
+    assert (status["state"], status["message"]) == (
+        "failed",
+        "cannot write the predictions of mine.csv: No space left on device",
+    )
+    assert finished(client, upload(client).json())["state"] == "done"

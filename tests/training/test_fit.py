@@ -293,7 +293,7 @@ def test_duplicates_are_refused_if_asked(smiles, tmp_path):
 def test_unreadable_rows_are_counted_by_reason(smiles, tmp_path):
     rows = [*zip(smiles, [t[0] for t in targets_of(smiles)], strict=True), ("C1CC", 1.0), ("xyz", 2.0)]
     data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows))
-    assert sum(data.refused.values()) == 2
+    assert sum(kind["count"] for kind in data.refusals.report()) == 2
     assert any(text.startswith("2 rows whose SMILES cannot be read are left out: ") for text in data.findings)
 
 

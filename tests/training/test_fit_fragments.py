@@ -33,7 +33,10 @@ def test_a_model_fitted_to_the_largest_molecules_predicts_them(tmp_path, capsys)
     assert (plain["fragment"], plain["replaced"]) == ("keep", 0)
     assert load_model(tmp_path / "plain").fragment == "keep"
     refused = fit(table, "y", tmp_path / "refused", fragment="refuse", **options)
-    assert refused["refused"] == {"mixture of 2 molecules": 30}
+    assert refused["failed"] == 30
+    assert [(kind["reason"], kind["count"]) for kind in refused["refusals"]] == [
+        ("mixture of … molecules", 30)
+    ]
     with pytest.raises(MolsliceError, match="unknown fragment 'all'; choices: keep, largest, refuse"):
         fit(table, "y", tmp_path / "none", fragment="all", **options)
     about["fragment"] = "other"

@@ -4,7 +4,7 @@ Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     prepare: Converts SMILES to a store in parallel, and caches it.
     prepare_files, prepare_rows: Convert files of any length to a store, and continue after an interruption.
     fragments: Chooses the molecules of mixtures.
-    refusals: Counts of refused rows by reason, with examples.
+    refusals: Counts of failed rows by reason, with examples.
     report: Counts of what was prepared.
     tables: Reads files of molecules in any format.
     store, store_writer: A folder of memory-mapped arrays, and how it is written.

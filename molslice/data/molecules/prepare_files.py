@@ -81,6 +81,7 @@ def prepare_files(
     targets: Sequence[str] = (),
     how: Featurizing,
     engine: Engine | None = None,
+    strict: bool = False,
     progress: bool = True,
 ) -> PreparedStore:
     """Convert the rows of one or several files to a store.
@@ -96,10 +97,13 @@ def prepare_files(
         targets: Columns of numbers; an empty cell has no value.
         how: How to convert the molecules.
         engine: Converts them elsewhere; by default this program does.
+        strict: Whether to stop at the first row that fails. The rows before it are kept for the same command
+            with a corrected input.
         progress: Whether to show a bar on standard error.
 
     Raises:
-        MolsliceError: An option or a file is invalid, no row has a molecule, `out` or its partial folder
+        MolsliceError: An option or a file is invalid, no row has a molecule, a row
+            fails although `strict` is set, `out` or its partial folder
             contains something else, or the disk is full. The message says whether finished rows are kept.
         KeyboardInterrupt: Stopped by Ctrl-C. The message says how to continue.
     """
@@ -127,12 +131,14 @@ def prepare_files(
                 if _is_complete(folder):  # killed between the last two steps
                     move_folder(folder / CONTENT, final)
                 else:
-                    work = _Preparation(final, folder, identity, rows, how, engine)
+                    work = _Preparation(final, folder, identity, rows, how, engine, strict=strict)
                     report = work.run(progress)
                     shutil.rmtree(folder, ignore_errors=True)
                     seconds = time.monotonic() - start
                     return PreparedStore(final, report, table.findings, work.continued, seconds)
         report = _of_finished(final, identity, rows, progress)
+        if strict:
+            _check_all_read(report["refusals"], final)
         _remove_leftover(partial_folder(final))
     return PreparedStore(final, report, table.findings, report["rows"], time.monotonic() - start)
 
@@ -200,7 +206,19 @@ def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, prog
             different = f"the rows of {rows.name} have changed"
     if different:
         raise MolsliceError(f"{final} exists and has another content ({different}); {advice}")
-    return about["report"]
+    found = about["report"]
+    return {"failed": found["rows"] - found["molecules"], **found}  # earlier versions named it otherwise
+
+
+def _check_all_read(refusals: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Refuse rows of an earlier run that failed.
+
+    Raises:
+        MolsliceError: There are some.
+    """
+    if refusals:
+        first = failure_text(**refusals[0]["examples"][0])
+        raise MolsliceError(f"{folder} has rows that failed without --strict; {first}")
 
 
 class _ChangedError(MolsliceError):
@@ -217,6 +235,7 @@ class _Preparation:
         rows: The input.
         how: How to convert the molecules.
         engine: Converts them elsewhere; None for this program.
+        strict: Whether to stop at the first row that fails.
 
     Raises:
         MolsliceError: The folder contains the finished rows of another store, or is damaged.
@@ -230,8 +249,10 @@ class _Preparation:
         rows: InputRows,
         how: Featurizing,
         engine: Engine | None,
+        *,
+        strict: bool,
     ) -> None:
-        self.engine = engine
+        self.engine, self.strict = engine, strict
         self.final, self.folder, self.identity, self.rows, self.how = final, folder, identity, rows, how
         self.digest, self.consistent, self.useless = "", True, False
         saved = self._find_saved()
@@ -263,6 +284,8 @@ class _Preparation:
 
     def run(self, progress: bool) -> dict[str, Any]:
         """Convert the remaining rows and complete the store; returns the report."""
+        if self.strict:
+            _check_all_read(self.tally.refusals.report(), self.folder)
         with self.writer:
             try:
                 pieces = iter(self.rows)
@@ -324,8 +347,11 @@ class _Preparation:
             start = last = time.monotonic()
             for piece, part in converted:
                 self.consistent = False
-                self.writer.append(part)
                 shown = ["" if isinstance(text, Structure) else text for text in piece.smiles]
+                if self.strict and part.errors:
+                    row = min(part.errors)
+                    raise MolsliceError(failure_text(piece.chunk.where(row), shown[row], part.errors[row]))
+                self.writer.append(part)
                 self.tally.add(part, shown, piece.chunk.where)
                 self.digest, self.consistent = piece.digest, True
                 now = time.monotonic()

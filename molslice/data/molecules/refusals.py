@@ -1,4 +1,4 @@
-"""Counts of refused rows by kind of reason, with examples."""
+"""Counts of failed rows by kind of reason, with examples."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -25,12 +25,12 @@ def shortened(smiles: str) -> str:
 
 
 def failure_text(where: str, smiles: str, reason: str) -> str:
-    """Describe a refused row in one line: its place, its SMILES if there is one, and the reason."""
+    """Describe a failed row in one line: its place, its SMILES if there is one, and the reason."""
     return f"{where}: {shortened(smiles)!r}: {reason}" if smiles else f"{where}: {reason}"
 
 
 class Refusals:
-    """Number and examples of refused rows by kind of reason. Its size does not depend on the number of rows.
+    """Number and examples of failed rows by kind of reason. Its size does not depend on the number of rows.
 
     Args:
         saved: An earlier `kinds`; None starts without rows.
@@ -47,7 +47,7 @@ class Refusals:
         """Count a row.
 
         Args:
-            reason: Why it is refused.
+            reason: Why it failed.
             smiles: Its SMILES; empty if unknown.
             where: Its place, for messages.
         """

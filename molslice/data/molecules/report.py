@@ -108,12 +108,12 @@ class Tally:
         saved: An earlier `state`; None starts at zero.
 
     Attributes:
-        sizes: Number of rows by number of atoms, int64 [257]; the first counts the refused rows.
+        sizes: Number of rows by number of atoms, int64 [257]; the first counts the failed rows.
         bonds: Number of bonds.
         replaced: Number of mixtures that were replaced by their largest molecule.
         elements: Number of atoms of each of `ELEMENTS`, int64.
         targets: Statistics of the targets of molecules.
-        refusals: Number and examples of refused rows by kind of reason.
+        refusals: Number and examples of failed rows by kind of reason.
     """
 
     def __init__(self, target_names: Sequence[str] = (), saved: Mapping[str, Any] | None = None) -> None:
@@ -171,7 +171,7 @@ class Tally:
         return {
             "rows": self.rows,
             "molecules": self.molecules,
-            "refused": self.rows - self.molecules,
+            "failed": self.rows - self.molecules,
             "refusals": self.refusals.report(),
             "replaced": self.replaced,
             "targets": self.targets.report(),

@@ -5,8 +5,11 @@ import { element, request } from "./request.js";
 const POLL = 500; // milliseconds
 const ENDED = ["done", "failed", "canceled"];
 
+let limits = null;
+
 // Watch the field and the drop zone. `options` returns the model and the interval.
 export function watchFiles(options) {
+  request("/limits").then((found) => { limits = found; }).catch(() => null); // the server checks too
   const input = document.getElementById("file");
   const zone = document.getElementById("drop");
   const send = (files) => { for (const file of files) predictFile(file, options()); };
@@ -38,6 +41,8 @@ async function predictFile(file, options) {
     if (job) await request(`/files/${job.id}`, { method: "DELETE" }).catch(() => null);
   });
   try {
+    // an answer in the middle of an upload would be lost
+    if (limits && file.size > limits.file_bytes) throw new Error(tooLarge());
     const query = new URLSearchParams({ name: file.name, ...options });
     job = await request(`/files?${query}`, { method: "POST", body: file, signal: upload.signal });
     while (!ENDED.includes(job.state) && !removed) {
@@ -62,11 +67,20 @@ async function predictFile(file, options) {
   }
 }
 
+function tooLarge() {
+  const size = (limits.file_bytes / 1e6).toLocaleString("en");
+  return `The file has more than ${size} MB. Use molslice predict for larger files.`;
+}
+
 function showDone(job, item, bar, state, actions, remove) {
   bar.remove();
   const rows = `${job.rows.toLocaleString("en")} rows`;
   const failed = job.failed ? `, ${job.failed.toLocaleString("en")} without a prediction` : "";
   state.textContent = `${rows}${failed}. ${job.message}`;
+  if (job.refusals.length) {
+    const reasons = job.refusals.map(({ count, reason }) => element("li", { text: `${count.toLocaleString("en")}: ${reason}` }));
+    item.append(element("ul", { className: "reasons", "aria-label": "Rows without a prediction by reason" }, reasons));
+  }
   const link = element("a", { href: `/files/${job.id}/result`, download: "", text: "Download" });
   link.setAttribute("aria-label", `Download the predictions of ${job.name}`);
   actions.prepend(link);

@@ -2,21 +2,29 @@
 
 import { openEditor } from "./editor.js";
 import { watchFiles } from "./files.js";
-import { dark, drawIn, redraw } from "./structure.js";
-import { hideInsight, rounded, showDomain, showExplanation, withUnit } from "./insight.js";
+import { hideInsight, showDomain, showExplanation } from "./insight.js";
 import { element, request } from "./request.js";
+import { dark, drawIn, redraw } from "./structure.js";
+import { predictionTable } from "./table.js";
 
 const form = document.getElementById("molecule");
 const smiles = document.getElementById("smiles");
+const problem = document.getElementById("smiles-problem");
 const models = document.getElementById("model");
 const structure = document.getElementById("structure");
 const values = document.getElementById("values");
+const missing = document.getElementById("missing");
 const result = document.getElementById("result");
 const button = document.getElementById("predict");
 const draw = document.getElementById("draw");
 const offline = document.getElementById("offline");
 
 const LEVEL = 0.9; // probability of the intervals
+const ABILITIES = {
+  intervals: "intervals and sets",
+  domain: "nearest training molecules",
+  explanations: "contributions of the atoms",
+};
 
 const cards = new Map(); // models by name
 let editor = null;
@@ -37,62 +45,37 @@ async function showModels() {
 
 dark.addEventListener("change", () => { for (const picture of document.images) redraw(picture); });
 
-function showRow(answer, text) {
-  const [row] = answer.predictions;
-  if (row.error !== null) {
-    showProblem(row.error);
-    return;
-  }
-  const uncertainty = row.uncertainty;
-  const percent = `${Math.round(LEVEL * 100)} %`;
-  const titles = ["Property", "Prediction"];
-  if (uncertainty?.lower) titles.push(`${percent} interval`);
-  if (uncertainty?.set) titles.push("Calibrated", `${percent} set`);
-  const rows = answer.targets.map((target) => {
-    const numbers = [withUnit(row.values[target.column], target.unit)];
-    if (uncertainty?.lower) {
-      numbers.push(interval(uncertainty.lower[target.column], uncertainty.upper[target.column], target.unit));
-    }
-    if (uncertainty?.set) {
-      const members = uncertainty.set[target.column];
-      numbers.push(rounded(uncertainty.calibrated[target.column]), members.length ? members.join(" or ") : "neither");
-    }
-    return element("tr", {}, [
-      element("th", { scope: "row", text: target.name }),
-      ...numbers.map((text, place) => element("td", { className: place ? "" : "number", text })),
-    ]);
-  });
-  values.replaceChildren(element("table", {}, [
-    element("caption", { text: `${answer.model}: ${text}` }),
-    element("thead", {}, [element("tr", {}, titles.map((title) => element("th", { scope: "col", text: title })))]),
-    element("tbody", {}, rows),
-  ]));
-}
-
-function interval(lower, upper, unit) {
-  return `${rounded(lower)} to ${withUnit(upper, unit)}`;
-}
-
-function showProblem(message) {
-  values.replaceChildren(element("p", { className: "problem", text: message }));
-}
-
 function card() {
-  return cards.get(models.value) ?? { intervals: false, domain: false, explanations: false };
-}
-
-// Show the nearest training molecule and the contributions of the atoms, as far as the model has them.
-function showInsight(answer, text, number) {
-  const [row] = answer.predictions;
-  if (row.domain !== null) showDomain(row.domain);
-  if (cards.get(answer.model)?.explanations) {
-    showExplanation({ smiles: text, model: answer.model }, () => number === latest);
-  }
+  return cards.get(models.value) ?? { kind: "", intervals: false, domain: false, explanations: false };
 }
 
 // The probability of intervals; null for a model without them.
 function level() {
   return card().intervals ? LEVEL : null;
+}
+
+function showProblem(message) {
+  result.hidden = true;
+  problem.textContent = message;
+  problem.hidden = false;
+  smiles.setAttribute("aria-invalid", "true");
+}
+
+function hideProblem() {
+  problem.hidden = true;
+  smiles.removeAttribute("aria-invalid");
+}
+
+// Show a prediction with what the model has besides: nearest training molecules and contributions of the atoms.
+function showPrediction(answer, text) {
+  const [row] = answer.predictions;
+  const found = cards.get(answer.model) ?? card();
+  values.replaceChildren(predictionTable(answer, row, found, LEVEL));
+  if (row.domain !== null) showDomain(row.domain, answer.targets);
+  if (found.explanations) showExplanation(text, answer.model, answer.targets);
+  const lacking = Object.keys(ABILITIES).filter((name) => !found[name]).map((name) => ABILITIES[name]);
+  missing.textContent = `Not available for ${answer.model}: ${lacking.join(", ")}.`;
+  missing.hidden = lacking.length === 0;
 }
 
 async function predict() {
@@ -102,6 +85,8 @@ async function predict() {
   shown = text;
   button.disabled = true;
   result.hidden = false;
+  missing.hidden = true;
+  hideProblem();
   values.replaceChildren(element("p", { className: "hint", text: "Predicting …" }));
   drawIn(structure, text, `Structure of ${text}`);
   hideInsight();
@@ -112,8 +97,9 @@ async function predict() {
       body: JSON.stringify({ smiles: text, model: models.value || null, interval: level(), domain: card().domain }),
     });
     if (number !== latest) return;
-    showRow(answer, text);
-    if (answer.predictions[0].error === null) showInsight(answer, text, number);
+    const { error } = answer.predictions[0];
+    if (error === null) showPrediction(answer, text);
+    else showProblem(error);
   } catch (error) {
     if (number === latest) showProblem(error.message);
   } finally {
@@ -122,6 +108,7 @@ async function predict() {
 }
 
 form.addEventListener("submit", (event) => { event.preventDefault(); predict(); });
+smiles.addEventListener("input", hideProblem);
 models.addEventListener("change", () => { if (shown) predict(); });
 for (const example of document.querySelectorAll("[data-smiles]")) {
   example.addEventListener("click", () => {
@@ -135,7 +122,7 @@ smiles.addEventListener("change", () => { if (draw.open) editor?.show(smiles.val
 draw.addEventListener("toggle", async () => {
   if (!draw.open) return;
   try {
-    editor ??= await openEditor(document.getElementById("editor"), (drawn) => { smiles.value = drawn; });
+    editor ??= await openEditor(document.getElementById("editor"), (drawn) => { smiles.value = drawn; hideProblem(); });
     editor.show(smiles.value.trim());
   } catch (error) {
     document.getElementById("editor-hint").textContent = `The editor cannot be loaded: ${error.message}`;

@@ -88,7 +88,7 @@ def test_the_report(table, tmp_path):
     report = found.report
     assert report == store.header["about"]["report"]
     sizes = np.sort(store.num_atoms[store.num_atoms > 0])
-    assert (report["rows"], report["molecules"], report["refused"]) == (60, 57, 3)
+    assert (report["rows"], report["molecules"], report["failed"]) == (60, 57, 3)
     assert (report["atoms"], report["bonds"]) == (len(store.atoms), len(store.bonds))
     values = store.targets[store.num_atoms > 0, 0].astype(np.float64)
     known = values[np.isfinite(values)]

@@ -1,0 +1,31 @@
+// The table of predictions: one row for each property, with what is known of its uncertainty.
+
+import { element } from "./request.js";
+import { interval, rounded, withUnit } from "./numbers.js";
+
+// Return the table of one molecule. `level` is the probability of the intervals and sets.
+export function predictionTable(answer, row, card, level) {
+  const uncertainty = row.uncertainty ?? {};
+  const percent = `${Math.round(level * 100)} %`;
+  const columns = [[card.kind === "classification" ? "Probability of class 1" : "Prediction", value]];
+  if (uncertainty.lower) columns.push([`${percent} interval`, bounds]);
+  if (uncertainty.set) columns.push(["Calibrated probability", calibrated], [`${percent} set`, members]);
+  if (uncertainty.spread) columns.push(["Spread of the members", spread]);
+  const rows = answer.targets.map((target) => element("tr", {}, [
+    element("th", { scope: "row", text: target.name }),
+    ...columns.map(([, text], place) => element("td", { className: place ? "" : "number", text: text(target) })),
+  ]));
+  const titles = ["Property", ...columns.map(([title]) => title)];
+
+  function value({ column, unit }) { return withUnit(row.values[column], unit); }
+  function bounds({ column, unit }) { return interval(uncertainty.lower[column], uncertainty.upper[column], unit); }
+  function calibrated({ column }) { return rounded(uncertainty.calibrated[column]); }
+  function members({ column }) { return uncertainty.set[column].join(" or ") || "neither"; }
+  function spread({ column, unit }) { return withUnit(uncertainty.spread[column], unit); }
+
+  return element("table", {}, [
+    element("caption", { text: `${answer.model}: ${row.smiles}` }),
+    element("thead", {}, [element("tr", {}, titles.map((title) => element("th", { scope: "col", text: title })))]),
+    element("tbody", {}, rows),
+  ]);
+}
