@@ -146,7 +146,8 @@ def refusal_lines(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
     for kind in refusals:
         lines.append(f"{kind['count']:,} failed: {kind['reason']}")
         for example in kind["examples"]:
-            smiles = f" {example['smiles']!r}:" if example["smiles"] else ""
+            named = not example["smiles"] or repr(example["smiles"]) in example["reason"]
+            smiles = "" if named else f" {example['smiles']!r}:"
             lines.append(f"  {example['where']}:{smiles} {example['reason']}")
     return [escaped(line) for line in lines]
 

@@ -72,6 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print the errors."""
+    from molslice.files.atomic import reserved
+
+    _check_uncertainty(args)
+    with reserved(args.out):
+        return _evaluate(args)
+
+
+def _evaluate(args: argparse.Namespace) -> int:
     import numpy as np
 
     from molslice.cli.datasets import find_model_data
@@ -81,7 +89,6 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.uncertainty import evaluate_uncertainty
     from molslice.inference.uncertainty_figure import write_uncertainty
 
-    _check_uncertainty(args)
     predictor = load_model(args.model, args.device, fragment=args.fragment)
     dataset = find_model_data(predictor, predictor.data_config, args.root, args.overrides, args.fragment)
     if args.split == "all":

@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format and not is_folder:
         args.usage_error("--format needs --out, a folder")
     from molslice.explanation.explain import Explainer
+    from molslice.files.atomic import reserved
     from molslice.inference.load import load_model
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
@@ -88,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
     explainer = Explainer(predictor, **options, progress=not is_folder and not args.quiet)
     if is_folder:
         return _explain_to_folder(explainer, args)
-    return _explain_listed(explainer, args)
+    with reserved(args.out):
+        return _explain_listed(explainer, args)
 
 
 def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:

@@ -31,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export and report the size of the file and how far its predictions are from the model's."""
     from molslice.export.exported_file import export_model
+    from molslice.files.atomic import reserved
 
-    report = export_model(args.model, args.out)
+    with reserved(args.out):
+        report = export_model(args.model, args.out)
     if args.json:
         write_json({"model": args.model, **asdict(report)})
     elif not args.quiet:

@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from molslice.cli.datasets import find_model_data
+    from molslice.files.atomic import reserved
     from molslice.inference.load import load_model
     from molslice.report import write_report
     from molslice.types import MolsliceError
@@ -66,15 +67,16 @@ def run(args: argparse.Namespace) -> int:
             raise
         dataset, missing = None, str(error)
         say(f"the report has no measured errors: {missing}")
-    write_report(
-        predictor,
-        dataset,
-        path,
-        most_rows=args.rows,
-        missing=missing,
-        command=_command(args),
-        progress=not args.quiet,
-    )
+    with reserved(path):
+        write_report(
+            predictor,
+            dataset,
+            path,
+            most_rows=args.rows,
+            missing=missing,
+            command=_command(args),
+            progress=not args.quiet,
+        )
     if args.json:
         write_json({"model": str(args.model), "report": str(path)})
     elif not args.quiet:

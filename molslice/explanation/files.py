@@ -120,7 +120,7 @@ def _explain(
     drawer_kind(ending)
     report, refusals = FolderReport(), Refusals()
     with (
-        atomic_folder(folder) as partial,
+        atomic_folder(folder, alone=True) as partial,
         (partial / EXPLANATIONS).open("w", encoding="utf-8") as lines,
         progress_bar(None, "molecules", progress, desc="explain") as bar,
     ):

@@ -32,6 +32,7 @@ __all__ = [
     "atomic_path",
     "move_folder",
     "remove_stale",
+    "reserved",
     "write_atomically",
 ]
 
@@ -162,6 +163,36 @@ def atomic_folder(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     _sync_folder(final.parent)
+
+
+@contextmanager
+def reserved(path: str | os.PathLike[str] | Url | None) -> Iterator[None]:
+    """Refuse to start while another process is writing the same file or folder.
+
+    Use it around work whose result is written at its end.
+
+    Args:
+        path: The final path. A URL is not reserved, and None reserves nothing.
+
+    Raises:
+        MolsliceError: Another process is writing it. The message names that process.
+        UnwritableError: The folder of the path cannot be written.
+    """
+    if path is None or isinstance(path, Url):
+        yield
+        return
+    final = _final(path)
+    remove_stale(final.parent)
+    mark = _partial(final)
+    try:
+        mark.touch()
+    except OSError as error:
+        raise _named(error, mark, path) from error
+    try:
+        _check_alone(final, mark)
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
 
 
 def _check_alone(final: Path, partial: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from molslice.data.molecules.header import current_versions
 from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import MoleculeTable, name_of, open_molecules
-from molslice.files.atomic import UnwritableError
+from molslice.files.atomic import UnwritableError, reserved
 from molslice.files.lines import STDIN
 from molslice.files.processes import count_cores
 from molslice.files.tables import Chunk, labels, numbers
@@ -107,8 +107,8 @@ def predict_table(
 
     Raises:
         MolsliceError: The column is missing, a table has no rows, a file is damaged, a file name is invalid,
-            a row fails although `strict` is set, or an unfinished prediction does not fit. The message says
-            that `target` is not written.
+            a row fails although `strict` is set, another process is writing `target`, or an unfinished
+            prediction does not fit. The message says that `target` is not written.
         OSError: The file cannot be written. No partial file is left.
         KeyboardInterrupt: Stopped by Ctrl-C. The message says how to continue.
     """
@@ -116,6 +116,8 @@ def predict_table(
     target = as_file(target)
     check_target(target, endings)
     with (
+        # a worker that continues after another one may be on another machine
+        reserved(None if target == STDOUT or resume else target),
         open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table,
         _open_log(target, predictor, engine, resume) as log,
     ):

@@ -31,7 +31,8 @@ def test_each_row_has_a_line_and_each_molecule_a_picture(tmp_path):
     explainer = Explainer(untrained(tmp_path / "run"), method="shapley")
     report = explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "out", ending=".png")
     assert (report.rows, report.failed) == (5, 3)
-    assert report.first_failure == "row 2: cannot read the SMILES 'bad': not valid SMILES"
+    place = f"{tmp_path / 'in.csv'}, row 2 (line 3)"
+    assert report.first_failure == f"{place}: cannot read the SMILES 'bad': not valid SMILES"
     lines = [json.loads(line) for line in (tmp_path / "out/explanations.jsonl").read_text().splitlines()]
     assert [line["row"] for line in lines] == [1, 2, 3, 4, 5]
     assert [line["picture"] for line in lines] == ["000001.png", None, None, "000004.png", None]
@@ -74,8 +75,11 @@ def test_without_out_the_numbers_are_printed(explain):
 def test_json(explain, method):
     code, out, err = explain("--smiles", "CCO", "bad", "--json", "--method", method)
     assert code == 0
-    assert err == "molslice: cannot read the SMILES 'bad': not valid SMILES\n"
-    found, failed = json.loads(out)["explanations"]
+    place = "SMILES 2: cannot read the SMILES 'bad': not valid SMILES"
+    assert err == f"molslice: 1 failed: cannot read the SMILES …: not valid SMILES\nmolslice:   {place}\n"
+    answer = json.loads(out)
+    assert (answer["failed"], answer["refusals"][0]["count"]) == (1, 1)
+    found, failed = answer["explanations"]
     assert failed == {"smiles": "bad", "error": "cannot read the SMILES 'bad': not valid SMILES"}
     assert found["method"] == method
     assert found["error"] is None
@@ -91,7 +95,7 @@ def test_an_unreadable_molecule_is_one_line(explain, tmp_path):
     assert not (tmp_path / "a.svg").exists()
     code, out, err = explain("--smiles", "c1cc", "x", "--out", tmp_path / "folder")
     assert (code, out) == (1, "")
-    assert err.startswith("molslice: error: none of the 2 molecules can be explained; row 1: cannot read")
+    assert "\nmolslice: error: none of the 2 molecules can be explained; row 1: cannot read" in err
 
 
 def test_several_molecules_are_drawn_to_a_folder(explain, tmp_path):
@@ -101,7 +105,8 @@ def test_several_molecules_are_drawn_to_a_folder(explain, tmp_path):
     (tmp_path / "in.smi").write_text("CCO first\nxx second\n")
     code, out, err = explain("--input", tmp_path / "in.smi", "--out", tmp_path / "b", "--quiet")
     assert (code, out) == (0, "")
-    assert "1 of 2 molecules have no explanation; row 2:" in err
+    assert "1 of 2 molecules have no explanation; " in err
+    assert "in.smi, row 2 (line 2): cannot read the SMILES 'xx'" in err
     assert (tmp_path / "b/000001.svg").exists()
 
 

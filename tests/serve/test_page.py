@@ -165,7 +165,7 @@ def test_html_is_shown_as_text(open_page):
 def open_editor(page):
     """Open the editor, and return its middle when it is drawn."""
     page.get_by_text("Draw the molecule").click()
-    page.wait_for_function("document.querySelector('#editor').childElementCount > 0")
+    wait_until(lambda: page.evaluate("document.querySelector('#editor').childElementCount > 0"))
     page.locator("#editor").scroll_into_view_if_needed()
     box = page.locator("#editor").bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -261,15 +261,23 @@ def test_the_property_of_the_contributions_can_be_chosen(open_page):
     page.wait_for_selector("#contributions-picture", state="visible")
     assert page.locator("#contributions-text").inner_text().startswith("To gap: ")
     page.get_by_role("combobox", name="Property").select_option("logp")
-    page.wait_for_function(
-        "document.getElementById('contributions-text').textContent.startsWith('To logp: ')"
+    wait_until(
+        lambda: page.evaluate(
+            "document.getElementById('contributions-text').textContent.startsWith('To logp: ')"
+        )
     )
     page.get_by_role("button", name="aspirin").click()  # the choice stays
-    page.wait_for_function(
-        "document.getElementById('contributions-text').textContent.startsWith('To logp: ')"
+    wait_until(
+        lambda: page.evaluate(
+            "document.getElementById('contributions-text').textContent.startsWith('To logp: ')"
+        )
     )
     page.get_by_role("combobox", name="Model").select_option("first")
-    page.wait_for_function("document.getElementById('contributions-text').textContent.startsWith('To gap: ')")
+    wait_until(
+        lambda: page.evaluate(
+            "document.getElementById('contributions-text').textContent.startsWith('To gap: ')"
+        )
+    )
     assert page.locator("#target-field").is_hidden()
 
 

@@ -13,7 +13,9 @@ export function predictionTable(answer, row, card, level) {
   if (uncertainty.spread) columns.push(["Spread of the members", spread]);
   const rows = answer.targets.map((target) => element("tr", {}, [
     element("th", { scope: "row", text: target.name }),
-    ...columns.map(([, text], place) => element("td", { className: place ? "" : "number", text: text(target) })),
+    ...columns.map(([title, text], place) => (
+      element("td", { className: place ? "" : "number", "data-title": title, text: text(target) }) // title: narrow screens
+    )),
   ]));
   const titles = ["Property", ...columns.map(([title]) => title)];
 
