@@ -23,7 +23,7 @@ from molslice.chem import DESCRIPTORS_VERSION
 from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
 from molslice.data.molecules.prepare_rows import Converted, InputRows, Piece, target_values
-from molslice.data.molecules.refusals import failure_text
+from molslice.data.molecules.refusals import check_all_read, failure_text
 from molslice.data.molecules.report import Tally
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.data.molecules.tables import Structure, open_molecules
@@ -138,7 +138,7 @@ def prepare_files(
                     return PreparedStore(final, report, table.findings, work.continued, seconds)
         report = _of_finished(final, identity, rows, progress)
         if strict:
-            _check_all_read(report["refusals"], final)
+            check_all_read(report["refusals"], final)
         _remove_leftover(partial_folder(final))
     return PreparedStore(final, report, table.findings, report["rows"], time.monotonic() - start)
 
@@ -210,17 +210,6 @@ def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, prog
     return {"failed": found["rows"] - found["molecules"], **found}  # earlier versions named it otherwise
 
 
-def _check_all_read(refusals: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Refuse rows of an earlier run that failed.
-
-    Raises:
-        MolsliceError: There are some.
-    """
-    if refusals:
-        first = failure_text(**refusals[0]["examples"][0])
-        raise MolsliceError(f"{folder} has rows that failed without --strict; {first}")
-
-
 class _ChangedError(MolsliceError):
     """Error for finished rows that are not those of the input."""
 
@@ -285,7 +274,7 @@ class _Preparation:
     def run(self, progress: bool) -> dict[str, Any]:
         """Convert the remaining rows and complete the store; returns the report."""
         if self.strict:
-            _check_all_read(self.tally.refusals.report(), self.folder)
+            check_all_read(self.tally.refusals.report(), self.folder)
         with self.writer:
             try:
                 pieces = iter(self.rows)

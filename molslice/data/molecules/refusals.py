@@ -1,10 +1,13 @@
 """Counts of failed rows by kind of reason, with examples."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["Refusals", "failure_text", "kind_of_reason", "shortened"]
+from molslice.types import MolsliceError
+
+__all__ = ["Refusals", "check_all_read", "failure_text", "kind_of_reason", "shortened"]
 
 EXAMPLES = 3  # of each kind of reason
 KINDS = 50  # of reasons; further ones are counted together
@@ -71,3 +74,18 @@ class Refusals:
         """Return `reason`, `count` and `examples` of each kind, by decreasing number."""
         kinds = sorted(self.kinds.items(), key=lambda item: -item[1]["count"])
         return [{"reason": kind, **found} for kind, found in kinds]
+
+
+def check_all_read(refusals: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Refuse a folder with rows that failed in an earlier run.
+
+    Args:
+        refusals: As `Refusals.report` returns them.
+        folder: The folder.
+
+    Raises:
+        MolsliceError: There are some.
+    """
+    if refusals:
+        first = failure_text(**refusals[0]["examples"][0])
+        raise MolsliceError(f"{folder} has rows that failed without --strict; {first}")
