@@ -13,7 +13,7 @@ RUN apt-get update \
 WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY molslice ./molslice
-RUN pip install --constraint constraints.txt ".[serve]" && rm -rf /build
+RUN pip install --constraint constraints.txt ".[serve]"
 
 RUN useradd --create-home --uid 10001 molslice
 USER molslice
