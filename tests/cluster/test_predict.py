@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from molslice.cli import main
 from molslice.inference import cluster as engine
 from molslice.inference.cluster import RayEngine
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import Predictor, load_model
 from molslice.inference.table import predict_table
 from tests.cluster.work import KilledInFile, killed_once
 from tests.inference.models import checkpoint_folder, embedded_smiles
+from tests.programs import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cluster")]
 
@@ -124,3 +127,21 @@ def test_standard_input_is_refused(model, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content))
     assert run("predict", model, "--input", "-", "--output", tmp_path / "out.csv", "--engine", "ray") == 1
     assert "--engine ray cannot read standard input; give files" in capsys.readouterr().err
+
+
+def test_intervals_domain_and_fragments_have_the_same_bytes(tmp_path, capsys):
+    model = tmp_path / "model"
+    shutil.copytree(ROOT / "tests" / "saved_models" / "trained", model)
+    TrainingDomain.of_smiles(embedded_smiles(20)).write(model)
+    source = tmp_path / "in.csv"
+    source.write_text("smiles\n" + "\n".join([*embedded_smiles(9), "C(", "CCO.[Na+]"]) + "\n")
+    options = ["--interval", "0.5", "--domain", "--fragment", "largest"]
+    for name, how in (("local", []), ("ray", ["--engine", "ray", "--workers", 1])):
+        target = tmp_path / f"{name}.csv"
+        assert run("predict", model, "--input", source, "--output", target, "--json", *options, *how) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["rows"], found["failed"], found["replaced"]) == (11, 1, 1)
+    text = (tmp_path / "local.csv").read_text()
+    assert (tmp_path / "ray.csv").read_text() == text
+    assert "in_domain" in text.partition("\n")[0]
+    assert "_lower" in text.partition("\n")[0]
