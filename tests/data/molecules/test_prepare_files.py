@@ -532,7 +532,7 @@ def test_options(tmp_path):
             {},
             r"cannot read any of the 2 SMILES of .*; the first, .*, row 1 \(line 2\): 'X': not valid SMILES$",
         ),
-        (gzip.compress(b"smiles,gap\n" + b"C,1\n" * 9)[:-9], {}, "cannot read .*molecules.csv"),
+        (gzip.compress(b"smiles,gap\n" + b"C,1\n" * 9, mtime=0)[:-9], {}, "cannot read .*molecules.csv"),
         ("smiles,gap\nC,1\n", {"how": Featurizing(max_atoms=300)}, "max_atoms must be between 1 and 256"),
         ("smiles,gap\nC,1\n", {"how": Featurizing(workers=-1)}, "workers must be 0 to"),
     ],
