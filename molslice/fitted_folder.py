@@ -46,7 +46,7 @@ FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", 
 ENCODER, ENCODER_FILE = "encoder", "model.safetensors"  # a run folder with its weights only
 NETWORKS = "networks"  # a folder like that of the encoder for each fold
 FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
-DISAGREEMENT, SIZE = "disagreement", "size"  # signs of difficulty that do not come from one learner
+DISAGREEMENT, SIZE = "disagreement", "size"  # indicators of difficulty that come from no single learner
 FORMAT = "molslice-fit-1"
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -236,9 +236,9 @@ def _read_scales(about: Mapping[str, Any], targets: int) -> tuple[ErrorScale | N
 
 
 def _check_scales(model: FittedModel, folder: Path) -> None:
-    """Check that the learners of a target give the signs of its scale, for each fold."""
+    """Check that the learners of a target give the indicators of its scale, for each fold."""
     for scale, learners in zip(model.scales, model.learners, strict=True):
-        known = {DISAGREEMENT, SIZE, *(sign for learner in learners.values() for sign in learner.signs)}
+        known = {DISAGREEMENT, SIZE, *(name for learner in learners.values() for name in learner.indicators)}
         if scale is not None and (not known.issuperset(scale.names) or len(scale.lines) != model.num_folds):
             raise MolsliceError(f"the scales in {folder / FIT} do not fit the learners")
 

@@ -180,13 +180,13 @@ class FittedPredictor(SmilesPredictor):
         for index, (learners, stack, scale) in enumerate(
             zip(model.learners, model.stacks, model.scales, strict=True)
         ):
-            parts, signs = {}, {}
+            parts, indicators = {}, {}
             for name, learner in learners.items():
-                if scale is None or not learner.signs:
+                if scale is None or not learner.indicators:
                     parts[name] = learner.predict(features)
                 else:
-                    parts[name], found = learner.predict_with_signs(features)
-                    signs |= found
+                    parts[name], found = learner.predict_with_indicators(features)
+                    indicators |= found
             if tuned:
                 parts[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
             columns.append(stack.combine(parts))
@@ -198,7 +198,7 @@ class FittedPredictor(SmilesPredictor):
                 difficulty.append(apart)
             else:
                 size = np.broadcast_to(features.size(), apart.shape)
-                difficulty.append(scale.expect({**signs, DISAGREEMENT: apart, SIZE: size}))
+                difficulty.append(scale.expect({**indicators, DISAGREEMENT: apart, SIZE: size}))
         if len({len(column) for column in columns}) != 1:
             raise MolsliceError(f"the targets of {self.name} have different numbers of folds")
         return np.stack(columns, axis=2), np.stack(difficulty, axis=2)

@@ -18,10 +18,10 @@ class Learner(ABC):
     the same arrays.
 
     Attributes:
-        signs: Names of the signs of difficulty that `predict_with_signs` returns.
+        indicators: Names of the indicators of difficulty that `predict_with_indicators` returns.
     """
 
-    signs: ClassVar[tuple[str, ...]] = ()
+    indicators: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     @abstractmethod
@@ -46,12 +46,12 @@ class Learner(ABC):
     def predict(self, features: Features) -> np.ndarray:
         """Predict with the model of each fold: float64 [folds, n], in the unit of the target."""
 
-    def predict_with_signs(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def predict_with_indicators(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Predict, and compute numbers that tend to grow with the error.
 
         Returns:
-            The result of `predict`, and each of `signs` for the model of each fold, not negative, float64
-            [folds, n].
+            The result of `predict`, and each of `indicators` for the model of each fold, not negative,
+            float64 [folds, n].
         """
         return self.predict(features), {}
 

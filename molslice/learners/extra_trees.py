@@ -26,7 +26,7 @@ class ExtraTrees(TreeLearner):
     """
 
     label = "the forest of extra trees"
-    signs = ("trees",)
+    indicators = ("trees",)
 
     @classmethod
     def fit(
@@ -56,8 +56,8 @@ class ExtraTrees(TreeLearner):
             models.append(model.fit(chosen[folds != fold], values[folds != fold]))
         return cls.of_training(Trees.of_forests(models, columns), matrix, folds)
 
-    def predict_with_signs(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Predict; the sign `trees` is the standard deviation over the trees of a fold."""
+    def predict_with_indicators(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Predict; the indicator `trees` is the standard deviation over the trees of a fold."""
         predicted, spread = self.trees.predict_with_spread(self.checked_matrix(features))
         return predicted, {"trees": spread}
 

@@ -42,7 +42,7 @@ class GaussianProcess(Learner):
         offsets: Mean of the target in each fold, float64 [folds].
     """
 
-    signs = ("novelty",)
+    indicators = ("novelty",)
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class GaussianProcess(Learner):
         """Predict with the process of each fold; see `Learner.predict`."""
         return self._predict_scored(self._checked(features))
 
-    def predict_with_signs(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Predict; the sign `novelty` is 1 minus the largest MinMax kernel with a row of the process."""
+    def predict_with_indicators(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Predict; the indicator `novelty` is 1 minus the largest MinMax kernel with a row of the process."""
         novelty = np.empty((len(self.offsets), len(features)))
         return self._predict_scored(self._checked(features), novelty), {"novelty": novelty}
 
@@ -126,7 +126,7 @@ class GaussianProcess(Learner):
         return _scored(features, self.scores)
 
     def _predict_scored(self, features: Features, novelty: np.ndarray | None = None) -> np.ndarray:
-        """Predict rows with normal scores, and write the sign into `novelty` [folds, n] if it is given."""
+        """Predict rows with normal scores, and write the indicator into `novelty` [folds, n] if given."""
         result = np.empty((len(self.offsets), len(features)))
         used = (self.coefficients != 0.0).any(0)  # rows of the process of each fold, [rows, folds]
         for start in range(0, len(features), CHUNK_ROWS):

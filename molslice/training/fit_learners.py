@@ -28,8 +28,8 @@ class TargetFit:
         learners: The fitted learners by name.
         parts: Out-of-fold prediction of these rows by each learner, float64 [n].
         test_parts: Prediction of the m held-out rows by each learner, float64 [folds, m].
-        signs: Signs of difficulty of `rows` for the model that has not seen them, float64 [n]; empty for
-            classes.
+        indicators: Indicators of difficulty of `rows` for the model that has not seen them, float64 [n];
+            empty for classes.
         held_out: Prediction of the held-out rows by the stack and by the baselines, float64 [m].
         stack: The weights of the learners; see `stack_learners`.
         unseen: Out-of-fold prediction by the stack, float64 [n].
@@ -43,7 +43,7 @@ class TargetFit:
     parts: dict[str, np.ndarray] = field(default_factory=dict)
     test_parts: dict[str, np.ndarray] = field(default_factory=dict)
     held_out: dict[str, np.ndarray] = field(default_factory=dict)
-    signs: dict[str, np.ndarray] = field(default_factory=dict)
+    indicators: dict[str, np.ndarray] = field(default_factory=dict)
     stack: Stack = field(init=False)
     unseen: np.ndarray = field(init=False)
     scale: ErrorScale | None = None
@@ -68,8 +68,8 @@ class TargetFit:
         if self.test_parts:
             self.held_out = {FIT_LABEL: self.stack.combine(self.test_parts).mean(0), **self.held_out}
         if not classes:
-            signs = {**self.signs, DISAGREEMENT: self.stack.disagreement(self.parts)}
-            self.scale, self.expected = ErrorScale.fit(signs, np.abs(values - self.unseen), folds)
+            indicators = {**self.indicators, DISAGREEMENT: self.stack.disagreement(self.parts)}
+            self.scale, self.expected = ErrorScale.fit(indicators, np.abs(values - self.unseen), folds)
 
 
 class LearnerFits:
@@ -108,16 +108,18 @@ class LearnerFits:
         folds = _known_folds(self.folds[rows], self.found.names[index])
         fitted, test = TargetFit(rows), np.flatnonzero(self.found.test)
         if not classes:
-            fitted.signs[SIZE] = self.features[rows].size()
+            fitted.indicators[SIZE] = self.features[rows].size()
         for name in LEARNERS.names():
             if not fitted.learners or self._has_time(f"{name} of {self.found.names[index]}"):
                 learner, unseen = LEARNERS.find(name).fit(
                     self.features[rows], values[rows], folds, classes=classes, seed=self.seed
                 )
                 fitted.learners[name] = learner
-                if learner.signs and not classes:
-                    signs = learner.predict_with_signs(self.features[rows])[1]
-                    fitted.signs |= {sign: each[folds, np.arange(len(rows))] for sign, each in signs.items()}
+                if learner.indicators and not classes:
+                    indicators = learner.predict_with_indicators(self.features[rows])[1]
+                    fitted.indicators |= {
+                        indicator: each[folds, np.arange(len(rows))] for indicator, each in indicators.items()
+                    }
                 empty = np.empty((0, 0))
                 fitted.add(name, unseen, learner.predict(self.features[test]) if len(test) else empty)
             self._step()

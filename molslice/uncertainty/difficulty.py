@@ -1,8 +1,8 @@
-"""The expected error of a molecule, from signs of how difficult it is.
+"""The expected error of a molecule, from indicators of how difficult it is.
 
-A sign is a number that tends to grow with the error, such as the disagreement of learners or the distance
-from the training molecules. The errors are those of held-out rows. The expected error of a row is computed
-without its own error: it is fitted once for each fold, to the rows of the other folds.
+An indicator is a number that tends to grow with the error, such as the disagreement of learners or the
+distance from the training molecules. The errors are those of held-out rows. The expected error of a row is
+computed without its own error: it is fitted once for each fold, to the rows of the other folds.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from molslice.types import MolsliceError
 
 __all__ = ["ErrorScale"]
 
-OFFSET = 0.1  # share of the mean that is added to a sign before the logarithm, because a sign may be zero
+OFFSET = 0.1  # share of the mean that is added to an indicator, which may be zero, before the logarithm
 LIMIT = 3.0  # standard deviations of the logarithm; a new molecule may be far outside of the training range
 RIDGE = 10.0  # rows by which slopes are drawn to zero
 RANGE = 10.0  # of the logarithm of the error around that of the mean
@@ -26,15 +26,15 @@ SMALLEST = 1e-9  # a spread below it is rounding
 class ErrorScale:
     """Expected absolute error of the model of each of K folds: exp(a + sum of b z).
 
-    z is the standardized logarithm of a sign, and b is not negative. They maximize the likelihood of Laplace
-    distributions of the errors.
+    z is the standardized logarithm of an indicator, and b is not negative. They maximize the likelihood of
+    Laplace distributions of the errors.
 
     Attributes:
-        names: Names of the q signs.
-        offsets: What is added to each sign before the logarithm.
-        centers: Mean of the logarithm of each sign.
-        spreads: Standard deviation of the logarithm of each sign.
-        lines: For each fold a, the logarithm of an error in the unit of the target, and the b of each sign.
+        names: Names of the q indicators.
+        offsets: What is added to each indicator before the logarithm.
+        centers: Mean of the logarithm of each indicator.
+        spreads: Standard deviation of the logarithm of each indicator.
+        lines: For each fold a, the logarithm of an error in the unit of the target, and b of each indicator.
 
     Source: Papadopoulos, Vovk and Gammerman 2011, "Regression Conformal Prediction with Nearest Neighbours"
     (scores relative to an expected error); Cortes-Ciriano and Bender 2019, "Deep Confidence" (expected errors
@@ -49,54 +49,54 @@ class ErrorScale:
 
     @classmethod
     def fit(
-        cls, signs: Mapping[str, np.ndarray], errors: np.ndarray, folds: np.ndarray
+        cls, indicators: Mapping[str, np.ndarray], errors: np.ndarray, folds: np.ndarray
     ) -> tuple[Self, np.ndarray]:
         """Fit the expected error for each fold to the rows of the other folds.
 
         Args:
-            signs: Signs of the n held-out rows, not negative, float [n] each. Those that do not vary are left
-                out.
+            indicators: Indicators of the n held-out rows, not negative, float [n] each. Those that do not
+                vary are left out.
             errors: Absolute errors of these rows, float64 [n].
             folds: Fold of each row, int [n], from 0 without gaps; at least two.
 
         Returns:
             The fitted scale, and the expected error of each row by the line of its fold, float64 [n].
         """
-        offsets = {name: OFFSET * float(np.mean(values)) for name, values in signs.items()}
+        offsets = {name: OFFSET * float(np.mean(values)) for name, values in indicators.items()}
         logs = {
             name: np.log(np.asarray(values, np.float64) + offsets[name])
-            for name, values in signs.items()
+            for name, values in indicators.items()
             if np.ptp(values) > SMALLEST * np.abs(values).max()
         }
         names = tuple(logs)
         centers = tuple(float(values.mean()) for values in logs.values())
         spreads = tuple(float(values.std()) for values in logs.values())
         found = cls(names, tuple(offsets[name] for name in names), centers, spreads, ())
-        columns = found._columns(signs, (len(errors),))
+        columns = found._columns(indicators, (len(errors),))
         lines = [_fit_line(columns[folds != fold], errors[folds != fold]) for fold in range(folds.max() + 1)]
         fitted = cls(names, found.offsets, centers, spreads, tuple(tuple(line.tolist()) for line in lines))
         return fitted, fitted._expected(columns, np.array(lines)[folds])
 
-    def expect(self, signs: Mapping[str, np.ndarray]) -> np.ndarray:
+    def expect(self, indicators: Mapping[str, np.ndarray]) -> np.ndarray:
         """Compute the expected error of m rows by the model of each fold.
 
         Args:
-            signs: Signs of the rows for the model of each fold, float [K, m] each; more than those of `names`
-                may be given.
+            indicators: Indicators of the rows for the model of each fold, float [K, m] each; more than those
+                of `names` may be given.
 
         Returns:
             Expected absolute errors in the unit of the target, float64 [K, m].
         """
-        shape = np.shape(next(iter(signs.values())))
-        return self._expected(self._columns(signs, shape), np.array(self.lines)[:, None])
+        shape = np.shape(next(iter(indicators.values())))
+        return self._expected(self._columns(indicators, shape), np.array(self.lines)[:, None])
 
-    def _columns(self, signs: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    def _columns(self, indicators: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
         """Return one and the standardized logarithms, float64 [..., 1 + q]."""
         columns = [np.ones(shape)]
         for name, offset, center, spread in zip(
             self.names, self.offsets, self.centers, self.spreads, strict=True
         ):
-            scores = (np.log(np.asarray(signs[name], np.float64) + offset) - center) / spread
+            scores = (np.log(np.asarray(indicators[name], np.float64) + offset) - center) / spread
             columns.append(np.clip(scores, -LIMIT, LIMIT))
         return np.stack(columns, axis=-1)
 

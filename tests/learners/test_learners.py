@@ -80,10 +80,10 @@ def _has_embedding(learner):
 def test_signs_come_with_the_same_predictions(fitted):
     _, learner, _, _, _, _, _ = fitted
     new = draw_features(30, embedding=_has_embedding(learner), seed=1)
-    predicted, signs = learner.predict_with_signs(new)
+    predicted, indicators = learner.predict_with_indicators(new)
     np.testing.assert_array_equal(predicted, learner.predict(new))
-    assert tuple(signs) == learner.signs
-    for values in signs.values():
+    assert tuple(indicators) == learner.indicators
+    for values in indicators.values():
         assert values.shape == (3, 30)
         assert (values >= 0).all()
         assert np.ptp(values) > 0
@@ -94,7 +94,7 @@ def test_the_novelty_of_a_molecule_is_its_distance_from_the_rows_of_the_fold():
     learner, _ = LEARNERS.find("gaussian_process").fit(
         features, draw_values(features, False), folds, classes=False, seed=0
     )
-    novelty = learner.predict_with_signs(features)[1]["novelty"]
+    novelty = learner.predict_with_indicators(features)[1]["novelty"]
     similarity = min_max_kernel(features.counts, features.counts)
     for fold in range(3):
         expected = 1 - np.where(folds == fold, -1.0, similarity).max(1)
@@ -118,7 +118,7 @@ def test_the_spread_of_trees_is_that_of_the_single_trees(monkeypatch):
         )
         alone.setdefault(int(fold), []).append(4 * one.predict(matrix)[0])  # of four trees
     expected = np.array([np.std(each, axis=0) for each in alone.values()])
-    np.testing.assert_allclose(learner.predict_with_signs(features)[1]["trees"], expected, atol=1e-6)
+    np.testing.assert_allclose(learner.predict_with_indicators(features)[1]["trees"], expected, atol=1e-6)
 
 
 def test_arrays_rebuild_the_same_learner(fitted):

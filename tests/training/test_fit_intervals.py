@@ -127,14 +127,14 @@ def test_the_expected_error_has_four_signs(numbers, smiles):
     features = Features(part.descriptors, part.counts)
     learners = model.learners[0]
     parts = {name: learner.predict(features) for name, learner in learners.items()}
-    signs = {
+    indicators = {
         "size": np.broadcast_to(part.counts.sum(1), (3, 7)),
         "disagreement": np.std(list(parts.values()), axis=0),
-        **learners["extra_trees"].predict_with_signs(features)[1],
-        **learners["gaussian_process"].predict_with_signs(features)[1],
+        **learners["extra_trees"].predict_with_indicators(features)[1],
+        **learners["gaussian_process"].predict_with_indicators(features)[1],
     }
     _, expected = load_model(numbers).member_predictions(part)
-    np.testing.assert_allclose(expected[:, :, 0], model.scales[0].expect(signs))
+    np.testing.assert_allclose(expected[:, :, 0], model.scales[0].expect(indicators))
 
 
 @pytest.mark.parametrize(

@@ -12,44 +12,44 @@ FOLDS = 4
 
 
 def draw(count=400, seed=0):
-    """Errors that grow with the square of one sign, and not with the others."""
+    """Errors that grow with the square of one indicator, and not with the others."""
     generator = np.random.default_rng(seed)
-    signs = {name: generator.uniform(0.1, 3.0, count) for name in ("apart", "noise", "easier")}
-    errors = np.abs(generator.laplace(0, 0.5 * signs["apart"] ** 2 / signs["easier"]))
-    return signs, errors, np.arange(count) % FOLDS
+    indicators = {name: generator.uniform(0.1, 3.0, count) for name in ("apart", "noise", "easier")}
+    errors = np.abs(generator.laplace(0, 0.5 * indicators["apart"] ** 2 / indicators["easier"]))
+    return indicators, errors, np.arange(count) % FOLDS
 
 
-def by_fold(signs):
-    return {name: np.broadcast_to(values, (FOLDS, len(values))) for name, values in signs.items()}
+def by_fold(indicators):
+    return {name: np.broadcast_to(values, (FOLDS, len(values))) for name, values in indicators.items()}
 
 
 def test_the_expected_error_grows_with_the_signs_that_tell():
-    signs, errors, folds = draw(4_000)
-    scale, expected = ErrorScale.fit(signs, errors, folds)
+    indicators, errors, folds = draw(4_000)
+    scale, expected = ErrorScale.fit(indicators, errors, folds)
     assert rank_correlation(errors, expected) > 0.5
     assert expected.mean() == pytest.approx(errors.mean(), rel=0.1)
     slopes = np.array(scale.lines)[:, 1:]
     assert (slopes[:, 0] > 10 * slopes[:, 1]).all()
-    assert (slopes[:, 2] == 0).all()  # a sign never makes an error smaller
-    # exp(2 log(x + 0.1 mean)): a row with twice the sign has about four times the error
-    pair = {name: np.array([[1.0, 2.0]] * FOLDS) for name in signs}
+    assert (slopes[:, 2] == 0).all()  # an indicator never makes an error smaller
+    # exp(2 log(x + 0.1 mean)): a row with twice the indicator has about four times the error
+    pair = {name: np.array([[1.0, 2.0]] * FOLDS) for name in indicators}
     np.testing.assert_allclose(scale.expect(pair)[:, 1] / scale.expect(pair)[:, 0], 4.0, rtol=0.2)
 
 
 def test_the_expected_error_of_a_row_does_not_depend_on_its_fold():
-    signs, errors, folds = draw()
-    scale, expected = ErrorScale.fit(signs, errors, folds)
+    indicators, errors, folds = draw()
+    scale, expected = ErrorScale.fit(indicators, errors, folds)
     other = np.where(folds == 1, errors * 7 + 1, errors)
-    _, changed = ErrorScale.fit(signs, other, folds)
+    _, changed = ErrorScale.fit(indicators, other, folds)
     np.testing.assert_array_equal(changed[folds == 1], expected[folds == 1])
     assert np.abs(changed - expected)[folds != 1].min() > 0
-    np.testing.assert_allclose(scale.expect(by_fold(signs))[folds, np.arange(len(folds))], expected)
+    np.testing.assert_allclose(scale.expect(by_fold(indicators))[folds, np.arange(len(folds))], expected)
 
 
 def test_signs_that_do_not_vary_are_left_out():
-    signs, errors, folds = draw()
-    flat = {**signs, "zero": np.zeros(len(errors)), "one": np.ones(len(errors))}
-    assert ErrorScale.fit(flat, errors, folds)[0] == ErrorScale.fit(signs, errors, folds)[0]
+    indicators, errors, folds = draw()
+    flat = {**indicators, "zero": np.zeros(len(errors)), "one": np.ones(len(errors))}
+    assert ErrorScale.fit(flat, errors, folds)[0] == ErrorScale.fit(indicators, errors, folds)[0]
     scale, expected = ErrorScale.fit({"zero": flat["zero"]}, errors, folds)
     assert scale.names == ()
     for fold in range(FOLDS):
@@ -58,11 +58,11 @@ def test_signs_that_do_not_vary_are_left_out():
 
 
 def test_a_perfect_model_and_a_strange_molecule_have_positive_finite_errors():
-    signs, errors, folds = draw()
-    _, expected = ErrorScale.fit(signs, np.zeros_like(errors), folds)
+    indicators, errors, folds = draw()
+    _, expected = ErrorScale.fit(indicators, np.zeros_like(errors), folds)
     np.testing.assert_array_equal(expected, 1.0)
-    scale, expected = ErrorScale.fit(signs, errors, folds)
-    strange = scale.expect({name: np.array([[0.0, 1e12]] * FOLDS) for name in signs})
+    scale, expected = ErrorScale.fit(indicators, errors, folds)
+    strange = scale.expect({name: np.array([[0.0, 1e12]] * FOLDS) for name in indicators})
     assert np.isfinite(strange).all()
     assert (strange > 0).all()
     assert strange.max() < 20 * expected.max()
@@ -83,11 +83,11 @@ def test_intervals_that_follow_the_expected_error_cover_as_often_as_stated(count
             own = np.flatnonzero(folds != fold)
             predicted[fold] = x @ np.linalg.lstsq(x[own], y[own], rcond=None)[0]
         held, truth = predicted[folds, np.arange(count)], y[:count]
-        signs = {"noisy": noise * generator.uniform(0.5, 2, len(x)), "noise": generator.random(len(x))}
+        indicators = {"noisy": noise * generator.uniform(0.5, 2, len(x)), "noise": generator.random(len(x))}
         scale, expected = ErrorScale.fit(
-            {name: values[:count] for name, values in signs.items()}, np.abs(truth - held), folds
+            {name: values[:count] for name, values in indicators.items()}, np.abs(truth - held), folds
         )
-        new = {name: np.broadcast_to(values[count:], (5, 200)) for name, values in signs.items()}
+        new = {name: np.broadcast_to(values[count:], (5, 200)) for name, values in indicators.items()}
         rows = HeldOut.of_rows("y", "regression", truth, held, folds, scale=expected)
         calibration = Calibration("regression", 5, "made-up rows", (rows,))
         lower, upper = calibration.intervals(predicted[:, count:, None], scale.expect(new)[:, :, None], 0.9)
