@@ -94,7 +94,7 @@ def test_the_same_attention_keeps_its_options(small):
         ("optimizer.lr", "true", ["optimizer.lr", "a number"]),
         ("optimizer.lr", "-1", ["optimizer", "lr is -1.0", "positive"]),
         ("optimizer.betas", "[0.9]", ["optimizer.betas", "[0.9]"]),
-        ("training.loss", "mea", ["training.loss", "choices: huber, mae, mse"]),
+        ("training.loss", "mea", ["training.loss", "choices: gaussian, huber, mae, mse"]),
         ("training.compile", "1", ["training.compile", "true or false"]),
         ("training.token_budget", "0", ["token_budget is 0"]),
         ("attention.name", "slice_srot", ["slice_srot", "slice_sort"]),

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +43,8 @@ class Running:
             text=True,
             cwd=ROOT,
             env={**os.environ, **({"TMPDIR": str(scratch)} if scratch else {})},
+            # a script that starts the tests in the background ignores the signal, and so would the program
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         lines = []
         for line in self.process.stderr:
