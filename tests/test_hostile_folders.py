@@ -23,6 +23,7 @@ from molslice.config import config_from_mapping, load_config
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.verify import verify_store
 from molslice.types import DataSpec, MolsliceError
+from tests.forging import put
 from tests.real_data import REPOSITORY
 from tests.saving import SIZES, TWO, save_network
 
@@ -233,16 +234,6 @@ def test_hostile_json_is_refused(file, text, words, tmp_path):
     folder = copy_of(JSON_FILES[file], tmp_path)
     (folder / file).write_text(text)
     assert words in refusal(folder, file)
-
-
-def put(path, value):
-    def change(about):
-        *places, last = path
-        for place in places:
-            about = about[place]
-        about[last] = value
-
-    return change
 
 
 FORGED = [

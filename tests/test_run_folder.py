@@ -19,6 +19,7 @@ from molslice.model import build_model
 from molslice.run_folder import CONFIG, MODEL, SUMMARY, read_config, read_run, write_model
 from molslice.tasks.targets import TargetInfo
 from molslice.types import DataSpec, MolsliceError
+from tests.forging import put
 from tests.fuzzing import fuzz_for_a_minute
 
 CONFIGURATION = config_from_mapping(
@@ -170,16 +171,6 @@ def test_weights_of_another_type_are_refused(folder, dtype):
         read_run(folder)
 
 
-def put(path, value):
-    def change(about):
-        *places, last = path.split(".")
-        for place in places:
-            about = about[place]
-        about[last] = value
-
-    return change
-
-
 FORGED = [
     ("config.model.dim", 10**9, "model.dim must be at least 1 and at most 10,000,000, got 1000000000"),
     ("config.model.dim", 1 << 20, "do not fit its configuration"),
@@ -218,7 +209,7 @@ FORGED = [
 
 @pytest.mark.parametrize(("path", "value", "words"), FORGED, ids=lambda value: str(value)[:30])
 def test_a_forged_description_is_refused_in_one_line(folder, path, value, words):
-    forge(folder, put(path, value))
+    forge(folder, put(path.split("."), value))
     with pytest.raises(MolsliceError, match=re.escape(words)) as caught:
         read_run(folder)
     message = str(caught.value)
@@ -237,7 +228,7 @@ def test_tables_beside_the_weights_are_bounded(tmp_path):
         tmp_path, build_model(config.model, config.attention, data).state_dict(), TARGETS, data, config
     )
     read_run(tmp_path)
-    forge(tmp_path, put("config.model.max_tokens", 1 << 20))
+    forge(tmp_path, put(["config", "model", "max_tokens"], 1 << 20))
     with pytest.raises(MolsliceError, match="needs buffers of"):
         read_run(tmp_path)
 
