@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from molslice.tasks.metrics import with_unit
+
 if TYPE_CHECKING:
     from molslice.explanation.result import AttentionView, Contributions
 
@@ -28,7 +30,7 @@ def draw_contributions(found: "Contributions", ending: str) -> bytes:
         ending,
         heading=heading,
         lines=[equation, f"{found.model}; {_method(found)}", *([found.note] if found.note else [])],
-        scale=f"contribution of the atom to {found.target}" + (f" ({found.unit})" if found.unit else ""),
+        scale=f"contribution of the atom to {with_unit(found.target, found.unit)}",
     )
 
 

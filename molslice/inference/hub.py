@@ -24,6 +24,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor, find_model, load_model
 from molslice.pretrained import pretrained_names
 from molslice.run_folder import SUMMARY, read_summary
+from molslice.tasks.metrics import with_unit
 from molslice.types import MolsliceError
 
 __all__ = ["from_pretrained", "hub_card", "push_to_hub"]
@@ -203,10 +204,10 @@ def _measured(folder: Path) -> tuple[str, list[dict[str, Any]]]:
         source = Path(str(about.get("source", "a table"))).name
     else:
         kind, rows = _test_errors(folder)
-        label = kind.upper() + " of the members, mean," * is_ensemble(folder)
+        label = f"{kind.upper()} of the members, mean," if is_ensemble(folder) else kind.upper()
         source = _data_name(folder)
     metrics = [
-        {"type": kind, "value": value, "name": f"{label} of {name}" + (f" ({unit})" if unit else "")}
+        {"type": kind, "value": value, "name": f"{label} of {with_unit(name, unit)}"}
         for name, unit, value in rows
         if isinstance(value, int | float)
     ]

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from molslice.figures import to_picture
 from molslice.report.measure import SplitPredictions
+from molslice.tasks.metrics import with_unit
 
 __all__ = [
     "Curve",
@@ -108,8 +109,8 @@ def draw_parity(splits: Sequence[SplitPredictions], target: int, unit: str) -> s
             axes.set_ylim(ends)
         axes.set_aspect("equal")
         axes.legend(frameon=False, fontsize=8, markerscale=3)
-        axes.set_xlabel(_with_unit("measured", unit))
-        axes.set_ylabel(_with_unit("predicted", unit))
+        axes.set_xlabel(with_unit("measured", unit))
+        axes.set_ylabel(with_unit("predicted", unit))
         return _svg(figure)
 
 
@@ -125,7 +126,7 @@ def draw_errors(split: SplitPredictions, target: int, unit: str) -> str:
                 ends = ends + np.array([-0.5, 0.5])
             axes.hist(np.clip(errors, *ends), bins=40, range=tuple(ends), color=LINE, alpha=0.85)
         axes.axvline(0.0, color=INK, linewidth=0.8)
-        axes.set_xlabel(_with_unit("predicted minus measured", unit))
+        axes.set_xlabel(with_unit("predicted minus measured", unit))
         axes.set_ylabel(f"molecules of {split.name}")
         return _svg(figure)
 
@@ -181,12 +182,8 @@ def draw_ranking(bins: Sequence[Mapping[str, float]], unit: str) -> str:
         axes.plot(*found, marker="o", color=LINE)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("mean uncertainty of a fifth of the molecules")
-        axes.set_ylabel(_with_unit("mean absolute error", unit))
+        axes.set_ylabel(with_unit("mean absolute error", unit))
         return _svg(figure)
-
-
-def _with_unit(text: str, unit: str) -> str:
-    return f"{text} ({unit})" if unit else text
 
 
 def _panel() -> tuple[Figure, Axes]:

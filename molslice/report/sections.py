@@ -33,7 +33,7 @@ from molslice.report.page import (
     side_by_side,
     table,
 )
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric
+from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric, with_unit
 from molslice.training.fit_report import result_rows
 from molslice.types import MolsliceError
 
@@ -57,7 +57,7 @@ def errors(measured: Measured) -> Html:
             truth, predicted = split.truth[known, index], split.predicted[known, index]
             found = _class_errors(truth, predicted) if classes else _value_errors(truth, predicted)
             rows.append(
-                [_with_unit(name, unit), _split_name(split), f"{len(known):,}", *map(format_metric, found)]
+                [with_unit(name, unit), _split_name(split), f"{len(known):,}", *map(format_metric, found)]
             )
     notes = [
         paragraph(
@@ -148,7 +148,7 @@ def groups(measured: Measured) -> Html:
         ]
         if frameworks is not None:
             tables.append(_group_table(measured, frameworks, "Bemis-Murcko framework"))
-        parts += [heading(_with_unit(name, unit)), side_by_side(*tables)]
+        parts += [heading(with_unit(name, unit)), side_by_side(*tables)]
         if frameworks is None:
             note = "Frameworks were not compared with those of the training rows."
             parts.append(paragraph(note, soft=True))
@@ -179,7 +179,7 @@ def data(measured: Measured) -> Html:
             if len(known):
                 cut = [format_metric(float(value)) for value in np.quantile(known, QUANTILES)]
                 moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
-                values.append([_with_unit(name, unit), split.name, *moments, *cut])
+                values.append([with_unit(name, unit), split.name, *moments, *cut])
     names = ["mean", "sd", "minimum", "5 %", "median", "95 %", "maximum"]
     judged = measured.judged
     sizes = np.asarray(dataset.store.num_atoms)[judged.rows]
@@ -220,10 +220,6 @@ SECTIONS = {
 def _targets(measured: Measured) -> list[tuple[str, str]]:
     predictor = measured.predictor
     return list(zip(predictor.target_names, predictor.target_units, strict=True))
-
-
-def _with_unit(name: str, unit: str) -> str:
-    return f"{name} ({unit})" if unit else name
 
 
 def _split_name(split: SplitPredictions) -> str:

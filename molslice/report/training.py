@@ -25,7 +25,7 @@ from molslice.report.page import (
     table,
 )
 from molslice.run_folder import METRICS
-from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.training.fit_report import result_rows
 from molslice.types import MolsliceError
 from molslice.version import __version__
@@ -89,7 +89,7 @@ def training(predictor: AnyPredictor) -> Html:
         return paragraph(f"The folder of the model has no {METRICS}, so there are no curves.", soft=True)
     charts = [(draw_curves(_curves(found, "train_loss"), "training loss"), "Loss of the training.")]
     titles = {
-        column: f"{name} ({unit})" if unit else name
+        column: with_unit(name, unit)
         for column, name, unit in zip(
             predictor.columns, predictor.target_names, predictor.target_units, strict=True
         )

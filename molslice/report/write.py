@@ -9,6 +9,7 @@ from molslice.report.measure import Measured, measure
 from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
 from molslice.report.training import AnyPredictor, parameters, recorded_errors, reproduction, training
+from molslice.tasks.metrics import with_unit
 
 __all__ = ["write_report"]
 
@@ -49,10 +50,7 @@ def write_report(
     for name, make in _parts(predictor, measured, missing, command):
         tell(name)
         sections.append((name, make()))
-    targets = ", ".join(
-        f"{name} ({unit})" if unit else name
-        for name, unit in zip(predictor.target_names, predictor.target_units, strict=True)
-    )
+    targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
     lead = f"A model of {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
     write_atomically(path, page(f"Report of {Path(predictor.name).name}", lead, sections))
 

@@ -55,6 +55,11 @@ def format_metric(value: float | None, spread: float | None = None) -> str:
     return f"{text} ± {rounded}"
 
 
+def with_unit(name: str, unit: str) -> str:
+    """Return the name with its unit in parentheses; without them if the unit is empty."""
+    return f"{name} ({unit})" if unit else name
+
+
 def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:
     """Compute the mean absolute error over the rows with a target.
 

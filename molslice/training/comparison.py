@@ -11,7 +11,7 @@ from typing import Any
 
 from molslice.files.atomic import write_atomically
 from molslice.inference.json_text import to_json
-from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.types import MolsliceError
 
 __all__ = ["Comparison", "Line", "Result", "markdown_table"]
@@ -227,7 +227,7 @@ class Comparison:
         header = ["attention", "parameters", "without embeddings"]
         for target, unit in first.units.items():
             name = "" if len(first.units) == 1 else f" {target}"
-            header += [f"{split} {metric}{name}{f' ({unit})' if unit else ''}" for split in ("valid", "test")]
+            header += [with_unit(f"{split} {metric}{name}", unit) for split in ("valid", "test")]
         header += [f"{first.row_name}/s", "steps", self.repeated]
         rows = [_cells(line, list(first.units)) for line in self.lines()]
         return markdown_table(header, rows)

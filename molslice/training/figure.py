@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from molslice.figures import DPI, Point, color_of, place_labels, set_log_scale, to_picture
-from molslice.tasks.metrics import METRIC_LABELS
+from molslice.tasks.metrics import METRIC_LABELS, with_unit
 from molslice.training.comparison import Comparison, Line
 
 __all__ = ["draw_comparison"]
@@ -50,7 +50,7 @@ def draw_comparison(comparison: Comparison, suffix: str) -> bytes:
         unit = first.units[target]
         _draw_panel(axes, lines, target, split)
         label = f"{split} {METRIC_LABELS[first.metric]} of {target}"
-        axes.set_ylabel(f"{label} ({unit})" if unit else label)
+        axes.set_ylabel(with_unit(label, unit))
     if numbered:
         handles = [
             Line2D([], [], linestyle="none", marker=marker, color=color_of(line.label), label=name)

@@ -5,7 +5,7 @@ import pytest
 from molslice.cli.evaluate import result_text
 from molslice.cli.train import summary_text
 from molslice.tasks.base import Measure
-from molslice.tasks.metrics import format_metric
+from molslice.tasks.metrics import format_metric, with_unit
 from molslice.training.comparison import Line, _cell
 from molslice.training.records import ProgressBar
 
@@ -78,3 +78,8 @@ def test_tiny_errors_are_shown_by_the_progress_bar():
     assert bar.valid == "valid MAE 3.125e-30 C m"
     bar.show(4.2e-5, 100.0)
     assert "loss 4.200e-05" in str(bar.bar.postfix)
+
+
+def test_a_unit_stands_in_parentheses():
+    assert with_unit("gap", "eV") == "gap (eV)"
+    assert with_unit("logP", "") == "logP"
