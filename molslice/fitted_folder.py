@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS
 from molslice.files.parsing import read_json_object
-from molslice.files.received import open_tensors
+from molslice.files.received import read_arrays
 from molslice.learners import LEARNERS, Learner
 from molslice.learners.stacking import Stack
 from molslice.tasks.targets import TargetInfo
@@ -179,7 +179,7 @@ def read_fitted(folder: Path) -> FittedModel:
         raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {len(targets.names)}")
     if about.get("encoder") is not None and not (folder / ENCODER).is_dir():
         raise MolsliceError(f"{folder} was fitted with the embeddings of an encoder, but has no {ENCODER}/")
-    arrays = _read_arrays(folder / LEARNER_FILE)
+    arrays = read_arrays(folder / LEARNER_FILE)
     learners = tuple(
         {
             name: _learner(name, index, arrays, folder / LEARNER_FILE)
@@ -241,11 +241,6 @@ def _check_scales(model: FittedModel, folder: Path) -> None:
         known = {DISAGREEMENT, SIZE, *(name for learner in learners.values() for name in learner.indicators)}
         if scale is not None and (not known.issuperset(scale.names) or len(scale.lines) != model.num_folds):
             raise MolsliceError(f"the scales in {folder / FIT} do not fit the learners")
-
-
-def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    with open_tensors(file, "numpy") as opened:
-        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
 
 
 def _learner(name: str, target: int, arrays: Mapping[str, np.ndarray], file: Path) -> Learner:

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from molslice.types import MolsliceError
 
-__all__ = ["check_inside", "check_received", "open_tensors"]
+__all__ = ["check_inside", "check_received", "open_tensors", "read_arrays"]
 
 LARGEST_HEADER = 1 << 24  # bytes of the description and the names of the tensors
 LARGEST_ARRAYS = 1 << 32  # bytes of a file of arrays, which may be sparse and so larger than the memory
@@ -95,3 +96,13 @@ def open_tensors(file: Path, framework: str) -> Iterator[Any]:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of a safetensors file by name.
+
+    Raises:
+        MolsliceError: As in `open_tensors`.
+    """
+    with open_tensors(file, "numpy") as opened:
+        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

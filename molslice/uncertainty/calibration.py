@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from molslice.files.atomic import write_atomically
 from molslice.files.parsing import read_json_object
-from molslice.files.received import open_tensors
+from molslice.files.received import read_arrays
 from molslice.types import MolsliceError
 from molslice.uncertainty.conformal import (
     check_level,
@@ -302,7 +302,7 @@ class Calibration:
             return None
         about = read_json_object(file)
         try:
-            found = cls._from_parts(about, _read_arrays(folder / ARRAYS))
+            found = cls._from_parts(about, read_arrays(folder / ARRAYS))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise MolsliceError(f"{file} is damaged: {error}") from error
         if (found.kind, [each.name for each in found.targets]) != (kind, list(names)):
@@ -361,8 +361,3 @@ def _check_parts(
         raise ValueError(f"invalid floor {floor}")
     if line is not None and not (np.isfinite(line).all() and line[0] > 0):
         raise ValueError(f"invalid line {line}")
-
-
-def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    with open_tensors(file, "numpy") as opened:
-        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
