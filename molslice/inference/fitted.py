@@ -164,8 +164,9 @@ class FittedPredictor(SmilesPredictor):
         """Predict molecules without errors with the stack of each fold.
 
         Returns:
-            The predictions in the units of the targets, and the expected error (0 for classes; in older
-            folders the standard deviation over the learners), float64 [folds, n, T] each.
+            The predictions in the units of the targets, and the expected error (in older folders the standard
+            deviation over the learners; 0 for classes and where no interval needs it), float64 [folds, n, T]
+            each.
         """
         store = self._read(part.canonical)
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
@@ -182,7 +183,7 @@ class FittedPredictor(SmilesPredictor):
         ):
             parts, indicators = {}, {}
             for name, learner in learners.items():
-                if scale is None or not learner.indicators:
+                if scale is None or not learner.indicators or not self.needs_spread:
                     parts[name] = learner.predict(features)
                 else:
                     parts[name], found = learner.predict_with_indicators(features)
@@ -190,7 +191,7 @@ class FittedPredictor(SmilesPredictor):
             if tuned:
                 parts[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
             columns.append(stack.combine(parts))
-            if self.targets.kind == "classification":
+            if self.targets.kind == "classification" or not self.needs_spread:
                 difficulty.append(np.zeros_like(columns[-1]))
                 continue
             apart = stack.disagreement(parts)

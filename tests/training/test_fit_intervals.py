@@ -103,7 +103,7 @@ def test_intervals_scale_with_the_error_that_is_expected_of_a_molecule(numbers, 
     model = load_model(numbers)
     calibration = model.find_calibration()
     found = model.predict_with_errors(smiles, interval=0.8)
-    members, expected = model.member_predictions(describe_molecules(smiles))
+    members, expected = model.with_members().member_predictions(describe_molecules(smiles))
     with (numbers / ROWS).open(newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["split"] == "train" and row["half"]]
     places = [smiles.index(row["smiles"]) for row in rows]
@@ -120,7 +120,7 @@ def test_intervals_scale_with_the_error_that_is_expected_of_a_molecule(numbers, 
     assert (widths.max(0) > 1.5 * widths.min(0)).all()
 
 
-def test_the_expected_error_has_four_signs(numbers, smiles):
+def test_the_expected_error_has_four_indicators(numbers, smiles):
     model = read_fitted(numbers)
     assert [scale.names for scale in model.scales] == [("size", "trees", "novelty", "disagreement")] * 2
     part = describe_molecules(smiles[:7])
@@ -133,7 +133,7 @@ def test_the_expected_error_has_four_signs(numbers, smiles):
         **learners["extra_trees"].predict_with_indicators(features)[1],
         **learners["gaussian_process"].predict_with_indicators(features)[1],
     }
-    _, expected = load_model(numbers).member_predictions(part)
+    _, expected = load_model(numbers).with_members().member_predictions(part)
     np.testing.assert_allclose(expected[:, :, 0], model.scales[0].expect(indicators))
 
 
@@ -170,7 +170,7 @@ def test_intervals_of_an_older_folder_scale_with_the_disagreement_of_the_learner
     forced = type(calibration)("regression", 3, "", (held, held))
     monkeypatch.setattr(model, "find_calibration", lambda: forced)
     found = model.predict_with_errors(smiles[:5], interval=0.8)
-    members, hard = model.member_predictions(describe_molecules(smiles[:5]))
+    members, hard = model.with_members().member_predictions(describe_molecules(smiles[:5]))
     part = describe_molecules(smiles[:5])
     learners = model.model.learners[0].values()
     parts = [learner.predict(Features(part.descriptors, part.counts)) for learner in learners]
