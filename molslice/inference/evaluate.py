@@ -131,11 +131,10 @@ def _evaluate_rows(
     if dataset.spec != predictor.data:
         difference = _difference(dataset.spec, predictor.data)
         raise MolsliceError(f"{dataset.source} is not what the model was trained on: {difference}")
-    unread = [int(row) for row in dataset.rows(split) if dataset.num_tokens[row] == 0]
-    if strict and unread:
-        raise MolsliceError(
-            failure_text(dataset.where(unread[0]), "", dataset.errors.get(unread[0], "it is empty"))
-        )
+    unread = dataset.rows(split)[dataset.num_tokens[dataset.rows(split)] == 0]
+    if strict and len(unread):
+        first = int(unread[0])
+        raise MolsliceError(failure_text(dataset.where(first), "", dataset.errors.get(first, "it is empty")))
     rows = dataset.labeled_rows(split)
     task = TASKS.build(predictor.config.task, predictor.model, predictor.targets)
     start = time.perf_counter()

@@ -6,7 +6,7 @@ computed without its own error: it is fitted once for each fold, to the rows of 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -74,7 +74,7 @@ class ErrorScale:
         found = cls(names, tuple(offsets[name] for name in names), centers, spreads, ())
         columns = found._columns(indicators, (len(errors),))
         lines = [_fit_line(columns[folds != fold], errors[folds != fold]) for fold in range(folds.max() + 1)]
-        fitted = cls(names, found.offsets, centers, spreads, tuple(tuple(line.tolist()) for line in lines))
+        fitted = replace(found, lines=tuple(tuple(line.tolist()) for line in lines))
         return fitted, fitted._expected(columns, np.array(lines)[folds])
 
     def expect(self, indicators: Mapping[str, np.ndarray]) -> np.ndarray:
