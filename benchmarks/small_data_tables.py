@@ -89,3 +89,20 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "-"
     return f"{row['mean']:.3f}" + (f" ± {row['sd']:.3f}" if row["sd"] else "")
+
+
+CANDIDATES = {"gaussian_process": "Gaussian process", "extra_trees": "extra trees"}
+CANDIDATE_SETS = {"esol": "ESOL, MAE", "freesolv": "FreeSolv, MAE", "bace": "BACE, 1 - ROC-AUC"}
+
+
+def candidates_table() -> str:
+    """Return the out-of-fold errors of the candidates for `fit` on its development sets."""
+    result = load("fit_candidates")
+    rows = []
+    for one in result["results"]:
+        name = one["candidate"]
+        for key, words in CANDIDATES.items():
+            name = name.replace(key, words)
+        cells = [_cell(one["sets"].get(measured)) for measured in CANDIDATE_SETS]
+        rows.append([name, *cells, "-" if one["ratio"] is None else f"{one['ratio']:.3f}"])
+    return markdown(["", *CANDIDATE_SETS.values(), f"error ratio to {result['reference']}"], rows)

@@ -59,3 +59,24 @@ def test_error_table_marks_development_sets_and_leaves_learning_curves_out(table
         "| lipo | random | MAE | - | 0.500 |",
         "| tdc_herg | random | ROC-AUC | 0.800 | - |",
     ]
+
+
+def test_candidates_have_their_error_on_each_set_and_the_ratio(tables, monkeypatch):
+    result = {
+        "reference": "three learners",
+        "results": [
+            {
+                "candidate": "gaussian_process, ranks",
+                "sets": {"esol": {"mean": 0.25, "sd": 0.01}, "freesolv": {"mean": 0.5, "sd": None}},
+                "ratio": None,
+            },
+            {"candidate": "three learners", "sets": {}, "ratio": 1.0},
+        ],
+    }
+    monkeypatch.setattr(tables, "load", lambda name: result)
+    lines = tables.candidates_table().splitlines()
+    assert lines[0] == "|  | ESOL, MAE | FreeSolv, MAE | BACE, 1 - ROC-AUC | error ratio to three learners |"
+    assert lines[2:] == [
+        "| Gaussian process, ranks | 0.250 ± 0.010 | 0.500 | - | - |",
+        "| three learners | - | - | - | 1.000 |",
+    ]
