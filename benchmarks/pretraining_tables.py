@@ -1,0 +1,69 @@
+"""The tables of what pretraining changes on small measured sets."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tables import cell, load, markdown
+
+LABELS = {
+    "none": "random weights",
+    "descriptors": "descriptors",
+    "quantum": "quantum labels",
+    "charges": "charges of atoms",
+    "atoms": "hidden atoms",
+    "bonds": "hidden bonds",
+    "all": "all of these",
+}
+HOW = ("frozen", "fine-tuned")
+SETS = {"esol": "ESOL, MAE", "freesolv": "FreeSolv, MAE", "bace": "BACE, ROC-AUC"}
+
+
+def labels_table() -> str:
+    """Return the errors and their ratios to random weights, after pretraining with each family of labels."""
+    result = load("pretraining_ablation")
+    return _tables(result, {_key(one): LABELS[one["labels"]] for one in result["ratios"]})
+
+
+def attentions_table() -> str:
+    """Return the errors of each attention from random weights and pretrained, and their ratios."""
+    result = load("pretraining_attentions")
+    starts = {"none": "random weights", "all": "pretrained"}
+    names = {_key(one): f"`{one['attention']}`, {starts[one['labels']]}" for one in result["ratios"]}
+    return _tables(result, names)
+
+
+def _key(one: Mapping[str, Any]) -> tuple[str, str]:
+    """Return attention and labels; earlier results of one attention do not name it."""
+    return one.get("attention", ""), one["labels"]
+
+
+def _tables(result: Mapping[str, Any], names: Mapping[tuple[str, str], str]) -> str:
+    """Return one table for each use of an encoder."""
+    errors = {(one["how"], _key(one), one["set"]): cell(one) for one in result["results"]}
+    ratios = {(one["how"], _key(one)): f"{one['error_over_none']:.3f}" for one in result["ratios"]}
+    parts = []
+    for how in HOW:
+        header = [how, *SETS.values(), "error ratio to random weights"]
+        rows = [
+            [name, *(errors[how, key, measured] for measured in SETS), ratios[how, key]]
+            for key, name in names.items()
+        ]
+        parts.append(markdown(header, rows))
+    return "\n\n".join(parts)
+
+
+def embedded_table() -> str:
+    """Return the errors on the embedded data at equal steps, from random weights and pretrained."""
+    errors: dict[str, dict[str, Any]] = {}
+    for one in load("pretraining_embedded")["results"]:
+        errors.setdefault(one["attention"], {})[one["start"]] = one
+    rows = [
+        [
+            f"`{attention}`",
+            f"{both['pretrained']['pretraining_steps']:,}",
+            cell(both["random weights"]["test_mae_eV"]),
+            cell(both["pretrained"]["test_mae_eV"]),
+        ]
+        for attention, both in errors.items()
+    ]
+    return markdown(["", "steps of pretraining", "random weights, MAE (eV)", "pretrained, MAE (eV)"], rows)
