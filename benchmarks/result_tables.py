@@ -16,7 +16,7 @@ from typing import Any
 
 from billion_tables import plan_table, rate_table, volume_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
-from small_data_tables import error_table, summary_table
+from small_data_tables import candidates_table, error_table, summary_table
 from speed_tables import (
     data_table,
     large_store,
@@ -270,6 +270,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "uncertainty_chemprop": chemprop_table,
     "small_data_summary": summary_table,
     "small_data_errors": error_table,
+    "fit_candidates": candidates_table,
     "crossings": crossings,
     "layer_times": layer_times,
     "learnable_sort": learnable_sort,
