@@ -61,6 +61,26 @@ def test_error_table_marks_development_sets_and_leaves_learning_curves_out(table
     ]
 
 
+def test_curve_has_the_sizes_of_each_method_and_what_the_encoder_changes(tables, monkeypatch):
+    errors = {"fit": (0.5, 0.4), "fit without encoder": (0.5, 0.8), "forest": (0.9, 0.7)}
+    results = [
+        {**row("lipo", label, value, train_rows=size), "error": value}
+        for label, values in errors.items()
+        for value, size in zip(values, (100, None), strict=True)
+    ]
+    only_all = {**row("lipo", "chemprop", 0.3), "error": 0.3}
+    elsewhere = {**row("hiv", "fit", 0.3), "error": 0.3}
+    monkeypatch.setattr(tables, "load", lambda name: {"results": [*results, only_all, elsewhere]})
+    assert tables.curve_table().splitlines() == [
+        "|  |  | 100 rows | 300 rows | 1,000 rows | all |",
+        "| :--- | ---: | ---: | ---: | ---: | ---: |",
+        "| lipo, MAE | `fit` | 0.500 | - | - | 0.400 |",
+        "| lipo, MAE | `fit`, no encoder | 0.500 | - | - | 0.800 |",
+        "| lipo, MAE | forest | 0.900 | - | - | 0.700 |",
+        "| lipo | error with the encoder over error without | 1.000 | - | - | 0.500 |",
+    ]
+
+
 def test_candidates_have_their_error_on_each_set_and_the_ratio(tables, monkeypatch):
     result = {
         "reference": "three learners",
