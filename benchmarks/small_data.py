@@ -13,12 +13,12 @@ ESOL, FreeSolv and BACE are development sets, and are not part of the means.
     python benchmarks/small_data.py --collect
 
 Each finished job is a JSON file below `--runs` and is not repeated. Several processes may work on the same
-`--runs` at once. `--collect` writes `benchmarks/results/small_data.json` from what is finished. Chemprop
-needs an environment of its own; see `qm9_vs_chemprop.py`.
+`--runs` at once. `--collect` writes `benchmarks/results/small_data.json` from what is finished, and
+`--restore` writes the jobs of that file to `--runs`, to add others to them. Chemprop needs an environment of
+its own; see `qm9_vs_chemprop.py`.
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -27,7 +27,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -193,14 +193,30 @@ def _processor_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def read_results(runs: Path) -> list[dict[str, Any]]:
-    """Return the finished results below a folder, one line for each label."""
-    lines = []
-    for file in sorted((runs / "jobs").glob("*/result.json")):
-        content = json.loads(file.read_text(encoding="utf-8"))
-        values = content.pop("values")
-        lines += [{**content, "label": label, "value": value} for label, value in values.items()]
-    return lines
+def read_jobs(runs: Path) -> list[dict[str, Any]]:
+    """Return the results of the finished jobs below a folder."""
+    return [read_json_object(file) for file in sorted((runs / "jobs").glob("*/result.json"))]
+
+
+def list_lines(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one line for each job and label."""
+    return [
+        {**{key: value for key, value in job.items() if key != "values"}, "label": label, "value": value}
+        for job in jobs
+        for label, value in job["values"].items()
+    ]
+
+
+def restore(recorded: Path, runs: Path) -> int:
+    """Write the jobs of a recorded JSON to `runs`, and return their number; finished ones are kept."""
+    restored = 0
+    for content in read_json_object(recorded)["jobs"]:
+        job = Job(**{field.name: content[field.name] for field in fields(Job)})
+        result = runs / "jobs" / job.name / "result.json"
+        if not result.is_file():
+            write_json(result, content)
+            restored += 1
+    return restored
 
 
 def summarize(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -278,7 +294,8 @@ def mean_ranks(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def collect(runs: Path, out: Path) -> Path:
     """Write the finished results and their comparisons as JSON."""
-    lines = read_results(runs)
+    jobs = read_jobs(runs)
+    lines = list_lines(jobs)
     if not lines:
         raise SystemExit(f"no finished job below {runs}")
     encoders = sorted({line["encoder"] for line in lines if line["encoder"]})
@@ -300,6 +317,7 @@ def collect(runs: Path, out: Path) -> Path:
         "comparisons": comparisons,
         "mean_ranks": mean_ranks(rows),
         "results": rows,
+        "jobs": jobs,
     }
     return record("small_data", payload, out)
 
@@ -320,6 +338,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "small_data")
     parser.add_argument("--collect", action="store_true", help="write the JSON, train nothing")
+    parser.add_argument(
+        "--restore", action="store_true", help="write the jobs of the JSON to --runs, train nothing"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     for name, known in (("sets", SETS), ("members", MEMBERS), ("splits", ("random", "scaffold", "own"))):
@@ -328,7 +349,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
             if one not in known:
                 parser.error(f"unknown name {one!r} in --{name}; choices: {', '.join(known)}")
         setattr(options, name, given)
-    if options.collect:
+    if options.collect or options.restore:
         return options
     if options.data is None:
         parser.error("training needs --data")
@@ -340,8 +361,11 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the jobs, or collect the finished ones."""
+    """Run the jobs, or collect or restore the finished ones."""
     options = parse_arguments(argv)
+    if options.restore:
+        print(f"{restore(options.out / 'small_data.json', options.runs)} jobs restored")
+        return
     if options.collect:
         print(collect(options.runs, options.out))
         return

@@ -125,6 +125,25 @@ def test_jobs_are_run_once_and_collected(program, data, tmp_path, capsys):
     assert not list(runs.glob("jobs/*/scratch"))
 
 
+def test_recorded_jobs_are_restored_and_not_run_again(program, data, tmp_path, capsys):
+    runs, later = tmp_path / "runs", tmp_path / "later"
+    chosen = ["--members", "boosting", "--sets", "tdc_ld50_zhu"]
+    program.main(arguments(data, runs, *chosen))
+    program.main(["--collect", "--runs", str(runs), "--out", str(tmp_path)])
+    first = json.loads((tmp_path / "small_data.json").read_text())
+    capsys.readouterr()
+    for number in (1, 0):
+        program.main(["--restore", "--runs", str(later), "--out", str(tmp_path)])
+        assert capsys.readouterr().out == f"{number} jobs restored\n"
+    program.main(arguments(data, later, *chosen))
+    assert capsys.readouterr().out == ""
+    program.main(arguments(data, later, *chosen, "--seeds", "2"))
+    program.main(["--collect", "--runs", str(later), "--out", str(tmp_path)])
+    again = json.loads((tmp_path / "small_data.json").read_text())
+    assert again["jobs"][0] == first["jobs"][0]
+    assert [row["seeds"] for row in again["results"]] == [2]
+
+
 def test_chemprop_is_called_with_the_same_rows(program, sets, data, tmp_path):
     """A program in place of chemprop that checks its arguments and predicts the number of its model."""
     command = tmp_path / "chemprop"
