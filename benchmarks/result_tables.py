@@ -17,7 +17,7 @@ from typing import Any
 from billion_tables import plan_table, rate_table, volume_table
 from pretraining_tables import labels_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
-from small_data_tables import candidates_table, error_table, summary_table
+from small_data_tables import candidates_table, curve_table, error_table, summary_table
 from speed_tables import (
     data_table,
     large_store,
@@ -271,6 +271,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "uncertainty_chemprop": chemprop_table,
     "small_data_summary": summary_table,
     "small_data_errors": error_table,
+    "small_data_curve": curve_table,
     "fit_candidates": candidates_table,
     "pretraining_labels": labels_table,
     "crossings": crossings,

@@ -34,7 +34,6 @@ METRICS = {
     "roc_auc": "ROC-AUC",
     "pr_auc": "PR-AUC",
 }
-CURVE_SIZES = (100, 300, 1_000, None)
 TO_CHEMPROP, TO_BASELINE = "chemprop ensemble", "best of forest and boosting"
 
 
@@ -97,6 +96,7 @@ def curve_table() -> str:
     found: dict[tuple[str, str], dict[str, dict[int | None, Mapping[str, Any]]]] = {}
     results = load("small_data")["results"]
     curved = {(row["set"], row["split"]) for row in results if row["train_rows"] is not None}
+    sizes = [*sorted({row["train_rows"] for row in results} - {None}), None]
     for row in results:
         if (row["set"], row["split"]) in curved:
             labels = found.setdefault((row["set"], row["metric"]), {})
@@ -104,20 +104,17 @@ def curve_table() -> str:
     rows = []
     for (name, metric), labels in sorted(found.items()):
         for label in [label for label in SHORT if len(labels.get(label, {})) > 1]:
-            cells = [_cell(labels[label].get(size)) for size in CURVE_SIZES]
+            cells = [_cell(labels[label].get(size)) for size in sizes]
             rows.append([f"{name}, {METRICS[metric]}", SHORT[label], *cells])
-        rows.append([name, "error with the encoder over error without", *_encoder_ratios(labels)])
-    return markdown(["", "", *("all" if size is None else f"{size:,} rows" for size in CURVE_SIZES)], rows)
-
-
-def _encoder_ratios(labels: Mapping[str, Mapping[int | None, Mapping[str, Any]]]) -> list[str]:
-    with_it, without = labels.get("fit", {}), labels.get("fit without encoder", {})
-    return [
-        f"{with_it[size]['error'] / without[size]['error']:.3f}"
-        if size in with_it and size in without
-        else "-"
-        for size in CURVE_SIZES
-    ]
+        with_it, without = labels.get("fit", {}), labels.get("fit without encoder", {})
+        ratios = [
+            f"{with_it[size]['error'] / without[size]['error']:.3f}"
+            if size in with_it and size in without
+            else "-"
+            for size in sizes
+        ]
+        rows.append([name, "error with the encoder over error without", *ratios])
+    return markdown(["", "", *("all" if size is None else f"{size:,} rows" for size in sizes)], rows)
 
 
 CANDIDATES = {"gaussian_process": "Gaussian process", "extra_trees": "extra trees"}
