@@ -25,10 +25,15 @@ check "import layers" "$bin/lint-imports"
 NO_MKDOCS_2_WARNING=1 check documentation "$bin/mkdocs" build --quiet --strict
 # Two workers with one thread each: more threads would compete for the same cores.
 OMP_NUM_THREADS=1 check tests "$python" -m pytest -n "${MOLSLICE_TEST_WORKERS:-2}" "$@"
-# They are marked slow: Ray starts processes that import everything again.
-[ $# -gt 0 ] || OMP_NUM_THREADS=1 check "tests on a cluster" "$python" -m pytest -m slow tests/cluster
-# They need Chromium; without it they are skipped, and the reason is shown.
-[ $# -gt 0 ] || OMP_NUM_THREADS=1 check "pages in a browser" "$python" -m pytest -rs -m browser tests/serve tests/report
+if [ $# -eq 0 ]; then
+    # They are marked slow: Ray starts processes that import everything again.
+    OMP_NUM_THREADS=1 check "tests on a cluster" "$python" -m pytest -m slow tests/cluster
+    if "$python" -c 'from tests.browser import CHROMIUM; raise SystemExit(CHROMIUM is None)'; then
+        OMP_NUM_THREADS=1 check "pages in a browser" "$python" -m pytest -m browser tests/serve tests/report
+    else
+        printf '\n== pages in a browser: skipped, no Chromium is installed (on Debian: apt install chromium)\n'
+    fi
+fi
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf '\nFailed: %s\n' "$(IFS=,; echo "${failed[*]}")" >&2
