@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from billion_tables import plan_table, rate_table, volume_table
-from pretraining_tables import attentions_table, labels_table
+from pretraining_tables import attentions_table, embedded_table, labels_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
 from small_data_tables import candidates_table, curve_table, error_table, summary_table
 from speed_tables import (
@@ -275,6 +275,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fit_candidates": candidates_table,
     "pretraining_labels": labels_table,
     "pretraining_attentions": attentions_table,
+    "pretraining_embedded": embedded_table,
     "crossings": crossings,
     "layer_times": layer_times,
     "learnable_sort": learnable_sort,
