@@ -48,6 +48,7 @@ NETWORKS = "networks"  # a folder like that of the encoder for each fold
 FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
 DISAGREEMENT, SIZE = "disagreement", "size"  # indicators of difficulty that come from no single learner
 FORMAT = "molslice-fit-1"
+LOGARITHMIC = "molslice-fit-2"  # has targets whose logarithms are learned, which earlier versions do not know
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
 
@@ -57,7 +58,8 @@ class FittedModel:
     """The learners of each target and how they are weighed.
 
     Attributes:
-        targets: The description of the T targets.
+        targets: The description of the T targets. `mean` and `std` are those of what is learned: of the
+            common logarithm, if the stack of a target is logarithmic.
         learners: For each target, the learners by name, except for the networks.
         stacks: For each target, the weights of its learners.
         about: The content of `fit.json`.
@@ -117,7 +119,7 @@ def describe_model(
     """Return the part of `fit.json` that `read_fitted` needs.
 
     Args:
-        targets: The description of the targets.
+        targets: The description of the targets; see `FittedModel`.
         stacks: The weights of the learners of each target.
         scales: The expected error of a row for each target; None for classes.
         encoder: Name of the trained encoder whose embeddings are features; None without one.
@@ -125,7 +127,7 @@ def describe_model(
         networks: Number of fine-tuned networks.
     """
     return {
-        "format": FORMAT,
+        "format": LOGARITHMIC if any(stack.logarithmic for stack in stacks) else FORMAT,
         "descriptors_version": DESCRIPTORS_VERSION,
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
@@ -160,9 +162,10 @@ def read_fitted(folder: Path) -> FittedModel:
         MolsliceError: A file is missing, damaged, of another version, or does not fit the others.
     """
     about = read_json_object(folder / FIT)
-    if about.get("format") != FORMAT:
+    if about.get("format") not in (FORMAT, LOGARITHMIC):
         raise MolsliceError(
-            f"{folder / FIT} has format {about.get('format')!r}; this version reads {FORMAT!r}"
+            f"{folder / FIT} has format {about.get('format')!r}; this version reads {FORMAT!r} and "
+            f"{LOGARITHMIC!r}"
         )
     if about.get("descriptors_version") != DESCRIPTORS_VERSION:
         raise MolsliceError(

@@ -47,7 +47,14 @@ def out_of_fold_calibration(folder: Path, model: FittedModel) -> Calibration:
     if len(folds) and not (folds.min() >= 0 and folds.max() < model.num_folds):
         raise MolsliceError(f"{file} has folds up to {folds.max()}, but the model has {model.num_folds}")
     held_out = tuple(
-        HeldOut.of_rows(name, targets.kind, cells[:, index], cells[:, count + index], folds)
+        HeldOut.of_rows(
+            name,
+            targets.kind,
+            cells[:, index],
+            cells[:, count + index],
+            folds,
+            logarithmic=model.stacks[index].logarithmic,
+        )
         for index, name in enumerate(targets.names)
     )
     return Calibration(targets.kind, model.num_folds, OUT_OF_FOLD, held_out)

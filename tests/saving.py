@@ -154,6 +154,7 @@ def save_trained(root, long, short):
     extra_trees.NUM_TREES, budget.MIN_EPOCHS, budget.MAX_EPOCHS = 2, 1, 1
     fit(short, "gap", root / "fit", units="eV", members=2, encoder=None, quiet=True)
     fit(short, "wide", root / "fit_encoder", members=2, encoder=root / "trained", quiet=True)
+    fit(short, "dose", root / "fit_log", units="mg", members=2, encoder=None, quiet=True)
 
 
 def main():
@@ -162,11 +163,14 @@ def main():
     root = parser.parse_args().folder.resolve()
     save_networks(root)
     with tempfile.TemporaryDirectory() as name:
-        lines = [f"{'C' * (k % 6 + 1)}{'NOS'[k % 3]}{'C' * (k // 6)},{k / 7},{k % 2}" for k in range(60)]
+        lines = [
+            f"{'C' * (k % 6 + 1)}{'NOS'[k % 3]}{'C' * (k // 6)},{k / 7},{k % 2},{10 ** (k / 20)}"
+            for k in range(60)
+        ]
         long, short = Path("measured.csv"), Path("few.csv")  # a model names its data
         os.chdir(name)
-        long.write_text("\n".join(["smiles,gap,wide", *lines]))
-        short.write_text("\n".join(["smiles,gap,wide", *lines[:24]]))
+        long.write_text("\n".join(["smiles,gap,wide,dose", *lines]))
+        short.write_text("\n".join(["smiles,gap,wide,dose", *lines[:24]]))
         save_trained(root, long, short)
     for folder in sorted(root.iterdir()):
         expected = predictions(folder)

@@ -28,7 +28,7 @@ def test_a_saved_model_predicts_what_it_predicted(folder):
     np.testing.assert_allclose(predictions(folder), expected, atol=5e-5)
 
 
-INTERVALS = {  # lower and upper bounds at 0.8: of one width, and following the expected error
+INTERVALS = {  # lower and upper bounds at 0.8: of one width, following the expected error, and of a logarithm
     "fit": (
         [-0.550804, 0.412309, 0.262342, 0.554716, -0.08801, 0.058033],
         [1.142258, 2.054008, 2.002849, 2.36019, 1.605053, 1.711155],
@@ -36,6 +36,10 @@ INTERVALS = {  # lower and upper bounds at 0.8: of one width, and following the 
     "fit_scale": (
         [-0.367305, 0.358618, 0.311927, 0.476397, 0.245802, 0.137581],
         [0.924624, 2.154047, 2.002852, 2.578225, 1.271241, 1.636853],
+    ),
+    "fit_log": (
+        [0.765578, 1.265734, 1.272064, 1.46563, 1.21172, 1.158116],
+        [2.177503, 6.474519, 5.720896, 9.544913, 2.958837, 4.32001],
     ),
 }
 
@@ -73,7 +77,7 @@ def test_there_is_a_saved_model_of_each_kind():
     (ensemble,) = (model for model in models if isinstance(model, EnsemblePredictor))
     assert len(ensemble.members) == 2
     fitted = [model for model in models if isinstance(model, FittedPredictor)]
-    assert [model.encoder is None for model in fitted] == [True, False, True]
+    assert [model.encoder is None for model in fitted] == [True, False, True, True]
     assert len(fitted[1].networks) == 2
 
 

@@ -28,6 +28,7 @@ SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
   molslice fit measured.csv --target logS --out solubility
   molslice fit measured.csv --target active --split scaffold --out activity
+  molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
   molslice fit measured.csv.gz --target logD --target logBB --split part --out several"""
 TAKES_OVERRIDES = False
 
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=file_path, required=True, metavar="MODEL", help="folder to write")
     add_columns(parser)
     parser.add_argument("--kind", choices=("regression", "classification"), help="default: found")
+    parser.add_argument(
+        "--scale", choices=("linear", "log"), help="learn values or their logarithms (default: found)"
+    )
     parser.add_argument(
         "--unit", action="append", metavar="UNIT", help="unit of the targets, once or for each"
     )
@@ -92,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
         smiles_column=args.smiles_column,
         delimiter=args.delimiter,
         kind=args.kind,
+        scale=args.scale,
         units=units,
         split=args.split,
         duplicates=args.duplicates,

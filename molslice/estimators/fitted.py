@@ -22,7 +22,7 @@ from molslice.pretrained import DEFAULT_ENCODER
 from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
-    from molslice.training.fit_data import Duplicates
+    from molslice.training.fit_data import Duplicates, Scale
 
 __all__ = ["MolsliceClassifier", "MolsliceRegressor"]
 
@@ -31,6 +31,7 @@ class _Estimator(BaseEstimator):
     """A model that `molslice.training.fit.fit` fits to all given rows; see `MolsliceRegressor`."""
 
     _kind: Any
+    scale: Any = None  # of numbers only
     _is_flat: bool  # whether y had one dimension
 
     def __init__(
@@ -99,6 +100,7 @@ class _Estimator(BaseEstimator):
                     folder,
                     smiles_column="smiles",
                     kind=self._kind,
+                    scale=self.scale,
                     split="split",
                     duplicates=self.duplicates,
                     fragment=self.fragment,
@@ -154,6 +156,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
 
     Args:
         encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
+        scale: As in `fit`: `log` learns the logarithms of the values, `linear` the values, and None finds it.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
         duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
@@ -168,6 +171,29 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
     """
 
     _kind = "regression"
+
+    def __init__(
+        self,
+        *,
+        encoder: Path | str | None = DEFAULT_ENCODER,
+        scale: "Scale | None" = None,
+        members: int = 5,
+        minutes: float | None = None,
+        duplicates: "Duplicates" = "average",
+        fragment: str = "keep",
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        super().__init__(
+            encoder=encoder,
+            members=members,
+            minutes=minutes,
+            duplicates=duplicates,
+            fragment=fragment,
+            random_state=random_state,
+            n_jobs=n_jobs,
+        )
+        self.scale = scale
 
     def fit(self, X: Molecules, y: Any) -> Self:  # noqa: ANN401, N803
         """Fit to all rows.

@@ -1,7 +1,7 @@
 """The number that is explained: one target of a network, in the unit of the target or in log-odds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -189,5 +189,8 @@ def _score_of_fitted(predictor: FittedPredictor, column: int, part: str | None) 
     scale = (1.0, 0.0)
     if targets.kind == "regression":  # the networks predict standardized values, as in `network_scores`
         scale = (targets.std[column], targets.mean[column])
+    if stack.logarithmic:
+        units = [f"log10({unit or name})" for name, unit in zip(targets.names, targets.units, strict=True)]
+        targets = replace(targets, units=tuple(units))
     note = f"the mean of the fine-tuned networks, which have the weight {weight:.2f} in the model"
     return _score(networks, targets, column, (scale,) * len(networks), note)

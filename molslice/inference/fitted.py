@@ -56,10 +56,10 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
 
     Args:
         predicted: Standardized values, or probabilities of class 1, float32 [n, T].
-        targets: The description of the targets.
+        targets: The description of the targets, with the mean and the spread of what was learned.
 
     Returns:
-        Values in the units of the targets, or log-odds, float64 [n, T].
+        What was learned, values or their logarithms, or log-odds, float64 [n, T].
     """
     values = predicted.astype(np.float64)
     if targets.kind == "classification":
@@ -164,9 +164,9 @@ class FittedPredictor(SmilesPredictor):
         """Predict molecules without errors with the stack of each fold.
 
         Returns:
-            The predictions in the units of the targets, and the expected error (in older folders the standard
-            deviation over the learners; 0 for classes and where no interval needs it), float64 [folds, n, T]
-            each.
+            The predictions in the units of the targets, and the expected error in the unit of the learners
+            (in older folders the standard deviation over the learners; 0 for classes and where no interval
+            needs it), float64 [folds, n, T] each.
         """
         store = self._read(part.canonical)
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values

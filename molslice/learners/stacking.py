@@ -21,6 +21,7 @@ class Stack:
         names: Names of the learners, in order.
         weights: Weight of each learner; not negative, their sum is one.
         calibration: For classes, slope and intercept of the log-odds of each learner; else empty.
+        logarithmic: Whether the learners predict the common logarithm of the target.
 
     Source: Breiman 1996, "Stacked Regressions" (weights that are not negative); Platt 1999, "Probabilistic
     Outputs for Support Vector Machines" (calibration).
@@ -29,25 +30,45 @@ class Stack:
     names: tuple[str, ...]
     weights: tuple[float, ...]
     calibration: tuple[tuple[float, float], ...] = ()
+    logarithmic: bool = False
 
     @classmethod
-    def fit(cls, predictions: Mapping[str, np.ndarray], values: np.ndarray, *, classes: bool) -> Self:
+    def fit(
+        cls,
+        predictions: Mapping[str, np.ndarray],
+        values: np.ndarray,
+        *,
+        classes: bool,
+        logarithmic: bool = False,
+    ) -> Self:
         """Minimize the squared error of the combination.
 
         Args:
             predictions: Out-of-fold prediction of each learner, float64 [n].
-            values: Target, float64 [n]; 0 and 1 for classes.
+            values: What the learners predict: the target or its common logarithm, float64 [n]; 0 and 1 for
+                classes.
             classes: Whether to calibrate the predictions as log-odds.
+            logarithmic: Whether `values` are logarithms.
         """
         names = tuple(predictions)
         calibration = tuple(_platt(predictions[name], values) for name in names) if classes else ()
         columns = [predictions[name] for name in names]
         if classes:
             columns = [_logistic(*line, part) for line, part in zip(calibration, columns, strict=True)]
-        return cls(names, _convex_weights(np.stack(columns, axis=1), values), calibration)
+        weights = _convex_weights(np.stack(columns, axis=1), values)
+        return cls(names, weights, calibration, logarithmic)
 
     def combine(self, predictions: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Combine predictions of any one shape; for classes the result is the probability of class 1."""
+        """Combine predictions of any one shape.
+
+        Returns:
+            Values in the unit of the target, or the probability of class 1, float64.
+        """
+        mean = self.mean(predictions)
+        return 10.0**mean if self.logarithmic else mean
+
+    def mean(self, predictions: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the weighted mean of predictions of any one shape, in the unit of the learners."""
         total = np.zeros_like(predictions[self.names[0]], dtype=np.float64)
         for i, (name, weight) in enumerate(zip(self.names, self.weights, strict=True)):
             part = predictions[name]
@@ -57,7 +78,7 @@ class Stack:
         return total
 
     def disagreement(self, predictions: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the standard deviation over the learners, of any one shape, in the unit of the target.
+        """Return the standard deviation over the learners, of any one shape, in the unit of the learners.
 
         It tends to grow with the error of the combination. Only numbers have one.
         """
@@ -69,6 +90,7 @@ class Stack:
             "names": list(self.names),
             "weights": list(self.weights),
             "calibration": [list(line) for line in self.calibration],
+            "logarithmic": self.logarithmic,
         }
 
     @classmethod
@@ -82,13 +104,16 @@ class Stack:
             names = tuple(str(name) for name in mapping["names"])
             weights = tuple(float(weight) for weight in mapping["weights"])
             calibration = tuple((float(a), float(b)) for a, b in mapping["calibration"])
+            logarithmic = mapping.get("logarithmic", False)
+            if not isinstance(logarithmic, bool) or (logarithmic and calibration):
+                raise ValueError(f"logarithmic {logarithmic!r}")
         except (KeyError, TypeError, ValueError) as error:
             raise MolsliceError(f"invalid weights of learners: {error}") from error
         sound = len(names) == len(weights) > 0 and len(calibration) in (0, len(names))
         numbers = np.array([*weights, *(number for line in calibration for number in line)])
         if not sound or not np.isfinite(numbers).all() or min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
             raise MolsliceError(f"invalid weights of learners: {weights}")
-        return cls(names, weights, calibration)
+        return cls(names, weights, calibration, logarithmic)
 
 
 def _convex_weights(columns: np.ndarray, values: np.ndarray) -> tuple[float, ...]:

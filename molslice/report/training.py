@@ -194,7 +194,7 @@ def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:
     for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
         words += ["--unit", unit]
     options = {"fragment": about.get("fragment"), **options}
-    for option in ("delimiter", "split", "duplicates", "fragment", "members", "minutes", "seed"):
+    for option in ("delimiter", "scale", "split", "duplicates", "fragment", "members", "minutes", "seed"):
         if options.get(option) is not None:
             words += [f"--{option}", str(options[option])]
     words += ["--no-encoder"] if about["encoder"] is None else ["--encoder", str(about["encoder"])]

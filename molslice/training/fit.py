@@ -44,7 +44,7 @@ from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
-from molslice.training.fit_data import Duplicates, FitData, read_fit_data
+from molslice.training.fit_data import Duplicates, FitData, Scale, read_fit_data
 from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
 from molslice.training.fit_networks import affordable_epochs, fine_tune
 from molslice.training.fit_report import write_card
@@ -66,6 +66,7 @@ def fit(
     smiles_column: str | None = None,
     delimiter: str | None = None,
     kind: Kind | None = None,
+    scale: Scale | None = None,
     units: str | Sequence[str] | None = None,
     split: str = "random",
     duplicates: Duplicates = "average",
@@ -88,6 +89,8 @@ def fit(
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
         kind: `regression` or `classification` (0 and 1); None finds it.
+        scale: Whether the learners predict the values of a number (`linear`) or their logarithms (`log`);
+            None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
         split: How to hold rows out: `random` (one tenth of the molecules), `scaffold` (one tenth, with
             frameworks that no training row has), or the name of a column that holds train, valid or test
@@ -115,7 +118,7 @@ def fit(
     """
     start = time.monotonic()
     path, folder = as_file(data), Path(out)
-    _check(folder, members, kind, duplicates, fragment)
+    _check(folder, members, kind, scale, duplicates, fragment)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
@@ -130,6 +133,7 @@ def fit(
                 smiles_column=smiles_column,
                 delimiter=delimiter,
                 kind=kind,
+                scale=scale,
                 split=split,
                 duplicates=duplicates,
                 fragment=fragment,
@@ -162,7 +166,7 @@ def fit(
                 networks = fine_tune(
                     encoder,
                     canonical,
-                    found.targets,
+                    found.learned,
                     targets,
                     folds,
                     partial,
@@ -172,14 +176,20 @@ def fit(
                 )
             for index, each in enumerate(fitted):
                 each.add(FINE_TUNED, networks.unseen[each.rows, index], networks.held_out[:, :, index])
+        learned = found.learned
         for index, each in enumerate(fitted):
-            values = found.targets[each.rows, index]
-            each.stack_learners(values, folds[each.rows], classes=found.kind == "classification")
+            each.stack_learners(
+                learned[each.rows, index],
+                folds[each.rows],
+                classes=found.kind == "classification",
+                logarithmic=found.logarithmic[index],
+            )
         about = _summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
         about["fragment"] = fragment
         about["seconds"] = round(time.monotonic() - start, 1)
         about["options"] = {
             "delimiter": delimiter,
+            "scale": scale,
             "split": split,
             "duplicates": duplicates,
             "members": members,
@@ -197,11 +207,14 @@ def fit(
     return about
 
 
-def _check(folder: Path, members: int, kind: str | None, duplicates: str, fragment: str) -> None:
+def _check(
+    folder: Path, members: int, kind: str | None, scale: str | None, duplicates: str, fragment: str
+) -> None:
     if not MIN_FOLDS <= members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
     for name, value, choices in (
         ("kind", kind, (None, "regression", "classification")),
+        ("scale", scale, (None, "linear", "log")),
         ("duplicates", duplicates, ("average", "keep", "refuse")),
         ("fragment", fragment, FRAGMENTS),
     ):
@@ -223,7 +236,7 @@ def _describe_targets(found: FitData, units: str | Sequence[str] | None) -> Targ
     named = (units or "",) * len(found.names) if units is None or isinstance(units, str) else tuple(units)
     if len(named) != len(found.names):
         raise MolsliceError(f"units must be one unit, or one for each of {len(found.names)} targets")
-    known = found.targets[~found.test]
+    known = found.learned[~found.test]
     return TargetInfo.of_training(found.names, named, found.kind, known)
 
 
@@ -308,8 +321,17 @@ def _calibrate(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
     held_out = []
     for index, (name, each) in enumerate(zip(found.names, fitted, strict=True)):
-        truth, own = found.targets[each.rows, index], folds[each.rows]
-        held_out.append(HeldOut.of_rows(name, found.kind, truth, each.unseen, own, scale=each.expected))
+        held_out.append(
+            HeldOut.of_rows(
+                name,
+                found.kind,
+                found.targets[each.rows, index],
+                each.unseen,
+                folds[each.rows],
+                scale=each.expected,
+                logarithmic=found.logarithmic[index],
+            )
+        )
     return Calibration(found.kind, int(folds.max()) + 1, OUT_OF_FOLD, tuple(held_out))
 
 

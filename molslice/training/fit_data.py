@@ -18,17 +18,19 @@ from molslice.registry import near_names
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
-__all__ = ["Duplicates", "FitData", "read_fit_data"]
+__all__ = ["Duplicates", "FitData", "Scale", "read_fit_data"]
 
 logger = logging.getLogger(__name__)
 
 Duplicates = Literal["average", "keep", "refuse"]
+Scale = Literal["linear", "log"]
 SPLITS = ("random", "scaffold")  # any other is a column
 CHUNK_ROWS = 10_000
 TEST_FRACTION = 0.1
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
 SAME = 1e-9  # relative difference of values that count as equal
+TAILS, WIDE = (0.01, 0.99), 10.0  # ratio of these quantiles beyond which a logarithm may be learned
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class FitData:
         findings: What was found in the table, one sentence each.
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
+        logarithmic: Whether the common logarithm of a target is learned, for each target.
     """
 
     smiles: list[str]
@@ -58,6 +61,16 @@ class FitData:
     findings: list[str] = field(default_factory=list)
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
+    logarithmic: tuple[bool, ...] = ()
+
+    @property
+    def learned(self) -> np.ndarray:
+        """What the model learns: `targets` or their logarithms; NaN where a held-out row has no logarithm."""
+        learned = self.targets.copy()
+        for index in np.flatnonzero(self.logarithmic):
+            values = self.targets[:, index]
+            learned[:, index] = np.log10(values, where=values > 0, out=np.full(len(values), np.nan))
+        return learned
 
 
 def read_fit_data(
@@ -67,6 +80,7 @@ def read_fit_data(
     smiles_column: str | None,
     delimiter: str | None,
     kind: Kind | None,
+    scale: Scale | None = None,
     split: str,
     duplicates: Duplicates,
     fragment: str = "keep",
@@ -83,6 +97,8 @@ def read_fit_data(
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
         kind: Kind of the targets; None finds it.
+        scale: Whether the values of the targets are learned (`linear`), or their logarithms (`log`); None
+            finds it for each target, from the training rows.
         split: `random`, `scaffold`, or the name of a column that holds train, valid or test.
         duplicates: What happens to several rows of one molecule.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
@@ -131,6 +147,7 @@ def read_fit_data(
     if not words:
         data.test = _hold_out(data, path, split, seed)
     _check_targets(data, path)
+    data.logarithmic = tuple(_is_logarithmic(data, path, index, scale) for index in range(len(names)))
     return data
 
 
@@ -269,3 +286,50 @@ def _check_targets(data: FitData, path: File) -> None:
         missing = len(values) - len(known)
         if missing:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
+
+
+def _is_logarithmic(data: FitData, path: File, index: int, scale: Scale | None) -> bool:
+    """Find whether the logarithm of a target is learned.
+
+    Raises:
+        MolsliceError: `scale` is `log`, and a target is a class or a value is not positive.
+    """
+    if scale == "linear" or (scale is None and data.kind == "classification"):
+        return False
+    name, values = data.names[index], np.where(data.test, np.nan, data.targets[:, index])
+    known = values[np.isfinite(values)]
+    if scale == "log":
+        where = f"{path}, column {name!r}"
+        if data.kind == "classification":
+            raise MolsliceError(f"{where}: the scale log is for numbers, but the targets are classes")
+        if (bad := np.flatnonzero(values <= 0)).size:
+            row = int(bad[0])
+            raise MolsliceError(
+                f"{where}: the value {values[row]:g} of {data.smiles[row]} has no logarithm; choose the "
+                "scale linear"
+            )
+        data.findings.append(f"{name}: learned as its logarithm")
+        return True
+    if not _is_log_normal(known):
+        return False
+    span = f"from {known.min():.4g} to {known.max():.4g}"
+    data.findings.append(f"{name}: learned as its logarithm (found: positive and skewed, {span})")
+    return True
+
+
+def _is_log_normal(values: np.ndarray) -> bool:
+    """Whether values span a wide range and are closer to a log-normal distribution than to a normal one.
+
+    The likelihoods of a normal distribution of the logarithms and of the values are compared, with the mean
+    and the variance of each.
+
+    Args:
+        values: float64 [n].
+
+    Source: Box and Cox 1964, "An Analysis of Transformations" (the exponents 0 and 1).
+    """
+    low, high = np.quantile(values, TAILS)
+    if values.min() <= 0 or high < WIDE * low:
+        return False
+    logs = np.log(values)
+    return bool(np.exp(logs.mean()) * logs.std() < values.std())

@@ -26,14 +26,15 @@ class TargetFit:
     Attributes:
         rows: The training rows with a value, int [n].
         learners: The fitted learners by name.
-        parts: Out-of-fold prediction of these rows by each learner, float64 [n].
+        parts: Out-of-fold prediction of these rows by each learner, of values or logarithms, float64 [n].
         test_parts: Prediction of the m held-out rows by each learner, float64 [folds, m].
         indicators: Indicators of difficulty of `rows` for the model that has not seen them, float64 [n];
             empty for classes.
         held_out: Prediction of the held-out rows by the stack and by the baselines, float64 [m].
         stack: The weights of the learners; see `stack_learners`.
         unseen: Out-of-fold prediction by the stack, float64 [n].
-        scale: The expected error of a row; None for classes. See `stack_learners`.
+        scale: The expected error of a row, in the unit of the learners; None for classes. See
+            `stack_learners`.
         expected: The expected error of `rows` by the models that have not seen them, float64 [n]; None for
             classes.
     """
@@ -55,21 +56,25 @@ class TargetFit:
         if held_out.shape[1]:
             self.test_parts[name] = held_out
 
-    def stack_learners(self, values: np.ndarray, folds: np.ndarray, *, classes: bool) -> None:
+    def stack_learners(
+        self, values: np.ndarray, folds: np.ndarray, *, classes: bool, logarithmic: bool
+    ) -> None:
         """Weigh the learners by their out-of-fold predictions, and fit the expected error of a number.
 
         Args:
-            values: The target of `rows`, float64 [n].
+            values: What is learned of `rows`, float64 [n]; see `FitData.learned`.
             folds: Fold of `rows`, int [n].
             classes: Whether the target is a class.
+            logarithmic: Whether `values` are common logarithms.
         """
-        self.stack = Stack.fit(self.parts, values, classes=classes)
+        self.stack = Stack.fit(self.parts, values, classes=classes, logarithmic=logarithmic)
         self.unseen = self.stack.combine(self.parts)
         if self.test_parts:
             self.held_out = {FIT_LABEL: self.stack.combine(self.test_parts).mean(0), **self.held_out}
         if not classes:
             indicators = {**self.indicators, DISAGREEMENT: self.stack.disagreement(self.parts)}
-            self.scale, self.expected = ErrorScale.fit(indicators, np.abs(values - self.unseen), folds)
+            errors = np.abs(values - self.stack.mean(self.parts))
+            self.scale, self.expected = ErrorScale.fit(indicators, errors, folds)
 
 
 class LearnerFits:
@@ -103,7 +108,7 @@ class LearnerFits:
 
     def fit_target(self, index: int) -> TargetFit:
         """Fit the learners and the baselines of one target."""
-        values, classes = self.found.targets[:, index], self.found.kind == "classification"
+        values, classes = self.found.learned[:, index], self.found.kind == "classification"
         rows = np.flatnonzero(~self.found.test & np.isfinite(values))
         folds = _known_folds(self.folds[rows], self.found.names[index])
         fitted, test = TargetFit(rows), np.flatnonzero(self.found.test)
@@ -125,7 +130,8 @@ class LearnerFits:
             self._step()
         for name, train in BASELINES.items():
             if len(test) and self._has_time(f"{name} for comparison, {self.found.names[index]}"):
-                fitted.held_out[name] = train(self.features, rows, test, values, classes, self.seed)
+                measured = self.found.targets[:, index]
+                fitted.held_out[name] = train(self.features, rows, test, measured, classes, self.seed)
             self._step()
         return fitted
 

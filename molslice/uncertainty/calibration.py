@@ -6,7 +6,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,6 +50,7 @@ class HeldOut:
         floor: What is added to the difficulty for the scale of the error, 0 if the difficulty is the scale;
             None for intervals of equal width.
         line: Slope and intercept that calibrate the log-odds of a class; None for a number.
+        logarithmic: Whether errors, their scales and the difficulty are those of the common logarithm.
     """
 
     name: str
@@ -59,6 +60,7 @@ class HeldOut:
     difficulty: np.ndarray | None = None
     floor: float | None = None
     line: tuple[float, float] | None = None
+    logarithmic: bool = False
 
     @classmethod
     def of_rows(
@@ -71,6 +73,7 @@ class HeldOut:
         difficulty: np.ndarray | None = None,
         *,
         scale: np.ndarray | None = None,
+        logarithmic: bool = False,
     ) -> Self:
         """Describe the rows that have a measured value and a prediction.
 
@@ -84,25 +87,42 @@ class HeldOut:
             folds: Fold of each row, int [n].
             difficulty: See the class, float [n].
             scale: The scale of the error, positive, float [n]; then there is no difficulty.
+            logarithmic: See the class. Rows whose truth or prediction has no logarithm are left out.
         """
         known = np.isfinite(truth) & np.isfinite(predicted)
         if difficulty is not None:
             known &= np.isfinite(difficulty)
+        if logarithmic:
+            known &= (np.asarray(truth) > 0) & (np.asarray(predicted) > 0)
         measured, guess = (np.asarray(values)[known].astype(np.float64) for values in (truth, predicted))
         mine = np.asarray(folds)[known].astype(np.int64)
         if kind == "classification":
             line = fit_platt(guess, measured) if len(mine) else (1.0, 0.0)
             return cls(name, measured, guess, mine, line=line)
+        found = cls(name, measured, guess, mine, logarithmic=logarithmic)
         if scale is not None:
-            return cls(name, measured, guess, mine, np.asarray(scale)[known].astype(np.float64), 0.0)
+            return replace(found, difficulty=np.asarray(scale)[known].astype(np.float64), floor=0.0)
         hard = None if difficulty is None else np.asarray(difficulty)[known].astype(np.float64)
-        floor = None if hard is None else _choose_floor(np.abs(measured - guess), hard)
-        return cls(name, measured, guess, mine, None if floor is None else hard, floor)
+        floor = None if hard is None else _choose_floor(found.errors, hard)
+        return found if floor is None else replace(found, difficulty=hard, floor=floor)
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Absolute errors, float64 [n]."""
+        return np.abs(self.transform(self.truth) - self.transform(self.predicted))
 
     @property
     def scores(self) -> np.ndarray:
         """Errors relative to their scales, float64 [n]."""
-        return np.abs(self.truth - self.predicted) / self.scale(self.difficulty)
+        return self.errors / self.scale(self.difficulty)
+
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        """Return values, or their common logarithms if errors are those of the logarithm."""
+        return np.log10(values) if self.logarithmic else values
+
+    def invert(self, numbers: np.ndarray) -> np.ndarray:
+        """Invert `transform`."""
+        return 10.0**numbers if self.logarithmic else numbers
 
     def scale(self, difficulty: np.ndarray | None) -> np.ndarray:
         """Return the scale of the error of rows of a difficulty; 1 for intervals of equal width."""
@@ -202,18 +222,17 @@ class Calibration:
         """
         bounds = []
         for index, target in enumerate(self.targets):
-            centers = predictions[:, :, index]
+            centers = target.transform(predictions[:, :, index])
             scales = target.scale(None if difficulty is None else difficulty[:, :, index])
-            bounds.append(
-                intervals(
-                    centers,
-                    np.broadcast_to(scales, centers.shape),
-                    target.scores,
-                    target.folds,
-                    level,
-                    f"target {target.name!r}",
-                )
+            ends = intervals(
+                centers,
+                np.broadcast_to(scales, centers.shape),
+                target.scores,
+                target.folds,
+                level,
+                f"target {target.name!r}",
             )
+            bounds.append(tuple(map(target.invert, ends)))
         lower, upper = (np.stack(side, axis=1) for side in zip(*bounds, strict=True))
         middle = np.asarray(predictions, np.float64).mean(0)
         return np.minimum(lower, middle), np.maximum(upper, middle)
@@ -254,6 +273,7 @@ class Calibration:
         total = hashlib.sha256(f"{self.kind} {self.num_folds} {self.dropout_passes}".encode())
         for target in self.targets:
             total.update(repr((target.name, target.floor, target.line)).encode())
+            total.update(b"logarithmic" if target.logarithmic else b"")
             for field in FIELDS:
                 values = getattr(target, field)
                 total.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
@@ -279,7 +299,13 @@ class Calibration:
             "source": self.source,
             "dropout_passes": self.dropout_passes,
             "targets": [
-                {"name": each.name, "rows": len(each.truth), "floor": each.floor, "line": each.line}
+                {
+                    "name": each.name,
+                    "rows": len(each.truth),
+                    "floor": each.floor,
+                    "line": each.line,
+                    "logarithmic": each.logarithmic,
+                }
                 for each in self.targets
             ],
         }
@@ -329,7 +355,13 @@ class Calibration:
             floor = None if each["floor"] is None else float(each["floor"])
             line = None if each["line"] is None else (float(each["line"][0]), float(each["line"][1]))
             _check_parts(parts, each["rows"], folds, floor, line)
-            targets.append(HeldOut(str(each["name"]), **parts, floor=floor, line=line))  # type: ignore[arg-type]
+            logarithmic = each.get("logarithmic", False)
+            if not isinstance(logarithmic, bool):
+                raise ValueError(f"logarithmic {logarithmic!r}")
+            found = HeldOut(str(each["name"]), **parts, floor=floor, line=line, logarithmic=logarithmic)  # type: ignore[arg-type]
+            if logarithmic and min(found.truth.min(initial=1.0), found.predicted.min(initial=1.0)) <= 0:
+                raise ValueError("a value of a logarithmic target is not positive")
+            targets.append(found)
         if not targets:
             raise ValueError("no targets")
         return cls(kind, folds, str(about["source"]), tuple(targets), passes)

@@ -188,11 +188,18 @@ def test_clone_and_parameters():
     found = clone(MolsliceRegressor(**FAST, n_jobs=2, minutes=1.5, duplicates="keep", fragment="largest"))
     assert found.get_params() == {
         **{"encoder": None, "members": 2, "random_state": 0, "n_jobs": 2},
-        **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest"},
+        **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest", "scale": None},
     }
     assert found.set_params(members=3).members == 3
     with pytest.raises(NotFittedError):
         found.predict(["CCO"])
+
+
+def test_the_scale_reaches_the_fit():
+    assert "scale" not in MolsliceClassifier().get_params()
+    found = MolsliceRegressor(**FAST, scale="log").fit(SMILES, SIZE)
+    assert "y: learned as its logarithm" in found.about_["findings"]
+    assert found.about_["options"]["scale"] == "log"
 
 
 def test_parameters_reach_the_fit():

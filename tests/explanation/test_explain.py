@@ -125,7 +125,7 @@ def test_an_explanation_leaves_the_model_to_other_threads(tmp_path):
     assert all(parameter.grad is None for parameter in predictor.model.parameters())
 
 
-def fitted(folder, targets, networks=2, weight=1.0):
+def fitted(folder, targets, networks=2, weight=1.0, *, logarithmic=False):
     """Return a model of `molslice fit` whose learners are networks alone."""
     standard = GAP if targets.kind == "regression" else CLASSES
     members = [untrained(folder / str(k), targets=standard) for k in range(networks)]
@@ -133,7 +133,7 @@ def fitted(folder, targets, networks=2, weight=1.0):
         for k, member in enumerate(members):
             member.model.readout.bias += k
     calibration = ((1.0, 0.0),) if targets.kind == "classification" else ()
-    stack = Stack((FINE_TUNED,), (weight,), calibration)
+    stack = Stack((FINE_TUNED,), (weight,), calibration, logarithmic)
     model = FittedModel(
         targets, ({},), (stack,), {"networks": networks, "options": {"members": networks}}, (None,)
     )
@@ -155,6 +155,10 @@ def test_the_networks_of_a_fitted_model_are_explained(tmp_path):
         assert np.array_equal(view.maps, first.maps)
         assert (view.model, first.note) == ("solubility", "")
         assert view.note == f"{predictor.networks[0].name}, the first of 2 networks"
+    logs = fitted(tmp_path / "logs", GAP, networks=1, logarithmic=True)
+    found = Explainer(logs, part="networks")("OC=CF")
+    assert 10.0**found.prediction == pytest.approx(float(logs.predict(["OC=CF"])[0]), rel=1e-5)
+    assert found.unit == f"log10({GAP.units[0]})"
     classes = fitted(tmp_path / "classes", CLASSES, networks=1)
     found = Explainer(classes, part="networks")("OC=CF")
     probability = 1.0 / (1.0 + np.exp(-found.prediction))

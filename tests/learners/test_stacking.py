@@ -56,6 +56,20 @@ def test_a_mapping_rebuilds_the_stack():
     values = np.arange(30) % 2.0
     stack = Stack.fit({"a": values + 0.1, "b": -values}, values, classes=True)
     assert Stack.from_mapping(stack.to_mapping()) == stack
+    logs = Stack.fit({"a": values + 0.1, "b": -values}, values, classes=False, logarithmic=True)
+    assert Stack.from_mapping(logs.to_mapping()) == logs
+    older = {key: value for key, value in stack.to_mapping().items() if key != "logarithmic"}
+    assert Stack.from_mapping(older) == stack
+
+
+def test_logarithms_are_combined_before_the_power():
+    logs = np.random.default_rng(0).normal(size=40)
+    predictions = {"a": logs + 0.1, "b": logs - 0.3}
+    stack = Stack.fit(predictions, logs, classes=False, logarithmic=True)
+    assert stack.weights == Stack.fit(predictions, logs, classes=False).weights
+    mean = stack.weights[0] * predictions["a"] + stack.weights[1] * predictions["b"]
+    np.testing.assert_allclose(stack.combine(predictions), 10.0**mean, rtol=1e-12)
+    np.testing.assert_allclose(stack.disagreement(predictions), 0.2, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +79,8 @@ def test_a_mapping_rebuilds_the_stack():
         {"weights": [2.0, -1.0]},
         {"weights": [0.5, float("nan")]},
         {"calibration": [[1.0, 0.0]]},
+        {"logarithmic": 1},
+        {"calibration": [[1.0, 0.0], [1.0, 0.0]], "logarithmic": True},
     ],
 )
 def test_invalid_mappings_are_refused(change):

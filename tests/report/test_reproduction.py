@@ -80,11 +80,12 @@ def test_the_commands_make_the_same_page_again(options, here, monkeypatch):
 
 def test_the_commands_of_a_fit_make_the_same_page_again(here, monkeypatch):
     words = ["fit", "mine.csv", "--target", "size", "--target", "a b", "--unit", "m", "--unit", "s"]
-    words += ["--no-encoder", "--members", "2", "--fragment", "largest", "--out", "some/fit", "--quiet"]
-    assert main(words) == 0
+    words += ["--no-encoder", "--members", "2", "--fragment", "largest", "--scale", "linear"]
+    assert main([*words, "--out", "some/fit", "--quiet"]) == 0
     report("some/fit")
     page = (here / "fit_report.html").read_text()
     assert "--fragment largest" in code_of(page)[0]
+    assert "--scale linear" in code_of(page)[0]
     assert run_again(page, here, monkeypatch) == page
 
 

@@ -128,7 +128,36 @@ def test_a_level_with_too_few_rows_names_the_target_before_anything_is_predicted
         classes.check(90)
 
 
-@pytest.mark.parametrize("make", [lambda: regression(600, informative=True), classification])
+def logarithmic(count=200):
+    """A positive target whose logarithm has errors that grow with the difficulty, and one row of zero."""
+    generator = np.random.default_rng(3)
+    hard = generator.uniform(0.1, 2.0, count)
+    predicted = 10.0 ** generator.standard_normal(count)
+    truth = predicted * 10.0 ** (generator.standard_normal(count) * hard)
+    truth[7] = 0.0
+    folds = np.arange(count) % 2
+    held = HeldOut.of_rows("dose", "regression", truth, predicted, folds, hard, logarithmic=True)
+    return Calibration("regression", 2, "made-up rows", (held,)), truth, predicted, folds, hard
+
+
+def test_intervals_of_a_logarithm_are_those_of_a_target_that_is_a_logarithm():
+    calibration, truth, predicted, folds, hard = logarithmic()
+    some = truth > 0
+    logs = HeldOut.of_rows(
+        "dose", "regression", np.log10(truth[some]), np.log10(predicted[some]), folds[some], hard[some]
+    )
+    assert len(calibration.targets[0].truth) == 199
+    np.testing.assert_allclose(calibration.targets[0].scores, logs.scores, rtol=1e-12)
+    new = np.random.default_rng(4).standard_normal((2, 9, 1))
+    difficulty = np.random.default_rng(5).uniform(0.1, 2.0, (2, 9, 1))
+    ends = Calibration("regression", 2, "", (logs,)).intervals(new, difficulty, 0.9)
+    found = calibration.intervals(10.0**new, difficulty, 0.9)
+    middle = (10.0**new).mean(0)
+    np.testing.assert_allclose(found[0], np.minimum(10.0 ** ends[0], middle), rtol=1e-12)
+    np.testing.assert_allclose(found[1], np.maximum(10.0 ** ends[1], middle), rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [lambda: regression(600, informative=True), classification, logarithmic])
 def test_a_calibration_reads_back_as_it_was_written(tmp_path, make):
     calibration = make()[0]
     names = [target.name for target in calibration.targets]
@@ -142,6 +171,7 @@ def test_a_calibration_reads_back_as_it_was_written(tmp_path, make):
     )
     for one, other in zip(found.targets, calibration.targets, strict=True):
         assert (one.name, one.floor, one.line) == (other.name, other.floor, other.line)
+        assert one.logarithmic == other.logarithmic
         for field in ("truth", "predicted", "folds", "difficulty"):
             np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
 
@@ -152,6 +182,8 @@ def test_the_checksum_depends_on_every_row():
     held = one.targets[0]
     moved = dataclasses.replace(held, truth=held.truth + np.eye(60)[7])
     assert dataclasses.replace(one, targets=(moved, one.targets[1])).checksum() != one.checksum()
+    logs = dataclasses.replace(held, logarithmic=True)
+    assert dataclasses.replace(one, targets=(logs, one.targets[1])).checksum() != one.checksum()
 
 
 def test_a_calibration_of_another_model_is_refused(tmp_path):
@@ -191,6 +223,14 @@ def test_a_damaged_description_is_refused(tmp_path, change):
     (tmp_path / CALIBRATION).write_text(json.dumps({**about, **change}))
     with pytest.raises(MolsliceError, match="is damaged"):
         Calibration.read(tmp_path, "regression", ["a", "b"])
+
+
+def test_a_logarithmic_target_without_a_logarithm_is_refused(tmp_path):
+    logarithmic()[0].write(tmp_path)
+    arrays = load_file(tmp_path / ARRAYS)
+    save_file({**arrays, "0/predicted": -arrays["0/predicted"]}, tmp_path / ARRAYS)
+    with pytest.raises(MolsliceError, match="a value of a logarithmic target is not positive"):
+        Calibration.read(tmp_path, "regression", ["dose"])
 
 
 def test_missing_arrays_are_named(tmp_path):
