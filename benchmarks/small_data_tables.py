@@ -117,6 +117,28 @@ def curve_table() -> str:
     return markdown(["", "", *("all" if size is None else f"{size:,} rows" for size in sizes)], rows)
 
 
+SKEWED_SETS = {"esol": "ESOL, solubility", "bace": "BACE, IC50", "clearance": "hepatocyte clearance"}
+SCALES = {"linear": "values", "log": "logarithms"}
+
+
+def scales_table() -> str:
+    """Return the errors of `fit` on values and on logarithms of skewed targets."""
+    rows = [
+        [
+            f"{SKEWED_SETS[one['set']]} ({one['unit']})",
+            SCALES[one["scale"]],
+            f"{one['spearman']['mean']:.3f} ± {one['spearman']['sd']:.3f}",
+            f"{one['fold_error']['mean']:.3g}",
+            f"{one['mae']['mean']:.4g}",
+            f"{one['rmse']['mean']:.4g}",
+            f"{100 * one['not_positive']['mean']:.0f} %",
+        ]
+        for one in load("fit_scales")["results"]
+    ]
+    header = ["", "learned", "Spearman", "median fold error", "MAE", "RMSE", "predictions of 0 or less"]
+    return markdown(header, rows)
+
+
 CANDIDATES = {"gaussian_process": "Gaussian process", "extra_trees": "extra trees"}
 CANDIDATE_SETS = {"esol": "ESOL, MAE", "freesolv": "FreeSolv, MAE", "bace": "BACE, 1 - ROC-AUC"}
 

@@ -51,6 +51,16 @@ def test_summary_has_the_ratios_and_ranks_of_each_method_with_a_result(tables):
     assert "7 pairs" in lines[5]
 
 
+def test_scales_have_one_row_for_each_set_and_scale(tables, monkeypatch):
+    numbers = {"spearman": 0.91, "mae": 1234.5, "rmse": 0.25, "fold_error": 1.852, "not_positive": 0.39}
+    measured = {key: {"mean": value, "sd": 0.01} for key, value in numbers.items()}
+    result = {"results": [{"set": "bace", "unit": "nM", "scale": "log", **measured}]}
+    monkeypatch.setattr(tables, "load", lambda name: result if name == "fit_scales" else None)
+    assert tables.scales_table().splitlines()[2] == (
+        "| BACE, IC50 (nM) | logarithms | 0.910 ± 0.010 | 1.85 | 1234 | 0.25 | 39 % |"
+    )
+
+
 def test_error_table_marks_development_sets_and_leaves_learning_curves_out(tables):
     assert tables.error_table().splitlines() == [
         "|  | split | metric | `fit` | forest |",
