@@ -148,18 +148,28 @@ class Division:
 def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[str]) -> Splits:
     """Divide rows so that all rows of a group are in one split.
 
-    Groups are assigned in order of decreasing size (ties in the order of their first row) to the first split
-    whose fraction they do not exceed. A group that fits into no split is assigned to the first split.
+    Groups are assigned in order of decreasing size; among groups of one size, the one whose first row is last
+    comes first. A group is assigned to the first split that it fits into: all rows that are assigned to this
+    split and to those before it do not exceed the sum of their fractions. A group that is larger than the
+    first split is assigned to it all the same.
 
-    Source: MoleculeNet, Wu et al., Chem. Sci. 9 (2018) 513, for scaffolds.
+    Source: MoleculeNet, Wu et al., Chem. Sci. 9 (2018) 513, for scaffolds; the order of groups of one size is
+    that of its implementation in DeepChem.
     """
     members: dict[str, list[int]] = {}
     for row in map(int, rows):
         members.setdefault(groups[row], []).append(row)
     parts: dict[str, list[int]] = {name: [] for name in shares}
-    for group in sorted(members.values(), key=len, reverse=True):
-        fits = (name for name in parts if len(parts[name]) + len(group) <= shares[name] * len(rows) + 1e-6)
-        parts[next(fits, next(iter(parts)))] += group
+    limits = dict(zip(shares, np.cumsum(list(shares.values())) * len(rows) + 1e-6, strict=True))
+    first = next(iter(shares))
+    for group in sorted(members.values(), key=lambda group: (len(group), min(group)), reverse=True):
+        chosen, total = first, len(group)
+        for name in parts if len(group) <= limits[first] else ():
+            total += len(parts[name])
+            if total <= limits[name]:
+                chosen = name
+                break
+        parts[chosen] += group
     return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
 
 

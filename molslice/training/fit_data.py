@@ -257,6 +257,8 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     if len(data.smiles) < MIN_ROWS:
         return np.zeros(len(data.smiles), bool)  # refused by `_check_targets` with the count of each target
     names, molecule = np.unique(data.molecules.canonical, return_inverse=True)
+    if split == "scaffold":  # frameworks of one size are held out at random, not in the order of the SMILES
+        molecule = np.random.default_rng(seed).permutation(len(names))[molecule]
     first = np.full(len(names), len(molecule))
     np.minimum.at(first, molecule, np.arange(len(molecule)))
     groups = [data.molecules.scaffolds[row] for row in first] if split == "scaffold" else None

@@ -60,13 +60,38 @@ def test_groups_stay_together():
     rows = np.random.default_rng(0).permutation(100)
     splits = Division(TENTHS).divide({"train": rows}, "", groups=groups.tolist())
     np.testing.assert_array_equal(together(splits), np.arange(100))
-    order = rows[np.isin(groups[rows], [*"efg"])]  # groups of equal size in the order of their rows
-    last = [str(groups[row]) for row in order]
+    # of the groups of equal size the one with the last row comes first; rows 97 to 99 are e, f and g
     assert {name: set(groups[part].tolist()) for name, part in splits.items()} == {
         "train": {"a", "b"},
-        "valid": {"c", last[0]},
-        "test": {"d", *last[1:]},
+        "valid": {"c", "g"},
+        "test": {"d", "e", "f"},
     }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_are_divided_as_scaffolds_of_moleculenet(seed):
+    draw = np.random.default_rng(seed)
+    groups = [f"group {number}" for number in draw.geometric(0.05, size=draw.integers(60, 400))]
+    found = Division(TENTHS).divide({"train": np.arange(len(groups))}, "", groups=groups)
+    members = {name: [row for row, other in enumerate(groups) if other == name] for name in set(groups)}
+    train, valid, test = [], [], []
+    while members:
+        size = max(map(len, members.values()))
+        rows = members.pop(max((name for name in members if len(members[name]) == size), key=groups.index))
+        if len(train) + len(rows) <= 0.8 * len(groups) + 1e-6:
+            train += rows
+        elif len(train) + len(valid) + len(rows) <= 0.9 * len(groups) + 1e-6:
+            valid += rows
+        else:
+            test += rows
+    for name, rows in (("train", train), ("valid", valid), ("test", test)):
+        assert found[name].tolist() == sorted(rows)
+
+
+def test_a_group_that_is_larger_than_the_training_rows_is_trained_on():
+    groups = [*"a" * 85, *"bcdefghijklmnop"]
+    found = Division(TENTHS).divide({"train": np.arange(100)}, "", groups=groups)
+    assert set(range(85)) <= set(found["train"].tolist())
 
 
 @pytest.mark.parametrize("over", ["all", "train"])
