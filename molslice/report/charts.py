@@ -72,19 +72,22 @@ def draw_curves(curves: Sequence[Curve], label: str) -> str:
         return _svg(figure)
 
 
-def draw_parity(splits: Sequence[SplitPredictions], target: int, unit: str) -> str:
+def draw_parity(
+    splits: Sequence[SplitPredictions], target: int, unit: str, *, logarithmic: bool = False
+) -> str:
     """Draw predicted against measured values, at most 1,000 points of each split.
 
     Args:
         splits: The splits; the last one is on top.
         target: Index of the target.
         unit: Unit of the target; empty without one.
+        logarithmic: Whether the axes are logarithmic; molecules that have no logarithm are left out.
     """
     with rc_context(STYLE):
         figure, axes = _panel()
         low, high = np.inf, -np.inf
         for split in splits:
-            chosen = split.known(target)
+            chosen = _drawn(split, target, logarithmic=logarithmic)
             if not len(chosen):
                 continue
             if len(chosen) > MOST_POINTS:
@@ -103,7 +106,11 @@ def draw_parity(splits: Sequence[SplitPredictions], target: int, unit: str) -> s
             )
         if np.isfinite(low):
             margin = 0.03 * max(high - low, 1e-12)
-            ends = (low - margin, high + margin)
+            factor = max(high / low, 1.0 + 1e-12) ** 0.03 if logarithmic else 1.0
+            ends = (low / factor, high * factor) if logarithmic else (low - margin, high + margin)
+            if logarithmic:
+                axes.set_xscale("log")
+                axes.set_yscale("log")
             axes.plot(ends, ends, color=INK, linewidth=0.8)
             axes.set_xlim(ends)
             axes.set_ylim(ends)
@@ -114,21 +121,33 @@ def draw_parity(splits: Sequence[SplitPredictions], target: int, unit: str) -> s
         return _svg(figure)
 
 
-def draw_errors(split: SplitPredictions, target: int, unit: str) -> str:
-    """Draw the distribution of predicted minus measured values of a split."""
+def draw_errors(split: SplitPredictions, target: int, unit: str, *, logarithmic: bool = False) -> str:
+    """Draw the distribution of predicted minus measured values of a split, or of their logarithms."""
     with rc_context(STYLE):
         figure, axes = _panel()
-        chosen = split.known(target)
-        errors = split.predicted[chosen, target] - split.truth[chosen, target]
+        chosen = _drawn(split, target, logarithmic=logarithmic)
+        predicted, truth = split.predicted[chosen, target], split.truth[chosen, target]
+        errors = np.log10(predicted / truth) if logarithmic else predicted - truth
         if len(errors):
             ends = np.quantile(errors, [0.005, 0.995])  # a few outliers would leave one bar
             if ends[0] == ends[1]:
                 ends = ends + np.array([-0.5, 0.5])
             axes.hist(np.clip(errors, *ends), bins=40, range=tuple(ends), color=LINE, alpha=0.85)
         axes.axvline(0.0, color=INK, linewidth=0.8)
-        axes.set_xlabel(with_unit("predicted minus measured", unit))
+        label = (
+            "log10 of predicted / measured" if logarithmic else with_unit("predicted minus measured", unit)
+        )
+        axes.set_xlabel(label)
         axes.set_ylabel(f"molecules of {split.name}")
         return _svg(figure)
+
+
+def _drawn(split: SplitPredictions, target: int, *, logarithmic: bool) -> np.ndarray:
+    """Return the rows of a split that can be drawn."""
+    chosen = split.known(target)
+    if not logarithmic:
+        return chosen
+    return chosen[(split.truth[chosen, target] > 0) & (split.predicted[chosen, target] > 0)]
 
 
 def draw_calibration(split: SplitPredictions, target: int) -> str:

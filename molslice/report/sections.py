@@ -83,10 +83,13 @@ def predictions(measured: Measured) -> Html:
             )
             charts.append((draw_calibration(measured.judged, index), f"{name}: {about}."))
             continue
-        parity = draw_parity(measured.splits, index, unit)
+        model = measured.predictor
+        logarithmic = isinstance(model, FittedPredictor) and model.model.stacks[index].logarithmic
+        parity = draw_parity(measured.splits, index, unit, logarithmic=logarithmic)
         charts.append((parity, f"{name}: predictions against measurements."))
         about = f"errors on {measured.judged.name}; the outermost 0.5% are in the outermost bars"
-        charts.append((draw_errors(measured.judged, index, unit), f"{name}: {about}."))
+        errors = draw_errors(measured.judged, index, unit, logarithmic=logarithmic)
+        charts.append((errors, f"{name}: {about}."))
     return section(figures(charts), *_left_out(measured))
 
 

@@ -174,6 +174,20 @@ def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(
     assert "rank correlation of the error" in shown
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_charts_of_a_target_whose_logarithm_is_learned_are_logarithmic(scale, tmp_path):
+    lines = ["smiles,dose,part"]
+    for row, text in enumerate(embedded_smiles(60)):
+        dose = 10 ** (len(text) / 12) if row else 0  # a held-out value without a logarithm
+        lines.append(f"{text},{dose},{'train' if row % 10 else 'test'}")
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    words = ["fit", str(tmp_path / "mine.csv"), "--target", "dose", "--split", "part", "--scale", scale]
+    assert main([*words, "--no-encoder", "--members", "2", "--out", str(tmp_path / "fit"), "--quiet"]) == 0
+    page = report(tmp_path / "fit", tmp_path / "page.html")
+    assert ("log10 of predicted / measured" in page) == (scale == "log")
+    assert ("predicted minus measured" in page) == (scale == "linear")
+
+
 def test_an_ensemble_is_reported_with_the_coverage_of_its_intervals(run, tmp_path):
     config = str(run.parent / "config.yaml")
     code = main(
