@@ -128,15 +128,17 @@ def scales_table() -> str:
             f"{SKEWED_SETS[one['set']]} ({one['unit']})",
             SCALES[one["scale"]],
             f"{one['spearman']['mean']:.3f} ± {one['spearman']['sd']:.3f}",
-            f"{one['fold_error']['mean']:.3g}",
-            f"{one['mae']['mean']:.4g}",
-            f"{one['rmse']['mean']:.4g}",
+            *(_three_digits(one[key]["mean"]) for key in ("fold_error", "mae", "rmse")),
             f"{100 * one['not_positive']['mean']:.0f} %",
         ]
         for one in load("fit_scales")["results"]
     ]
     header = ["", "learned", "Spearman", "median fold error", "MAE", "RMSE", "predictions of 0 or less"]
     return markdown(header, rows)
+
+
+def _three_digits(value: float) -> str:
+    return f"{float(f'{value:.3g}'):,g}"
 
 
 CANDIDATES = {"gaussian_process": "Gaussian process", "extra_trees": "extra trees"}
