@@ -285,6 +285,12 @@ def _check_targets(data: FitData, path: File) -> None:
                 )
         elif np.ptp(known) <= SAME * np.abs(known).max():
             raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
+        held = data.targets[data.test, index]
+        held = held[np.isfinite(held)]
+        if data.kind == "classification" and len(held) and np.ptp(held) == 0:
+            data.findings.append(
+                f"{name}: all {len(held)} held-out rows are of class {held[0]:.0f}; no ROC-AUC is defined"
+            )
         missing = len(values) - len(known)
         if missing:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")

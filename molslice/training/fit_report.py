@@ -1,5 +1,6 @@
 """The results of a fit as text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,4 +86,4 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return "-" if value is None or math.isnan(value) else f"{value:.4g}"

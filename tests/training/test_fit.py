@@ -217,6 +217,18 @@ def test_a_column_divides_the_rows(smiles, tmp_path):
     )
 
 
+def test_held_out_rows_of_one_class_are_named(smiles, tmp_path):
+    rows = [
+        [text, row % 2 if row % 5 else 1, "train" if row % 5 else "test"] for row, text in enumerate(smiles)
+    ]
+    table = write_table(tmp_path / "t.csv", ["smiles", "y", "part"], rows)
+    about = fit(table, "y", tmp_path / "model", split="part", members=2, encoder=None, quiet=True)
+    assert about["findings"][-1] == "y: all 18 held-out rows are of class 1; no ROC-AUC is defined"
+    assert result_rows(about)[1][0][4:] == ["18", "-", "-", "-"]
+    assert "nan" not in (tmp_path / "model" / CARD).read_text()
+    assert json.loads((tmp_path / "model" / FIT).read_text())["results"][0]["test"]["molslice fit"] is None
+
+
 def test_little_time_leaves_learners_out(table, tmp_path):
     about = fit(table, "size", tmp_path / "model", members=2, minutes=1e-9, encoder=None, quiet=True)
     assert len(about["results"][0]["weights"]) == 1
