@@ -151,6 +151,11 @@ class FittedPredictor(SmilesPredictor):
             raise MolsliceError(
                 f"{self.folder} has held-out rows of {found.num_folds} folds, but {self.num_members} members"
             )
+        for target, stack in zip(found.targets, self.model.stacks, strict=True):
+            if target.logarithmic != stack.logarithmic:
+                raise MolsliceError(
+                    f"{self.folder} has held-out rows of {target.name!r} on another scale than its model"
+                )
         return found
 
     def find_domain(self) -> TrainingDomain:

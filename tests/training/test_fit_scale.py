@@ -226,3 +226,6 @@ def test_damaged_scales_are_refused(folders, tmp_path):
     held.write_text(held.read_text().replace('"logarithmic": true', '"logarithmic": 1'))
     with pytest.raises(MolsliceError, match="logarithmic 1"):
         load_model(tmp_path / "model").predict_with_errors(NEW, interval=0.8)
+    held.write_text(held.read_text().replace('"logarithmic": 1', '"logarithmic": false'))
+    with pytest.raises(MolsliceError, match="held-out rows of 'ic50' on another scale than its model"):
+        load_model(tmp_path / "model").predict_with_errors(NEW, interval=0.8)
