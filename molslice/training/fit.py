@@ -184,6 +184,12 @@ def fit(
                 classes=found.kind == "classification",
                 logarithmic=found.logarithmic[index],
             )
+            if found.logarithmic[index]:
+                apart = np.abs(learned[each.rows, index] - np.log10(each.unseen))
+                found.findings.append(
+                    f"{found.names[index]}: half of the cross-validated predictions are within a factor of "
+                    f"{10.0 ** np.median(apart):.3g}"
+                )
         about = _summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
         about["fragment"] = fragment
         about["seconds"] = round(time.monotonic() - start, 1)

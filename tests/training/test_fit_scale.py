@@ -120,6 +120,10 @@ def test_rows_and_errors_are_in_the_unit_of_the_target(folders):
     np.testing.assert_allclose(predicted["ic50"], 10.0 ** predicted["pic50"], rtol=1e-9)
     error = np.abs(np.diff(predicted["ic50"], axis=1)).mean()
     assert about["results"][0]["cross_validated"] == pytest.approx(error)
+    factor = np.median(np.exp(np.abs(np.diff(np.log(predicted["ic50"]), axis=1))))
+    assert about["findings"][-1] == (
+        f"ic50: half of the cross-validated predictions are within a factor of {factor:.3g}"
+    )
     assert about["results"][0]["unit"] == "nM"
 
 
