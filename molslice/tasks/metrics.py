@@ -75,6 +75,26 @@ def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:
     return float(np.where(np.isnan(error), np.inf, error).mean()) if known.any() else float("nan")
 
 
+def median_factor(prediction: np.ndarray, truth: np.ndarray) -> float:
+    """Compute the median factor between predictions and measured values, whichever is larger.
+
+    Args:
+        prediction: Predictions, float [rows]. One that is not positive counts as infinitely wrong.
+        truth: Targets in the same unit, float [rows]; rows without a positive target are left out.
+
+    Returns:
+        The factor, at least 1; NaN if there is no positive target.
+    """
+    known = truth > 0
+    if not known.any():
+        return float("nan")
+    positive = prediction[known] > 0
+    factor = np.full(len(positive), np.inf)
+    ratio = prediction[known][positive] / truth[known][positive]
+    factor[positive] = np.maximum(ratio, 1.0 / ratio)
+    return float(np.median(factor))
+
+
 def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
     """Compute the area under the ROC curve.
 

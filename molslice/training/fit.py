@@ -42,7 +42,7 @@ from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, roc_auc
+from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, median_factor, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
 from molslice.training.fit_data import Duplicates, FitData, Scale, read_fit_data
 from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
@@ -185,11 +185,7 @@ def fit(
                 logarithmic=found.logarithmic[index],
             )
             if found.logarithmic[index]:
-                apart = np.abs(learned[each.rows, index] - np.log10(each.unseen))
-                found.findings.append(
-                    f"{found.names[index]}: half of the cross-validated predictions are within a factor of "
-                    f"{10.0 ** np.median(apart):.3g}"
-                )
+                found.findings += _describe_factors(found, each, index)
         about = _summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
         about["fragment"] = fragment
         about["seconds"] = round(time.monotonic() - start, 1)
@@ -321,6 +317,19 @@ def _summarize(
         "left_out": left_out,
         "version": __version__,
     }
+
+
+def _describe_factors(found: FitData, fitted: TargetFit, index: int) -> list[str]:
+    """Say how far predictions of a target whose logarithm is learned are off, beside the baselines."""
+    name = found.names[index]
+    factor = median_factor(fitted.unseen, found.targets[fitted.rows, index])
+    lines = [f"{name}: half of the cross-validated predictions are within a factor of {factor:.3g}"]
+    truth = found.targets[found.test, index]
+    if fitted.held_out and np.any(truth > 0):
+        factors = {label: median_factor(values, truth) for label, values in fitted.held_out.items()}
+        listed = ", ".join(f"{label} {factor:.3g}" for label, factor in factors.items())
+        lines.append(f"{name}: the same factor of the held-out predictions: {listed}")
+    return lines
 
 
 def _calibrate(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> Calibration:

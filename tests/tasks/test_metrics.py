@@ -1,11 +1,12 @@
 """Tests of metrics as text: tiny errors are never shown as zero."""
 
+import numpy as np
 import pytest
 
 from molslice.cli.evaluate import result_text
 from molslice.cli.train import summary_text
 from molslice.tasks.base import Measure
-from molslice.tasks.metrics import format_metric, with_unit
+from molslice.tasks.metrics import format_metric, median_factor, with_unit
 from molslice.training.comparison import Line, _cell
 from molslice.training.records import ProgressBar
 
@@ -83,3 +84,10 @@ def test_tiny_errors_are_shown_by_the_progress_bar():
 def test_a_unit_stands_in_parentheses():
     assert with_unit("gap", "eV") == "gap (eV)"
     assert with_unit("logP", "") == "logP"
+
+
+def test_the_median_factor_counts_both_directions():
+    truth = np.array([1.0, 10.0, 100.0, np.nan, 0.0])
+    assert median_factor(np.array([2.0, 2.5, 100.0, 1.0, 1.0]), truth) == pytest.approx(2.0)
+    assert median_factor(np.array([-1.0, 0.0, 100.0, 1.0, 1.0]), truth) == np.inf
+    assert np.isnan(median_factor(np.array([1.0]), np.array([-1.0])))

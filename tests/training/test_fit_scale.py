@@ -121,9 +121,13 @@ def test_rows_and_errors_are_in_the_unit_of_the_target(folders):
     error = np.abs(np.diff(predicted["ic50"], axis=1)).mean()
     assert about["results"][0]["cross_validated"] == pytest.approx(error)
     factor = np.median(np.exp(np.abs(np.diff(np.log(predicted["ic50"]), axis=1))))
-    assert about["findings"][-1] == (
+    assert about["findings"][-2] == (
         f"ic50: half of the cross-validated predictions are within a factor of {factor:.3g}"
     )
+    shown = about["findings"][-1]
+    assert shown.startswith("ic50: the same factor of the held-out predictions: molslice fit ")
+    assert ", random forest " in shown
+    assert ", boosting " in shown
     assert about["results"][0]["unit"] == "nM"
 
 
