@@ -119,8 +119,8 @@ def test_split_by_scaffold(tmp_path):
     path = write(tmp_path / "t.csv", {"smiles": smiles, "a": range(20)})
     splits = Csv(path=path, target_columns="a", split="scaffold").splits
     assert splits["train"].tolist() == list(range(16))
-    assert splits["valid"].tolist() == [16, 17]
-    assert splits["test"].tolist() == [18, 19]
+    assert splits["valid"].tolist() == [18, 19]  # of scaffolds of one size, the last comes first
+    assert splits["test"].tolist() == [16, 17]
 
 
 def test_separate_files(tmp_path):
