@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 from record import record, spread
-from scipy.stats import spearmanr
+from small_data_sets import score
 
 from molslice import fit
 from molslice.fitted_folder import FIT, ROWS
+from molslice.tasks.metrics import median_factor
 from molslice.training.fit_data import Scale
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,12 +89,10 @@ def measure(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
         below the smallest measured value counts as that value), and the share of predictions that are not
         positive.
     """
-    bounded = np.maximum(predicted, truth.min())
+    scores = {name: score(name, predicted[:, None], truth[:, None]) for name in ("spearman", "mae", "rmse")}
     return {
-        "spearman": float(np.asarray(spearmanr(truth, predicted))[0]),
-        "mae": float(np.abs(truth - predicted).mean()),
-        "rmse": float(np.sqrt(np.square(truth - predicted).mean())),
-        "fold_error": float(10.0 ** np.median(np.abs(np.log10(bounded / truth)))),
+        **scores,
+        "fold_error": median_factor(np.maximum(predicted, truth.min()), truth),
         "not_positive": float((predicted <= 0).mean()),
     }
 

@@ -88,11 +88,9 @@ def median_factor(prediction: np.ndarray, truth: np.ndarray) -> float:
     known = truth > 0
     if not known.any():
         return float("nan")
-    positive = prediction[known] > 0
-    factor = np.full(len(positive), np.inf)
-    ratio = prediction[known][positive] / truth[known][positive]
-    factor[positive] = np.maximum(ratio, 1.0 / ratio)
-    return float(np.median(factor))
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is infinite
+        orders = np.log10(np.where(prediction > 0, prediction, 0.0)[known] / truth[known])
+    return float(10.0 ** np.median(np.abs(orders)))
 
 
 def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
