@@ -142,7 +142,8 @@ def fit(
                 workers=processes,
                 progress=described,
             )
-        targets = _describe_targets(found, units)
+        learned = found.learned
+        targets = _describe_targets(found, learned, units)
         canonical = found.molecules.canonical
         embedding_start = time.monotonic()
         embedding = (
@@ -152,8 +153,8 @@ def fit(
         features = Features(found.molecules.descriptors, found.molecules.counts, embedding)
         folds = _divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
-        with _bar("learners", quiet) as learned:
-            work = LearnerFits(found, features, folds, deadline, seed, learned)
+        with _bar("learners", quiet) as move:
+            work = LearnerFits(found, learned, features, folds, deadline, seed, move)
             fitted = [work.fit_target(index) for index in range(len(found.names))]
         left_out, epochs = work.left_out, 0
         if encoder is not None:
@@ -166,7 +167,7 @@ def fit(
                 networks = fine_tune(
                     encoder,
                     canonical,
-                    found.learned,
+                    learned,
                     targets,
                     folds,
                     partial,
@@ -176,7 +177,6 @@ def fit(
                 )
             for index, each in enumerate(fitted):
                 each.add(FINE_TUNED, networks.unseen[each.rows, index], networks.held_out[:, :, index])
-        learned = found.learned
         for index, each in enumerate(fitted):
             each.stack_learners(
                 learned[each.rows, index],
@@ -234,12 +234,11 @@ def _count_workers(path: File, workers: int | None) -> int:
     return 0 if small else count_cores()
 
 
-def _describe_targets(found: FitData, units: str | Sequence[str] | None) -> TargetInfo:
+def _describe_targets(found: FitData, learned: np.ndarray, units: str | Sequence[str] | None) -> TargetInfo:
     named = (units or "",) * len(found.names) if units is None or isinstance(units, str) else tuple(units)
     if len(named) != len(found.names):
         raise MolsliceError(f"units must be one unit, or one for each of {len(found.names)} targets")
-    known = found.learned[~found.test]
-    return TargetInfo.of_training(found.names, named, found.kind, known)
+    return TargetInfo.of_training(found.names, named, found.kind, learned[~found.test])
 
 
 def _divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:

@@ -305,7 +305,6 @@ def _is_logarithmic(data: FitData, path: File, index: int, scale: Scale | None) 
     if scale == "linear" or (scale is None and data.kind == "classification"):
         return False
     name, values = data.names[index], np.where(data.test, np.nan, data.targets[:, index])
-    known = values[np.isfinite(values)]
     if scale == "log":
         where = f"{path}, column {name!r}"
         if data.kind == "classification":
@@ -318,6 +317,7 @@ def _is_logarithmic(data: FitData, path: File, index: int, scale: Scale | None) 
             )
         data.findings.append(f"{name}: learned as its logarithm")
         return True
+    known = values[np.isfinite(values)]
     if not _is_log_normal(known):
         return False
     span = f"from {known.min():.4g} to {known.max():.4g}"

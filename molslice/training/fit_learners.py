@@ -82,6 +82,7 @@ class LearnerFits:
 
     Args:
         found: The rows.
+        learned: Their targets as the learners predict them, float64 [n, T]; see `FitData.learned`.
         features: Their features.
         folds: Fold of each row, int [n]; -1 for held-out rows.
         deadline: Value of `time.monotonic` after which nothing is started; one learner is always fitted.
@@ -95,20 +96,21 @@ class LearnerFits:
     def __init__(
         self,
         found: FitData,
+        learned: np.ndarray,
         features: Features,
         folds: np.ndarray,
         deadline: float,
         seed: int,
         progress: Callable[[int, int], None],
     ) -> None:
-        self.found, self.features, self.folds = found, features, folds
+        self.found, self.learned, self.features, self.folds = found, learned, features, folds
         self.deadline, self.seed, self.progress = deadline, seed, progress
         self.left_out: list[str] = []
         self._done = 0
 
     def fit_target(self, index: int) -> TargetFit:
         """Fit the learners and the baselines of one target."""
-        values, classes = self.found.learned[:, index], self.found.kind == "classification"
+        values, classes = self.learned[:, index], self.found.kind == "classification"
         rows = np.flatnonzero(~self.found.test & np.isfinite(values))
         folds = _known_folds(self.folds[rows], self.found.names[index])
         fitted, test = TargetFit(rows), np.flatnonzero(self.found.test)
