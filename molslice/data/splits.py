@@ -161,16 +161,21 @@ def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[st
         members.setdefault(groups[row], []).append(row)
     parts: dict[str, list[int]] = {name: [] for name in shares}
     limits = dict(zip(shares, np.cumsum(list(shares.values())) * len(rows) + 1e-6, strict=True))
-    first = next(iter(shares))
     for group in sorted(members.values(), key=lambda group: (len(group), min(group)), reverse=True):
-        chosen, total = first, len(group)
-        for name in parts if len(group) <= limits[first] else ():
-            total += len(parts[name])
-            if total <= limits[name]:
-                chosen = name
-                break
-        parts[chosen] += group
+        parts[_find_room(len(group), parts, limits)] += group
     return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
+
+
+def _find_room(size: int, parts: Mapping[str, list[int]], limits: Mapping[str, float]) -> str:
+    """Return the first split that a group of this size fits into, with all splits before it."""
+    first, total = next(iter(parts)), size
+    if size > limits[first]:
+        return first
+    for name, part in parts.items():
+        total += len(part)
+        if total <= limits[name]:
+            return name
+    return first
 
 
 def _filled(splits: Splits, shares: Mapping[str, float], source: str) -> Splits:

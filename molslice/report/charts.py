@@ -105,12 +105,14 @@ def draw_parity(
                 label=split.name,
             )
         if np.isfinite(low):
-            margin = 0.03 * max(high - low, 1e-12)
-            factor = max(high / low, 1.0 + 1e-12) ** 0.03 if logarithmic else 1.0
-            ends = (low / factor, high * factor) if logarithmic else (low - margin, high + margin)
             if logarithmic:
                 axes.set_xscale("log")
                 axes.set_yscale("log")
+                factor = max(high / low, 1.0 + 1e-12) ** 0.03
+                ends = (low / factor, high * factor)
+            else:
+                margin = 0.03 * max(high - low, 1e-12)
+                ends = (low - margin, high + margin)
             axes.plot(ends, ends, color=INK, linewidth=0.8)
             axes.set_xlim(ends)
             axes.set_ylim(ends)
