@@ -29,6 +29,14 @@ def _hangups_end_programs():
 
 
 @pytest.fixture(scope="module")
+def few_trees():
+    """Fit few extra trees, to save time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
+        yield
+
+
+@pytest.fixture(scope="module")
 def browser():
     """Headless Chromium, for modules with `NEEDS_BROWSER` of `tests/browser.py`."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")

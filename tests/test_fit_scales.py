@@ -16,13 +16,6 @@ pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 @pytest.fixture(scope="module")
-def few_trees():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 5)
-        yield
-
-
-@pytest.fixture(scope="module")
 def program():
     return load_program("fit_scales")
 

@@ -10,7 +10,6 @@ from molslice.data.molecules.prepare_files import partial_folder
 from molslice.files.atomic import reserved
 from molslice.files.lock import lock_folder
 from tests.inference.models import checkpoint_folder, embedded_smiles
-from tests.training.conftest import few_trees  # noqa: F401
 
 
 @pytest.fixture

@@ -11,14 +11,13 @@ from tests.programs import load_program
 
 
 @pytest.fixture
-def program(monkeypatch, tmp_path):
+def program(few_trees, monkeypatch, tmp_path):
     found = load_program("uncertainty")
     generator, file = np.random.default_rng(0), tmp_path / "small.csv"
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["smiles", "size"])
         writer.writerows([text, len(text) + generator.normal(0, 3)] for text in embedded_smiles(120))
-    monkeypatch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
     monkeypatch.setattr("molslice.training.fit_learners.BASELINES", {})
     monkeypatch.setattr(found, "SETS", {"Small": ("small.csv", "size", "bits", None)})
     return found

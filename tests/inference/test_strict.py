@@ -7,7 +7,6 @@ import pytest
 from molslice.cli import main
 from molslice.data.molecules.store import MoleculeStore
 from tests.inference.models import checkpoint_folder, embedded_smiles
-from tests.training.conftest import few_trees  # noqa: F401
 
 REASON = "row 3 (line 4): 'C(': not valid SMILES"
 

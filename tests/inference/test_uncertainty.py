@@ -22,13 +22,6 @@ pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 @pytest.fixture(scope="module")
-def few_trees():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
-        yield
-
-
-@pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A fit to two numbers, one of them with missing values, and a fit to a class."""
     place = tmp_path_factory.mktemp("fits")

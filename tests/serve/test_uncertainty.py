@@ -12,7 +12,6 @@ from molslice.training.fit import fit
 from tests.inference.models import embedded_smiles
 from tests.serve.inline import InlineWorker
 from tests.serve.test_file_jobs import finished, upload
-from tests.training.conftest import few_trees  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 SMILES = ["CCO", "not one", "c1ccccc1"]

@@ -16,14 +16,6 @@ def one_thread():
 
 
 @pytest.fixture(scope="module")
-def few_trees():
-    """Fit few extra trees, to save time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
-        yield
-
-
-@pytest.fixture(scope="module")
 def few_epochs():
     """Fine-tune networks for one epoch, to save time."""
     with pytest.MonkeyPatch.context() as patch:
