@@ -22,7 +22,7 @@ class WorkerLostError(MolsliceError):
 class WorkerProcess:
     """A process that has loaded the models and carries out one task at a time.
 
-    A killed process is started again by the next call.
+    A process that has ended is started again by the next call.
 
     Args:
         models: Path or name of each model.
@@ -81,6 +81,9 @@ class WorkerProcess:
     ) -> Any:  # noqa: ANN401
         """Carry out a task and return its result; start the process before if it is not running.
 
+        A process that ended while it was idle is not always seen as ended before a task is sent to it. A task
+        that was not begun is sent once more, to a new process.
+
         Args:
             task: The name of the task.
             options: Its options.
@@ -93,6 +96,15 @@ class WorkerProcess:
         """
         if not self.is_alive:
             self.start()
+        try:
+            self._begin(task, options, seconds)
+        except WorkerLostError:
+            self.start()
+            self._begin(task, options, seconds)
+        return self._receive(seconds, report)
+
+    def _begin(self, task: str, options: Mapping[str, Any], seconds: float) -> None:
+        """Send a task and wait until the process has begun it."""
         connection = self._connection
         assert connection is not None
         try:
@@ -100,7 +112,7 @@ class WorkerProcess:
         except OSError as error:
             self.kill()
             raise WorkerLostError("the process that computes has ended") from error
-        return self._receive(seconds, report)
+        self._receive(seconds, None)
 
     def _receive(self, seconds: float | None, report: Callable[[Any], None] | None) -> Any:  # noqa: ANN401
         connection = self._connection

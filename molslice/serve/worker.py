@@ -34,8 +34,8 @@ def run_worker(
 ) -> None:
     """Load the models, then carry out tasks until None is received or the other end of the connection closes.
 
-    Sends `("ready", descriptions of the models)`. Receives `(task, options)` and answers with any number of
-    `("progress", value)` and one `("done", result)` or `("failed", reason)`.
+    Sends `("ready", descriptions of the models)`. Receives `(task, options)` and answers with
+    `("begun", None)`, any number of `("progress", value)` and one `("done", result)` or `("failed", reason)`.
 
     Args:
         connection: The connection to the process of the server.
@@ -52,6 +52,7 @@ def run_worker(
         loaded = load_models(models, device)
         connection.send(("ready", [each.describe() for each in loaded.values()]))
         while (order := connection.recv()) is not None:
+            connection.send(("begun", None))
             connection.send(
                 answer(loaded, order[0], order[1], lambda value: connection.send(("progress", value)))
             )

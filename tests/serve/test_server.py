@@ -118,6 +118,17 @@ def test_a_killed_worker_is_replaced_and_no_answer_is_lost(running):
     assert running.workers() != [worker]
 
 
+def test_a_request_outlives_an_idle_worker(running):
+    (worker,) = running.workers()
+    os.kill(worker, signal.SIGSTOP)  # it still counts as running when the request is sent to it
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(running.predict, "C")
+        time.sleep(0.2)
+        os.kill(worker, signal.SIGKILL)
+        assert future.result()[0] == 200
+    assert running.workers() != [worker]
+
+
 def test_requests_under_way_are_answered_at_the_end(model_folders):
     with Running(model_folders["first"]) as server:
         answers = []
