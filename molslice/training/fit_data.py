@@ -143,11 +143,14 @@ def read_fit_data(
         parts = splits.column_split(words, split, lambda row: places[row])
         data.test = np.isin(np.arange(len(smiles)), parts.get("test", np.empty(0, np.int64)))
     _drop_unreadable(data, path, places, strict=strict)
-    _merge_duplicates(data, duplicates, by_column=bool(words))
+    geometric = _merge_duplicates(data, duplicates, by_column=bool(words))
     if not words:
         data.test = _hold_out(data, path, split, seed)
     _check_targets(data, path)
-    data.logarithmic = tuple(_is_logarithmic(data, path, index, scale) for index in range(len(names)))
+    data.logarithmic = tuple(
+        _is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))
+    )
+    data.targets = np.where(data.logarithmic, geometric, data.targets)
     return data
 
 
@@ -200,7 +203,12 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
     _keep(data, rows[known[rows]])
 
 
-def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool) -> None:
+def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool) -> np.ndarray:
+    """Replace the rows of each molecule by one row with their mean, unless duplicates are kept.
+
+    Returns:
+        The targets with the geometric mean instead, float64 [n, T]; the smallest value if it is not positive.
+    """
     groups: dict[tuple[str, bool], list[int]] = {}
     for row, canonical in enumerate(data.molecules.canonical):
         groups.setdefault((canonical, bool(data.test[row]) if by_column else False), []).append(row)
@@ -210,7 +218,7 @@ def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool)
             data.findings.append(f"{len(both)} held-out molecules are also training molecules; both are kept")
     several = [rows for rows in groups.values() if len(rows) > 1]
     if not several:
-        return
+        return data.targets
     differing = [rows for rows in several if _differ(data.targets[rows])]
     count = f"{len(several)} molecules have several rows, {len(differing)} of them with different values"
     if duplicates == "refuse":
@@ -221,15 +229,18 @@ def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool)
         )
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
-        return
+        return data.targets
     verb = "their mean is used" if data.kind == "regression" else "conflicting labels count as missing"
     data.findings.append(f"{count}; {verb}")
-    merged = data.targets.copy()
+    merged, geometric = data.targets.copy(), data.targets.copy()
     for rows in several:
         merged[rows[0]] = _merged(data.targets[rows], data.kind)
+        geometric[rows[0]] = _geometric_mean(data.targets[rows])
     data.targets = merged
     first_rows = np.array(sorted(rows[0] for rows in groups.values()))
-    _keep(data, first_rows[np.isfinite(data.targets[first_rows]).any(1)])
+    kept = first_rows[np.isfinite(data.targets[first_rows]).any(1)]
+    _keep(data, kept)
+    return geometric[kept]
 
 
 def _differ(values: np.ndarray) -> bool:
@@ -250,6 +261,13 @@ def _merged(values: np.ndarray, kind: Kind) -> np.ndarray:
     if kind == "classification":
         agreed &= (mean == 0.0) | (mean == 1.0)
     return np.where(agreed, mean, np.nan)
+
+
+def _geometric_mean(values: np.ndarray) -> np.ndarray:
+    """Return the geometric mean of the known values of each target, or the smallest if it is not positive."""
+    smallest = np.fmin.reduce(values)
+    logarithms = np.log(values, where=values > 0, out=np.full(values.shape, np.nan))
+    return np.where(smallest > 0, np.exp(_merged(logarithms, "regression")), smallest)
 
 
 def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
@@ -296,15 +314,24 @@ def _check_targets(data: FitData, path: File) -> None:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
 
 
-def _is_logarithmic(data: FitData, path: File, index: int, scale: Scale | None) -> bool:
+def _is_logarithmic(
+    data: FitData, path: File, index: int, geometric: np.ndarray, scale: Scale | None
+) -> bool:
     """Find whether the logarithm of a target is learned.
+
+    Args:
+        data: The rows.
+        path: The table, for messages.
+        index: Number of the target.
+        geometric: Its values, with the geometric mean of several rows, float64 [n].
+        scale: The scale that the user asks for; None finds it.
 
     Raises:
         MolsliceError: `scale` is `log`, and a target is a class or a value is not positive.
     """
     if scale == "linear" or (scale is None and data.kind == "classification"):
         return False
-    name, values = data.names[index], np.where(data.test, np.nan, data.targets[:, index])
+    name, values = data.names[index], np.where(data.test, np.nan, geometric)
     if scale == "log":
         where = f"{path}, column {name!r}"
         if data.kind == "classification":

@@ -72,6 +72,37 @@ def test_a_skewed_target_is_found_and_others_are_not(table, folders):
         np.testing.assert_array_equal(data.learned, data.targets)
 
 
+def test_rows_of_one_molecule_are_averaged_as_logarithms(smiles, table, tmp_path):
+    logs = np.random.default_rng(1).normal(1.0, 1.0, (len(smiles), 3))
+    logs[::5, 2] = np.nan
+    rows = [
+        [text, *("" if np.isnan(log) else repr(float(value)) for value in (10.0**log, log))]
+        for text, measured in zip(smiles, logs, strict=True)
+        for log in measured
+    ]
+    several = write_table(tmp_path / "several.csv", ["smiles", "ic50", "pic50"], rows)
+    values, expected = read(several, "ic50"), read(several, "pic50")
+    assert len(expected.targets) == len(smiles)
+    np.testing.assert_allclose(expected.targets[:, 0], np.nanmean(logs, 1), rtol=1e-12)
+    np.testing.assert_allclose(values.learned, expected.targets, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.log10(values.targets), values.learned, rtol=1e-12, atol=1e-12)
+    linear = read(several, "ic50", scale="linear").targets[:, 0]
+    np.testing.assert_allclose(linear, np.nanmean(10.0**logs, 1), rtol=1e-12)
+    kept = read(several, "ic50", duplicates="keep")
+    assert kept.logarithmic == (True,)
+    assert len(kept.targets) == np.isfinite(logs).sum()
+
+
+def test_a_row_of_several_without_a_logarithm_counts(smiles, tmp_path):
+    rows = [[text, 10.0 ** (index % 7)] for index, text in enumerate(smiles)]
+    file = write_table(
+        tmp_path / "zero.csv", ["smiles", "ic50"], [*rows, *([text, 0.0] for text in smiles[:40])]
+    )
+    assert read(file, "ic50").logarithmic == (False,)
+    with pytest.raises(MolsliceError, match="the value 0 of .* has no logarithm"):
+        read(file, "ic50", scale="log")
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
