@@ -3,7 +3,8 @@
 Two development sets of `small_data.py` in the units of the measurement, and the training rows of a set of
 clearances: ESOL's solubility in mmol/L, BACE's IC50 in nM, and hepatocyte clearance, whose test rows are not
 read. `fit` runs without an encoder. All errors are those of predictions for rows that a model has not seen:
-out of fold, or held out.
+out of fold, or held out. Of several rows of one molecule only the first is used, because the two scales
+average them differently.
 
     python benchmarks/fit_scales.py --data PATH_TO_SETS
 
@@ -24,6 +25,7 @@ from record import record, spread
 from small_data_sets import score
 
 from molslice import fit
+from molslice.chem.canonical import canonical_molecule
 from molslice.fitted_folder import FIT, ROWS
 from molslice.tasks.metrics import median_factor
 from molslice.training.fit_data import Scale
@@ -68,12 +70,17 @@ SETS = {
 
 
 def write_table(measured: SkewedSet, data: Path, table: Path) -> None:
-    """Write SMILES and target of all rows that are not test rows."""
+    """Write SMILES and target of the first row of each molecule, without test rows."""
+    written = set()
     with gzip.open(data / measured.file, "rt", newline="") as source, table.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["smiles", "target"])
         for row in csv.DictReader(source):
-            if row.get("split") != "test":
+            if row.get("split") == "test":
+                continue
+            canonical = canonical_molecule(row["smiles"]).smiles
+            if canonical not in written:
+                written.add(canonical)
                 writer.writerow([row["smiles"], repr(measured.convert(float(row[measured.column])))])
 
 

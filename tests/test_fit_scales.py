@@ -34,6 +34,7 @@ def data(program, tmp_path):
                 value = 3.0 + len(text) if "clint" in measured.column else value
                 test = row % 8 == 0 and "clint" in measured.column
                 writer.writerow([text, "unread" if test else value, "test" if test else ""])
+                writer.writerow([text, "unread" if test else 2 * value, "test" if test else ""])
     return tmp_path / "data"
 
 
@@ -48,7 +49,8 @@ def test_every_set_is_measured_on_both_scales(program, data, tmp_path, capsys):
     for one in first["results"][1::2]:
         assert one["not_positive"]["mean"] == 0
     with (tmp_path / "runs" / "bace.csv").open(newline="") as file:
-        row = next(csv.DictReader(file))
+        row, *others = csv.DictReader(file)
+    assert len(others) == ROWS - 1
     assert float(row["target"]) == pytest.approx(10.0 ** (9 - len(row["smiles"]) / 10))
     kept = (tmp_path / "runs" / "esol-log-0" / "fit.json").stat().st_mtime_ns
     program.main(words)
