@@ -45,7 +45,7 @@ def plan_table(result: Mapping[str, Any]) -> Table:
         rows.append(
             [name, f"{core_hours:,.0f}", f"${core_hours * PRICE:,.0f}", *(f"{h:,.1f}" for h in hours), useful]
         )
-    return [*header, "cores of use"], rows
+    return [*header, "useful cores"], rows
 
 
 def _ray(result: Mapping[str, Any], verb: str) -> float:
@@ -74,4 +74,4 @@ def volume_table(result: Mapping[str, Any]) -> Table:
         [label, f"{sizes[name]:.0f}", f"{sizes[name] * MOLECULES / 1e9:,.0f}"]
         for name, label in names.items()
     ]
-    return ["", "bytes a molecule", "GB for a billion"], rows
+    return ["", "bytes per molecule", "GB for a billion"], rows

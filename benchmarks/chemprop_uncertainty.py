@@ -1,7 +1,7 @@
 """Measure the intervals of chemprop's ensemble on the held-out rows of fitted models.
 
 For each model folder of `uncertainty.py` an ensemble of five is trained on the training rows of the folder.
-One ninth of them, drawn at random, or by framework if the folder holds frameworks out, selects the checkpoint
+One ninth of them, drawn at random, or by scaffold if the folder holds scaffolds out, selects the checkpoint
 and calibrates the variance of the ensemble by chemprop's own methods. Coverage, width and ranking are
 computed as for molslice.
 
@@ -102,15 +102,15 @@ def call(
         subprocess.run(command, check=True, stdout=log, stderr=log, cwd=folder, env=environment)
 
 
-def divide(file: Path, by_framework: bool, seed: int) -> list[tuple[str, str, float]]:
+def divide(file: Path, by_scaffold: bool, seed: int) -> list[tuple[str, str, float]]:
     """Return SMILES, part (train, val or test) and measured value of the rows of a fitted model."""
     with file.open(newline="", encoding="utf-8") as stream:
         _, *lines = csv.reader(stream)
     smiles = [line[0].strip() for line in lines]
-    frames = scaffolds(smiles) if by_framework else [""] * len(smiles)
+    frames = scaffolds(smiles) if by_scaffold else [""] * len(smiles)
     groups: dict[str, list[int]] = {}
     for row, line in enumerate(lines):
-        if line[1] == "train":  # molecules without rings share no framework
+        if line[1] == "train":  # molecules without rings share no scaffold
             groups.setdefault(frames[row] or f"row {row}", []).append(row)
     order = list(groups.values())
     wanted = VALIDATION_SHARE * sum(map(len, order))

@@ -1,6 +1,6 @@
 """Compare the uncertainties of single networks and ensembles of `molslice train`, and of chemprop.
 
-ESOL and Lipophilicity are divided at random into 80 % training, 10 % validation and 10 % test rows, for each
+ESOL and Lipophilicity are divided at random into 80% training, 10% validation and 10% test rows, for each
 seed. Five networks are trained with the absolute error. The first is measured with equal widths and with
 dropout passes, and all five as an ensemble. One more network is trained with `training.loss gaussian`, and
 one with beta-NLL, which weights this loss by the variance to the power 0.5 (Seitzer et al. 2022, arXiv

@@ -145,7 +145,7 @@ class Molecules:
         values: float64 [n, T], NaN where missing.
         features: Descriptors and Morgan counts of the rows.
         canonical: Canonical SMILES of the rows.
-        scaffolds: Bemis-Murcko frameworks of the rows.
+        scaffolds: Bemis-Murcko scaffolds of the rows.
         own_split: The column `split` of the file, or empty.
     """
 
@@ -203,7 +203,7 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
 
 
 def describe(smiles: list[str], file: Path, cache: Path) -> DescribedMolecules:
-    """Compute descriptors, counts, canonical SMILES and frameworks, or read them from `cache`.
+    """Compute descriptors, counts, canonical SMILES and scaffolds, or read them from `cache`.
 
     Args:
         smiles: All rows of `file`.

@@ -129,7 +129,7 @@ def scales_table() -> str:
             SCALES[one["scale"]],
             f"{one['spearman']['mean']:.3f} ± {one['spearman']['sd']:.3f}",
             *(_three_digits(one[key]["mean"]) for key in ("fold_error", "mae", "rmse")),
-            f"{100 * one['not_positive']['mean']:.0f} %",
+            f"{100 * one['not_positive']['mean']:.0f}%",
         ]
         for one in load("fit_scales")["results"]
     ]

@@ -36,7 +36,7 @@ def start_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     header = [
         f"{SETS[first['name']]}, processor time",
         "start (s)",
-        "conversion (µs a molecule)",
+        "conversion (µs per molecule)",
         f"{example['rows']:,} molecules, {example['epochs']} epochs (s)",
     ]
     rows = [
@@ -112,7 +112,7 @@ def preparation_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[s
         ]
         for one in result["results"]
     ]
-    return ["processes", "rows/s", "main process (µs a row)", "workers (µs a row)"], rows
+    return ["processes", "rows/s", "main process (µs per row)", "workers (µs per row)"], rows
 
 
 def large_store(result: Mapping[str, Any]) -> str:
@@ -125,7 +125,7 @@ def large_store(result: Mapping[str, Any]) -> str:
         f"A store of {result['rows']:,} rows ({atoms:.0f} heavy atoms in the median) was prepared by "
         f"{workers} processes in {result['seconds'] / 60:.0f} minutes. The main process used at most "
         f"{memory[0]:.0f} MiB, a worker {memory[1]:.0f} MiB. The store has "
-        f"{result['bytes'] / 1e9:.2f} GB, {result['bytes_per_molecule']:.0f} bytes a molecule. It opens in "
+        f"{result['bytes'] / 1e9:.2f} GB, {result['bytes_per_molecule']:.0f} bytes per molecule. It opens in "
         f"{epoch['open_seconds']:.1f} s with its checksums. All {epoch['batches']:,} batches of an epoch (at "
         f"most {epoch['batch_size']:,} molecules and {epoch['token_budget']:,} tokens) take "
         f"{epoch['seconds']:.0f} s without a model on one thread, {epoch['rows_per_second']:,.0f} molecules "

@@ -2,7 +2,7 @@
 
 `molslice fit` without an encoder is fitted to numbers (ESOL, Lipophilicity and the first 5,000 rows of QM9,
 gap) and to classes (BBBP, BACE, inhibition of P-gp), with one tenth of the molecules held out at random or
-by framework, from several seeds. `gap-xtb` is measured on the test splits of the embedded data. Nothing is
+by scaffold, from several seeds. `gap-xtb` is measured on the test splits of the embedded data. Nothing is
 chosen or calibrated on test rows.
 
 Fitted models are kept in `--models`: the same command continues after an interruption. `--no-fit` measures

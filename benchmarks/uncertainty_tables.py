@@ -6,7 +6,7 @@ from typing import Any
 
 from tables import load, markdown
 
-from molslice.chem.scaffold import FRAMEWORK_GROUPS
+from molslice.chem.scaffold import SCAFFOLD_GROUPS
 
 NAMES = {"gap_xtb_100k": "`gap-xtb`, `data/gap_xtb_100k`", "gap_xtb": "`gap-xtb`, `data/gap_xtb`"}
 AT = 0.9
@@ -14,7 +14,7 @@ SET_LEVELS = (0.8, 0.9, 0.95)
 
 
 def coverage_table() -> str:
-    """Return coverage at all levels and the width at 90 %, for each set of numbers and division."""
+    """Return coverage at all levels and the width at 90%, for each set of numbers and division."""
     rows = []
     for name, runs in _grouped(classes=False):
         levels = [entry["level"] for entry in runs[0]["levels"]]
@@ -24,21 +24,21 @@ def coverage_table() -> str:
         seeds = str(len(runs)) if "seed" in runs[0] else ""
         count = _rows([run["count"] for run in runs], runs)
         rows.append([name, seeds, f"{count:,}", f"{error:.3g}", *cells, f"{width:.3g}"])
-    header = ["", "seeds", "test rows", "MAE", "50 %", "80 %", "90 %", "95 %", "width at 90 %"]
+    header = ["", "seeds", "test rows", "MAE", "50%", "80%", "90%", "95%", "width at 90%"]
     return markdown(header, rows)
 
 
 def ranking_table() -> str:
-    """Return miscalibration area, rank correlations and coverage by framework."""
+    """Return miscalibration area, rank correlations and coverage by scaffold."""
     rows = []
     for name, runs in _grouped(classes=False):
         # a single network has no spread, and intervals of one width
         own = [run["rank_correlation"] for run in runs if run["rank_correlation"]["spread"] is not None]
         ranks = [_rounded([found[key] for found in own]) for key in ("spread", "width")]
         area = _rounded([run["miscalibration_area"] for run in runs], 3)
-        rows.append([name, area, *ranks, *(_group(runs, kind) for kind in FRAMEWORK_GROUPS)])
+        rows.append([name, area, *ranks, *(_group(runs, kind) for kind in SCAFFOLD_GROUPS)])
     header = ["", "miscalibration area", "error and spread", "error and width"]
-    return markdown([*header, *FRAMEWORK_GROUPS], rows)
+    return markdown([*header, *SCAFFOLD_GROUPS], rows)
 
 
 def network_table() -> str:
@@ -56,7 +56,7 @@ def network_table() -> str:
         area = _rounded([run["miscalibration_area"] for run in runs], 3)
         error = f"{_mean([run['mae'] for run in runs]):.3f}"
         rows.append([f"{name}, {method}", str(len(runs)), error, *cells, *widths, area, _rounded(ranks)])
-    header = ["", "seeds", "MAE", "50 %", "80 %", "90 %", "95 %", "width at 50 %", "width at 90 %"]
+    header = ["", "seeds", "MAE", "50%", "80%", "90%", "95%", "width at 50%", "width at 90%"]
     return markdown([*header, "miscalibration area", "error and spread"], rows)
 
 
@@ -78,8 +78,8 @@ def class_sets_table() -> str:
                 _mean([_level(run, level)[key] for run in runs])
                 for key in ("set_size", "empty_sets", "double_sets")
             )
-            sizes = [f"{size:.2f}", f"{100 * empty:.0f} %", f"{100 * double:.0f} %"]
-            rows.append([name, str(len(runs)), f"{100 * level:.0f} %", *cells, *sizes])
+            sizes = [f"{size:.2f}", f"{100 * empty:.0f}%", f"{100 * double:.0f}%"]
+            rows.append([name, str(len(runs)), f"{100 * level:.0f}%", *cells, *sizes])
     return markdown(["", "seeds", "level", "class 0", "class 1", "mean size", "empty", "both classes"], rows)
 
 
@@ -119,7 +119,7 @@ def chemprop_table() -> str:
             error = _mean([run["error"] for run in runs])
             title = f"{ours[0]['set']}, {division}"
             rows.append([title, method, str(len(runs)), f"{error:.3g}", *cells, f"{width:.3g}", area, rank])
-    header = ["", "", "seeds", "MAE", "50 %", "90 %", "95 %", "width at 90 %", "miscalibration area"]
+    header = ["", "", "seeds", "MAE", "50%", "90%", "95%", "width at 90%", "miscalibration area"]
     return markdown([*header, "error and width"], rows)
 
 
@@ -149,7 +149,7 @@ def _pool(entries: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]
 
 
 def _rows(counts: Sequence[int], runs: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of different rows: a split by framework holds out the same rows for all seeds."""
+    """Return the number of different rows: a split by scaffold holds out the same rows for all seeds."""
     return max(counts) if runs[0].get("division") == "scaffold" else sum(counts)
 
 

@@ -20,7 +20,7 @@ RESULT = {
 
 def test_the_plan_is_the_formula_of_the_guide():
     header, rows = load_program("billion_tables").plan_table(RESULT)
-    assert header[1:] == ["core-hours", "cost", "1 node (h)", "10 nodes (h)", "100 nodes (h)", "cores of use"]
+    assert header[1:] == ["core-hours", "cost", "1 node (h)", "10 nodes (h)", "100 nodes (h)", "useful cores"]
     assert rows == [
         ["predict to a folder", "640", "$26", "10.0", "1.0", "0.1", "no limit"],
         [

@@ -58,7 +58,7 @@ def test_report_as_text(molslice, table, tmp_path):
         f"  {table}, row 3 (line 4): 'XX': not valid SMILES",
     ]
     assert f"the store is {tmp_path / 'store'}" in err
-    assert "SMILES: column 'smiles' (found)" in err
+    assert "SMILES: column 'smiles' (detected)" in err
     code, out, err = molslice(*words, "--quiet")
     assert (code, err) == (0, "")
     assert "finished before     4 rows" in out
@@ -118,7 +118,7 @@ def test_standard_input(molslice, table, tmp_path, monkeypatch):
     given(TEXT + "C,1\n")
     code, _, err = molslice(*words)
     assert code == 1
-    assert "store exists and has another content (the rows of standard input have changed)" in err
+    assert "store exists and has different content (the rows of standard input have changed)" in err
 
 
 def test_errors_are_one_line(molslice, table, tmp_path):

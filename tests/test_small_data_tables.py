@@ -57,7 +57,7 @@ def test_scales_have_one_row_for_each_set_and_scale(tables, monkeypatch):
     result = {"results": [{"set": "bace", "unit": "nM", "scale": "log", **measured}]}
     monkeypatch.setattr(tables, "load", lambda name: result if name == "fit_scales" else None)
     assert tables.scales_table().splitlines()[2] == (
-        "| BACE, IC50 (nM) | logarithms | 0.910 ± 0.010 | 1.85 | 1,230 | 0.25 | 39 % |"
+        "| BACE, IC50 (nM) | logarithms | 0.910 ± 0.010 | 1.85 | 1,230 | 0.25 | 39% |"
     )
 
 

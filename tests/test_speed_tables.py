@@ -116,5 +116,5 @@ def test_a_large_store_is_described(tables):
     )
     assert "3,400,000 rows (26 heavy atoms in the median) was prepared by 2 processes in 2 minutes" in text
     words = " ".join(text.split())
-    assert "at most 331 MiB, a worker 223 MiB. The store has 1.38 GB, 406 bytes a molecule." in words
+    assert "at most 331 MiB, a worker 223 MiB. The store has 1.38 GB, 406 bytes per molecule." in words
     assert "take 11 s without a model on one thread, 304,604 molecules per second, with 2.0% padding" in words

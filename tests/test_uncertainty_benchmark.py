@@ -39,7 +39,7 @@ def run(name, seed, count, coverage):
         {"level": level, "count": count, "coverage": coverage, "standard_error": 0.0, "width": 2.0}
         for level in (0.5, 0.8, 0.9, 0.95)
     ]
-    group = {"by": "framework", "group": "new framework", "count": 10, "coverage": coverage}
+    group = {"by": "scaffold", "group": "new scaffold", "count": 10, "coverage": coverage}
     return {
         **({"set": name, "division": "random", "seed": seed} if seed is not None else {"set": name}),
         "count": count,
@@ -95,7 +95,7 @@ def test_the_classes_have_their_own_rows(monkeypatch):
     monkeypatch.setattr(tables, "load", lambda name: {"fits": runs, "gap_xtb": []})
     lines = tables.class_sets_table().splitlines()
     assert len(lines) == 2 + 3
-    assert "| 2 | 90 % | 95.0 ± 4.7 (40) | 100.0 ± 2.4 (160) | 1.25 | 10 % | 35 % |" in lines[3]
+    assert "| 2 | 90% | 95.0 ± 4.7 (40) | 100.0 ± 2.4 (160) | 1.25 | 10% | 35% |" in lines[3]
     assert "| 2 | 0.200 | 0.100 | 0.200 | 0.100 |" in tables.probabilities_table().splitlines()[2]
     assert len(tables.coverage_table().splitlines()) == 2  # no rows of numbers
 
@@ -119,10 +119,10 @@ def test_the_validation_rows_of_chemprop_are_training_rows(tmp_path):
     lines = [f"{text},{'test' if k % 4 == 0 else 'train'},0,{k}.5,1" for k, text in enumerate(smiles)]
     file = tmp_path / "rows.csv"
     file.write_text("\n".join(["smiles,split,fold,y,y_predicted", *lines]))
-    for by_framework in (False, True):
-        rows = program.divide(file, by_framework, seed=0)
+    for by_scaffold in (False, True):
+        rows = program.divide(file, by_scaffold, seed=0)
         assert [(text, value) for text, _, value in rows] == [(t, k + 0.5) for k, t in enumerate(smiles)]
         parts = [part for _, part, _ in rows]
         assert [part == "test" for part in parts] == [k % 4 == 0 for k in range(20)]
         assert parts.count("val") == 1  # a ninth of 15
-    assert parts.index("val") >= 18  # only a molecule without rings is alone with its framework
+    assert parts.index("val") >= 18  # only a molecule without rings is alone with its scaffold

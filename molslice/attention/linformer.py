@@ -48,7 +48,7 @@ class Linformer(Attention):
         if rank is not None and rank < 1:
             raise MolsliceError(f"linformer takes a rank of at least 1, got {rank}")
         if share not in get_args(Share):
-            raise MolsliceError(f"linformer takes share of {', '.join(get_args(Share))}, got {share!r}")
+            raise MolsliceError(f"invalid share {share!r}; choices: {', '.join(get_args(Share))}")
         super().__init__(spec)
         longest = spec.max_tokens or 1
         self.rank = min(128, longest) if rank is None else rank

@@ -87,7 +87,7 @@ class BenchPlan:
         rounds: Measurements of each entry and size.
         steps: Steps per round; None for as many as run in `seconds`.
         seconds: Time for all steps of a round, in seconds, if `steps` is None.
-        budget_gb: Memory in GB above which a job is out of memory; None for 90 % of the free memory on a CPU,
+        budget_gb: Memory in GB above which a job is out of memory; None for 90% of the free memory on a CPU,
             and all memory on a GPU.
         timeout: Seconds after which a job has failed; None for no limit.
 
@@ -233,7 +233,7 @@ def sizes_of_config(config: RunConfig) -> dict[str, Any]:
     if not isinstance(model, OneEncoderSpec):
         raise MolsliceError(
             f"bench measures one encoder of one width; the model {model.name} is {model.size_label}: measure "
-            "its stages one by one, with --layers and --dim"
+            "its stages one by one, with --num-layers and --dim"
         )
     length = getattr(model, "max_tokens", None) or describe_data(config).max_tokens or MOLECULE_TOKENS
     return {

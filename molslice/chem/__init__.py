@@ -11,7 +11,7 @@ Modules:
     canonical: Canonical SMILES and the canonical order of the atoms.
     descriptors: RDKit's descriptors and Morgan counts.
     neighbors: Nearest molecules by the similarity of Morgan counts.
-    scaffold: Frameworks of molecules, by which a split keeps similar molecules together.
+    scaffold: Scaffolds of molecules, by which a split keeps similar molecules together.
     connectivity: Skeletons of molecules, by which forms of one molecule are recognized.
     rebuild: Molecules and SMILES from arrays.
     naming: Names of the codes in the arrays.

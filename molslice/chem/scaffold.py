@@ -1,4 +1,4 @@
-"""Bemis-Murcko frameworks: the ring systems of a molecule and the chains between them.
+"""Bemis-Murcko scaffolds: the ring systems of a molecule and the chains between them.
 
 Source: Bemis and Murcko, J. Med. Chem. 39 (1996) 2887, in RDKit's implementation.
 """
@@ -13,44 +13,44 @@ from molslice.chem.rebuild import rebuild
 from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
 from molslice.types import MoleculeArrays
 
-__all__ = ["FRAMEWORK_GROUPS", "framework_groups", "frameworks", "scaffolds"]
+__all__ = ["SCAFFOLD_GROUPS", "scaffold_groups", "scaffolds_of_arrays", "scaffolds"]
 
-FRAMEWORK_GROUPS = ("known framework", "new framework", "no rings")
+SCAFFOLD_GROUPS = ("known scaffold", "new scaffold", "no rings")
 
 
 def scaffolds(smiles: Iterable[str | None]) -> list[str]:
-    """Find the framework of each molecule.
+    """Find the scaffold of each molecule.
 
     Args:
         smiles: The molecules.
 
     Returns:
-        The frameworks as SMILES without stereochemistry, isotopes and atom maps. The framework is empty for a
+        The scaffolds as SMILES without stereochemistry, isotopes and atom maps. The scaffold is empty for a
         molecule without rings and for an invalid SMILES.
     """
     return [_scaffold(text) for text in smiles]
 
 
-def frameworks(molecules: Iterable[MoleculeArrays]) -> list[str]:
-    """Find the framework of each molecule from its arrays; see `scaffolds`."""
-    return [_framework(molecule) for molecule in molecules]
+def scaffolds_of_arrays(molecules: Iterable[MoleculeArrays]) -> list[str]:
+    """Find the scaffold of each molecule from its arrays; see `scaffolds`."""
+    return [_scaffold_of_arrays(molecule) for molecule in molecules]
 
 
-def framework_groups(found: Iterable[str], training: Iterable[str]) -> dict[str, np.ndarray]:
-    """Group molecules by whether a training molecule has their framework.
+def scaffold_groups(found: Iterable[str], training: Iterable[str]) -> dict[str, np.ndarray]:
+    """Group molecules by whether a training molecule has their scaffold.
 
     Args:
-        found: Framework of each of n molecules; empty without rings.
-        training: Frameworks of the training molecules.
+        found: Scaffold of each of n molecules; empty without rings.
+        training: Scaffolds of the training molecules.
 
     Returns:
-        Whether each molecule is in the group, bool [n], for each of `FRAMEWORK_GROUPS`. Each molecule is in
+        Whether each molecule is in the group, bool [n], for each of `SCAFFOLD_GROUPS`. Each molecule is in
         one group.
     """
-    known, new, ringless = FRAMEWORK_GROUPS
+    known, new, ringless = SCAFFOLD_GROUPS
     seen = set(training)
     kinds = np.array([ringless if not each else known if each in seen else new for each in found], object)
-    return {group: kinds == group for group in FRAMEWORK_GROUPS}
+    return {group: kinds == group for group in SCAFFOLD_GROUPS}
 
 
 def _scaffold(smiles: str | None) -> str:
@@ -63,7 +63,7 @@ def _scaffold(smiles: str | None) -> str:
         return ""
 
 
-def _framework(molecule: MoleculeArrays) -> str:
+def _scaffold_of_arrays(molecule: MoleculeArrays) -> str:
     try:
         mol = rebuild(molecule).mol
         with quiet_rdkit():
@@ -73,5 +73,5 @@ def _framework(molecule: MoleculeArrays) -> str:
 
 
 def _murcko(mol: Chem.Mol) -> str:
-    # RDKit cannot sanitize the frameworks of some radicals and metals
+    # RDKit cannot sanitize the scaffolds of some radicals and metals
     return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)

@@ -53,7 +53,7 @@ def parse_smiles(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol:
 def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol:
     """Parse one SMILES inside of a `quiet_rdkit` block; otherwise like `parse_smiles`.
 
-    Entering the block takes 2 % of the time of a molecule, so one block can enclose many molecules.
+    Entering the block takes 2% of the time of a molecule, so one block can enclose many molecules.
 
     Raises:
         ChemError: As in `parse_smiles`.

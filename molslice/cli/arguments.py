@@ -12,8 +12,8 @@ __all__ = ["HelpFormatter", "add_device", "add_json", "add_quiet", "positive", "
 
 LARGEST = 2**63 - 1
 INPUT_HELP = (
-    "files with a column of SMILES: separated values, Parquet, JSON lines, .smi or .sdf, also .gz or .zst; "
-    "URLs such as s3://bucket/a.csv; patterns such as 'parts/*.csv'; - reads separated values from standard "
+    "files with a column of SMILES: CSV or TSV, Parquet, JSON lines, .smi or .sdf, also .gz or .zst; "
+    "URLs such as s3://bucket/a.csv; patterns such as 'parts/*.csv'; - reads CSV or TSV from standard "
     "input"
 )
 
@@ -196,9 +196,9 @@ def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
     """Add `--smiles-column` and `--delimiter`."""
-    parser.add_argument("--smiles-column", metavar="NAME", help="column of SMILES (default: found)")
+    parser.add_argument("--smiles-column", metavar="NAME", help="column of SMILES (default: detected)")
     parser.add_argument(
-        "--delimiter", type=delimiter, metavar="C", help="character between cells, or tab (default: found)"
+        "--delimiter", type=delimiter, metavar="C", help="character between cells, or tab (default: detected)"
     )
 
 
@@ -227,7 +227,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_fragment(parser: argparse.ArgumentParser, default: str = "as in the training, which is keep") -> None:
+def add_fragment(parser: argparse.ArgumentParser, default: str = "as in training, or keep") -> None:
     """Add `--fragment`.
 
     Args:

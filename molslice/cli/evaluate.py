@@ -55,12 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dropout-passes",
         type=positive,
         metavar="K",
-        help="with --calibrate: the spread of a prediction is that of K passes with dropout, then and later",
+        help="with --calibrate: compute the spread from K passes with dropout, now and in later predictions",
     )
     parser.add_argument(
         "--uncertainty",
         action="store_true",
-        help="measure coverage, width and ranking of intervals, by size and framework, too",
+        help="also measure coverage, width and ranking of intervals, by size and scaffold",
     )
     parser.add_argument(
         "--out", type=file_path, metavar="DIR", help="write the result and plots of --uncertainty"

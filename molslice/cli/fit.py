@@ -43,9 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=file_path, required=True, metavar="MODEL", help="folder to write")
     add_columns(parser)
-    parser.add_argument("--kind", choices=("regression", "classification"), help="default: found")
     parser.add_argument(
-        "--scale", choices=("linear", "log"), help="learn values or their logarithms (default: found)"
+        "--kind", choices=("regression", "classification"), help="kind of the targets (default: detected)"
+    )
+    parser.add_argument(
+        "--scale", choices=("linear", "log"), help="learn values or their logarithms (default: detected)"
     )
     parser.add_argument(
         "--unit", action="append", metavar="UNIT", help="unit of the targets, once or for each"

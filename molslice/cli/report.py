@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=ROWS,
         metavar="N",
-        help="most molecules of a split (default: %(default)s)",
+        help="maximum number of molecules of a split (default: %(default)s)",
     )
     parser.add_argument("--root", metavar="DIR", help="same as --data.root: the folder of the data")
     add_fragment(parser)

@@ -38,11 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes that predict requests (default: 1)",
     )
     parser.add_argument(
-        "--max-molecules", type=positive, metavar="N", help="molecules of a request (default: 1000)"
+        "--max-molecules",
+        type=positive,
+        metavar="N",
+        help="maximum number of molecules in a request (default: 1000)",
     )
-    parser.add_argument("--max-file", type=positive, metavar="MB", help="size of a file (default: 100)")
     parser.add_argument(
-        "--timeout", type=positive_number, metavar="SECONDS", help="time for a request (default: 30)"
+        "--max-file", type=positive, metavar="MB", help="maximum size of a file (default: 100)"
+    )
+    parser.add_argument(
+        "--timeout", type=positive_number, metavar="SECONDS", help="time limit of a request (default: 30)"
     )
     add_device(parser)
     add_quiet(parser)

@@ -215,6 +215,6 @@ def check_file(predictor: Exportable, file: Path) -> float:
     if found.shape != expected.shape or not (difference <= allowed).all():
         file.unlink()
         raise MolsliceError(
-            f"cannot export {predictor.name}: the file would predict other values, by {np.max(difference):g}"
+            f"cannot export {predictor.name}: predictions of the file differ by up to {np.max(difference):g}"
         )
     return float(difference.max())

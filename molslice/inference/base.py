@@ -120,7 +120,7 @@ class SmilesPredictor(ABC):
         """
         if not passes:
             return self
-        raise MolsliceError(f"{self.name} is not a network of molslice train, so that it has no dropout")
+        raise MolsliceError(f"{self.name} is not a network of molslice train, so it has no dropout")
 
     def with_members(self) -> Self:
         """Return this model with the predictions of its members, from which any interval can be computed."""

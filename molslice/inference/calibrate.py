@@ -86,7 +86,9 @@ def calibrate(
             predict measured values of molecules, or it has no dropout.
     """
     if isinstance(predictor, FittedPredictor):
-        raise MolsliceError(f"{predictor.name} was written by molslice fit: it has its out-of-fold rows")
+        raise MolsliceError(
+            f"{predictor.name} was written by molslice fit, which calibrates on out-of-fold rows"
+        )
     if split != SPLIT:
         raise MolsliceError(
             f"intervals are calibrated on the rows of the split {SPLIT}, not {split}: the model must not be "

@@ -39,7 +39,7 @@ class TrainingDomain:
         index: Their Morgan counts, a `molslice.chem.neighbors.CountIndex`.
         elements: Symbols of their heavy atoms.
         sizes: Smallest and largest number of heavy atoms.
-        threshold: Similarity that 95 % of them have at least with their nearest other molecule.
+        threshold: Similarity that 95% of them have at least with their nearest other molecule.
         is_sample: Whether there are more training molecules.
         values: Their measured values, float32 [n, T] in the units of the targets, NaN where missing; None if
             they are not known.
@@ -150,7 +150,7 @@ class TrainingDomain:
             )
         elif similarity < self.threshold:
             reason = (
-                f"similarity {similarity:.2f} to the nearest training molecule; 95 % of the training "
+                f"similarity {similarity:.2f} to the nearest training molecule; 95% of the training "
                 f"molecules have at least {self.threshold:.2f}"
             )
         return Domain(not reason, reason, neighbors)

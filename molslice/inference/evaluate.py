@@ -176,7 +176,8 @@ def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
     """
     if dataset.kind != predictor.targets.kind:
         raise MolsliceError(
-            f"the model is for {KIND_NAMES[predictor.targets.kind]}, the targets of {dataset.source} are for "
+            f"the model is for {KIND_NAMES[predictor.targets.kind]}, but the targets of {dataset.source} are "
+            "for "
             f"{KIND_NAMES[dataset.kind]}"
         )
     theirs = tuple(zip(dataset.target_names, dataset.target_units, strict=True))

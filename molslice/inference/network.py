@@ -91,7 +91,7 @@ class Predictor(SmilesPredictor):
         try:
             found.sampler = DropoutSampler(self.model, passes)
         except MolsliceError as error:
-            raise MolsliceError(f"{self.name} has no dropout passes: {error}") from error
+            raise MolsliceError(f"cannot compute dropout passes of {self.name}: {error}") from error
         return found
 
     @property

@@ -51,7 +51,7 @@ def evaluate_uncertainty(
         and the share of `empty_sets` and of `double_sets`, which have both classes), `by_level` (`level` and
         `coverage` of a fine grid), `miscalibration_area`,
         `rank_correlation` of the absolute error with the `spread` and with the `width` (None if undefined),
-        `groups` (for each group by size and by framework: `count`, `error`, `coverage`, `width`), and `bins`
+        `groups` (for each group by size and by scaffold: `count`, `error`, `coverage`, `width`), and `bins`
         (mean uncertainty and mean error of fifths of the rows by uncertainty). For classes also
         `class_counts` (rows of class 0 and of class 1), and `calibration_error` and `brier_score` of the
         prediction and of the calibrated probability.
@@ -266,7 +266,7 @@ def _bins(uncertainty: np.ndarray, errors: np.ndarray, count: int = 5) -> list[d
 
 
 def _groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray) -> Groups:
-    """Divide rows into thirds by size, and by whether a training molecule has their framework."""
+    """Divide rows into thirds by size, and by whether a training molecule has their scaffold."""
     sizes = np.asarray(dataset.store.num_atoms)[rows]
     low, high = (int(value) for value in np.quantile(sizes, (1 / 3, 2 / 3), method="lower"))
     names = (f"up to {low} heavy atoms", f"{low + 1} to {high} heavy atoms", f"more than {high} heavy atoms")
@@ -276,9 +276,9 @@ def _groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarr
         domain, smiles = predictor.find_domain(), dataset.smiles()
     except MolsliceError:  # a store keeps no SMILES
         return groups
-    if domain.is_sample:  # the framework of a molecule outside of it would look new
+    if domain.is_sample:  # the scaffold of a molecule outside of it would look new
         return groups
-    from molslice.chem.scaffold import framework_groups, scaffolds  # needs rdkit
+    from molslice.chem.scaffold import scaffold_groups, scaffolds  # needs rdkit
 
-    kinds = framework_groups(scaffolds([smiles[row] for row in rows]), scaffolds(domain.smiles))
-    return [*groups, *(("framework", kind, own) for kind, own in kinds.items())]
+    kinds = scaffold_groups(scaffolds([smiles[row] for row in rows]), scaffolds(domain.smiles))
+    return [*groups, *(("scaffold", kind, own) for kind, own in kinds.items())]

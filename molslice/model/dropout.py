@@ -50,7 +50,7 @@ class DropoutSampler:
 
     def __init__(self, model: nn.Module, passes: int) -> None:
         if not 2 <= passes <= MOST_PASSES:
-            raise MolsliceError(f"2 to {MOST_PASSES} are possible, got {passes}")
+            raise MolsliceError(f"the number of passes must be from 2 to {MOST_PASSES}, got {passes}")
         encoder = getattr(model, "encoder", None)
         if not isinstance(encoder, Encoder):
             raise MolsliceError("the model has no encoder")

@@ -2,7 +2,7 @@
 
 Modules:
     measure: Predictions of the splits, from the model or from the rows of a fit.
-    groups: Errors by size, element and framework.
+    groups: Errors by size, element and scaffold.
     charts: Learning curves, predictions against measurements, and calibration as SVG.
     page: The frame of the page, and HTML of tables and text.
     sections: The parts of the page that need measured values.

@@ -1,4 +1,4 @@
-"""Errors of groups of molecules: by size, element and framework."""
+"""Errors of groups of molecules: by size, element and scaffold."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from molslice.chem.elements import element_symbols
-from molslice.chem.scaffold import framework_groups, frameworks
+from molslice.chem.scaffold import scaffold_groups, scaffolds_of_arrays
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
 
-__all__ = ["Group", "by_element", "by_framework", "by_size", "summarize"]
+__all__ = ["Group", "by_element", "by_scaffold", "by_size", "summarize"]
 
 SIZES = (1, 10, 15, 20, 25, 30, 40, 65)  # heavy atoms: the first of each group
-MOST_TRAINING_ROWS = 50_000  # finding a framework takes about a millisecond
+MOST_TRAINING_ROWS = 50_000  # finding a scaffold takes about a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def by_element(measured: Measured, target: int) -> list[Group]:
     )
 
 
-def by_framework(measured: Measured, target: int) -> list[Group] | None:
-    """Group the molecules of the judged split by whether the training rows have their framework.
+def by_scaffold(measured: Measured, target: int) -> list[Group] | None:
+    """Group the molecules of the judged split by whether the training rows have their scaffold.
 
     Returns:
         The groups; None if there are no training rows, or too many to search.
@@ -84,8 +84,9 @@ def by_framework(measured: Measured, target: int) -> list[Group] | None:
     train = train[np.asarray(measured.dataset.store.num_atoms)[train] > 0]
     if not 0 < len(train) <= MOST_TRAINING_ROWS or measured.judged.name == "train":
         return None
-    groups = framework_groups(
-        frameworks(measured.molecules(measured.judged.rows)), frameworks(measured.molecules(train))
+    groups = scaffold_groups(
+        scaffolds_of_arrays(measured.molecules(measured.judged.rows)),
+        scaffolds_of_arrays(measured.molecules(train)),
     )
     names = list(groups)
     return _groups(measured, target, names, lambda index: groups[names[index]])

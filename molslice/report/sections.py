@@ -20,7 +20,7 @@ from molslice.report.charts import (
     draw_parity,
     draw_ranking,
 )
-from molslice.report.groups import Group, by_element, by_framework, by_size, summarize
+from molslice.report.groups import Group, by_element, by_scaffold, by_size, summarize
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import (
     Html,
@@ -68,7 +68,7 @@ def errors(measured: Measured) -> Html:
     ]
     parts = [table(header, rows), *notes]
     if isinstance(measured.predictor, FittedPredictor):
-        parts.append(table(*result_rows(measured.predictor.model.about), "Beside baselines"))
+        parts.append(table(*result_rows(measured.predictor.model.about), "Compared with baselines"))
     return section(*parts)
 
 
@@ -135,7 +135,7 @@ def uncertainty(measured: Measured) -> Html:
 
 
 def groups(measured: Measured) -> Html:
-    """Return errors by size, element and framework."""
+    """Return errors by size, element and scaffold."""
     parts = [
         paragraph(
             f"Errors on the split {measured.judged.name}. A molecule is in the group of each of its "
@@ -143,17 +143,17 @@ def groups(measured: Measured) -> Html:
         )
     ]
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
-        frameworks = by_framework(measured, index)
+        scaffolds = by_scaffold(measured, index)
         elements = [group for group in by_element(measured, index) if group.count >= FEWEST]
         tables = [
             _group_table(measured, by_size(measured, index), "heavy atoms"),
             _group_table(measured, elements, "element"),
         ]
-        if frameworks is not None:
-            tables.append(_group_table(measured, frameworks, "Bemis-Murcko framework"))
+        if scaffolds is not None:
+            tables.append(_group_table(measured, scaffolds, "Bemis-Murcko scaffold"))
         parts += [heading(with_unit(name, unit)), side_by_side(*tables)]
-        if frameworks is None:
-            note = "Frameworks were not compared with those of the training rows."
+        if scaffolds is None:
+            note = "Scaffolds were not compared with those of the training rows."
             parts.append(paragraph(note, soft=True))
     return section(*parts, *_left_out(measured))
 
@@ -183,7 +183,7 @@ def data(measured: Measured) -> Html:
                 cut = [format_metric(float(value)) for value in np.quantile(known, QUANTILES)]
                 moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
                 values.append([with_unit(name, unit), split.name, *moments, *cut])
-    names = ["mean", "sd", "minimum", "5 %", "median", "95 %", "maximum"]
+    names = ["mean", "sd", "minimum", "5%", "median", "95%", "maximum"]
     judged = measured.judged
     sizes = np.asarray(dataset.store.num_atoms)[judged.rows]
     counts: dict[str, int] = {}
@@ -202,7 +202,7 @@ def data(measured: Measured) -> Html:
     ]
     if isinstance(measured.predictor, FittedPredictor):
         parts += [
-            paragraph(f"{str(text).removesuffix(' (found)')}.")
+            paragraph(f"{str(text).removesuffix(' (detected)')}.")
             for text in measured.predictor.model.about["findings"]
         ]
     if dataset.failures:

@@ -87,7 +87,7 @@ def training(predictor: AnyPredictor) -> Html:
     }
     if not found:
         return paragraph(f"The folder of the model has no {METRICS}, so there are no curves.", soft=True)
-    charts = [(draw_curves(_curves(found, "train_loss"), "training loss"), "Loss of the training.")]
+    charts = [(draw_curves(_curves(found, "train_loss"), "training loss"), "Training loss.")]
     titles = {
         column: with_unit(name, unit)
         for column, name, unit in zip(
@@ -126,22 +126,24 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
     """
     rows = [["molslice", __version__], ["Python", platform.python_version()]]
     rows += [[name, version(name)] for name in PACKAGES]
-    parts = [table(["package", "version"], rows, "Of this report")]
+    parts = [table(["package", "version"], rows, "Versions for this report")]
     what = "the model and this page" if command else "the model"
     lines = [command] if command else []
     if isinstance(predictor, FittedPredictor):
         about = predictor.model.about
-        lead = f"These commands make {what} again, in a folder that has {about['source']}:"
+        lead = f"These commands reproduce {what} in a folder that contains {about['source']}:"
         lines = [_fit_command(about, predictor.name), *lines]
         return section(*parts, paragraph(lead), code("\n".join(map(shlex.join, lines))))
     network = networks_of(predictor)[0]
     made = (network.summary or {}).get("versions")
     if isinstance(made, Mapping):
         found = [[str(name), str(value)] for name, value in made.items()]
-        parts.append(table(["package", "version"], found, "Of the training"))
+        parts.append(table(["package", "version"], found, "Versions in training"))
     many = ["--members", str(len(predictor.members))] if isinstance(predictor, EnsemblePredictor) else []
     train = ["molslice", "train", "--config", "config.yaml", *many, "--out", predictor.name]
-    lead = f"These commands make {what} again, in a folder that has the configuration below as config.yaml:"
+    lead = (
+        f"These commands reproduce {what} in a folder that contains the configuration below as config.yaml:"
+    )
     parts += [paragraph(lead), code("\n".join(map(shlex.join, [train, *lines])))]
     return section(*parts, details("config.yaml", config_to_yaml(network.config)))
 

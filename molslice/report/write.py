@@ -51,8 +51,8 @@ def write_report(
         tell(name)
         sections.append((name, make()))
     targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
-    lead = f"A model of {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
-    write_atomically(path, page(f"Report of {Path(predictor.name).name}", lead, sections))
+    lead = f"A model for {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
+    write_atomically(path, page(f"Report on {Path(predictor.name).name}", lead, sections))
 
 
 def _parts(

@@ -135,7 +135,7 @@ class FileJobs:
         if job.ending not in FILE_ENDINGS:
             endings = ", ".join(FILE_ENDINGS)
             raise MolsliceError(
-                f"cannot read {name!r}: the name must end in {endings}, also with {GZIP_ENDING} behind it"
+                f"cannot read {name!r}: the name must end in {endings}, optionally followed by {GZIP_ENDING}"
             )
         with self._changed:
             unfinished = sum(each.state in ("uploading", "waiting") for each in self._jobs.values())
@@ -164,7 +164,7 @@ class FileJobs:
             beginning = _beginning(job)
         if beginning.startswith((GZIP, *OTHERS)):
             raise MolsliceError(
-                f"cannot read {job.name!r}: it is not text; give CSV or a similar file, also packed with gzip"
+                f"cannot read {job.name!r}: it is not text; give CSV or a similar file, which may be gzipped"
             )
         with self._changed:
             job.state = "waiting"
@@ -180,7 +180,7 @@ class FileJobs:
                     size += len(part)
                     if size > self.limits.file_bytes:
                         raise UnpackedTooLargeError(
-                            f"{job.name!r} has more than {self.limits.file_bytes:,} bytes when it is unpacked"
+                            f"{job.name!r} has more than {self.limits.file_bytes:,} bytes after decompression"
                         )
                     file.write(part)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -111,7 +111,7 @@ class WorkerProcess:
             connection.send((task, dict(options)))
         except OSError as error:
             self.kill()
-            raise WorkerLostError("the process that computes has ended") from error
+            raise WorkerLostError("the worker process has ended") from error
         self._receive(seconds, None)
 
     def _receive(self, seconds: float | None, report: Callable[[Any], None] | None) -> Any:  # noqa: ANN401
@@ -125,7 +125,7 @@ class WorkerProcess:
                 state, value = connection.recv()
             except (EOFError, OSError) as error:
                 self.kill()
-                raise WorkerLostError("the process that computes has ended") from error
+                raise WorkerLostError("the worker process has ended") from error
             if state == "progress":
                 if report is not None:
                     report(value)

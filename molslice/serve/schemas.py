@@ -67,7 +67,7 @@ class Uncertainty(BaseModel):
     upper: dict[str, float | None] | None = Field(description="upper bound; null if it is infinite")
     spread: dict[str, float | None] | None = Field(description="standard deviation of the prediction")
     calibrated: dict[str, float | None] | None = Field(description="calibrated probability of class 1")
-    set: dict[str, list[int]] | None = Field(description="the classes that hold the truth")
+    set: dict[str, list[int]] | None = Field(description="classes in the prediction set")
 
 
 class Neighbor(BaseModel):

@@ -57,7 +57,7 @@ class Pretraining(Task):
             the model lacks a head.
 
     Source: Burns et al. 2025, arXiv 2506.15792 (CheMeleon), for descriptors of which a part is left out; its
-    code leaves out 85 % in each step. Hu et al. 2020, arXiv 1905.12265, for hidden atoms and bonds, 15 % of
+    code leaves out 85% in each step. Hu et al. 2020, arXiv 1905.12265, for hidden atoms and bonds, 15% of
     them.
     """
 

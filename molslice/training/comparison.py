@@ -164,15 +164,15 @@ class Comparison:
             if (result.metric, result.units) != (first.metric, first.units):
                 raise MolsliceError(
                     f"{result.run} measures {result.metric} of {', '.join(result.units)}, {first.run} "
-                    f"measures {first.metric} of {names}; only runs with the same targets compare"
+                    f"measures {first.metric} of {names}; only runs with the same targets can be compared"
                 )
             if (result.fold is None) != (first.fold is None):
-                raise MolsliceError(f"of {first.run} and {result.run} only one was tested on a fold")
+                raise MolsliceError(f"only one of {first.run} and {result.run} was tested on a fold")
             differs = result.fold is None and result.test_rows != first.test_rows  # folds may differ by a row
             if result.data != first.data or differs:
                 raise MolsliceError(
                     f"{result.run} was tested on {result.test_rows} rows of {result.data}, {first.run} on "
-                    f"{first.test_rows} of {first.data}; only runs on the same data compare"
+                    f"{first.test_rows} of {first.data}; only runs on the same data can be compared"
                 )
         repeated, known = self.repeated.removesuffix("s"), {}
         for result in self.results:

@@ -93,7 +93,7 @@ def fit(
             None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
         split: How to hold rows out: `random` (one tenth of the molecules), `scaffold` (one tenth, with
-            frameworks that no training row has), or the name of a column that holds train, valid or test
+            scaffolds that no training row has), or the name of a column that holds train, valid or test
             (valid rows are training rows).
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
             or `refuse`.
@@ -242,7 +242,7 @@ def _describe_targets(found: FitData, learned: np.ndarray, units: str | Sequence
 
 
 def _divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
-    """Assign molecules (or frameworks) to folds of nearly equal size: int [n], -1 for held-out rows.
+    """Assign molecules (or scaffolds) to folds of nearly equal size: int [n], -1 for held-out rows.
 
     Groups are assigned from the largest to the smallest, each to the fold with the fewest rows; equal ones in
     random order. Rows of one molecule are in one fold.
@@ -250,7 +250,7 @@ def _divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: 
     names = found.molecules.scaffolds if by_scaffold else found.molecules.canonical
     groups: dict[str, list[int]] = {}
     for row in np.flatnonzero(~found.test):
-        # molecules without rings share no framework
+        # molecules without rings share no scaffold
         groups.setdefault(names[row] or found.molecules.canonical[row], []).append(int(row))
     ordered = list(groups.values())
     shuffled = [ordered[i] for i in np.random.default_rng(seed).permutation(len(ordered))]

@@ -39,7 +39,7 @@ class FitData:
 
     Attributes:
         smiles: SMILES of each row as in the table.
-        molecules: Descriptors, counts, canonical SMILES and frameworks of the n rows.
+        molecules: Descriptors, counts, canonical SMILES and scaffolds of the n rows.
         targets: float64 [n, T], NaN where missing.
         test: Whether a row is held out, bool [n].
         names: Names of the targets.
@@ -132,7 +132,7 @@ def read_fit_data(
             places += [chunk.where(i) for i in range(len(chunk))]
     targets = np.concatenate(numbers).astype(np.float64)
     found = kind or _find_kind(targets)
-    findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (found)"))
+    findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (detected)"))
     chosen, replaced = choose_fragments(smiles, fragment)
     if fragment != "keep":
         findings.append(f"mixtures: {fragment}, replaced in {replaced:,} rows")
@@ -271,11 +271,11 @@ def _geometric_mean(values: np.ndarray) -> np.ndarray:
 
 
 def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
-    """Draw the held-out molecules: all rows of a molecule, or of a framework, are in one split."""
+    """Draw the held-out molecules: all rows of a molecule, or of a scaffold, are in one split."""
     if len(data.smiles) < MIN_ROWS:
         return np.zeros(len(data.smiles), bool)  # refused by `_check_targets` with the count of each target
     names, molecule = np.unique(data.molecules.canonical, return_inverse=True)
-    if split == "scaffold":  # frameworks of one size are held out at random, not in the order of the SMILES
+    if split == "scaffold":  # scaffolds of one size are held out at random, not in the order of the SMILES
         molecule = np.random.default_rng(seed).permutation(len(names))[molecule]
     first = np.full(len(names), len(molecule))
     np.minimum.at(first, molecule, np.arange(len(molecule)))
@@ -348,7 +348,7 @@ def _is_logarithmic(
     if not _is_log_normal(known):
         return False
     span = f"from {known.min():.4g} to {known.max():.4g}"
-    data.findings.append(f"{name}: learned as its logarithm (found: positive and skewed, {span})")
+    data.findings.append(f"{name}: learned as its logarithm (detected: positive and skewed, {span})")
     return True
 
 

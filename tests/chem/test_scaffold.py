@@ -1,17 +1,17 @@
-"""Bemis-Murcko frameworks."""
+"""Bemis-Murcko scaffolds."""
 
 import pytest
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from molslice.chem.scaffold import framework_groups, scaffolds
+from molslice.chem.scaffold import scaffold_groups, scaffolds
 
 
-def test_frameworks_keep_rings_and_linkers():
+def test_scaffolds_keep_rings_and_linkers():
     found = scaffolds(["CCO", "Cc1ccccc1", "CCOc1ccccc1", "c1ccccc1Cc1ccccc1C", "C[C@H]1CCCO1"])
     assert found == ["", "c1ccccc1", "c1ccccc1", "c1ccc(Cc2ccccc2)cc1", "C1CCOC1"]
 
 
-def test_what_cannot_be_read_has_no_framework(capfd):
+def test_what_cannot_be_read_has_no_scaffold(capfd):
     unreadable = [
         "XXX",
         "",
@@ -28,7 +28,7 @@ def test_what_cannot_be_read_has_no_framework(capfd):
 
 
 @pytest.mark.parametrize(
-    ("smiles", "framework"),
+    ("smiles", "scaffold"),
     [
         ("C1CC[C@H]2CCCC[C@H]2C1", "C1CCC2CCCCC2C1"),
         ("c1ccccc1/C=C/c1ccccc1", "C(=Cc1ccccc1)c1ccccc1"),
@@ -36,12 +36,12 @@ def test_what_cannot_be_read_has_no_framework(capfd):
         ("[cH:1]1ccccc1C", "c1ccccc1"),
     ],
 )
-def test_stereo_isotopes_and_atom_maps_make_no_other_framework(smiles, framework):
-    assert scaffolds([smiles]) == [framework]
+def test_stereo_isotopes_and_atom_maps_make_no_other_scaffold(smiles, scaffold):
+    assert scaffolds([smiles]) == [scaffold]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, ValueError])
-def test_a_framework_that_rdkit_cannot_make_is_empty(error, monkeypatch):
+def test_a_scaffold_that_rdkit_cannot_make_is_empty(error, monkeypatch):
     def fail(**_):
         raise error("broken")
 
@@ -49,17 +49,17 @@ def test_a_framework_that_rdkit_cannot_make_is_empty(error, monkeypatch):
     assert scaffolds(["c1ccccc1"]) == [""]
 
 
-def test_a_large_molecule_has_no_framework():
+def test_a_large_molecule_has_no_scaffold():
     """RDKit needs a minute for a chain of 2,000 atoms, which exceeds the limit of a store."""
     small, large = scaffolds(["C1CC1" + "C" * 253, "C1CC1" + "C" * 254])
     assert (small, large) == ("C1CC1", "")
 
 
-def test_each_molecule_is_in_one_group_of_frameworks():
+def test_each_molecule_is_in_one_group_of_scaffolds():
     found = scaffolds(["CCO", "Cc1ccccc1", "C1CCCC1C", "c1ccccc1"])
-    groups = framework_groups(found, scaffolds(["c1ccccc1O", "CCC"]))
+    groups = scaffold_groups(found, scaffolds(["c1ccccc1O", "CCC"]))
     assert {name: own.tolist() for name, own in groups.items()} == {
-        "known framework": [False, True, False, True],
-        "new framework": [False, False, True, False],
+        "known scaffold": [False, True, False, True],
+        "new scaffold": [False, False, True, False],
         "no rings": [True, False, False, False],
     }

@@ -89,7 +89,7 @@ def test_the_ranking_is_that_of_error_and_spread(numbers):
         assert target["bins"][0]["error"] == pytest.approx(first, rel=1e-6)
 
 
-def test_groups_are_by_size_and_by_framework(numbers):
+def test_groups_are_by_size_and_by_scaffold(numbers):
     model, dataset, result = numbers
     truth, smiles, rows = held_out(dataset)
     with (model.folder / "rows.csv").open(newline="") as stream:
@@ -98,11 +98,11 @@ def test_groups_are_by_size_and_by_framework(numbers):
     groups = {entry["group"]: entry for entry in result["targets"][0]["groups"]}
     assert sum(entry["count"] for entry in groups.values() if entry["by"] == "size") == 100
     expected = [frame in seen and frame != "" for frame in frames]
-    assert groups["known framework"]["count"] == sum(expected)
-    assert groups["new framework"]["count"] == sum(frame not in seen for frame in frames)
+    assert groups["known scaffold"]["count"] == sum(expected)
+    assert groups["new scaffold"]["count"] == sum(frame not in seen for frame in frames)
     found = model.predict_with_errors(smiles, interval=0.9)
     inside = (found.lower[:, 0] <= truth[:, 0]) & (truth[:, 0] <= found.upper[:, 0])
-    entry = groups["known framework"]
+    entry = groups["known scaffold"]
     assert entry["coverage"] == inside[expected].mean()
     sizes = np.asarray(dataset.store.num_atoms)[rows]
     small = next(entry for entry in groups.values() if entry["by"] == "size")
@@ -166,7 +166,7 @@ def test_the_command_writes_result_and_plots(folders, name, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "coverage" in text
     assert "miscalibration area" in text
-    assert "new framework" in text
+    assert "new scaffold" in text
 
 
 def test_the_picture_of_a_result_does_not_change(numbers, tmp_path):

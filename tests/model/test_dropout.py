@@ -97,5 +97,5 @@ def test_a_model_without_dropout_is_refused(model):
     with pytest.raises(MolsliceError, match="no encoder"):
         DropoutSampler(build_model(GinVirtualSpec(num_layers=2, dim=8), AttentionChoice(), DataSpec(1)), 5)
     for passes in (1, MOST_PASSES + 1):
-        with pytest.raises(MolsliceError, match=f"2 to {MOST_PASSES} are possible, got {passes}"):
+        with pytest.raises(MolsliceError, match=f"must be from 2 to {MOST_PASSES}, got {passes}"):
             DropoutSampler(model, passes)

@@ -5,8 +5,8 @@ import pytest
 
 from molslice.chem.elements import element_symbols
 from molslice.chem.featurize import molecule_arrays
-from molslice.chem.scaffold import frameworks, scaffolds
-from molslice.report.groups import by_element, by_framework, by_size, summarize
+from molslice.chem.scaffold import scaffolds, scaffolds_of_arrays
+from molslice.report.groups import by_element, by_scaffold, by_size, summarize
 from molslice.report.measure import Measured, SplitPredictions
 from tests.inference.models import embedded_smiles
 
@@ -75,17 +75,17 @@ def test_groups_by_size_leave_rows_without_a_value_out(measured):
     assert as_dict(by_size(measured, 0)) == {"1 to 9": (3, 2.5 / 3), "10 to 14": (1, 0.25)}
 
 
-def test_frameworks_are_compared_with_those_of_the_training_rows(measured):
-    assert as_dict(by_framework(measured, 0)) == {
-        "known framework": (1, 0.25),
-        "new framework": (1, 2.0),
+def test_scaffolds_are_compared_with_those_of_the_training_rows(measured):
+    assert as_dict(by_scaffold(measured, 0)) == {
+        "known scaffold": (1, 0.25),
+        "new scaffold": (1, 2.0),
         "no rings": (2, 0.25),
     }
 
 
-def test_frameworks_of_arrays_are_those_of_the_smiles():
+def test_scaffolds_of_arrays_are_those_of_the_smiles():
     smiles = [*embedded_smiles(150), *SMILES]
-    assert frameworks(map(molecule_arrays, smiles)) == scaffolds(smiles)
+    assert scaffolds_of_arrays(map(molecule_arrays, smiles)) == scaffolds(smiles)
 
 
 @pytest.mark.parametrize(("smiles", "symbols"), [("C*", ["*", "C"]), ("BrC(Cl)O", ["C", "O", "Cl", "Br"])])

@@ -141,7 +141,7 @@ def test_a_model_without_any_record_says_so(here):
     assert "Not measured.</p>" in page
     assert "The folder of the model has no errors from its training." in page
     assert "has no metrics.csv, so there are no curves" in page
-    assert "These commands make the model again" in page
+    assert "These commands reproduce the model" in page
 
 
 def test_a_model_of_other_data_is_refused(here):

@@ -46,7 +46,7 @@ class HeldWorker:
         self.batches.append(list(options["smiles"]))
         self.limits.append(seconds)
         if "deadly" in options["smiles"]:
-            raise WorkerLostError("the process that computes has ended")
+            raise WorkerLostError("the worker process has ended")
         if "refused" in options["smiles"]:
             raise MolsliceError("refused")
         return [f"{task} {text}" for text in options["smiles"]]

@@ -12,7 +12,7 @@ def test_the_guide_states_what_was_measured():
     rates = [f"{each['answers_per_second']:.0f}" for each in (alone, with_file)]
     times = [(f"{each['p50_seconds']:.2f} s", f"{each['p99_seconds']:.2f} s") for each in (alone, with_file)]
     assert (
-        f"get {rates[0]} answers per second, half of them within {times[0][0]} and 99 % within {times[0][1]};"
+        f"get {rates[0]} answers per second, half of them within {times[0][0]} and 99% within {times[0][1]};"
         in guide
     )
     assert f"while a file is predicted too, {rates[1]}, {times[1][0]} and {times[1][1]}." in guide

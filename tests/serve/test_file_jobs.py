@@ -185,7 +185,7 @@ def test_a_packed_file_is_unpacked_up_to_the_limit(serve):
     assert len(bomb) < 10_000
     answer = upload(client, bomb, "a.csv.gz")
     assert answer.status_code == 413
-    assert answer.json()["detail"] == "'a.csv.gz' has more than 10,000 bytes when it is unpacked"
+    assert answer.json()["detail"] == "'a.csv.gz' has more than 10,000 bytes after decompression"
     assert client.get("/limits").json()["file_bytes"] == 10_000
 
 

@@ -70,7 +70,7 @@ def test_the_contributions_of_the_atoms_are_shown(open_page):
     page.get_by_role("button", name="caffeine").click()
     page.wait_for_selector("#contributions-picture", state="visible")
     assert page.evaluate("document.getElementById('contributions-picture').naturalWidth") > 100
-    assert "To gap: the atoms add" in page.locator("#contributions-text").inner_text()
+    assert " from the atoms, gives " in page.locator("#contributions-text").inner_text()
     assert page.get_attribute("#contributions-picture", "alt").startswith("Contributions by atom: C0 ")
     assert page.locator("#nearest").is_hidden()  # the model has no training molecules
 
@@ -135,8 +135,8 @@ def test_intervals_and_the_nearest_molecule_are_shown(open_page):
     assert page.locator("thead th").all_inner_texts() == [
         "Property",
         "Prediction",
-        "90 % interval",
-        "Spread of the members",
+        "90% interval",
+        "Spread",
     ]
 
 
@@ -299,7 +299,7 @@ def test_classes_have_probabilities_and_sets(open_page):
     page.wait_for_selector("#model option", state="attached")
     page.get_by_role("button", name="aspirin").click()
     assert shown(page) == ["toxic", "0.5", "0.4", "0 or 1"]
-    titles = ["Property", "Probability of class 1", "Calibrated probability", "90 % set"]
+    titles = ["Property", "Probability of class 1", "Calibrated probability", "90% set"]
     assert page.locator("thead th").all_inner_texts() == titles
 
 

@@ -253,7 +253,7 @@ def test_runs_that_cannot_be_drawn(build_config, write_config, tmp_path):
     write_config(build_config(), tmp_path / "bad" / "config.yaml")
     (tmp_path / "bad" / "summary.json").write_text('{"metric": "mae", "units": 3}')
     for runs, message in [
-        (["a", "b"], "only runs with the same targets compare"),
+        (["a", "b"], "only runs with the same targets can be compared"),
         (["a", "open"], "open is not a finished run: it holds no summary.json"),
         (["a", "none"], "none: no such run folder"),
         (["odd"], "cannot read the summary of .*odd: missing or invalid"),

@@ -74,8 +74,8 @@ def test_it_says_what_it_found(fitted):
     _, about = fitted
     assert about["findings"][0].endswith("measured.csv: UTF-8, delimiter comma")
     assert about["findings"][1:3] == [
-        "SMILES: column 'structure' (found)",
-        "targets: size; regression (found)",
+        "SMILES: column 'structure' (detected)",
+        "targets: size; regression (detected)",
     ]
 
 
@@ -175,7 +175,7 @@ def test_classes_are_probabilities(classes, smiles):
     assert values[big == 1].mean() > values[big == 0].mean() + 0.3
 
 
-def test_frameworks_are_in_one_split_and_one_fold(classes):
+def test_scaffolds_are_in_one_split_and_one_fold(classes):
     folder, _ = classes
     rows = read_rows(folder)
     with MoleculeDescriber(with_scaffolds=True) as describer:
@@ -443,7 +443,7 @@ def test_the_command_prints_the_errors(table, tmp_path, capsys):
     assert main(command) == 0
     captured = capsys.readouterr()
     assert "molslice fit MAE" in captured.out
-    assert "SMILES: column 'structure' (found)" in captured.err
+    assert "SMILES: column 'structure' (detected)" in captured.err
     assert main(command) == 1
     assert "exists; choose another folder" in capsys.readouterr().err
 

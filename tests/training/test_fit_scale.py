@@ -63,7 +63,7 @@ def read(table, column, **options):
 def test_a_skewed_target_is_found_and_others_are_not(table, folders):
     _, _, about = folders
     assert [text for text in about["findings"] if FOUND in text][0].startswith(
-        f"ic50: {FOUND} (found: positive and skewed, from "
+        f"ic50: {FOUND} (detected: positive and skewed, from "
     )
     for column in ("pic50", "narrow"):
         data = read(table, column)

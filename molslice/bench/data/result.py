@@ -162,7 +162,7 @@ def to_markdown(result: DataResult) -> str:
     had, atoms = result.conditions, result.atoms
     about = (
         f"{had['molecules']:,} molecules of {had['source']}: {atoms['median']:g} atoms in the median, "
-        f"{atoms['percentile_95']:g} at 95 %, at most {atoms['max']:g}; "
+        f"{atoms['percentile_95']:g} at 95%, at most {atoms['max']:g}; "
         f"{result.bytes_per_molecule:.0f} bytes each. {result.machine['processor']}, "
         "one thread. Median over rounds, each in a fresh process.\n"
     )

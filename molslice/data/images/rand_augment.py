@@ -43,7 +43,7 @@ def rand_augment(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 def resized_crop(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
     """Crop a random window and resize it to the size of the image.
 
-    The window has 8 to 100 % of the area and an aspect ratio of 3:4 to 4:3 (log-uniform). A window that does
+    The window has 8 to 100% of the area and an aspect ratio of 3:4 to 4:3 (log-uniform). A window that does
     not fit is drawn again, at most ten times; then the window is the whole image.
 
     Args:

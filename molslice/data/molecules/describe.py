@@ -1,4 +1,4 @@
-"""Convert SMILES to descriptors, fingerprint counts, canonical SMILES and frameworks, in parallel."""
+"""Convert SMILES to descriptors, fingerprint counts, canonical SMILES and scaffolds, in parallel."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class DescribedMolecules:
         descriptors: float64 [n, D], in the order of `descriptor_names`; NaN in rows that failed.
         counts: Morgan counts, uint8 [n, 2048]; zero in rows that failed.
         canonical: Canonical SMILES of each row; empty in rows that failed.
-        scaffolds: Bemis-Murcko framework of each row; empty without rings and in rows that failed.
+        scaffolds: Bemis-Murcko scaffold of each row; empty without rings and in rows that failed.
         errors: Reason of each row that failed; None for the others.
     """
 
@@ -66,7 +66,7 @@ class MoleculeDescriber:
 
     Args:
         workers: Number of worker processes; 0 computes in this process.
-        with_scaffolds: Whether to compute frameworks; otherwise they are empty.
+        with_scaffolds: Whether to compute scaffolds; otherwise they are empty.
     """
 
     def __init__(self, workers: int = 0, *, with_scaffolds: bool = False) -> None:
@@ -94,7 +94,7 @@ class MoleculeDescriber:
 def describe_molecules(
     smiles: Sequence[str], *, workers: int = 0, progress: Callable[[int, int], None] = lambda done, rows: None
 ) -> DescribedMolecules:
-    """Describe all SMILES, with frameworks.
+    """Describe all SMILES, with scaffolds.
 
     Args:
         smiles: The molecules.

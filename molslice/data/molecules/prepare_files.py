@@ -196,7 +196,7 @@ def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, prog
     except MolsliceError as error:
         raise MolsliceError(f"{final} exists and is not a store of molecules; {advice}") from error
     if not isinstance(about, dict) or ABOUT not in about:
-        raise MolsliceError(f"{final} exists and is the store of something else; {advice}")
+        raise MolsliceError(f"{final} exists and is another kind of store; {advice}")
     different = _differences(about[ABOUT], identity)
     if not different:
         with rows.bar("comparing", progress) as bar:
@@ -205,7 +205,7 @@ def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, prog
         if rows.digest != about["rows_sha256"]:
             different = f"the rows of {rows.name} have changed"
     if different:
-        raise MolsliceError(f"{final} exists and has another content ({different}); {advice}")
+        raise MolsliceError(f"{final} exists and has different content ({different}); {advice}")
     found = about["report"]
     return {"failed": found["rows"] - found["molecules"], **found}  # earlier versions named it otherwise
 

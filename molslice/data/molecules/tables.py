@@ -74,7 +74,7 @@ class MoleculeTable:
         self.find(self.smiles_column)
         self.findings = [
             f"{name_of(self.paths)}: {self._table.format}",
-            f"SMILES: column {self.smiles_column!r}" + " (found)" * found,
+            f"SMILES: column {self.smiles_column!r}" + " (detected)" * found,
         ]
 
     def find(self, name: str) -> int:

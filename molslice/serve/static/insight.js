@@ -68,9 +68,9 @@ async function explain() {
     });
     if (number !== latest) return;
     const prediction = withUnit(found.prediction, found.unit);
-    contributionsText.textContent = `To ${found.target}: the atoms add ${withUnit(found.sum, found.unit)} to the `
-      + `${withUnit(found.baseline, found.unit)} of the saturated hydrocarbon with the same skeleton, which gives `
-      + `${prediction}.${found.note ? ` Explained is ${found.note}.` : ""}`;
+    contributionsText.textContent = `${found.target}: ${withUnit(found.baseline, found.unit)} for the saturated hydrocarbon with the same `
+      + `skeleton, plus ${withUnit(found.sum, found.unit)} from the atoms, gives `
+      + `${prediction}.${found.note ? ` This explains ${found.note}.` : ""}`;
     const atoms = found.atoms.map((atom) => `${atom.element}${atom.index} ${rounded(atom.contribution)}`);
     contributionsPicture.alt = `Contributions by atom: ${atoms.join(", ")}`;
     contributionsPicture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(found.svg)}`;

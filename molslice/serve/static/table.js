@@ -6,11 +6,11 @@ import { interval, rounded, withUnit } from "./numbers.js";
 // Return the table of one molecule. `level` is the probability of the intervals and sets.
 export function predictionTable(answer, row, card, level) {
   const uncertainty = row.uncertainty ?? {};
-  const percent = `${Math.round(level * 100)} %`;
+  const percent = `${Math.round(level * 100)}%`;
   const columns = [[card.kind === "classification" ? "Probability of class 1" : "Prediction", value]];
   if (uncertainty.lower) columns.push([`${percent} interval`, bounds]);
   if (uncertainty.set) columns.push(["Calibrated probability", calibrated], [`${percent} set`, members]);
-  if (uncertainty.spread) columns.push(["Spread of the members", spread]);
+  if (uncertainty.spread) columns.push(["Spread", spread]);
   const rows = answer.targets.map((target) => element("tr", {}, [
     element("th", { scope: "row", text: target.name }),
     ...columns.map(([title, text], place) => (

@@ -1,4 +1,4 @@
-"""Descriptors, counts, canonical SMILES and frameworks of many SMILES."""
+"""Descriptors, counts, canonical SMILES and scaffolds of many SMILES."""
 
 import numpy as np
 import pytest

@@ -78,7 +78,7 @@ def test_rows_are_those_of_the_table(table, tmp_path):
         np.testing.assert_array_equal(store.arrays(row).atoms, expected.arrays(row).atoms)
         np.testing.assert_array_equal(store.arrays(row).bonds, expected.arrays(row).bonds)
     assert found.continued == 0
-    assert found.findings[1] == "SMILES: column 'smiles' (found)"
+    assert found.findings[1] == "SMILES: column 'smiles' (detected)"
     assert not partial_folder(tmp_path / "store").exists()
 
 
@@ -361,7 +361,7 @@ def test_a_second_run_over_a_complete_store(table, tmp_path):
     again = prepared(table, tmp_path / "store", workers=2)
     assert (again.report, again.continued, again.rows_per_second) == (first.report, ROWS, 0)
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "store").iterdir()}
-    with pytest.raises(MolsliceError, match=r"store exists and has another content \(max_atoms was 256\)"):
+    with pytest.raises(MolsliceError, match=r"store exists and has different content \(max_atoms was 256\)"):
         prepared(table, tmp_path / "store", how=Featurizing(max_atoms=9))
     table.write_text(table.read_text() + "C,1\n")
     with pytest.raises(MolsliceError, match=r"the rows of .*molecules\.csv have changed\); delete it, or"):
@@ -377,7 +377,7 @@ def test_what_is_there_is_not_replaced(table, tmp_path):
         with pytest.raises(MolsliceError, match=f"{name} exists and is not a store of molecules; delete it"):
             prepared(table, tmp_path / name)
     MoleculeStore.write(tmp_path / "other", [])
-    with pytest.raises(MolsliceError, match="other exists and is the store of something else"):
+    with pytest.raises(MolsliceError, match="other exists and is another kind of store"):
         prepared(table, tmp_path / "other")
     (tmp_path / "empty").mkdir()
     prepared(table, tmp_path / "empty")
