@@ -20,6 +20,7 @@ LIMIT = 3.0  # standard deviations of the logarithm; a new molecule may be far o
 RIDGE = 10.0  # rows by which slopes are drawn to zero
 RANGE = 10.0  # of the logarithm of the error around that of the mean
 SMALLEST = 1e-9  # a spread below it is rounding
+LARGEST_LOGARITHM = 1e6  # of a sound scale; offsets are in the unit of the indicator and may be larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +132,13 @@ class ErrorScale:
             raise MolsliceError(f"invalid scale of errors: {error}") from error
         sound = len(names) == len(offsets) == len(centers) == len(spreads) == len(set(names))
         sound = sound and len(lines) > 0 and {len(line) for line in lines} == {1 + len(names)}
-        numbers = np.array([*offsets, *centers, *spreads, *(value for line in lines for value in line)])
-        if not sound or not (np.abs(numbers) < 1e6).all() or min((*offsets, *spreads), default=1.0) <= 0.0:
+        logarithms = np.array([*centers, *spreads, *(value for line in lines for value in line)])
+        sound = (
+            sound
+            and bool(np.isfinite(offsets).all())
+            and bool((np.abs(logarithms) < LARGEST_LOGARITHM).all())
+        )
+        if not sound or min((*offsets, *spreads), default=1.0) <= 0.0:
             raise MolsliceError(f"invalid scale of errors by {', '.join(names)}")
         return cls(names, offsets, centers, spreads, lines)
 

@@ -36,6 +36,15 @@ def test_the_expected_error_grows_with_the_signs_that_tell():
     np.testing.assert_allclose(scale.expect(pair)[:, 1] / scale.expect(pair)[:, 0], 4.0, rtol=0.2)
 
 
+def test_a_scale_of_any_unit_is_read_back():
+    indicators, errors, folds = draw()
+    for unit in (1e-12, 1.0, 1e9, 1e30):
+        scale, _ = ErrorScale.fit(
+            {name: unit * each for name, each in indicators.items()}, unit * errors, folds
+        )
+        assert ErrorScale.from_mapping(scale.to_mapping()) == scale
+
+
 def test_the_expected_error_of_a_row_does_not_depend_on_its_fold():
     indicators, errors, folds = draw()
     scale, expected = ErrorScale.fit(indicators, errors, folds)
