@@ -45,6 +45,7 @@ from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, median_factor, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
 from molslice.training.fit_data import Duplicates, FitData, Scale, read_fit_data
+from molslice.training.fit_folds import divide_into_folds
 from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
 from molslice.training.fit_networks import affordable_epochs, fine_tune
 from molslice.training.fit_report import write_card
@@ -55,6 +56,7 @@ from molslice.version import __version__
 __all__ = ["fit"]
 
 MIN_FOLDS, MAX_FOLDS = 2, 20
+MAX_SEED = 2**32 - 1 - MAX_FOLDS  # of scikit-learn; each fold adds its number
 PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processes
 
 
@@ -118,7 +120,7 @@ def fit(
     """
     start = time.monotonic()
     path, folder = as_file(data), Path(out)
-    _check(folder, members, kind, scale, duplicates, fragment)
+    _check(folder, members, seed, kind, scale, duplicates, fragment)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
@@ -151,7 +153,7 @@ def fit(
         )
         embedding_seconds = time.monotonic() - embedding_start
         features = Features(found.molecules.descriptors, found.molecules.counts, embedding)
-        folds = _divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
+        folds = divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         with _bar("learners", quiet) as move:
             work = LearnerFits(found, learned, features, folds, deadline, seed, move)
@@ -210,10 +212,12 @@ def fit(
 
 
 def _check(
-    folder: Path, members: int, kind: str | None, scale: str | None, duplicates: str, fragment: str
+    folder: Path, members: int, seed: int, kind: str | None, scale: str | None, duplicates: str, fragment: str
 ) -> None:
     if not MIN_FOLDS <= members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
+    if not 0 <= seed <= MAX_SEED:
+        raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {seed}")
     for name, value, choices in (
         ("kind", kind, (None, "regression", "classification")),
         ("scale", scale, (None, "linear", "log")),
@@ -239,28 +243,6 @@ def _describe_targets(found: FitData, learned: np.ndarray, units: str | Sequence
     if len(named) != len(found.names):
         raise MolsliceError(f"units must be one unit, or one for each of {len(found.names)} targets")
     return TargetInfo.of_training(found.names, named, found.kind, learned[~found.test])
-
-
-def _divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
-    """Assign molecules (or scaffolds) to folds of nearly equal size: int [n], -1 for held-out rows.
-
-    Groups are assigned from the largest to the smallest, each to the fold with the fewest rows; equal ones in
-    random order. Rows of one molecule are in one fold.
-    """
-    names = found.molecules.scaffolds if by_scaffold else found.molecules.canonical
-    groups: dict[str, list[int]] = {}
-    for row in np.flatnonzero(~found.test):
-        # molecules without rings share no scaffold
-        groups.setdefault(names[row] or found.molecules.canonical[row], []).append(int(row))
-    ordered = list(groups.values())
-    shuffled = [ordered[i] for i in np.random.default_rng(seed).permutation(len(ordered))]
-    folds, sizes = np.full(len(found.test), -1), np.zeros(members, np.int64)
-    for rows in sorted(shuffled, key=len, reverse=True):
-        fold = int(sizes.argmin())
-        folds[rows], sizes[fold] = fold, sizes[fold] + len(rows)
-    if sizes.min() == 0:
-        raise MolsliceError(f"{len(ordered)} groups of training rows cannot be divided into {members} folds")
-    return folds
 
 
 def _summarize(

@@ -1,6 +1,7 @@
 """Read the table of a fit: find its columns, describe its molecules, merge duplicates, divide the rows."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -62,6 +63,10 @@ class FitData:
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
+
+    def scaffold_or_molecule(self, row: int) -> str:
+        """Return the scaffold of a row, or its molecule without rings: such molecules share no scaffold."""
+        return self.molecules.scaffolds[row] or self.molecules.canonical[row]
 
     @property
     def learned(self) -> np.ndarray:
@@ -133,6 +138,12 @@ def read_fit_data(
     targets = np.concatenate(numbers).astype(np.float64)
     found = kind or _find_kind(targets)
     findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (detected)"))
+    if found == "regression" and not kind:
+        findings += [
+            f"{name}: has only 0 and 1, but is fitted as numbers, like the others; fit it alone for classes"
+            for name, values in zip(names, targets.T, strict=True)
+            if _find_kind(values) == "classification"
+        ]
     chosen, replaced = choose_fragments(smiles, fragment)
     if fragment != "keep":
         findings.append(f"mixtures: {fragment}, replaced in {replaced:,} rows")
@@ -215,7 +226,12 @@ def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool)
     if by_column:
         both = {name for name, test in groups if test} & {name for name, test in groups if not test}
         if both:
-            data.findings.append(f"{len(both)} held-out molecules are also training molecules; both are kept")
+            overlap = f"{len(both)} held-out molecules are also training molecules"
+            if duplicates == "refuse":
+                raise MolsliceError(
+                    f"{overlap}; the first: {min(both)}. Remove them, or choose duplicates average or keep"
+                )
+            data.findings.append(f"{overlap}; both are kept")
     several = [rows for rows in groups.values() if len(rows) > 1]
     if not several:
         return data.targets
@@ -230,7 +246,7 @@ def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool)
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
         return data.targets
-    verb = "their mean is used" if data.kind == "regression" else "conflicting labels count as missing"
+    verb = "they are averaged" if data.kind == "regression" else "conflicting labels count as missing"
     data.findings.append(f"{count}; {verb}")
     merged, geometric = data.targets.copy(), data.targets.copy()
     for rows in several:
@@ -279,7 +295,12 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
         molecule = np.random.default_rng(seed).permutation(len(names))[molecule]
     first = np.full(len(names), len(molecule))
     np.minimum.at(first, molecule, np.arange(len(molecule)))
-    groups = [data.molecules.scaffolds[row] for row in first] if split == "scaffold" else None
+    groups = [data.scaffold_or_molecule(row) for row in first] if split == "scaffold" else None
+    if groups is not None and min(Counter(groups).values()) > TEST_FRACTION * len(groups):
+        raise MolsliceError(
+            f"{path}: each of the {len(set(groups))} scaffolds has more than a tenth of the {len(groups)} "
+            "molecules, so none can be held out; choose the split random"
+        )
     division = splits.Division({"test": TEST_FRACTION}, seed)
     parts = division.divide({"train": np.arange(len(names))}, str(path), groups=groups)
     return np.isin(molecule, parts["test"])

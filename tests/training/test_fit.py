@@ -269,7 +269,7 @@ def test_duplicates_are_averaged(smiles, tmp_path):
     assert len(data.smiles) == ROWS_OF_TABLE
     assert data.targets[data.smiles.index(smiles[0]), 0] == pytest.approx(targets_of(smiles)[0][0] + 2.0)
     assert (
-        "1 molecules have several rows, 1 of them with different values; their mean is used" in data.findings
+        "1 molecules have several rows, 1 of them with different values; they are averaged" in data.findings
     )
 
 
@@ -300,6 +300,42 @@ def test_duplicates_are_refused_if_asked(smiles, tmp_path):
         MolsliceError, match=r"1 molecules have several rows, 1 of them with different values"
     ):
         read(duplicated(smiles, tmp_path), duplicates="refuse")
+
+
+def test_held_out_duplicates_of_training_molecules_are_refused_if_asked(smiles, tmp_path):
+    rows = [[text, len(text), "train"] for text in smiles] + [[smiles[3], 1.0, "test"]]
+    file = write_table(tmp_path / "a.csv", ["smiles", "y", "part"], rows)
+    assert (
+        "1 held-out molecules are also training molecules; both are kept" in read(file, split="part").findings
+    )
+    with pytest.raises(
+        MolsliceError, match=r"1 held-out molecules are also .*; the first: \S+\. Remove them"
+    ):
+        read(file, split="part", duplicates="refuse")
+
+
+def test_classes_beside_numbers_are_named(smiles, tmp_path):
+    rows = [[text, len(text), index % 2] for index, text in enumerate(smiles)]
+    file = write_table(tmp_path / "a.csv", ["smiles", "y", "active"], rows)
+    words = "active: has only 0 and 1, but is fitted as numbers, like the others; fit it alone for classes"
+    assert words in read(file, ("y", "active")).findings
+    assert words not in read(file, ("y", "active"), kind="regression").findings
+    assert words not in read(file, ("active",)).findings
+
+
+def test_molecules_without_rings_are_held_out_one_by_one(tmp_path):
+    chains = [["C" * length, length] for length in range(1, 61)]
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], chains), split="scaffold")
+    assert data.test.sum() == 6
+
+
+def test_one_series_cannot_be_held_out_by_scaffold(tmp_path):
+    series = [["c1ccccc1" + "C" * length, length] for length in range(60)]
+    file = write_table(tmp_path / "a.csv", ["smiles", "y"], series)
+    with pytest.raises(
+        MolsliceError, match="each of the 1 scaffolds has more than a tenth of the 60 molecules"
+    ):
+        read(file, split="scaffold")
 
 
 def test_unreadable_rows_are_counted_by_reason(smiles, tmp_path):
@@ -353,6 +389,7 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
         ({"split": "scafold"}, r"unknown split 'scafold'; did you mean 'scaffold'"),
         ({"smiles_column": "smile"}, r"smile"),
         ({"members": 1}, r"members must be from 2 to 20, got 1"),
+        ({"seed": 2**32 - 1}, r"the seed must be from 0 to 4294967275, got 4294967295"),
         ({"kind": "ranking"}, r"unknown kind 'ranking'; choices: regression, classification"),
         ({"duplicates": "drop"}, r"unknown duplicates 'drop'"),
         ({"units": ["a", "b"]}, r"units must be one unit, or one for each of 1"),
