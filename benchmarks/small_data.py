@@ -4,7 +4,7 @@ Every method gets the same rows. Random and scaffold splits hold out a tenth for
 methods that need validation rows; the others train on both. Sets with a test split of their own keep it.
 Sets above 5,000 rows are represented by a fixed sample. The error is MAE (RMSE for MoleculeACE), one less the
 Spearman correlation for clearance, or one less the area under the curve. Nothing is chosen on the test rows;
-ESOL, FreeSolv and BACE are development sets, and are not part of the means.
+ESOL, FreeSolv, BACE and hepatocyte clearance are development sets, and are not part of the means.
 
     python benchmarks/small_data.py --data PATH_TO_SETS --members forest,boosting,fit
     python benchmarks/small_data.py --data PATH_TO_SETS --members chemprop --chemprop chemprop
@@ -19,6 +19,7 @@ its own; see `qm9_vs_chemprop.py`.
 """
 
 import argparse
+import hashlib
 import os
 import shutil
 import statistics
@@ -46,7 +47,8 @@ from molslice.run_folder import model_file
 from molslice.types import MolsliceError
 
 ROOT = Path(__file__).resolve().parents[1]
-DEVELOPMENT = ("esol", "freesolv", "bace")
+COMMIT = find_commit()  # of the code that runs, also if the checkout moves on
+DEVELOPMENT = ("esol", "freesolv", "bace", "tdc_clearance_hepatocyte_az")
 CURVE_SETS, CURVE_ROWS = ("lipo", "tdc_solubility_aqsoldb", "tdc_ames"), (100, 300, 1_000, None)
 REFERENCES = ("chemprop ensemble", "best of forest and boosting")
 
@@ -166,12 +168,13 @@ class Runner:
             **asdict(job),
             "metric": measured.metric,
             "rows": {name: len(rows) for name, rows in parts.items()},
+            "test_checksum": checksum_rows(molecules, parts["test"]),
             "values": {
                 label: score(measured.metric, found, molecules.values[parts["test"]])
                 for label, found in predictions.items()
             },
             "encoder": self._encoder_of(job),
-            "commit": find_commit(),
+            "commit": COMMIT,
             "processor_seconds": round(_processor_seconds() - used, 1),
             "seconds": round(time.perf_counter() - start, 1),
         }
@@ -185,6 +188,12 @@ class Runner:
             found = read_molecules(SETS[name], self.options.data, self.options.runs / "features")
             self._read = (name, found)
         return self._read[1]
+
+
+def checksum_rows(molecules: Molecules, rows: np.ndarray) -> str:
+    """Return a checksum of the molecules and measured values of some rows, whatever their order."""
+    lines = sorted(f"{molecules.smiles[row]} {molecules.values[row].tolist()}" for row in rows)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _processor_seconds() -> float:
@@ -292,9 +301,35 @@ def mean_ranks(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"pairs": len(complete), "ranks": dict(zip(labels, ranks.tolist(), strict=True))}
 
 
+def check_rows(jobs: Sequence[dict[str, Any]]) -> None:
+    """Check that all methods of a division have the same rows.
+
+    Jobs of early versions have no checksum of their test rows, or no number of rows either.
+
+    Raises:
+        SystemExit: Two methods have other rows.
+    """
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for job in jobs:
+        for key in ("rows", "test_checksum"):
+            if key in job:
+                division = (job["measured"], job["split"], job["seed"], job["train_rows"], key)
+                other = seen.setdefault(division, job)
+                if other[key] != job[key]:
+                    raise SystemExit(
+                        f"{other['member']} and {job['member']} have other {key} of {job['measured']}, split "
+                        f"{job['split']}, seed {job['seed']}: {other[key]} and {job[key]}; delete the older"
+                    )
+
+
 def collect(runs: Path, out: Path) -> Path:
-    """Write the finished results and their comparisons as JSON."""
+    """Write the finished results and their comparisons as JSON.
+
+    Raises:
+        SystemExit: No job is finished, or jobs have other rows or encoders.
+    """
     jobs = read_jobs(runs)
+    check_rows(jobs)
     lines = list_lines(jobs)
     if not lines:
         raise SystemExit(f"no finished job below {runs}")

@@ -58,7 +58,10 @@ def summary_table() -> str:
         "lower on",
     ]
     pairs = result["mean_ranks"]["pairs"]
-    text = f"The mean ranks are those of the {pairs} pairs that all these methods have finished."
+    text = (
+        "Each ratio is over the pairs that the method has finished; rows with other numbers of pairs are not\n"
+        f"comparable. The mean ranks are those of the {pairs} pairs that all these methods have finished."
+    )
     return f"{markdown([*header, 'mean rank'], rows)}\n\n{text}"
 
 

@@ -125,6 +125,23 @@ def test_jobs_are_run_once_and_collected(program, data, tmp_path, capsys):
     assert not list(runs.glob("jobs/*/scratch"))
 
 
+def test_methods_with_other_rows_are_not_compared(program, data, tmp_path, sets):
+    runs = tmp_path / "runs"
+    program.main(arguments(data, runs, "--members", "boosting,plain", "--sets", "tdc_ld50_zhu"))
+    file = runs / "jobs" / "tdc_ld50_zhu-own-0-plain" / "result.json"
+    result = json.loads(file.read_text())
+    for key, value in (("test_checksum", "0" * 16), ("rows", {**result["rows"], "test": 1})):
+        file.write_text(json.dumps({**result, key: value}))
+        with pytest.raises(SystemExit, match=f"boosting and plain have other {key} of tdc_ld50_zhu"):
+            program.main(["--collect", "--runs", str(runs), "--out", str(tmp_path)])
+    file.write_text(json.dumps({key: value for key, value in result.items() if key != "test_checksum"}))
+    program.main(["--collect", "--runs", str(runs), "--out", str(tmp_path)])
+    molecules = sets.read_molecules(sets.SETS["tdc_ld50_zhu"], data, runs / "features")
+    rows = np.arange(5)
+    assert program.checksum_rows(molecules, rows) == program.checksum_rows(molecules, rows[::-1])
+    assert program.checksum_rows(molecules, rows) != program.checksum_rows(molecules, rows + 1)
+
+
 def test_recorded_jobs_are_restored_and_not_run_again(program, data, tmp_path, capsys):
     runs, later = tmp_path / "runs", tmp_path / "later"
     chosen = ["--members", "boosting", "--sets", "tdc_ld50_zhu"]
