@@ -59,8 +59,8 @@ def summary_table() -> str:
     ]
     pairs = result["mean_ranks"]["pairs"]
     text = (
-        "Each ratio is over the pairs that the method has finished; rows with other numbers of pairs are not\n"
-        f"comparable. The mean ranks are those of the {pairs} pairs that all these methods have finished."
+        "Ratios can be compared only between methods with the same number of pairs.\n"
+        f"The mean ranks are those of the {pairs} pairs that all these methods have finished."
     )
     return f"{markdown([*header, 'mean rank'], rows)}\n\n{text}"
 
@@ -131,7 +131,8 @@ def scales_table() -> str:
             f"{SKEWED_SETS[one['set']]} ({one['unit']})",
             SCALES[one["scale"]],
             f"{one['spearman']['mean']:.3f} ± {one['spearman']['sd']:.3f}",
-            *(_three_digits(one[key]["mean"]) for key in ("fold_error", "mae", "rmse")),
+            f"{_three_digits(one['fold_error']['mean'])} ± {one['fold_error']['sd']:.2g}",
+            *(_three_digits(one[key]["mean"]) for key in ("mae", "rmse")),
             f"{100 * one['not_positive']['mean']:.0f}%",
         ]
         for one in load("fit_scales")["results"]

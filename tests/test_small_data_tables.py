@@ -48,7 +48,7 @@ def test_summary_has_the_ratios_and_ranks_of_each_method_with_a_result(tables):
     assert lines[2] == "| `molslice fit` | 0.765 | 9 of 10 | - | - | 1.25 |"
     assert lines[3] == "| random forest | - | - | - | - | 2.00 |"
     assert lines[4] == ""
-    assert "7 pairs" in lines[5]
+    assert "7 pairs" in lines[6]
 
 
 def test_scales_have_one_row_for_each_set_and_scale(tables, monkeypatch):
@@ -57,7 +57,7 @@ def test_scales_have_one_row_for_each_set_and_scale(tables, monkeypatch):
     result = {"results": [{"set": "bace", "unit": "nM", "scale": "log", **measured}]}
     monkeypatch.setattr(tables, "load", lambda name: result if name == "fit_scales" else None)
     assert tables.scales_table().splitlines()[2] == (
-        "| BACE, IC50 (nM) | logarithms | 0.910 ± 0.010 | 1.85 | 1,230 | 0.25 | 39% |"
+        "| BACE, IC50 (nM) | logarithms | 0.910 ± 0.010 | 1.85 ± 0.01 | 1,230 | 0.25 | 39% |"
     )
 
 
