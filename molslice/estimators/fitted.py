@@ -14,7 +14,9 @@ from sklearn.utils import Tags, assert_all_finite, check_consistent_length, chec
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
+from molslice.data.molecules.refusals import Refusals
 from molslice.estimators.loaded import LOADED, count_workers
+from molslice.files.tables.base import Unreadable
 from molslice.inference.base import Predictions, SmilesPredictor
 from molslice.inference.inputs import Molecules, molecule_rows
 from molslice.inference.load import load_model
@@ -88,8 +90,12 @@ class _Estimator(BaseEstimator):
         names = ["y"] if y.ndim == 1 else [f"y{index}" for index in range(len(columns))]
         with tempfile.TemporaryDirectory() as place:
             table, folder = Path(place, "molecules.jsonl"), Path(place, "model")
+            refusals = Refusals()
             with table.open("w", encoding="ascii") as file:
-                for text, values in zip(rows, columns.T, strict=True):
+                for row, (text, values) in enumerate(zip(rows, columns.T, strict=True)):
+                    if isinstance(text, Unreadable):
+                        refusals.add(text.reason, text, f"row {row}")
+                        continue
                     cells = [None if np.isnan(value) else float(value) for value in values]
                     record = {"smiles": text, "split": "train", **dict(zip(names, cells, strict=True))}
                     file.write(json.dumps(record) + "\n")
@@ -120,8 +126,9 @@ class _Estimator(BaseEstimator):
                 if path.is_file()
             }
         LOADED.pop(self, None)
-        if about["failed"]:
-            listed = "; ".join(f"{kind['count']} {kind['reason']}" for kind in about["refusals"])
+        refusals.merge(about["refusals"])
+        if refused := refusals.report():
+            listed = "; ".join(f"{kind['count']} {kind['reason']}" for kind in refused)
             warnings.warn(f"rows that cannot be read are left out of the fit: {listed}", stacklevel=3)
 
     def _seed(self) -> int:

@@ -93,8 +93,8 @@ def test_one_molecule_and_unreadable_rows(regressor, classifier):
 
 
 def test_unreadable_rows_are_left_out_of_the_fit_with_a_warning(regressor):
-    with pytest.warns(UserWarning, match="left out of the fit: 1 not valid SMILES; 1 empty SMILES"):
-        found = MolsliceRegressor(**FAST).fit(["C(", *SMILES, None], [0.0, *SIZE, 0.0])
+    with pytest.warns(UserWarning, match="left out of the fit: 2 no SMILES given; 1 not valid SMILES"):
+        found = MolsliceRegressor(**FAST).fit(["C(", *SMILES, None, None], [0.0, *SIZE, 0.0, 0.0])
     np.testing.assert_array_equal(found.predict(SMILES), regressor.predict(SMILES))
 
 
