@@ -134,7 +134,7 @@ def test_contract_of_the_residual(check, mode):
     ("name", "options", "message"),
     [
         ("linformer", {"rank": 0}, "rank of at least 1, got 0"),
-        ("linformer", {"share": "layers"}, "none, heads, kv, got 'layers'"),
+        ("linformer", {"share": "layers"}, "invalid share 'layers'; choices: none, heads, kv"),
         ("nystrom", {"landmarks": 0}, "landmarks=0"),
         ("nystrom", {"iterations": 0}, "iterations=0"),
         ("nystrom", {"conv_kernel": 4}, "odd conv_kernel or null, got 4"),
