@@ -37,11 +37,11 @@ def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: b
     if problem := _describe_poor_member(found, folds):
         advice = "choose the split random or more members" if by_scaffold else "choose more members"
         raise MolsliceError(f"{problem}; {advice}")
-    largest = np.bincount(folds[folds >= 0]).max()
-    if by_scaffold and 2 * largest > (folds >= 0).sum():
+    largest, rows = len(shuffled[0]), (folds >= 0).sum()
+    if by_scaffold and 2 * largest > rows:
         found.findings.append(
-            f"one scaffold has {largest:,} of {(folds >= 0).sum():,} training rows; the member without it is "
-            "trained on the others only"
+            f"one scaffold has {largest:,} of {rows:,} training rows; the member without it is trained on "
+            "the others only"
         )
     return folds
 

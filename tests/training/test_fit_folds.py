@@ -69,6 +69,9 @@ def test_a_scaffold_of_most_rows_is_named():
     data = data_of(smiles, np.arange(len(smiles)), "regression")
     folds = divide_into_folds(data, 3, 0, by_scaffold=True)
     assert np.bincount(folds).max() == len(ANILINES)
+    others = data_of(CHAINS[:33], np.arange(33), "regression")
+    assert sorted(np.bincount(divide_into_folds(others, 2, 0, by_scaffold=True))) == [16, 17]
+    assert not others.findings
     assert data.findings == [
         "one scaffold has 20 of 32 training rows; the member without it is trained on the others only"
     ]
