@@ -109,7 +109,7 @@ class Division:
             _check_fractions(shares)
             rows = np.asarray(splits["train"], dtype=np.int64)
             drawn = self._at_random(rows, shares) if groups is None else _by_group(rows, shares, groups)
-            splits |= _filled(drawn, shares, source)
+            splits |= _filled(drawn, shares, source, groups)
         return {name: splits[name] for name in (*NAMES, *splits) if name in splits}
 
     def _hold_out_fold(
@@ -178,12 +178,18 @@ def _find_room(size: int, parts: Mapping[str, list[int]], limits: Mapping[str, f
     return first
 
 
-def _filled(splits: Splits, shares: Mapping[str, float], source: str) -> Splits:
+def _filled(
+    splits: Splits, shares: Mapping[str, float], source: str, groups: Sequence[str] | None = None
+) -> Splits:
     rows = sum(map(len, splits.values()))
     for name, part in splits.items():
         if not len(part):
+            hint = ""
+            if groups is not None:
+                hint = "; rows of one scaffold stay together "
+                hint += f"(number of scaffolds: {len(set(groups))}); choose the split random"
             raise MolsliceError(
-                f"{source}: a fraction {shares[name]:g} of {rows} rows leaves the split {name!r} empty"
+                f"{source}: a fraction {shares[name]:g} of {rows} rows leaves the split {name!r} empty{hint}"
             )
     return splits
 

@@ -1,7 +1,6 @@
 """Read the table of a fit: find its columns, describe its molecules, merge duplicates, divide the rows."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -296,11 +295,6 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     first = np.full(len(names), len(molecule))
     np.minimum.at(first, molecule, np.arange(len(molecule)))
     groups = [data.scaffold_or_molecule(row) for row in first] if split == "scaffold" else None
-    if groups is not None and min(Counter(groups).values()) > TEST_FRACTION * len(groups):
-        raise MolsliceError(
-            f"{path}: each of the {len(set(groups))} scaffolds has more than a tenth of the {len(groups)} "
-            "molecules, so none can be held out; choose the split random"
-        )
     division = splits.Division({"test": TEST_FRACTION}, seed)
     parts = division.divide({"train": np.arange(len(names))}, str(path), groups=groups)
     return np.isin(molecule, parts["test"])

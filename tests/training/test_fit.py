@@ -332,10 +332,17 @@ def test_molecules_without_rings_are_held_out_one_by_one(tmp_path):
 def test_one_series_cannot_be_held_out_by_scaffold(tmp_path):
     series = [["c1ccccc1" + "C" * length, length] for length in range(60)]
     file = write_table(tmp_path / "a.csv", ["smiles", "y"], series)
-    with pytest.raises(
-        MolsliceError, match="each of the 1 scaffolds has more than a tenth of the 60 molecules"
-    ):
+    words = r"leaves the split 'test' empty; .* \(number of scaffolds: 1\); choose the split random"
+    with pytest.raises(MolsliceError, match=words):
         read(file, split="scaffold")
+
+
+def test_one_of_a_few_scaffolds_of_equal_size_is_held_out(tmp_path):
+    rings = ("c1ccccc1", "c1ccncc1", "C1CCCCC1", "C1CCCC1", "c1ccsc1", "c1ccoc1", "C1CCNCC1", "C1CCOCC1")
+    rows = [[ring + "C" * length, length] for ring in rings for length in range(1, 11)]
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows), split="scaffold")
+    assert data.test.sum() == 10
+    assert len({data.molecules.scaffolds[row] for row in np.flatnonzero(data.test)}) == 1
 
 
 def test_unreadable_rows_are_counted_by_reason(smiles, tmp_path):
