@@ -16,11 +16,12 @@ def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: b
     """Assign molecules (or scaffolds) to folds of nearly equal size: int [n], -1 for held-out rows.
 
     Groups are assigned from the largest to the smallest, each to the fold with the fewest rows; equal ones in
-    random order. Rows of one molecule are in one fold. If this leaves a member without rows of a class, the
-    groups with rows of the rarer classes are assigned first, each to the fold with the fewest such rows.
+    random order. Rows of one molecule are in one fold. If this leaves a fold without a value of a target, or
+    a member with too few of them or without a class, the groups with rare rows are assigned first, each to
+    the fold with the fewest of them. Rare rows are those of the rarer class, or those with a value.
 
     Raises:
-        MolsliceError: A fold is empty, or a member has too few rows or no row of a class.
+        MolsliceError: A fold has no value of a target, or a member has too few rows or no row of a class.
     """
     groups: dict[str, list[int]] = {}
     for row in np.flatnonzero(~found.test):
@@ -32,11 +33,11 @@ def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: b
     if len(ordered) < members:
         raise MolsliceError(f"{len(ordered)} groups of training rows cannot be divided into {members} folds")
     folds = _fill_folds(shuffled, members, np.zeros((len(found.test), 0), bool))
-    if found.kind == "classification" and _describe_poor_member(found, folds):
-        folds = _fill_folds(shuffled, members, _of_rarer_class(found))
-    if problem := _describe_poor_member(found, folds):
-        advice = "choose the split random or more members" if by_scaffold else "choose more members"
-        raise MolsliceError(f"{problem}; {advice}")
+    if _find_problem(found, folds):
+        folds = _fill_folds(shuffled, members, _find_rare_rows(found))
+    if problem := _find_problem(found, folds):
+        description, advice = problem
+        raise MolsliceError(f"{description}; choose {'the split random or ' if by_scaffold else ''}{advice}")
     largest, rows = len(shuffled[0]), (folds >= 0).sum()
     if by_scaffold and 2 * largest > rows:
         found.findings.append(
@@ -47,7 +48,7 @@ def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: b
 
 
 def _fill_folds(groups: Sequence[list[int]], members: int, rare: np.ndarray) -> np.ndarray:
-    """Assign groups of rows to folds, first those with rare rows.
+    """Assign groups of rows to folds; those with the rarest rows first, each to the fold with the fewest.
 
     Args:
         groups: Rows of each group, from the largest group to the smallest.
@@ -57,36 +58,50 @@ def _fill_folds(groups: Sequence[list[int]], members: int, rare: np.ndarray) -> 
     Returns:
         Fold of each row, int [n]; -1 for rows of no group.
     """
-    folds = np.full(len(rare), -1)
-    sizes, rare_sizes = np.zeros(members, np.int64), np.zeros((members, rare.shape[1]), np.int64)
+    folds, sizes = np.full(len(rare), -1), np.zeros(members, np.int64)
+    rare = rare[:, np.argsort(rare.sum(0), kind="stable")]  # the rarest first
+    rare_sizes = np.zeros((members, rare.shape[1]), np.int64)
     counts = [rare[rows].sum(0) for rows in groups]
-    for index in sorted(range(len(groups)), key=lambda index: -int(counts[index].sum())):
-        rows, concerned = groups[index], counts[index] > 0
-        crowded = rare_sizes[:, concerned].max(1) if concerned.any() else np.zeros(members, np.int64)
-        fold = int(np.lexsort((sizes, crowded))[0])
-        folds[rows] = fold
-        sizes[fold] += len(rows)
+
+    def order(index: int) -> tuple[int, int]:
+        concerned = np.flatnonzero(counts[index])
+        return int(concerned[0]) if len(concerned) else rare.shape[1], -int(counts[index].sum())
+
+    for index in sorted(range(len(groups)), key=order):
+        concerned = np.flatnonzero(counts[index])[::-1]  # the last key of lexsort is the first to decide
+        fold = int(np.lexsort((sizes, *rare_sizes[:, concerned].T))[0])
+        folds[groups[index]] = fold
+        sizes[fold] += len(groups[index])
         rare_sizes[fold] += counts[index]
     return folds
 
 
-def _of_rarer_class(found: FitData) -> np.ndarray:
-    """Return which training rows are of the rarer class of each target, bool [n, T]."""
+def _find_rare_rows(found: FitData) -> np.ndarray:
+    """Return the training rows of the rarer class of each target, or those with a value, bool [n, T]."""
     known = np.isfinite(found.targets) & ~found.test[:, None]
+    if found.kind == "regression":
+        return known
     ones = known & (found.targets == 1.0)
     return np.where(2 * ones.sum(0) > known.sum(0), known & ~ones, ones)
 
 
-def _describe_poor_member(found: FitData, folds: np.ndarray) -> str | None:
-    """Describe a member that has too few training rows, or rows of one class only; None if there is none."""
+def _find_problem(found: FitData, folds: np.ndarray) -> tuple[str, str] | None:
+    """Describe a fold without values or a member with too few, and what to choose; None without a problem."""
+    count = int(folds.max()) + 1
     for name, values in zip(found.names, found.targets.T, strict=True):
-        for fold in range(int(folds.max()) + 1):
-            seen = values[(folds >= 0) & (folds != fold) & np.isfinite(values)]
+        known = (folds >= 0) & np.isfinite(values)
+        filled = len(np.unique(folds[known]))
+        if filled < count:
+            return f"target {name!r} has values in {filled} of {count} folds", "fewer members"
+        for fold in range(count):
+            seen = values[known & (folds != fold)]
             if len(seen) < MIN_MEMBER_ROWS:
-                return (
+                problem = (
                     f"a member of the model has {len(seen)} training rows with a value of {name!r}; it needs "
                     f"{MIN_MEMBER_ROWS}"
                 )
+                return problem, "more members"
             if found.kind == "classification" and np.ptp(seen) == 0:
-                return f"a member of the model would be trained on class {seen[0]:.0f} of {name!r} only"
+                problem = f"a member of the model would be trained on class {seen[0]:.0f} of {name!r} only"
+                return problem, "more members"
     return None

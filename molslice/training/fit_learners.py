@@ -11,7 +11,6 @@ from molslice.fitted_folder import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
 from molslice.training.fit_data import FitData
-from molslice.types import MolsliceError
 from molslice.uncertainty.difficulty import ErrorScale
 
 __all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit"]
@@ -112,8 +111,7 @@ class LearnerFits:
         """Fit the learners and the baselines of one target."""
         values, classes = self.learned[:, index], self.found.kind == "classification"
         rows = np.flatnonzero(~self.found.test & np.isfinite(values))
-        folds = _known_folds(self.folds[rows], self.found.names[index])
-        fitted, test = TargetFit(rows), np.flatnonzero(self.found.test)
+        folds, fitted, test = self.folds[rows], TargetFit(rows), np.flatnonzero(self.found.test)
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()
         for name in LEARNERS.names():
@@ -146,20 +144,6 @@ class LearnerFits:
     def _step(self) -> None:
         self._done += 1
         self.progress(self._done, len(self.found.names) * (len(LEARNERS.names()) + len(BASELINES)))
-
-
-def _known_folds(folds: np.ndarray, name: str) -> np.ndarray:
-    """Check that every fold has a row with a value, because each fold is one model.
-
-    Raises:
-        MolsliceError: A fold has no row.
-    """
-    empty = set(range(int(folds.max()) + 1)) - set(folds.tolist())
-    if empty:
-        raise MolsliceError(
-            f"target {name!r} has no value in {len(empty)} of the folds; choose fewer members"
-        )
-    return folds
 
 
 def _forest(

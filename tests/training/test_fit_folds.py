@@ -64,6 +64,26 @@ def test_a_member_with_few_rows_is_refused():
         divide_into_folds(data, 5, 0, by_scaffold=True)
 
 
+def test_every_fold_has_values_of_a_sparse_target():
+    targets = np.full((60, 2), np.nan)
+    targets[:, 0] = np.arange(60)
+    targets[40:, 1] = np.arange(20)  # without the target, these would be in the folds without anilines
+    data = data_of([*ANILINES, *RINGS, *CHAINS[:20]], targets, "regression")
+    folds = divide_into_folds(data, 5, 0, by_scaffold=True)
+    assert np.bincount(folds[:20]).max() == 20
+    assert np.bincount(folds[40:]).tolist() == [4] * 5
+
+
+def test_values_in_fewer_scaffolds_than_folds_are_refused():
+    targets = np.full((60, 2), np.nan)
+    targets[:, 0] = np.arange(60)
+    targets[:22, 1] = np.arange(22)
+    data = data_of([*ANILINES, *CHAINS], targets, "regression")
+    words = "target 'y1' has values in 3 of 5 folds; choose the split random or fewer members"
+    with pytest.raises(MolsliceError, match=words):
+        divide_into_folds(data, 5, 0, by_scaffold=True)
+
+
 def test_a_scaffold_of_most_rows_is_named():
     smiles = [*ANILINES, *RINGS[:4], *CHAINS[:8]]
     data = data_of(smiles, np.arange(len(smiles)), "regression")
