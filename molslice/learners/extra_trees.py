@@ -6,7 +6,7 @@ import numpy as np
 
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
-from molslice.learners.trees import TreeLearner, Trees
+from molslice.learners.trees import TreeLearner, Trees, find_unit
 
 __all__ = ["ExtraTrees"]
 
@@ -43,7 +43,7 @@ class ExtraTrees(TreeLearner):
         num_folds = int(folds.max()) + 1
         share: Any = "sqrt" if classes else SHARE_OF_COLUMNS
         smallest = MIN_LEAF_ROWS["classification" if classes else "regression"]
-        models = []
+        models, units = [], []
         for fold in range(num_folds):
             # for the targets 0 and 1, the squared error of a regression chooses the splits of the Gini index
             model = ExtraTreesRegressor(
@@ -53,8 +53,11 @@ class ExtraTrees(TreeLearner):
                 n_jobs=count_cores(),
                 random_state=seed + fold,
             )
-            models.append(model.fit(chosen[folds != fold], values[folds != fold]))
-        return cls.of_training(Trees.of_forests(models, columns), matrix, folds)
+            learned = values[folds != fold]
+            offset, scale = find_unit(learned)
+            models.append(model.fit(chosen[folds != fold], (learned - offset) / scale))
+            units.append((offset, scale))
+        return cls.of_training(Trees.of_forests(models, columns, units), matrix, folds)
 
     def predict_with_indicators(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Predict; the indicator `trees` is the standard deviation over the trees of a fold."""

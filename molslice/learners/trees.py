@@ -10,9 +10,28 @@ from molslice.learners.base import Learner
 from molslice.learners.features import Features
 from molslice.types import MolsliceError
 
-__all__ = ["TreeLearner", "Trees"]
+__all__ = ["TreeLearner", "Trees", "find_unit"]
 
 CHUNK = 1 << 22  # positions (rows times trees) at once; bounds memory
+USUAL_SPREADS, USUAL_OFFSET = (1e-3, 1e6), 1e4  # of targets, and of their mean relative to their spread
+
+
+def find_unit(values: np.ndarray) -> tuple[float, float]:
+    """Find in which unit a forest of scikit-learn is fitted to numbers.
+
+    Its nodes become leaves below an absolute variance of 2.2e-16, which it computes as the difference of two
+    squares. Small numbers, and numbers far from zero, would all be in one leaf.
+
+    Args:
+        values: The training values, float64 [n].
+
+    Returns:
+        The number to subtract and the positive number to divide by; 0 and 1 for usual values.
+    """
+    mean, spread = float(np.mean(values)), float(np.std(values))
+    if spread == 0 or (USUAL_SPREADS[0] < spread < USUAL_SPREADS[1] and abs(mean) < USUAL_OFFSET * spread):
+        return 0.0, 1.0
+    return mean, spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +126,9 @@ class Trees:
         return cls._joined(trees, columns, offsets)
 
     @classmethod
-    def of_forests(cls, models: Sequence[Any], columns: np.ndarray) -> Self:
+    def of_forests(
+        cls, models: Sequence[Any], columns: np.ndarray, units: Sequence[tuple[float, float]]
+    ) -> Self:
         """Copy the trees of fitted regression forests of scikit-learn, one forest for each fold.
 
         A missing value is treated as zero.
@@ -115,12 +136,13 @@ class Trees:
         Args:
             models: The fitted estimators.
             columns: Column of the features behind each column that the estimators were fitted on.
+            units: What was subtracted from the values of each fold, and what they were divided by.
         """
         trees = []
-        for fold, model in enumerate(models):
+        for fold, (model, (_, scale)) in enumerate(zip(models, units, strict=True)):
             for estimator in model.estimators_:
                 tree = estimator.tree_
-                value = tree.value[:, 0, 0] / len(model.estimators_)
+                value = tree.value[:, 0, 0] * scale / len(model.estimators_)
                 nodes = _Nodes(
                     feature=tree.feature,
                     threshold=tree.threshold,
@@ -131,7 +153,7 @@ class Trees:
                     leaf=tree.children_left < 0,
                 )
                 trees.append((fold, nodes))
-        return cls._joined(trees, columns, [0.0] * len(models))
+        return cls._joined(trees, columns, [offset for offset, _ in units])
 
     @classmethod
     def _joined(

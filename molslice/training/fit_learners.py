@@ -10,6 +10,7 @@ import numpy as np
 from molslice.fitted_folder import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
+from molslice.learners.trees import find_unit
 from molslice.training.fit_data import FitData
 from molslice.uncertainty.difficulty import ErrorScale
 
@@ -130,8 +131,8 @@ class LearnerFits:
             self._step()
         for name, train in BASELINES.items():
             if len(test) and self._has_time(f"{name} for comparison, {self.found.names[index]}"):
-                measured = self.found.targets[:, index]
-                fitted.held_out[name] = train(self.features, rows, test, measured, classes, self.seed)
+                found = train(self.features, rows, test, self.learned[:, index], classes, self.seed)
+                fitted.held_out[name] = 10.0**found if self.found.logarithmic[index] else found
             self._step()
         return fitted
 
@@ -175,8 +176,10 @@ def _baseline(
 ) -> np.ndarray:
     # forests compare in float32
     matrix = np.clip(np.nan_to_num(features.matrix()), -1e30, 1e30)
-    model.fit(matrix[rows], values[rows])
-    return model.predict_proba(matrix[test])[:, 1] if classes else model.predict(matrix[test])
+    if classes:
+        return model.fit(matrix[rows], values[rows]).predict_proba(matrix[test])[:, 1]
+    offset, scale = find_unit(values[rows])
+    return model.fit(matrix[rows], (values[rows] - offset) / scale).predict(matrix[test]) * scale + offset
 
 
 BASELINES = {"random forest": _forest, "boosting": _boosting}
