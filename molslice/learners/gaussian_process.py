@@ -25,12 +25,35 @@ MAX_POOL = 7_500  # rows from which those of all folds are taken
 CHUNK_ROWS = 2_048
 
 
+def draw_pool(values: np.ndarray, draw: np.random.Generator, *, classes: bool) -> np.ndarray:
+    """Draw the rows that enter the process: all, or 7,500 in which the rarer class has up to half.
+
+    Args:
+        values: The targets of the n training rows, float64 [n].
+        draw: Source of random numbers.
+        classes: Whether the targets are classes, 0 and 1.
+
+    Returns:
+        The rows in ascending order, int [at most 7,500].
+    """
+    count = len(values)
+    if count <= MAX_POOL:
+        return np.arange(count)
+    order = draw.permutation(count)
+    if classes:
+        ones = values[order] > 0.5
+        rare = order[ones == (2 * ones.sum() <= count)][: MAX_POOL // 2]
+        order = np.concatenate([rare, order[~np.isin(order, rare)]])
+    return np.sort(order[:MAX_POOL])
+
+
 class GaussianProcess(Learner):
     r"""Mean of a Gaussian process whose covariance is a weighted sum of kernels.
 
     The kernels are the MinMax kernel of fingerprint counts, and, for the normal scores of the descriptors and
     of the embedding each, rational quadratic kernels of three scales and a linear one. The weights and the
-    noise maximize the evidence of at most 1,000 training rows of the fold. Classes are regressed as 0 and 1.
+    noise maximize the evidence of at most 1,000 training rows of the fold. Classes are regressed as 0 and 1;
+    the calibration of their scores makes up for a pool with a larger share of the rarer class.
 
     Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
 
@@ -60,16 +83,14 @@ class GaussianProcess(Learner):
         cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray]:
         """Fit one process for each fold; see `Learner.fit`."""
-        del classes  # the classes 0 and 1 are regressed
+        # the classes 0 and 1 are regressed
         parts = [part for part in (features.descriptors, features.embedding) if part is not None]
         scores = tuple(NormalScores.of(part) for part in parts)
         everything = _scored(features, scores)
         scales = np.array([_mean_distance(part) for part in _scored_parts(everything)])
         num_folds = int(folds.max()) + 1
         draw = np.random.default_rng(seed)
-        pool = np.arange(len(values))
-        if len(pool) > MAX_POOL:
-            pool = np.sort(draw.permutation(pool)[:MAX_POOL])
+        pool = draw_pool(values, draw, classes=classes)
         rows, all_values, all_folds = everything[pool], values, folds
         values, folds = values[pool], folds[pool]
         kernels = np.empty((1 + len(parts) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)

@@ -8,6 +8,7 @@ import pytest
 
 from molslice.learners import LEARNERS, Features
 from molslice.learners.features import NormalScores
+from molslice.learners.gaussian_process import MAX_POOL, draw_pool
 from molslice.learners.kernels import (
     fit_weights,
     min_max_kernel,
@@ -55,6 +56,19 @@ def test_the_values_of_a_fold_do_not_change_its_own_predictions(fitted):
     _, changed = LEARNERS.find(name).fit(features, other, folds, classes=classes, seed=0)
     np.testing.assert_allclose(changed[folds == 1], unseen[folds == 1], rtol=1e-9)
     assert np.abs(changed[folds != 1] - unseen[folds != 1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("rare", [0.0, 1.0])
+def test_the_pool_keeps_the_rarer_class(rare):
+    values = np.full(40_000, 1.0 - rare)
+    values[::4_000] = rare
+    pool = draw_pool(values, np.random.default_rng(0), classes=True)
+    assert len(np.unique(pool)) == len(pool) == MAX_POOL
+    assert (values[pool] == rare).sum() == 10
+    half = draw_pool(np.arange(20_000) % 2.0, np.random.default_rng(0), classes=True)
+    assert (half % 2).sum() == MAX_POOL / 2
+    assert len(draw_pool(values, np.random.default_rng(0), classes=False)) == MAX_POOL
+    assert draw_pool(values[:5], np.random.default_rng(0), classes=True).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_it_learns(fitted):
