@@ -6,6 +6,7 @@ settings are kept: give those that the data set needs. Your own CSV file needs d
 """
 
 import argparse
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from molslice.cli.arguments import (
@@ -90,7 +91,10 @@ def _evaluate(args: argparse.Namespace) -> int:
     from molslice.inference.uncertainty_figure import write_uncertainty
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
-    dataset = find_model_data(predictor, predictor.data_config, args.root, args.overrides, args.fragment)
+    overrides = args.overrides
+    if args.split == "all" and _names_table(overrides, predictor.data_config.options.get("split")):
+        overrides = [*overrides, ("data.split", "random")]
+    dataset = find_model_data(predictor, predictor.data_config, args.root, overrides, args.fragment)
     if args.split == "all":
         rows = np.concatenate(list(dataset.splits.values()))
         dataset.splits = {**dataset.splits, "all": np.unique(rows)}
@@ -124,6 +128,13 @@ def _evaluate(args: argparse.Namespace) -> int:
         for line in refusal_lines(result.get("refusals", [])) if not args.quiet else ():
             say(line)
     return 0
+
+
+def _names_table(overrides: Sequence[tuple[str, str]], split: object) -> bool:
+    """Whether another table is measured, which need not have the column by which the model's was divided."""
+    changed = {key.replace("-", "_") for key, _ in overrides}
+    by_column = isinstance(split, Mapping) and split.get("kind") == "column"
+    return by_column and "data.path" in changed and not any(key.startswith("data.split") for key in changed)
 
 
 def _check_uncertainty(args: argparse.Namespace) -> None:
