@@ -5,14 +5,13 @@ prediction of each. If the fit used a trained encoder, `encoder/` is a copy of i
 fine-tuned network of each fold. Nothing in the folder can run code.
 """
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS
 from molslice.files.parsing import read_json_object
@@ -95,7 +94,14 @@ class FittedModel:
 
 def row_columns(targets: Sequence[str]) -> list[str]:
     """Name the columns of the targets in `rows.csv`: the targets, unless another column has that name."""
-    return [f"{name}_measured" if name.strip() in ROW_COLUMNS else name for name in targets]
+    columns, taken = [], {*ROW_COLUMNS, *(name.strip() for name in targets)}
+    for name in targets:
+        column = name
+        while column.strip() in (taken if column != name else ROW_COLUMNS):
+            column += "_measured"
+        columns.append(column)
+        taken.add(column.strip())
+    return columns
 
 
 def network_folder(folder: Path, fold: int) -> Path:
@@ -146,13 +152,15 @@ def save_learners(folder: Path, learners: Sequence[Mapping[str, Learner]]) -> No
         for name, learner in each.items()
         for key, array in learner.arrays().items()
     }
-    save_file(arrays, folder / LEARNER_FILE, metadata={"format": FORMAT})
+    # unlike `save_file`, this raises an OSError if the disk is full
+    (folder / LEARNER_FILE).write_bytes(save(arrays, metadata={"format": FORMAT}))
 
 
 def save_encoder(folder: Path, file: Path) -> None:
     """Copy the weights of a trained encoder, which hold its configuration, into the folder."""
     (folder / ENCODER).mkdir()
-    shutil.copyfile(file, folder / ENCODER / ENCODER_FILE)
+    # unlike that of `copyfile`, an error names this file
+    (folder / ENCODER / ENCODER_FILE).write_bytes(file.read_bytes())
 
 
 def read_fitted(folder: Path) -> FittedModel:

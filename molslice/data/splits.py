@@ -260,7 +260,9 @@ def _fractions(given: object, names: Sequence[str]) -> dict[str, float]:
     return {name: fraction for name, fraction in fractions.items() if fraction}
 
 
-def column_split(values: Sequence[str], column: str, where: Callable[[int], str]) -> Splits:
+def column_split(
+    values: Sequence[str], column: str, where: Callable[[int], str], *, trained: Sequence[str] = ("train",)
+) -> Splits:
     """Divide rows by a column with train, valid or test (val and validation mean valid).
 
     An unreadable row is assigned to train. It has no target, so it is never used.
@@ -269,6 +271,7 @@ def column_split(values: Sequence[str], column: str, where: Callable[[int], str]
         values: Cells of the column.
         column: Name of the column.
         where: Describes the location of a row, an index from 0, for messages.
+        trained: The splits of training rows; one of them must have rows.
 
     Returns:
         Row numbers of each split that has rows, int64.
@@ -285,8 +288,8 @@ def column_split(values: Sequence[str], column: str, where: Callable[[int], str]
             )
     array = np.array(words)
     splits = {name: np.flatnonzero(array == name).astype(np.int64) for name in NAMES}
-    if not len(splits["train"]):
-        raise MolsliceError(f"column {column!r} assigns no row to train")
+    if not any(len(splits[name]) for name in trained):
+        raise MolsliceError(f"column {column!r} assigns no row to {' or '.join(trained)}")
     return {name: rows for name, rows in splits.items() if len(rows)}
 
 

@@ -120,7 +120,7 @@ def fit(
     """
     start = time.monotonic()
     path, folder = as_file(data), Path(out)
-    _check(folder, members, seed, kind, scale, duplicates, fragment)
+    _check(folder, members, minutes, seed, kind, scale, duplicates, fragment)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
@@ -212,10 +212,19 @@ def fit(
 
 
 def _check(
-    folder: Path, members: int, seed: int, kind: str | None, scale: str | None, duplicates: str, fragment: str
+    folder: Path,
+    members: int,
+    minutes: float | None,
+    seed: int,
+    kind: str | None,
+    scale: str | None,
+    duplicates: str,
+    fragment: str,
 ) -> None:
     if not MIN_FOLDS <= members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
+    if minutes is not None and not minutes > 0:
+        raise MolsliceError(f"minutes must be positive, got {minutes}")
     if not 0 <= seed <= MAX_SEED:
         raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {seed}")
     for name, value, choices in (
@@ -234,7 +243,10 @@ def _check(
 def _count_workers(path: File, workers: int | None) -> int:
     if workers is not None:
         return workers
-    small = file_size(path) < PARALLEL_ROWS * 20  # about 20 bytes a row, compressed
+    try:
+        small = file_size(path) < PARALLEL_ROWS * 20  # about 20 bytes a row, compressed
+    except OSError:
+        return 0  # the reader says what is wrong
     return 0 if small else count_cores()
 
 

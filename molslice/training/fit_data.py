@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from molslice.data import splits
+from molslice.data.molecules.csv import check_rounding
 from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.refusals import Refusals, failure_text
@@ -150,8 +151,7 @@ def read_fit_data(
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
     data.findings, data.replaced = findings, replaced
     if words:
-        parts = splits.column_split(words, split, lambda row: places[row])
-        data.test = np.isin(np.arange(len(smiles)), parts.get("test", np.empty(0, np.int64)))
+        data.test = _find_test_rows(words, split, data, places)
     _drop_unreadable(data, path, places, strict=strict)
     geometric = _merge_duplicates(data, duplicates, by_column=bool(words))
     if not words:
@@ -181,6 +181,16 @@ def _as_numbers(cells: list[str]) -> list[str]:
 def _find_kind(targets: np.ndarray) -> Kind:
     known = targets[np.isfinite(targets)]
     return "classification" if len(known) and np.isin(known, (0.0, 1.0)).all() else "regression"
+
+
+def _find_test_rows(words: Sequence[str], column: str, data: FitData, places: Sequence[str]) -> np.ndarray:
+    """Return which rows a column holds out, bool [n]; cells of rows that cannot be read are not checked."""
+    readable = [row for row, reason in enumerate(data.molecules.errors) if reason is None]
+    known = [words[row] for row in readable]
+    parts = splits.column_split(known, column, lambda i: places[readable[i]], trained=("train", "valid"))
+    test = np.zeros(len(words), bool)
+    test[[readable[i] for i in parts.get("test", ())]] = True
+    return test
 
 
 def _keep(data: FitData, rows: np.ndarray) -> None:
@@ -264,7 +274,8 @@ def _differ(values: np.ndarray) -> bool:
     high = np.where(known, values, -np.inf).max(0)
     low = np.where(known, values, np.inf).min(0)
     measured = known.any(0)
-    return bool((high[measured] - low[measured] > SAME * np.maximum(1.0, np.abs(high[measured]))).any())
+    largest = np.maximum(np.abs(high[measured]), np.abs(low[measured]))
+    return bool((high[measured] - low[measured] > SAME * largest).any())
 
 
 def _merged(values: np.ndarray, kind: Kind) -> np.ndarray:
@@ -295,9 +306,28 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     first = np.full(len(names), len(molecule))
     np.minimum.at(first, molecule, np.arange(len(molecule)))
     groups = [data.scaffold_or_molecule(row) for row in first] if split == "scaffold" else None
-    division = splits.Division({"test": TEST_FRACTION}, seed)
-    parts = division.divide({"train": np.arange(len(names))}, str(path), groups=groups)
-    return np.isin(molecule, parts["test"])
+    test = None if groups is None else _draw_groups(groups, TEST_FRACTION * len(groups), seed)
+    if test is None:
+        division = splits.Division({"test": TEST_FRACTION}, seed)
+        test = division.divide({"train": np.arange(len(names))}, str(path), groups=groups)["test"]
+    return np.isin(molecule, test)
+
+
+def _draw_groups(groups: Sequence[str], limit: float, seed: int) -> list[int] | None:
+    """Draw groups of at most half of the limit in random order, until the limit: their rows.
+
+    Returns:
+        The rows; None without such a group.
+    """
+    members: dict[str, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    names, drawn = sorted(members), []
+    for index in np.random.default_rng(seed).permutation(len(names)):
+        rows = members[names[index]]
+        if 2 * len(rows) <= limit and len(drawn) + len(rows) <= limit:
+            drawn += rows
+    return drawn or None
 
 
 def _check_targets(data: FitData, path: File) -> None:
@@ -318,6 +348,8 @@ def _check_targets(data: FitData, path: File) -> None:
                 )
         elif np.ptp(known) <= SAME * np.abs(known).max():
             raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
+        else:
+            _check_precision(known, name, path)
         held = data.targets[data.test, index]
         held = held[np.isfinite(held)]
         if data.kind == "classification" and len(held) and np.ptp(held) == 0:
@@ -327,6 +359,14 @@ def _check_targets(data: FitData, path: File) -> None:
         missing = len(values) - len(known)
         if missing:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
+
+
+def _check_precision(values: np.ndarray, name: str, path: File) -> None:
+    """Check that predictions, which are float32, can tell the values of a target apart."""
+    with np.errstate(over="ignore"):
+        rounding = np.abs(values.astype(np.float32) - values).max()
+    found = (np.array([each]) for each in (rounding, values.std(), np.abs(values).max()))
+    check_rounding([name], *found, source=str(path))
 
 
 def _is_logarithmic(

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -12,7 +13,7 @@ import pytest
 from molslice.cli import main
 from molslice.data.molecules.describe import MoleculeDescriber
 from molslice.files.atomic import atomic_folder
-from molslice.fitted_folder import CARD, FIT, LEARNER_FILE, ROWS, read_fitted
+from molslice.fitted_folder import CARD, FIT, LEARNER_FILE, ROWS, read_fitted, save_learners
 from molslice.inference.evaluate import evaluate
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model, load_network
@@ -196,6 +197,52 @@ def test_the_same_table_gives_the_same_model(fitted, table, tmp_path):
     assert (tmp_path / "model" / ROWS).read_bytes() == (folder / ROWS).read_bytes()
 
 
+def test_the_unit_of_a_target_has_no_influence(smiles, tmp_path):
+    """Forests of scikit-learn have an absolute limit; a small unit or a large offset once went below it."""
+    values = np.array([[value for value, _, _ in targets_of(smiles)]]).T @ np.array([[1.0, 1e-12, 1.0]])
+    rows = [[text, *(each + [0.0, 0.0, 2.0**20])] for text, each in zip(smiles, values, strict=True)]
+    file = write_table(tmp_path / "a.csv", ["smiles", "plain", "small", "far"], rows)
+    names = ["plain", "small", "far"]
+    plain, small, far = fit(file, names, tmp_path / "model", members=2, encoder=None, quiet=True)["results"]
+    for label, error in plain["test"].items():
+        assert small["test"][label] == pytest.approx(1e-12 * error, rel=0.2), label
+        assert far["test"][label] == pytest.approx(error, rel=0.2), label
+    assert small["weights"] == pytest.approx(plain["weights"], abs=0.2)
+
+
+def test_values_that_predictions_cannot_tell_apart_are_refused(smiles, tmp_path):
+    rows = [[text, 1e9 + value] for text, (value, _, _) in zip(smiles, targets_of(smiles), strict=True)]
+    file = write_table(tmp_path / "a.csv", ["smiles", "energy"], rows)
+    words = r"the column 'energy' .* 32-bit floating point rounds it by up to .*; subtract a constant"
+    with pytest.raises(MolsliceError, match=words):
+        fit(file, "energy", tmp_path / "model", encoder=None, quiet=True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_of_the_file(fitted, tmp_path):
+    (tmp_path / LEARNER_FILE).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        save_learners(tmp_path, read_fitted(fitted[0]).learners)
+
+
+def test_columns_of_the_rows_are_distinct(smiles, tmp_path):
+    names = ["split", "split_measured"]
+    rows = [[text, i, 2 * i] for i, text in enumerate(smiles)]
+    file = write_table(tmp_path / "a.csv", ["smiles", *names], rows)
+    fit(file, names, tmp_path / "model", members=2, encoder=None, quiet=True)
+    assert main(["evaluate", str(tmp_path / "model"), "--quiet"]) == 0
+
+
+def test_another_table_needs_no_column_of_the_split(fitted, smiles, tmp_path, capsys):
+    folder, _ = fitted
+    file = write_table(tmp_path / "a.csv", ["smiles", "y"], [[text, len(text)] for text in smiles[:30]])
+    table = ["--data.path", str(file), "--data.target-columns", "y"]
+    assert main(["evaluate", str(folder), "--split", "all", "--json", "--quiet", *table]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 30
+    assert main(["evaluate", str(folder), "--quiet", *table]) == 1
+    assert "has no column 'split'" in capsys.readouterr().err
+
+
 def test_a_target_that_is_missing_in_half_of_the_rows(table, tmp_path):
     about = fit(table, ["size", "half"], tmp_path / "model", members=2, encoder=None, quiet=True)
     one, two = about["results"]
@@ -215,6 +262,17 @@ def test_a_column_divides_the_rows(smiles, tmp_path):
     assert {row["smiles"] for row in read_rows(tmp_path / "model") if row["split"] == "test"} == set(
         smiles[:20]
     )
+
+
+def test_valid_rows_alone_are_training_rows(smiles, tmp_path):
+    rows = [[text, len(text), "test" if i < 20 else "valid"] for i, text in enumerate(smiles)]
+    rows[50] = ["", 1.0, ""]  # left out before its split is read
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y", "part"], rows), split="part")
+    assert data.test.sum() == 20
+    assert len(data.smiles) == ROWS_OF_TABLE - 1
+    only = [[text, y, "test"] for text, y, _ in rows]
+    with pytest.raises(MolsliceError, match="column 'part' assigns no row to train or valid"):
+        read(write_table(tmp_path / "b.csv", ["smiles", "y", "part"], only), split="part")
 
 
 def test_held_out_rows_of_one_class_are_named(smiles, tmp_path):
@@ -329,6 +387,19 @@ def test_molecules_without_rings_are_held_out_one_by_one(tmp_path):
     assert data.test.sum() == 6
 
 
+def test_held_out_scaffolds_have_one_molecule_or_more(tmp_path):
+    """The smallest groups alone would be molecules without rings, which have no scaffold."""
+    chains = [["C" * length, length] for length in range(1, 101)]
+    heads = (f"C1{'C' * (size - 2)}C1" for size in range(3, 40))
+    rings = [[ring + "C" * length, length] for ring in heads for length in range(1, 5)]
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], chains + rings), split="scaffold")
+    with_rings = [bool(data.molecules.scaffolds[row]) for row in np.flatnonzero(data.test)]
+    assert 22 <= len(with_rings) <= 24
+    assert 4 <= sum(with_rings) <= 20
+    held = {data.molecules.scaffolds[row] for row in np.flatnonzero(data.test)} - {""}
+    assert not held & {data.molecules.scaffolds[row] for row in np.flatnonzero(~data.test)}
+
+
 def test_one_series_cannot_be_held_out_by_scaffold(tmp_path):
     series = [["c1ccccc1" + "C" * length, length] for length in range(60)]
     file = write_table(tmp_path / "a.csv", ["smiles", "y"], series)
@@ -395,6 +466,10 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
         ({"target": []}, r"at least one target"),
         ({"split": "scafold"}, r"unknown split 'scafold'; did you mean 'scaffold'"),
         ({"smiles_column": "smile"}, r"smile"),
+        ({"minutes": 0}, r"minutes must be positive, got 0"),
+        ({"minutes": float("nan")}, r"minutes must be positive, got nan"),
+        ({"data": "nowhere.csv"}, r"nowhere.csv"),
+        ({"delimiter": "ab"}, r"the delimiter must be one character, got 'ab'"),
         ({"members": 1}, r"members must be from 2 to 20, got 1"),
         ({"seed": 2**32 - 1}, r"the seed must be from 0 to 4294967275, got 4294967295"),
         ({"kind": "ranking"}, r"unknown kind 'ranking'; choices: regression, classification"),
@@ -403,8 +478,9 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
     ],
 )
 def test_wrong_options_are_refused(options, words, table, tmp_path):
+    usual = {"data": table, "target": "size", "out": tmp_path / "model", "quiet": True, "encoder": None}
     with pytest.raises(MolsliceError, match=words):
-        fit(table, **{"target": "size", "out": tmp_path / "model", "quiet": True, "encoder": None, **options})
+        fit(**{**usual, **options})
     assert not (tmp_path / "model").exists()
 
 

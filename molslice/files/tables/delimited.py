@@ -49,6 +49,8 @@ class DelimitedTable(FileTable):
 
     def __init__(self, path: File, opened: Opened, delimiter: str | None, usual: str = ",") -> None:
         super().__init__(path, opened)
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+            raise MolsliceError(f"the delimiter must be one character, got {delimiter!r}")
         self._lines = _Lines(path, opened.content)
         self.delimiter = delimiter or _find_delimiter(self._lines.sample(), usual)
         self.encoding = self._lines.encoding.removesuffix("-sig").upper()
