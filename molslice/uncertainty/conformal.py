@@ -92,7 +92,7 @@ def intervals(
         scores: |truth - prediction| / scale of the n held-out rows, float [n].
         folds: Fold of each held-out row, int [n], from 0 to K - 1.
         level: The probability that an interval covers the truth. It is exact for one fold. For several folds
-            at least 2 level - 1 is guaranteed, and about `level` is usual.
+            and many rows about 2 level - 1 is guaranteed (theorem 4), and about `level` is usual.
         what: What the held-out rows are of, for messages.
 
     Returns:
