@@ -59,7 +59,7 @@ def summary_table() -> str:
     ]
     pairs = result["mean_ranks"]["pairs"]
     text = (
-        "Ratios can be compared only between methods with the same number of pairs.\n"
+        "Ratios can be compared only between methods with the same pairs.\n"
         f"The mean ranks are those of the {pairs} pairs that all these methods have finished."
     )
     return f"{markdown([*header, 'mean rank'], rows)}\n\n{text}"
