@@ -186,9 +186,11 @@ def _find_kind(targets: np.ndarray) -> Kind:
 def _find_test_rows(words: Sequence[str], column: str, data: FitData, places: Sequence[str]) -> np.ndarray:
     """Return which rows a column holds out, bool [n]; cells of rows that cannot be read are not checked."""
     readable = [row for row, reason in enumerate(data.molecules.errors) if reason is None]
+    test = np.zeros(len(words), bool)
+    if not readable:
+        return test  # `_drop_unreadable` refuses the table
     known = [words[row] for row in readable]
     parts = splits.column_split(known, column, lambda i: places[readable[i]], trained=("train", "valid"))
-    test = np.zeros(len(words), bool)
     test[[readable[i] for i in parts.get("test", ())]] = True
     return test
 
