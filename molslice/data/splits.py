@@ -166,6 +166,30 @@ def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[st
     return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
 
 
+def draw_groups(groups: Sequence[str], limit: float, seed: int) -> list[int] | None:
+    """Draw groups in random order until they have a number of rows.
+
+    A group with more than half of that number is never drawn.
+
+    Args:
+        groups: Group of each row.
+        limit: The largest number of rows.
+        seed: Seed of the order of the groups.
+
+    Returns:
+        The rows of the drawn groups; None if they are less than half of the limit.
+    """
+    members: dict[str, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    names, drawn = sorted(members), []
+    for index in np.random.default_rng(seed).permutation(len(names)):
+        rows = members[names[index]]
+        if 2 * len(rows) <= limit and len(drawn) + len(rows) <= limit:
+            drawn += rows
+    return drawn if 2 * len(drawn) >= limit else None
+
+
 def _find_room(size: int, parts: Mapping[str, list[int]], limits: Mapping[str, float]) -> str:
     """Return the first split that a group of this size fits into, with all splits before it."""
     first, total = next(iter(parts)), size

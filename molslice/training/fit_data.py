@@ -308,28 +308,11 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     first = np.full(len(names), len(molecule))
     np.minimum.at(first, molecule, np.arange(len(molecule)))
     groups = [data.scaffold_or_molecule(row) for row in first] if split == "scaffold" else None
-    test = None if groups is None else _draw_groups(groups, TEST_FRACTION * len(groups), seed)
+    test = None if groups is None else splits.draw_groups(groups, TEST_FRACTION * len(groups), seed)
     if test is None:
         division = splits.Division({"test": TEST_FRACTION}, seed)
         test = division.divide({"train": np.arange(len(names))}, str(path), groups=groups)["test"]
     return np.isin(molecule, test)
-
-
-def _draw_groups(groups: Sequence[str], limit: float, seed: int) -> list[int] | None:
-    """Draw groups of at most half of the limit in random order, until the limit: their rows.
-
-    Returns:
-        The rows; None without such a group.
-    """
-    members: dict[str, list[int]] = {}
-    for row, group in enumerate(groups):
-        members.setdefault(group, []).append(row)
-    names, drawn = sorted(members), []
-    for index in np.random.default_rng(seed).permutation(len(names)):
-        rows = members[names[index]]
-        if 2 * len(rows) <= limit and len(drawn) + len(rows) <= limit:
-            drawn += rows
-    return drawn or None
 
 
 def _check_targets(data: FitData, path: File) -> None:

@@ -416,6 +416,13 @@ def test_one_of_a_few_scaffolds_of_equal_size_is_held_out(tmp_path):
     assert len({data.molecules.scaffolds[row] for row in np.flatnonzero(data.test)}) == 1
 
 
+def test_one_single_molecule_beside_two_series_is_not_the_held_out_part(tmp_path):
+    heads = ["c1ccccc1"] * 50 + ["C1CCCCC1"] * 49
+    rows = [[head + "C" * length, length] for length, head in enumerate(heads)] + [["C1CC1", 3]]
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows), split="scaffold")
+    assert data.test.sum() == 49
+
+
 def test_unreadable_rows_are_counted_by_reason(smiles, tmp_path):
     rows = [*zip(smiles, [t[0] for t in targets_of(smiles)], strict=True), ("C1CC", 1.0), ("xyz", 2.0)]
     data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows))
