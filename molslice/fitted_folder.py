@@ -97,10 +97,11 @@ def row_columns(targets: Sequence[str]) -> list[str]:
     columns, taken = [], {*ROW_COLUMNS, *(name.strip() for name in targets)}
     for name in targets:
         column = name
-        while column.strip() in (taken if column != name else ROW_COLUMNS):
-            column += "_measured"
+        if name.strip() in ROW_COLUMNS:
+            while column.strip() in taken:
+                column += "_measured"
+            taken.add(column.strip())
         columns.append(column)
-        taken.add(column.strip())
     return columns
 
 
