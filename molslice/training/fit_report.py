@@ -1,8 +1,9 @@
 """The results of a fit as text."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from molslice.tasks.metrics import format_metric
 
 __all__ = ["result_rows", "write_card"]
 
@@ -26,9 +27,9 @@ def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                 result["target"],
                 result["unit"] or "-",
                 f"{result['train_rows']:,}",
-                _number(result["cross_validated"]),
+                format_metric(result["cross_validated"]),
                 f"{result['test_rows']:,}",
-                *map(_number, errors),
+                *map(format_metric, errors),
             ]
         )
     return header, rows
@@ -83,7 +84,3 @@ def _encoder_lines(about: Mapping[str, Any]) -> list[str]:
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = [header, ["---"] * len(header), *rows]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
