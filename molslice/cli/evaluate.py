@@ -6,8 +6,8 @@ settings are kept: give those that the data set needs. Your own CSV file needs d
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     add_device,
@@ -22,6 +22,9 @@ from molslice.cli.arguments import (
 )
 from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
+if TYPE_CHECKING:
+    from molslice.config import DataConfig
+
 SUMMARY = "measure the error of a trained model"
 EXAMPLE = """\
   molslice evaluate runs/first
@@ -33,6 +36,7 @@ EXAMPLE = """\
   molslice evaluate gap-xtb --split all --data.name csv --data.path mine.csv \\
       --data.target-columns gap --data.units eV           # your own molecules"""
 TAKES_OVERRIDES = True
+UNDIVIDED = "{kind: random, fractions: [1, 0, 0]}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,8 +96,8 @@ def _evaluate(args: argparse.Namespace) -> int:
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
     overrides = args.overrides
-    if args.split == "all" and _names_table(overrides, predictor.data_config.options.get("split")):
-        overrides = [*overrides, ("data.split", "random")]
+    if args.split == "all" and _names_table(overrides, predictor.data_config):
+        overrides = [*overrides, ("data.split", UNDIVIDED)]
     dataset = find_model_data(predictor, predictor.data_config, args.root, overrides, args.fragment)
     if args.split == "all":
         rows = np.concatenate(list(dataset.splits.values()))
@@ -130,11 +134,15 @@ def _evaluate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _names_table(overrides: Sequence[tuple[str, str]], split: object) -> bool:
-    """Whether another table is measured, which need not have the column by which the model's was divided."""
-    changed = {key.replace("-", "_") for key, _ in overrides}
-    by_column = isinstance(split, Mapping) and split.get("kind") == "column"
-    return by_column and "data.path" in changed and not any(key.startswith("data.split") for key in changed)
+def _names_table(overrides: Sequence[tuple[str, str]], data: "DataConfig") -> bool:
+    """Whether another table or store is measured, which may be too small to be divided like the model's."""
+    changed = {key.replace("-", "_"): value for key, value in overrides}
+    name = changed.get("data.name", data.name)
+    options = set(changed) | ({f"data.{key}" for key in data.options} if name == data.name else set())
+    divided = options & {"data.valid_path", "data.test_path"} or any(
+        key.startswith("data.split") for key in changed
+    )
+    return name in ("csv", "prepared") and "data.path" in changed and not divided
 
 
 def _check_uncertainty(args: argparse.Namespace) -> None:

@@ -138,7 +138,7 @@ def test_a_network_trained_on_the_largest_molecules_predicts_them(table, tmp_pat
     np.testing.assert_array_equal(model.predict("CCO.[Na+].[Cl-]"), model.predict("CCO"))
     assert load_model(run, fragment="keep").predict("CCO.O") != model.predict("CCO")
 
-    table.with_name("new.csv").write_text("smiles,gap\n" + "".join(f"{s}.O,1\n" for s in embedded_smiles(9)))
+    table.with_name("new.csv").write_text("smiles,gap\n" + "".join(f"{s}.O,1\n" for s in embedded_smiles(2)))
     errors = {}
     for choice in ("keep", "largest", None):
         capsys.readouterr()
@@ -146,7 +146,7 @@ def test_a_network_trained_on_the_largest_molecules_predicts_them(table, tmp_pat
         words += ["--data.path", str(table.with_name("new.csv")), "--data.target-columns", "gap"]
         assert main([*words, *(["--fragment", choice] if choice else [])]) == 0
         errors[choice] = json.loads(capsys.readouterr().out)["targets"][0]["mae"]
-    expected = np.abs(model.predict(embedded_smiles(9)) - 1).mean()
+    expected = np.abs(model.predict(embedded_smiles(2)) - 1).mean()
     assert errors["largest"] == errors[None] == pytest.approx(expected, abs=1e-5)
     assert errors["keep"] != errors["largest"]
 

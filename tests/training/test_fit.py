@@ -239,6 +239,9 @@ def test_another_table_needs_no_column_of_the_split(fitted, smiles, tmp_path, ca
     table = ["--data.path", str(file), "--data.target-columns", "y"]
     assert main(["evaluate", str(folder), "--split", "all", "--json", "--quiet", *table]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 30
+    file.write_text("smiles,y\nCCO,3\n")
+    assert main(["evaluate", str(folder), "--split", "all", "--json", "--quiet", *table]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 1
     assert main(["evaluate", str(folder), "--quiet", *table]) == 1
     assert "has no column 'split'" in capsys.readouterr().err
 
