@@ -17,7 +17,7 @@ from molslice.pretrained import find_pretrained, pretrained_names
 from molslice.run_folder import read_run
 from molslice.types import MolsliceError
 
-__all__ = ["Predictions", "Predictor", "find_model", "load_model", "load_network"]
+__all__ = ["Predictions", "Predictor", "find_model", "find_network", "load_model", "load_network"]
 
 
 def load_model(
@@ -96,6 +96,21 @@ def find_model(name_or_path: str | Path) -> Path:
     return find_pretrained(str(name_or_path))
 
 
+def find_network(name_or_path: str | Path) -> Path:
+    """Return the folder of a trained network.
+
+    Raises:
+        MolsliceError: As in `find_model`, or the folder is an ensemble or was written by `molslice fit`.
+    """
+    path = find_model(name_or_path)
+    if is_fitted_folder(path):
+        raise MolsliceError(f"{name_or_path} was written by molslice fit; this needs the run of a network")
+    if is_ensemble(path):
+        one = member_folders(path)[0]
+        raise MolsliceError(f"{name_or_path} is an ensemble; this needs one of its networks, such as {one}")
+    return path
+
+
 def load_network(
     name_or_path: str | Path, device: torch.device | str = "cpu", *, fragment: str | None = None
 ) -> Predictor:
@@ -104,12 +119,9 @@ def load_network(
     Raises:
         MolsliceError: As in `load_model`, or the folder is an ensemble or was written by `molslice fit`.
     """
+    find_network(name_or_path)
     predictor = load_model(name_or_path, device, fragment=fragment)
-    if isinstance(predictor, EnsemblePredictor):
-        one = predictor.members[0].name
-        raise MolsliceError(f"{name_or_path} is an ensemble; this needs one of its networks, such as {one}")
-    if not isinstance(predictor, Predictor):
-        raise MolsliceError(f"{name_or_path} was written by molslice fit; this needs the run of a network")
+    assert isinstance(predictor, Predictor)
     return predictor
 
 

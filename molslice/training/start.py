@@ -5,15 +5,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from molslice.config import RunConfig, StartConfig, config_to_mapping, load_config
 from molslice.data.base import Dataset
 from molslice.files.cache import file_checksum
-from molslice.inference.load import find_model
+from molslice.inference.load import find_network
 from molslice.model import MODELS
 from molslice.model.base import SIZES
 from molslice.model.depth import head_names
+from molslice.model.graphormer import DescriptorState
 from molslice.run_folder import LoadedRun, model_file, read_config, read_run
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -27,6 +29,8 @@ SAME = (
     "legacy_vocab",
 )  # settings that the weights depend on; the number of layers may differ
 FEATURES = "featurizer_version"
+MAP = "descriptor_state.map"
+CONVERTIBLE = {"descriptor_state", "readout", "variance_readout", "atom_readout", "atom_head", "bond_head"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,15 @@ def _sections_of_start(mapping: Mapping[str, Any]) -> dict[str, Any]:
     name = start.get("model") if isinstance(start, Mapping) else None
     if not isinstance(name, str):
         return {}
-    config = read_config(find_model(name))
+    config = read_config(find_network(name))
     source = config_to_mapping(config)
     given = mapping.get("model")
     wanted = given.get("name") if isinstance(given, Mapping) else None
     if wanted not in MODELS.names():  # a pretraining model is continued without its heads
         wanted = config.model.family
-    known = {field.name for field in fields(MODELS.find(str(wanted))) if field.name != "preset"}  # pyright: ignore
+    known = {field.name for field in fields(MODELS.find(str(wanted)))} - {"preset"}  # pyright: ignore
+    if isinstance(given, Mapping) and given.get("preset") is not None:
+        known -= set(SIZES)
     model = {key: value for key, value in source["model"].items() if key in known}
     return {"model": {**model, "name": wanted}, "attention": source["attention"]}
 
@@ -86,7 +92,8 @@ def start_from(
 ) -> StartReport:
     """Load the weights of a trained model that fit by name and shape.
 
-    Heads are taken only for the same targets.
+    Heads are taken only for the same targets. They are converted to the mean and spread of the new training
+    rows, so that predictions in the units of the targets stay the same.
 
     Args:
         start: The trained model.
@@ -99,7 +106,7 @@ def start_from(
         MolsliceError: The trained model cannot be read, has changed, is for data of another kind or with
             another vocabulary, or is of another family or size.
     """
-    folder = find_model(start.model)
+    folder = find_network(start.model)
     source = read_run(folder)
     file = model_file(folder)
     checksum = file_checksum(file)
@@ -110,7 +117,7 @@ def start_from(
         )
     _check_data(start.model, source, dataset)
     _check_model(start.model, source, config)
-    return _load(model, source, start.model, checksum, _same_targets(source.targets, targets))
+    return _load(model, source, start.model, checksum, targets)
 
 
 def _check_data(name: str, source: LoadedRun, dataset: Dataset) -> None:
@@ -154,9 +161,9 @@ def _same_targets(theirs: TargetInfo, ours: TargetInfo) -> bool:
     return all(getattr(theirs, part) == getattr(ours, part) for part in ("names", "units", "kind", "classes"))
 
 
-def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, with_heads: bool) -> StartReport:
+def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, targets: TargetInfo) -> StartReport:
     own, theirs = model.state_dict(), source.model.state_dict()
-    heads = () if with_heads else tuple(f"{child}." for child in head_names(model))
+    heads = tuple(f"{child}." for child in _heads_of_other_targets(model, source, targets))
     reasons: dict[str, str] = {}
     taken: dict[str, Tensor] = {}
     for key, tensor in own.items():
@@ -169,7 +176,8 @@ def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, with_he
             reasons[key] = f"{list(tensor.shape)} instead of {list(other.shape)}"
         else:
             taken[key] = other
-    model.load_state_dict({**own, **taken})
+    converted = _converted(model, source, taken, targets) if source.targets.kind == "regression" else {}
+    model.load_state_dict({**own, **taken, **converted})
     count = sum(tensor.numel() for tensor in own.values())
     return StartReport(
         model=name,
@@ -179,6 +187,58 @@ def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, with_he
         new=tuple(f"{module} ({reason})" for module, reason in _by_module(reasons).items()),
         unused=tuple(_by_module(dict.fromkeys(theirs.keys() - taken.keys() - reasons.keys(), ""))),
     )
+
+
+def _heads_of_other_targets(model: nn.Module, source: LoadedRun, targets: TargetInfo) -> list[str]:
+    """Return the heads whose outputs have another meaning in the trained model."""
+    heads, theirs = head_names(model), source.targets
+    if not _same_targets(theirs, targets):
+        return heads
+    scaled = targets.kind == "regression" and (theirs.mean, theirs.std) != (targets.mean, targets.std)
+    if scaled and not set(heads) <= CONVERTIBLE:
+        return heads
+    hidden = [getattr(each, "atom_columns", None) for each in (source.model, model)]
+    return ["atom_head"] if hidden[0] != hidden[1] else []
+
+
+def _converted(
+    model: nn.Module, source: LoadedRun, taken: Mapping[str, Tensor], targets: TargetInfo
+) -> dict[str, Tensor]:
+    """Convert linear maps from the scaling of the rows of the trained model to that of the new rows.
+
+    Returns:
+        The tensors of `taken` that change.
+    """
+    changed: dict[str, Tensor] = {}
+    scalings = {"readout": (source.targets, targets), "atom_readout": (source.targets.atoms, targets.atoms)}
+    for head, (then, now) in scalings.items():
+        if f"{head}.weight" not in taken or then is None or now is None:
+            continue
+        shift, ratio = _float64(then.mean) - _float64(now.mean), _float64(then.std) / _float64(now.std)
+        if not shift.any() and (ratio == 1.0).all():
+            continue
+        weight, bias = _linear(taken, head)
+        changed[f"{head}.weight"] = weight * ratio[:, None]
+        changed[f"{head}.bias"] = bias * ratio + shift / _float64(now.std)
+        if head == "readout" and (key := "variance_readout.bias") in taken:
+            changed[key] = taken[key].double() + 2.0 * ratio.log()
+    then, now = (getattr(each, "descriptor_state", None) for each in (source.model, model))
+    if isinstance(then, DescriptorState) and isinstance(now, DescriptorState) and f"{MAP}.weight" in taken:
+        weight, bias = _linear(taken, MAP)
+        changed[f"{MAP}.weight"] = weight * (now.std.double() / then.std.double())
+        changed[f"{MAP}.bias"] = bias + weight @ (
+            (now.mean.double() - then.mean.double()) / then.std.double()
+        )
+    return {key: tensor.to(taken[key].dtype) for key, tensor in changed.items()}
+
+
+def _linear(tensors: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
+    """Return the weight and the bias of a linear map in float64."""
+    return tensors[f"{name}.weight"].double(), tensors[f"{name}.bias"].double()
+
+
+def _float64(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def _by_module(reasons: Mapping[str, str]) -> dict[str, str]:

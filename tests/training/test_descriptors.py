@@ -11,7 +11,7 @@ import torch
 
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.chem.descriptors import descriptor_names
-from molslice.config import config_from_mapping
+from molslice.config import StartConfig, config_from_mapping
 from molslice.data import build_dataset
 from molslice.data.molecules.base import describe_columns
 from molslice.data.molecules.collate import collate
@@ -21,8 +21,9 @@ from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.model import build_model
 from molslice.model.graphormer import DescriptorState
-from molslice.run_folder import MODEL
+from molslice.run_folder import MODEL, read_run
 from molslice.training.run import train
+from molslice.training.start import start_from
 from molslice.types import DataSpec, MolsliceError
 from tests.real_data import SAVED_MODEL, embedded_smiles
 
@@ -221,3 +222,35 @@ def test_a_model_without_a_place_for_descriptors_refuses_them(table, tmp_path):
     config = configuration(table, model={"name": "gin_virtual", "num_layers": 1, "dim": 8})
     with pytest.raises(MolsliceError, match="gin_virtual does not take descriptors"):
         train(config, tmp_path / "run", quiet=True)
+
+
+@pytest.mark.parametrize("loss", ["mae", "gaussian"])
+def test_heads_are_converted_to_another_mean_and_spread(table, tmp_path, loss):
+    config = configuration(table, training={"max_steps": 3, "batch_size": 16, "loss": loss})
+    train(config, tmp_path / "run", quiet=True)
+    source, dataset = read_run(tmp_path / "run"), build_dataset("csv", options(table, descriptors=True))
+    (mean,), (std,) = source.targets.mean, source.targets.std
+    targets = replace(source.targets, mean=(mean - 7.0,), std=(3.0 * std,))
+    statistics = {
+        name: tuple(value + (0.5 + k % 3) * name.endswith(("mean", "std")) for k, value in enumerate(values))
+        for name, values in source.data.statistics.items()
+    }
+    model = build_model(config.model, config.attention, replace(source.data, statistics=statistics)).eval()
+    report = start_from(StartConfig(str(tmp_path / "run")), config, model, dataset, targets)
+    assert "nothing is new" in str(report)
+    batch = dataset.collate([row for row in range(40) if np.isfinite(dataset.store.descriptors[row]).all()])
+    with torch.no_grad():
+        then, now = source.model(batch), model(batch)
+    torch.testing.assert_close(
+        mean - 7.0 + 3.0 * std * now.prediction, mean + std * then.prediction, rtol=1e-4, atol=1e-3
+    )
+    if loss == "gaussian":
+        moved = then.log_variance - 2.0 * math.log(3.0)
+        torch.testing.assert_close(now.log_variance, moved, rtol=0.02, atol=0.02)
+
+
+def test_statistics_of_many_rows_are_those_of_some(table, monkeypatch):
+    dataset = build_dataset("csv", options(table, descriptors=True))
+    rows = dataset.labeled_rows("train")[::2]
+    monkeypatch.setattr("molslice.data.molecules.base.DESCRIBED_ROWS", len(rows))
+    assert dict(dataset.spec.statistics) == describe_columns(dataset.store.descriptors[rows])

@@ -10,6 +10,7 @@ import yaml
 
 from molslice.cli import main
 from molslice.config import DataConfig, StartConfig, config_to_mapping, load_config
+from molslice.ensemble_folder import write_ensemble
 from molslice.files.cache import file_checksum
 from molslice.model import build_model
 from molslice.model.graphormer import GraphormerSpec
@@ -112,6 +113,28 @@ def test_pretraining_continues_with_its_heads(encoder, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         train(config, tmp_path / "run")
     assert "nothing is new" in caplog.text
+
+
+def test_features_of_hidden_atoms_in_another_order_need_a_new_head(encoder, tmp_path, caplog):
+    config = load_config(encoder / CONFIG)
+    model = dataclasses.replace(config.model, atom_features=config.model.atom_features[::-1])
+    config = dataclasses.replace(config, start=StartConfig(str(encoder)), model=model)
+    with caplog.at_level(logging.WARNING):
+        train(config, tmp_path / "run")
+    assert "new: atom_head (for other targets)" in caplog.text
+
+
+def test_a_preset_sets_the_sizes(settings, encoder, tmp_path):
+    config = read(settings(model={"preset": "slim"}), encoder)
+    assert config.model.dim == 80
+    with pytest.raises(MolsliceError, match="do not fit: model.dim is 80, not"):
+        train(config, tmp_path / "run", quiet=True)
+
+
+def test_a_folder_of_several_networks_is_refused(settings, tmp_path):
+    write_ensemble(tmp_path, 2)
+    with pytest.raises(MolsliceError, match="is an ensemble; this needs one of its networks, such as .*0"):
+        read(settings(), tmp_path)
 
 
 def test_another_attention_takes_what_fits(settings, encoder, tmp_path, caplog):
