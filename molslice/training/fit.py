@@ -124,7 +124,8 @@ def fit(
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
-    network = None if encoder is None else load_encoder(encoder)
+    # mixtures are replaced before they are described, whatever the encoder was trained with
+    network = None if encoder is None else load_encoder(encoder, fragment="keep")
     # the folder is made first, so that a path that cannot be written fails before the work
     with atomic_folder(folder, alone=True) as partial:
         processes = _count_workers(path, workers)

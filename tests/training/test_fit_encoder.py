@@ -1,11 +1,14 @@
 """Fitting with the embeddings of a trained encoder as features."""
 
 import csv
+import json
 import re
 import shutil
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from molslice.cli import main
 from molslice.files.cache import file_checksum
@@ -52,6 +55,24 @@ def test_the_embeddings_are_features(fitted):
     expected = NormalScores.of(load_network(SHIPPED).embed(train))
     np.testing.assert_allclose(gaussian.scores[1].quantiles, expected.quantiles, rtol=1e-4, atol=1e-5)
     assert about["encoder"] == SAVED_MODEL.name
+
+
+def test_mixtures_are_embedded_as_in_predictions(smiles, tmp_path):
+    with safe_open(find_model(SHIPPED) / MODEL, "pt") as file:
+        about = json.loads(file.metadata()["molslice"])
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    (tmp_path / "encoder").mkdir()
+    metadata = {"molslice": json.dumps({**about, "fragment": "largest"})}
+    save_file(state, tmp_path / "encoder" / MODEL, metadata=metadata)
+    assert load_network(tmp_path / "encoder").fragment == "largest"
+    mixtures = [f"{text}.CCCCCCO" for text in smiles[:40]]
+    table = write_table(tmp_path / "a.csv", ["smiles", "y"], [[s, k % 7] for k, s in enumerate(mixtures)])
+    fit(table, "y", tmp_path / "model", members=2, encoder=tmp_path / "encoder", quiet=True)
+    model = load_model(tmp_path / "model")
+    with open(tmp_path / "model" / ROWS, newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["split"] == "test"]
+    measured = [float(row["y_predicted"]) for row in rows]
+    np.testing.assert_allclose(model.predict([row["smiles"] for row in rows]), measured, rtol=1e-3, atol=1e-3)
 
 
 def test_a_moved_folder_predicts_what_the_fit_has_measured(fitted, tmp_path):
