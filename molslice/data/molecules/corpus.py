@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.collate import mixed
 from molslice.data.molecules.store import MoleculeStore
@@ -16,6 +17,7 @@ from molslice.types import DataSpec, MolsliceError
 STORE = "store"
 FAMILIES = ("descriptors", "quantum")
 CHARGE_UNIT = "e"
+VERSIONS = {"featurizer_version": FEATURIZER_VERSION, "descriptors_version": DESCRIPTORS_VERSION}
 
 
 class Corpus(ArraysOnly):
@@ -31,7 +33,8 @@ class Corpus(ArraysOnly):
         seed: Seed of the split.
 
     Raises:
-        MolsliceError: Not the folder of a corpus, invalid option, or an empty split.
+        MolsliceError: Not the folder of a corpus, features of another version, invalid option, or an empty
+            split.
     """
 
     instructions: ClassVar[str] = "`python scripts/make_corpus.py --help` shows how to make it."
@@ -49,6 +52,9 @@ class Corpus(ArraysOnly):
         about = self.store.header.get("about")
         if self.store.groups is None or not isinstance(about, dict):
             raise MolsliceError(f"{Path(path) / STORE} is a store of molecules, but not that of a corpus")
+        for name, now in VERSIONS.items():
+            if (then := about.get(name)) != now:
+                raise MolsliceError(f"the corpus {path} has {name} {then}, not {now}; make it again")
         self.target_names, self.target_units = self.store.target_names, self.store.target_units
         self._stated = _read_targets(about, self.store, Path(path) / STORE)
         self.splits = _divide(self.store.groups, valid_fraction, test_fraction, checked_seed(seed))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.chem.featurize import molecule_arrays
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
@@ -39,6 +40,8 @@ def make_corpus(folder, rows=120, labels=True):
         },
         "scaling": scaling(targets),
         "charge_scaling": scaling(flat) if labels else None,
+        "featurizer_version": FEATURIZER_VERSION,
+        "descriptors_version": DESCRIPTORS_VERSION,
     }
     MoleculeStore.write(
         folder / "store",

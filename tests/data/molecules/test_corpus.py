@@ -131,6 +131,16 @@ def test_a_header_without_targets_is_refused(tmp_path, part):
         Corpus(path=folder, **SHARES)
 
 
+@pytest.mark.parametrize("part", ["featurizer_version", "descriptors_version"])
+def test_features_of_another_version_are_refused(tmp_path, part):
+    folder = make_corpus(tmp_path, rows=20)
+    header = read_header(folder / "store")
+    header["about"][part] = 0
+    write_header(folder / "store", header)
+    with pytest.raises(MolsliceError, match=f"has {part} 0, not [12]; make it again"):
+        Corpus(path=folder, **SHARES)
+
+
 def test_it_has_no_smiles(folder):
     with pytest.raises(MolsliceError, match="not their SMILES"):
         Corpus(path=folder, **SHARES).smiles()
