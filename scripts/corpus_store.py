@@ -163,7 +163,7 @@ class Scalings:
         )
         for block in corpus.blocks():
             rows = len(block.molecules)
-            sample.append(block.descriptors[-first % step :: step])
+            sample.append(block.descriptors[-first % step :: step].copy())  # a view would keep all rows
             first += rows
             places.append(block.places[block.places >= 0])
             found = [values for values in block.charges if values is not None]

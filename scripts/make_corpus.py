@@ -209,7 +209,7 @@ def check_settings(work: Path, inputs: list[Path]) -> None:
         MolsliceError: The settings differ; the message names them.
     """
     now = {
-        "inputs": {path.name: file_checksum(path) for path in inputs},
+        "inputs": [[path.name, file_checksum(path)] for path in inputs],  # pieces are named by their order
         "shard_lines": SHARD_LINES,
         "max_heavy": MAX_HEAVY,
         "featurizer": FEATURIZER_VERSION,

@@ -231,6 +231,8 @@ def test_a_killed_run_continues_with_the_same_bytes(make, files, tmp_path, stage
 
 def test_other_input_is_refused(make, files, capsys):
     make(*files)
+    assert make(*files[::-1], out="other", fails=True) == 1
+    assert "was made with other inputs; choose another --work" in capsys.readouterr().err
     write_lines(files[1], MOLECULES[:3])
     assert make(*files, out="other", fails=True) == 1
     assert "was made with other inputs; choose another --work" in capsys.readouterr().err
