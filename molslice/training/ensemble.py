@@ -14,6 +14,7 @@ from molslice.files.atomic import write_atomically
 from molslice.files.lock import LOCK, lock_folder
 from molslice.inference.calibrate import write_calibration
 from molslice.run_folder import CONFIG
+from molslice.training.continuation import as_begun
 from molslice.training.run import train
 from molslice.types import MolsliceError
 
@@ -54,7 +55,10 @@ def train_ensemble(
         )
     with lock_folder(folder):
         _claim(folder, members, resume)
-        write_atomically(folder / CONFIG, config_to_yaml(config))
+        if (folder / CONFIG).is_file():
+            as_begun(config, folder)
+        else:
+            write_atomically(folder / CONFIG, config_to_yaml(config))
         summaries = []
         for index, run in enumerate(member_folders(folder)):
             mine = dataclasses.replace(config, seed=config.seed + index)

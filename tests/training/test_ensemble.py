@@ -1,6 +1,7 @@
 """Ensembles of runs, and intervals of runs from their validation rows."""
 
 import csv
+import dataclasses
 import json
 import shutil
 
@@ -13,7 +14,7 @@ from molslice.ensemble_folder import ENSEMBLE, member_folder
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model, load_network
 from molslice.inference.table import predict_table
-from molslice.run_folder import SUMMARY
+from molslice.run_folder import CONFIG, SUMMARY
 from molslice.training.ensemble import train_ensemble
 from molslice.training.run import train
 from molslice.types import MolsliceError
@@ -173,6 +174,15 @@ def test_an_interrupted_ensemble_continues_with_the_same_weights(config, ensembl
         train_ensemble(config, folder, 2, resume=True, quiet=True)
     assert main(["train", "--resume", "--out", str(folder), "--quiet"]) == 0
     assert load_model(folder).checksum() == load_model(ensemble[0]).checksum()
+
+
+def test_a_refused_configuration_is_not_written(ensemble, config):
+    before = (ensemble[0] / CONFIG).read_bytes()
+    other = dataclasses.replace(config, training=dataclasses.replace(config.training, batch_size=7))
+    with pytest.raises(MolsliceError, match="was started with another configuration"):
+        train_ensemble(other, ensemble[0], len(load_model(ensemble[0]).members), resume=True, quiet=True)
+    assert (ensemble[0] / CONFIG).read_bytes() == before
+    assert main(["train", "--resume", "--out", str(ensemble[0]), "--quiet"]) == 0
 
 
 def test_a_folder_of_something_else_is_refused(config, tmp_path, run):
