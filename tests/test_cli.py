@@ -16,7 +16,11 @@ from molslice.cli import build_parser, find_verbs, main
 from molslice.cli.arguments import split_overrides
 from molslice.data import DATASETS, Dataset
 from molslice.data.text.imdb import Imdb
+from molslice.inference.load import find_model
+from molslice.model.base import SIZES
+from molslice.run_folder import read_config
 from molslice.tasks.metrics import format_metric
+from molslice.training.start import load_run_config
 from molslice.types import DataSpec, MolsliceError
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
@@ -424,6 +428,10 @@ def test_help_shows_examples_that_parse(molslice):
             assert args.verb == verb
             config = getattr(args, "config", None)
             assert config is None or (ROOT / config).is_file(), example
+            if start := getattr(args, "start", None):
+                wanted = load_run_config(ROOT / config, [("start.model", start)]).model
+                found = read_config(find_model(start)).model
+                assert [getattr(wanted, size) for size in SIZES] == [getattr(found, size) for size in SIZES]
 
 
 def test_version(molslice):

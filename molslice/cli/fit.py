@@ -1,9 +1,9 @@
 """Fit a model to a CSV file of molecules with measured values.
 
-The model is a stack of boosting, extra trees, a Gaussian process and a fine-tuned encoder. The column of
-SMILES and the kind of the targets are found and named in the output. One tenth of the molecules is held out
-to measure the model beside a random forest and gradient boosting. The folder works with `molslice predict`,
-`molslice evaluate` and `load_model`.
+The model is a stack of gradient boosting, extra trees, a Gaussian process and a fine-tuned encoder. The
+column of SMILES and the kind of the targets are found and named in the output. One tenth of the molecules is
+held out to measure the model beside a random forest and gradient boosting. The folder works with `molslice
+predict`, `molslice evaluate` and `load_model`.
 """
 
 import argparse
@@ -62,11 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--duplicates",
         choices=("average", "keep", "refuse"),
         default="average",
-        help="several rows of one molecule (default: average)",
+        help="how to treat several rows of one molecule (default: average)",
     )
     add_fragment(parser, "keep")
     add_strict(parser)
-    parser.add_argument("--members", type=positive, default=5, metavar="K", help="folds (default: 5)")
+    parser.add_argument(
+        "--members", type=positive, default=5, metavar="K", help="number of folds (default: 5)"
+    )
     parser.add_argument(
         "--minutes", type=minutes, metavar="M", help="time limit; networks train for fewer epochs"
     )

@@ -58,12 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval",
         type=share,
         metavar="P",
-        help="add intervals that hold the truth with this probability, such as 0.9; for classes, sets",
+        help="add prediction intervals with this coverage, such as 0.9; for classes, prediction sets",
     )
     parser.add_argument(
         "--domain",
         action="store_true",
-        help="say whether each molecule is like the training molecules, and which is the nearest",
+        help="report whether each molecule is in the domain of the training molecules, and the nearest",
     )
     parser.add_argument(
         "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"

@@ -11,7 +11,7 @@ SUMMARY = "train a model from a configuration file"
 EXAMPLE = """\
   molslice train --config configs/molecule/quickstart.yaml --out runs/first --training.max_minutes 1
   molslice train --config configs/molecule/gap_xtb.yaml --out runs/slices --attention.name slice_sort
-  molslice train --config mine.yaml --from encoder-small --out runs/tuned     # mine.yaml without model
+  molslice train --config configs/molecule/gap_xtb_100k.yaml --from encoder-small --out runs/tuned
   molslice train --config configs/molecule/quickstart.yaml --out runs/five --members 5
   molslice train --resume --out runs/first        # continue a stopped run"""
 TAKES_OVERRIDES = True
