@@ -54,7 +54,7 @@ SEPARATOR = "/"  # in the names of arrays: target index, learner, array
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """The learners of each target and how they are weighed.
+    """The learners of each target and how they are weighted.
 
     Attributes:
         targets: The description of the T targets. `mean` and `std` are those of what is learned: of the

@@ -2,7 +2,7 @@
 
 Every molecule is described by RDKit's descriptors, Morgan counts and the embedding of a trained encoder. The
 encoder is also fine-tuned once for each fold, on the other folds. For each target, the learners of
-`molslice.learners` are fitted once for each fold. They and the networks are weighed by their predictions for
+`molslice.learners` are fitted once for each fold. They and the networks are weighted by their predictions for
 the rows that they have not seen. The model is measured on held-out rows, beside a random forest and gradient
 boosting on the same rows and features. Nothing is chosen on the held-out rows.
 """
