@@ -121,7 +121,7 @@ def _explain(
     report, refusals = FolderReport(), Refusals()
     with (
         atomic_folder(folder, alone=True) as partial,
-        (partial / EXPLANATIONS).open("w", encoding="utf-8") as lines,
+        (partial / EXPLANATIONS).open("w", encoding="utf-8", errors="backslashreplace") as lines,
         progress_bar(None, "molecules", progress, desc="explain") as bar,
     ):
         for row, (where, text) in enumerate(rows, start=1):

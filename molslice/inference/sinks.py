@@ -8,7 +8,7 @@ import math
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,6 +29,7 @@ STDOUT = Path("-")  # standard output in place of a file
 JSON = (".jsonl", ".jsonl.gz")
 TABLES = (".csv", ".csv.gz", ".parquet", *JSON)
 ENDINGS = (*TABLES, ".npy")
+LONE = "backslashreplace"  # half of a surrogate pair, which only JSON lines can have, becomes its escape
 
 
 class Sink(ABC):
@@ -170,7 +171,7 @@ def format_value(value: float | np.floating) -> str:
 @contextmanager
 def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
     if not packed:
-        stream = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors=LONE, newline="")
         try:
             yield stream
             stream.flush()
@@ -181,7 +182,7 @@ def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
     # a gzip header without time and name, so that the same predictions give the same bytes
     with (
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as archive,
-        io.TextIOWrapper(archive, encoding="utf-8", newline="") as stream,
+        io.TextIOWrapper(archive, encoding="utf-8", errors=LONE, newline="") as stream,
     ):
         yield stream
 
@@ -224,6 +225,19 @@ def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
     return kind if numeric or floating else pyarrow.string()
 
 
+def _encodable(texts: Iterable[str | None]) -> Any:  # noqa: ANN401
+    """Return an array of pyarrow; see `LONE`."""
+    import pyarrow
+
+    found = list(texts)
+    try:
+        return pyarrow.array(found, pyarrow.string())
+    except UnicodeEncodeError:
+        return pyarrow.array(
+            [None if text is None else text.encode(errors=LONE).decode() for text in found], pyarrow.string()
+        )
+
+
 class _ParquetSink(Sink):
     """The columns of the input, float32 and text; the reason is null for a row with a prediction."""
 
@@ -236,7 +250,7 @@ class _ParquetSink(Sink):
         arrays = []
         for column, field in zip(zip(*cells, strict=True), self._schema, strict=False):
             plain = field.type == pyarrow.string()
-            texts = pyarrow.array([text if plain else text or None for text in column], pyarrow.string())
+            texts = _encodable(text if plain else text or None for text in column)
             arrays.append(texts if plain else texts.cast(field.type))
         # NaN, as in CSV, and not null
         arrays += [pyarrow.array(column, pyarrow.float32()) for column in rows.values.T]

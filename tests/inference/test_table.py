@@ -1,4 +1,5 @@
 import csv
+import datetime
 import errno
 import gzip
 import io
@@ -500,6 +501,41 @@ def test_parquet_keeps_its_types(model, tmp_path):
         assert found[name].combine_chunks() == table[name].combine_chunks()
     assert found["day"].to_pylist() == ["1970-01-01", "1970-01-02", "1970-01-03"]
     assert found["list"].to_pylist() == ["[1]", "", "[2, 3]"]
+
+
+def test_values_that_json_does_not_have_are_text(model, tmp_path):
+    day = datetime.date(2000, 1, 2)
+    columns = {
+        "smiles": ["CCO", "C"],
+        "blob": pyarrow.array([b"\xef\x01", None], pyarrow.binary()),
+        "nested": pyarrow.array([{"day": day}, None], pyarrow.struct({"day": pyarrow.date32()})),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "in.parquet")
+    predict_table(model, tmp_path / "in.parquet", tmp_path / "out.csv")
+    assert rows_of(tmp_path / "out.csv")[1][:3] == ["CCO", "ef01", '{"day": "2000-01-02"}']
+    predict_table(model, tmp_path / "in.parquet", tmp_path / "out.jsonl")
+
+
+def test_parquet_files_with_other_types_become_text(model, tmp_path):
+    for name, ids in (("a", [1, 2]), ("b", ["x", "y"])):
+        parquet.write_table(pyarrow.table({"smiles": ["CCO", "C"], "id": ids}), tmp_path / f"{name}.parquet")
+    written(tmp_path / "c.csv", "smiles,id\nCC,z\n")
+    sources = [tmp_path / name for name in ("a.parquet", "b.parquet", "c.csv")]
+    predict_table(model, sources, tmp_path / "out.parquet")
+    found = parquet.read_table(tmp_path / "out.parquet")
+    assert found["id"].to_pylist() == ["1", "2", "x", "y", "z"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".jsonl", ".parquet"])
+def test_half_of_a_surrogate_pair_is_written_as_its_escape(model, tmp_path, ending):
+    source = written(tmp_path / "in.jsonl", '{"smiles": "CCO", "note": "a\\ud83d"}\n')
+    predict_table(model, source, tmp_path / f"out{ending}")
+    if ending == ".parquet":
+        assert parquet.read_table(tmp_path / "out.parquet")["note"].to_pylist() == ["a\\ud83d"]
+    elif ending == ".jsonl":
+        assert json.loads((tmp_path / "out.jsonl").read_text())["note"] == "a\ud83d"
+    else:
+        assert rows_of(tmp_path / f"out{ending}")[1][1] == "a\\ud83d"
 
 
 def test_standard_input_and_output(model, tmp_path, monkeypatch, capsys):

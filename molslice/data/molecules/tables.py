@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from molslice.files.lines import STDIN
 from molslice.files.tables import Chunk, Row, Table, open_table
@@ -60,7 +61,7 @@ class MoleculeTable:
         paths: The files.
         names: The column names of the first file; they may repeat or be empty.
         smiles_column: The column of SMILES.
-        schema: pyarrow's schema if the first file is Parquet; None for other formats.
+        schema: pyarrow's schema if all files are Parquet with the same types; None otherwise.
         findings: What was found, one sentence each.
     """
 
@@ -189,7 +190,14 @@ def open_molecules(
         for path in files[1:]:  # found before any row is read
             with open_table(path, delimiter) as other:
                 _order(_as_smiles(other, convert), table.names, files[0])
+                if table.schema is not None and _types(other.schema) != _types(table.schema):
+                    table.schema = None
         yield table
+
+
+def _types(schema: Any) -> list[tuple[str, str]]:  # noqa: ANN401
+    """Return the names and types of the columns of a schema of pyarrow; nothing for None."""
+    return [] if schema is None else sorted((field.name, str(field.type)) for field in schema)
 
 
 def _opened(stack: ExitStack, path: File, delimiter: str | None, convert: bool) -> Table:

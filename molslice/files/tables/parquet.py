@@ -1,6 +1,7 @@
 """Tables in Parquet."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -69,11 +70,20 @@ class ParquetTable(Table):
                 yield Row(list(cells), None)
 
 
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Convert a value to one of JSON: bytes to hexadecimal digits, a date or a decimal to its text."""
+    return json.loads(json.dumps(value, default=_to_json))
+
+
+def _to_json(value: Any) -> str:  # noqa: ANN401
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
 def _as_texts(column: "pyarrow.Array") -> list[str]:
     import pyarrow
 
     try:
         texts = column.cast(pyarrow.string())
     except (pyarrow.ArrowNotImplementedError, pyarrow.ArrowInvalid):
-        return [as_text(value) for value in column.to_pylist()]
+        return [as_text(_plain(value)) for value in column.to_pylist()]
     return [text or "" for text in texts.to_pylist()]
