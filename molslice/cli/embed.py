@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.sinks import ENDINGS
     from molslice.inference.table import predict_table
 
+    if args.json and str(args.output) == "-":
+        args.usage_error("--json needs a file as --output, because both write to standard output")
     embedder = Embedder(load_network(args.model, args.device, fragment=args.fragment))
     report = predict_table(
         embedder,

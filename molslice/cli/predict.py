@@ -83,16 +83,7 @@ def run(args: argparse.Namespace) -> int:
     """Predict, and return 1 if no molecule could be read."""
     from molslice.inference.load import Predictor, load_model
 
-    if (args.input is None) != (args.output is None):
-        args.usage_error("--input and --output need each other")
-    if args.metrics and args.input is None:
-        args.usage_error("--metrics needs --input")
-    if args.strict and args.submission is not None:
-        args.usage_error("--strict: not with --submission")
-    if args.engine and args.input is None:
-        args.usage_error("--engine needs --input")
-    if (args.interval is not None or args.domain) and args.submission is not None:
-        args.usage_error("--interval and --domain need --smiles or --input")
+    _check_usage(args)
     predictor = load_model(args.model, "cpu" if args.engine else args.device, fragment=args.fragment)
     predictor = predictor.with_uncertainty(args.interval, domain=args.domain)
     if args.smiles is not None:
@@ -103,6 +94,22 @@ def run(args: argparse.Namespace) -> int:
         return _write_submission(predictor, args)
     args.usage_error("--submission needs the run of a network")
     raise AssertionError("a usage error ends the program")
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    """End with a usage error if options do not fit together."""
+    if (args.input is None) != (args.output is None):
+        args.usage_error("--input and --output need each other")
+    if args.metrics and args.input is None:
+        args.usage_error("--metrics needs --input")
+    if args.strict and args.submission is not None:
+        args.usage_error("--strict: not with --submission")
+    if args.engine and args.input is None:
+        args.usage_error("--engine needs --input")
+    if (args.interval is not None or args.domain) and args.submission is not None:
+        args.usage_error("--interval and --domain need --smiles or --input")
+    if args.json and str(args.output) == "-":
+        args.usage_error("--json needs a file as --output, because both write to standard output")
 
 
 def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
@@ -220,7 +227,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
     elif report.metrics is not None:
         show = say if str(args.output) == "-" else write
-        show(text_table(*metric_rows(report.metrics)))
+        for line in text_table(*metric_rows(report.metrics)).splitlines():
+            show(line)
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
     if report.failed == report.rows:

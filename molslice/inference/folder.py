@@ -13,7 +13,7 @@ from molslice.files.urls import File, Url
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.cluster import RayEngine
 from molslice.inference.progress import progress_bar
-from molslice.inference.table import TableReport, predict_table
+from molslice.inference.table import TableReport, check_source, predict_table
 from molslice.types import MolsliceError
 
 __all__ = ["is_folder", "output_name", "predict_folder"]
@@ -79,6 +79,8 @@ def predict_folder(
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror, str(folder)) from error
     if resume:
+        for source, target in pairs:
+            check_source([source], target)
         pairs = [(source, target) for source, target in pairs if not target.exists()]
         if not pairs:
             raise MolsliceError(f"{folder}: nothing to resume, because every file has its output")

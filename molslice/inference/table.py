@@ -121,7 +121,7 @@ def predict_table(
         open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table,
         _open_log(target, predictor, engine, resume) as log,
     ):
-        _check_source(table.paths, target)
+        check_source(table.paths, target)
         numbers, texts = predictor.table_columns()
         *columns, error_column = distinct_columns([*numbers, *texts, ERROR], taken=table.names)
         named = columns[: len(numbers)], columns[len(numbers) :], error_column
@@ -333,7 +333,7 @@ def check_target(target: File, endings: Sequence[str]) -> None:
         raise MolsliceError(f"{target}: not a regular file")
 
 
-def _check_source(sources: Sequence[File], target: File) -> None:
+def check_source(sources: Sequence[File], target: File) -> None:
     for source in sources:
         if isinstance(source, Url) or isinstance(target, Url):
             same = source == target

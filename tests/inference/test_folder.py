@@ -99,6 +99,12 @@ def test_an_output_that_would_replace_its_input_is_refused(model, parts, capsys)
     assert (parts / "a.csv").read_text().startswith("smiles\n")
 
 
+def test_an_input_is_not_taken_for_a_finished_output(model, parts, capsys):
+    words = ["predict", str(model), "--input", str(parts / "*"), "--output", str(parts), "--resume"]
+    assert main(words) == 1
+    assert "the output would replace the input" in capsys.readouterr().err
+
+
 def test_ray_is_an_extra(model, parts, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     for command in (
