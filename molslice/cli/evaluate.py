@@ -153,7 +153,8 @@ def _check_uncertainty(args: argparse.Namespace) -> None:
         args.usage_error("--out needs --uncertainty")
     if args.uncertainty and args.shuffle_atoms is not None:
         args.usage_error("--uncertainty: not with --shuffle-atoms")
-    if args.uncertainty and args.split == "all" and not args.overrides:
+    others = {"data.path", "data.name"} & {key for key, _ in args.overrides}
+    if args.uncertainty and args.split == "all" and not others:
         args.usage_error("--uncertainty needs rows that the model was not trained on: give --split test")
 
 

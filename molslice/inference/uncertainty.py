@@ -7,6 +7,7 @@ import numpy as np
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets
@@ -280,5 +281,6 @@ def _groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarr
         return groups
     from molslice.chem.scaffold import scaffold_groups, scaffolds  # needs rdkit
 
-    kinds = scaffold_groups(scaffolds([smiles[row] for row in rows]), scaffolds(domain.smiles))
+    chosen, _ = choose_fragments([smiles[row] for row in rows], predictor.fragment)
+    kinds = scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))
     return [*groups, *(("scaffold", kind, own) for kind, own in kinds.items())]

@@ -122,13 +122,13 @@ def measure(
 
 
 def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:
-    """Read the predictions in `rows.csv`, float64 [rows, T]; None for another data set.
+    """Read the predictions in `rows.csv`, float64 [rows, T]; None for another data set or use of mixtures.
 
     Raises:
         MolsliceError: The file has no predictions.
     """
     path = predictor.folder / ROWS
-    if dataset.source != str(path):
+    if dataset.source != str(path) or predictor.fragment != predictor.model.fragment:
         return None
     columns = row_columns(predictor.target_names)
     names = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])

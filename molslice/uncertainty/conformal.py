@@ -67,7 +67,7 @@ def check_rows(rows: int, level: float, what: str) -> None:
     if rows < needed:
         raise MolsliceError(
             f"interval {level:g} needs {needed} held-out rows of {what}, there are {rows}; the largest "
-            f"possible interval is {rows / (rows + 1):.4g}"
+            f"possible interval is {math.floor(1e4 * rows / (rows + 1)) / 1e4:g}"
         )
 
 

@@ -176,7 +176,13 @@ def test_the_picture_of_a_result_does_not_change(numbers, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [["--out", "x"], ["--uncertainty", "--split", "all"], ["--uncertainty", "--shuffle-atoms", "1"]]
+    "words",
+    [
+        ["--out", "x"],
+        ["--uncertainty", "--split", "all"],
+        ["--uncertainty", "--split", "all", "--data.fragment", "keep"],
+        ["--uncertainty", "--shuffle-atoms", "1"],
+    ],
 )
 def test_options_that_do_not_fit_are_refused(folders, words):
     assert main(["evaluate", str(folders / "numbers"), *words]) == 2
