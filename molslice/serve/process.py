@@ -55,19 +55,22 @@ class WorkerProcess:
 
         Raises:
             MolsliceError: A model cannot be loaded.
-            WorkerLostError: The process ended before that, or is not wanted any more.
+            WorkerLostError: The process cannot be started, ended before that, or is not wanted any more.
         """
         context = multiprocessing.get_context("spawn")  # the server has threads
-        here, there = context.Pipe()
-        with self._lock:
-            if self._closed:
-                raise WorkerLostError("the service is ending")
-            process = context.Process(
-                target=run_worker, args=(there, self.models, self.device), name="molslice-worker"
-            )
-            process.start()
-            self._process, self._connection = process, here
-            self.starts += 1
+        try:
+            here, there = context.Pipe()
+            with self._lock:
+                if self._closed:
+                    raise WorkerLostError("the service is ending")
+                process = context.Process(
+                    target=run_worker, args=(there, self.models, self.device), name="molslice-worker"
+                )
+                process.start()
+                self._process, self._connection = process, here
+                self.starts += 1
+        except OSError as error:  # too many processes or open files
+            raise WorkerLostError(f"cannot start a worker process: {error.strerror}") from error
         there.close()
         return self._receive(None, None)
 

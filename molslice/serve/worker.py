@@ -135,7 +135,7 @@ def _explain(
             continue
         assert isinstance(found, Contributions)
         svg = found.picture(".svg").decode("ascii", "replace")
-        rows.append({"explanation": {**found.to_dict(), "smiles": text, "svg": svg}, "error": None})
+        rows.append({"explanation": {**found.to_dict(), "svg": svg}, "error": None})
     return rows
 
 
