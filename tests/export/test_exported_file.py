@@ -149,6 +149,13 @@ def test_all_options_of_an_attention_can_be_exported(attention, options, exporte
         np.testing.assert_allclose(run_pt2(pt2_file, inputs(smiles)), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("fragment", ["largest", "refuse"])
+def test_a_model_of_single_molecules_is_exported(fragment, tmp_path):
+    data = {"name": "csv", "path": "a.csv", "target_columns": list(TWO.names), "fragment": fragment}
+    folder = checkpoint_folder(tmp_path / "model", TWO, model=SIZES, data=data)
+    assert export_model(folder, tmp_path / "model.onnx").largest_difference < 1e-5
+
+
 def test_a_model_with_a_variance_is_exported_with_its_mean(tmp_path):
     training = {"loss": "gaussian", "max_steps": 1}
     folder = checkpoint_folder(tmp_path / "model", TWO, model=SIZES, training=training)
