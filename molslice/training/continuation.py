@@ -122,9 +122,9 @@ def as_begun(config: RunConfig, folder: Path) -> RunConfig:
     return config
 
 
-def check_epochs(folder: Path, asked: int | None, begun: float) -> None:
+def check_epochs(folder: Path, asked: int | None, begun: float, within: float = 1e-2) -> None:
     """Refuse another number of epochs than at the start, because the schedule depends on it."""
-    if asked is not None and abs(begun - asked) > 1e-2:
+    if asked is not None and abs(begun - asked) > within:
         raise MolsliceError(
             f"the run in {folder} was started with {begun:g} epochs, not {asked}; train in another folder "
             "for another number of epochs"

@@ -51,6 +51,8 @@ from molslice.version import __version__
 
 logger = logging.getLogger(__name__)
 
+EPOCHS_DIFFER = 0.02  # share by which epochs may differ in their number of batches
+
 
 @dataclass(frozen=True, slots=True)
 class _Evaluators:
@@ -153,7 +155,9 @@ def _already_finished(
     summary: dict[str, Any], folder: Path, asked_epochs: int | Literal["auto"] | None
 ) -> dict[str, Any]:
     if summary["steps"] == summary["max_steps"]:
-        check_epochs(folder, _resolved(asked_epochs, summary["train"]["of"]), summary["epochs"])
+        asked = _resolved(asked_epochs, summary["train"]["of"])
+        # epochs differ a little in their number of batches
+        check_epochs(folder, asked, summary["epochs"], within=1e-2 + EPOCHS_DIFFER * (asked or 0))
     logger.info("%s is finished; nothing to resume", folder)
     return summary
 

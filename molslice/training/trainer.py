@@ -96,6 +96,8 @@ class Trainer:
                         self._validate()
                     elif self._is_due(self.config.training.checkpoint_every_steps):
                         self._checkpoint()
+                if requests.exchange():  # during the last validation, whose checkpoint is written
+                    raise KeyboardInterrupt(self._how_to_resume())
         finally:
             self.bar.close()
 

@@ -171,6 +171,24 @@ def test_an_interrupt_leaves_a_run_that_continues(config, whole, tmp_path, monke
     assert_equal_runs(whole, tmp_path / "run")
 
 
+def test_an_interrupt_in_the_last_validation_is_heard(config, whole, tmp_path, monkeypatch):
+    from molslice.training.trainer import Trainer
+
+    original = Trainer._validate
+
+    def interrupted(self):
+        original(self)
+        if self.progress.step == 24:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_validate", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="step 24 of 24; .*--resume"):
+            train(config, tmp_path / "run", quiet=True)
+    train(config, tmp_path / "run", resume=True, quiet=True)
+    assert_equal_runs(whole, tmp_path / "run")
+
+
 def test_a_finished_run_is_not_trained_again(config, whole):
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
     assert train(config, whole, resume=True, quiet=True) == json.loads((whole / SUMMARY).read_text())
