@@ -44,6 +44,8 @@ def train_ensemble(
         KeyboardInterrupt: Stopped by Ctrl-C or a signal; `resume` continues.
     """
     folder = Path(out)
+    if config.trainer.devices > 1 or config.trainer.num_nodes > 1:
+        raise MolsliceError("an ensemble trains each member on one device; trainer.devices must be 1")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -176,6 +176,13 @@ def test_an_interrupted_ensemble_continues_with_the_same_weights(config, ensembl
     assert load_model(folder).checksum() == load_model(ensemble[0]).checksum()
 
 
+def test_several_devices_are_refused(config, tmp_path):
+    trainer = dataclasses.replace(config.trainer, devices=2)
+    with pytest.raises(MolsliceError, match=r"each member on one device; trainer\.devices must be 1"):
+        train_ensemble(dataclasses.replace(config, trainer=trainer), tmp_path / "out", 2, quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_refused_configuration_is_not_written(ensemble, config):
     before = (ensemble[0] / CONFIG).read_bytes()
     other = dataclasses.replace(config, training=dataclasses.replace(config.training, batch_size=7))
