@@ -89,6 +89,12 @@ def command(*words, **options):
     )
 
 
+def test_params_of_a_configuration_that_starts_from_a_model(molslice):
+    code, out, _ = molslice("params", "--config", ROOT / "configs" / "molecule" / "gap_xtb_100k.yaml")
+    assert code == 0
+    assert "1,819,473" in out
+
+
 def test_train_evaluate_predict_params(molslice, folder, tmp_path):
     run, config = tmp_path / "run", folder / "config.yaml"
     code, out, err = molslice("train", "--config", config, "--out", run, "--attention.name=slice_sort")

@@ -23,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Count the parameters and print them."""
-    from molslice.config import load_config
     from molslice.entries import attention_label, describe_data
     from molslice.model import build_model
     from molslice.model.count import parameters_by_part
+    from molslice.training.start import load_run_config
 
-    config = load_config(args.config, args.overrides)
+    config = load_run_config(args.config, args.overrides)
     counts = parameters_by_part(build_model(config.model, config.attention, describe_data(config)))
     if args.json:
         names = {"model": config.model.name, "attention": attention_label(config)}

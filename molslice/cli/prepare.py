@@ -199,13 +199,13 @@ def _target_text(found: dict[str, Any]) -> str:
 
 
 def _of_config(args: argparse.Namespace) -> "Dataset":
-    from molslice.config import load_config
     from molslice.data import build_dataset
+    from molslice.training.start import load_run_config
 
     if args.root is not None:
         args.usage_error("--root goes with --dataset; with --config use --data.root")
     workers = [("data.workers", str(args.workers))] if args.workers else []
-    data = load_config(args.config, [*args.overrides, *workers]).data
+    data = load_run_config(args.config, [*args.overrides, *workers]).data
     if args.download:
         _download(data.name, dict(data.options))
     return build_dataset(data.name, dict(data.options))

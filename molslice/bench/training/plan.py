@@ -10,9 +10,10 @@ import torch
 
 from molslice.bench.machine import check_device
 from molslice.bench.training.job import TrainJob
-from molslice.config import RunConfig, config_from_mapping, config_to_mapping, load_config
+from molslice.config import RunConfig, config_from_mapping, config_to_mapping
 from molslice.entries import attention_label, parse_entries
 from molslice.registry import near_names
+from molslice.training.start import load_run_config
 from molslice.types import MolsliceError
 
 __all__ = ["DEFAULT_ATTENTIONS", "MODELS", "TrainEntry", "TrainPlan", "plan_entries"]
@@ -163,7 +164,7 @@ def plan_entries(
             hardware = {"accelerator": device, "precision": precision, "devices": 1, "num_nodes": 1}
             hardware = [(f"trainer.{key}", str(value)) for key, value in hardware.items()]
             base = _base(name, device, overrides, hardware) if config is None else None
-            base = base or load_config(config or "", [*overrides, *hardware])
+            base = base or load_run_config(config or "", [*overrides, *hardware])
             if base.task != "molecule":
                 raise MolsliceError(f"cannot measure task {base.task}; only molecule")
             asked = attentions or (DEFAULT_ATTENTIONS if config is None else None)

@@ -105,11 +105,11 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of the plan: those of the setting, overridden by those given."""
     from molslice.bench.plan import choose_setting, sizes_of_config
-    from molslice.config import load_config
+    from molslice.training.start import load_run_config
 
     sizes = {} if args.setting is None else dict(choose_setting(args.setting))
     if args.config is not None:
-        sizes = sizes_of_config(load_config(args.config))
+        sizes = sizes_of_config(load_run_config(args.config))
     given = {
         "lengths": args.lengths,
         "dims": args.dim,

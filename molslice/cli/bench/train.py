@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.bench.training.plan import TrainPlan, plan_entries
     from molslice.bench.training.run import RESULT, run_training_bench
     from molslice.bench.training.table import to_markdown
+    from molslice.files.cache import file_checksum
 
     entries = plan_entries(
         _names(args.models),
@@ -74,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
         overrides=args.overrides,
         device=args.device,
     )
-    settings = dict(args.overrides) | ({"config": str(args.config)} if args.config is not None else {})
+    settings = dict(args.overrides)
+    if args.config is not None:
+        settings |= {"config": str(args.config), "config_sha256": file_checksum(args.config)}
     plan = TrainPlan(entries, args.device, args.threads, args.rounds, args.steps, args.seconds, settings)
     result = run_training_bench(plan, _source(args, entries), args.out, tell=teller(args), quiet=args.quiet)
     return report(args, result, to_markdown, RESULT)
