@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.attention.base import Attention, Projection, Traits
+from molslice.ops.features import full_precision
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
@@ -80,8 +81,9 @@ class FlashLinear(Attention):
         shared = self._chunks(pack_tokens(shared, order))
         if shared.dtype != torch.float64:
             value, shared = value.float(), shared.float()
-        quad_query, quad_key, query, key = (shared * self.scale[i] + self.shift[i] for i in range(4))
-        mixed = self._within(quad_query, quad_key, value, real) + self._across(query, key, value, real)
+        with full_precision(shared):
+            quad_query, quad_key, query, key = (shared * self.scale[i] + self.shift[i] for i in range(4))
+            mixed = self._within(quad_query, quad_key, value, real) + self._across(query, key, value, real)
         mixed = unpack_tokens(mixed.flatten(1, 2)[:, : tokens.shape[1]], order)
         return AttentionOutput(self.dropout(self.output(gate * mixed.to(gate.dtype))))
 
@@ -117,6 +119,8 @@ class FlashLinear(Attention):
             count = real.sum((1, 2)).clamp(min=1)[..., None]
             return query @ (key.transpose(1, 2) / count @ value)[:, None]
         chunks = key.masked_fill(~real, 0.0).transpose(2, 3) @ value
-        before = chunks.cumsum(1) - chunks  # chunks before one with real tokens are full
+        # Shift the sums. Subtracting the chunk itself would round by future values.
+        # Chunks before one with real tokens are full.
+        before = functional.pad(chunks.cumsum(1)[:, :-1], (0, 0, 0, 0, 1, 0))
         count = torch.arange(query.shape[1], device=query.device)[:, None, None] * query.shape[2]
         return query @ (before / count.clamp(min=1))
