@@ -17,20 +17,20 @@ from molslice.ops.features import (
 )
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
-FLOOR = 0.1  # lower bound of the sum of estimated weights
+FLOOR = 0.1  # lower bound of the mean of estimated weights, which is at least exp(-2) = 0.135 for s = 1
 EPS = 1e-6  # lower bound of the length of a query or key
 
 
 class RandomFeature(Attention):
-    """out_i = sum_j phi(q_i) phi(k_j) V_j / max(sum_j phi(q_i) phi(k_j), 0.1) W_O, per head.
+    """out_i = sum_j phi(q_i) phi(k_j) V_j / max(sum_j phi(q_i) phi(k_j), 0.1 n) W_O, per head.
 
     q = Q / |Q| and k = K / |K| per head. phi(x) = [sin(w_f (s x)), cos(w_f (s x))] / sqrt(F), f = 1 .. F, so
     that phi(q) phi(k) is an unbiased estimate of exp(-|s (q - k)|^2 / 2), which is exp(q k - 1) for s = 1. s
     is the `scale` of the head, C numbers. The w_f are standard normal and separate for each head. They are
     drawn once and stored as a buffer; the authors redraw them in training. Sums run over the real tokens, and
-    over j <= i in the causal form. Estimates may be negative. The lower bound 0.1 of their sum is ours; the
-    authors' code clamps at values between 0.01 and 1 that depend on the scale of its features. With
-    `pair_bias: mix`, softmax(S + E) V replaces V (ours).
+    over j <= i in the causal form; n is their number of terms. Estimates may be negative. The bound 0.1 n of
+    their sum is ours; the authors' code clamps at values between 0.01 and 1 that depend on the scale of its
+    features, with which outputs can grow with n. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     Args:
         spec: Settings that the model passes to each attention.
@@ -86,7 +86,9 @@ class RandomFeature(Attention):
         value = self.split_heads(self.value(memory))
         if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
-        heads = kernel_average(query, key, value, FLOOR, self.spec.causal)
+        count = memory_mask.cumsum(1) if self.spec.causal else memory_mask.sum(1, keepdim=True)
+        floor = FLOOR * count.clamp(min=1)[:, None, :, None].to(query.dtype)
+        heads = kernel_average(query, key, value, floor, self.spec.causal)
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
 
     def _features(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N F"]:

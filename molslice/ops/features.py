@@ -162,7 +162,7 @@ def kernel_average(
     query: Float[Tensor, "B H N F"],
     key: Float[Tensor, "B H M F"],
     value: Float[Tensor, "B H M C"],
-    floor: float = _TINY,
+    floor: float | Tensor = _TINY,
     causal: bool = False,
 ) -> Float[Tensor, "B H N C"]:
     """Return sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, for features of any sign.
@@ -171,7 +171,7 @@ def kernel_average(
         query: Features of the queries in at least float32 [B, H, N, F].
         key: Features of the keys, zero at padding [B, H, M, F].
         value: Values [B, H, M, C].
-        floor: Lower bound of the divisor.
+        floor: Lower bound of the divisor, a number or [B, 1, N or 1, 1].
         causal: Whether sums run over j <= i only; M is then N.
 
     Returns:
@@ -181,7 +181,7 @@ def kernel_average(
         # A column of ones next to the values, so that divisor and dividend are rounded alike.
         value = functional.pad(value.to(query.dtype), (0, 1), value=1.0)
         sums = causal_product(query, key, value) if causal else query @ (key.transpose(2, 3) @ value)
-        return sums[..., :-1] / sums[..., -1:].clamp(min=floor)
+        return sums[..., :-1] / torch.clamp(sums[..., -1:], min=floor)
 
 
 def kernel_step(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional
 
 from molslice.attention import build_attention
 from molslice.types import AttentionSpec, MolsliceError, TokenContext
@@ -50,6 +51,27 @@ def test_the_future_does_not_reach_the_last_digit(name):
     other = tokens.clone()
     other[:, 100:] *= 40
     assert torch.equal(apply(attention, tokens)[:, :100], apply(attention, other)[:, :100])
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_the_future_does_not_reach_the_last_digit_of_flash_linear(half):
+    attention = build("flash_linear", replace(SPEC, causal=True), chunk_size=16).float()
+    tokens = torch.randn(2, 150, 8)
+    other = tokens.clone()
+    other[:, 100:] *= 1e4
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        assert torch.equal(apply(attention, tokens)[:, :100], apply(attention, other)[:, :100])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_random_feature_is_bounded_however_many_tokens_are_alike(causal):
+    attention = build("random_feature", AttentionSpec(32, 4, max_tokens=3000, causal=causal))
+    tokens = functional.layer_norm(torch.randn(32) + 0.3 * torch.randn(1, 2000, 32), (32,)).double()
+    largest = attention.value(tokens).abs().max()
+    with torch.no_grad():
+        attention.output.weight.copy_(torch.eye(32))
+        attention.output.bias.zero_()
+    assert apply(attention, tokens).abs().max() <= 10.0 * largest
 
 
 def test_performer_approaches_softmax_with_the_number_of_features():

@@ -33,6 +33,6 @@ def reference_sequence(
                 key = keys[j, part] / keys[j, part].square().sum().sqrt()
                 weights.append((attention.projection[h] @ (scale * (query - key))).cos().mean())
             weights = torch.stack(weights)
-            rows.append(weights @ value[:last] / weights.sum().clamp(min=FLOOR))
+            rows.append(weights @ value[:last] / weights.sum().clamp(min=FLOOR * last))
         heads.append(torch.stack(rows))
     return attention.output(torch.cat(heads, -1)), None, None
