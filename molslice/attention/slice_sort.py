@@ -66,6 +66,8 @@ class SliceSort(Attention):
     the layers from the other end; its `half` divides the channels of each head; its `shuffle` in Long Range
     Arena draws a permutation for each column. `mix_plus_sort` is what the code computes on molecules.
     `aligned` is SWD14 and SWD15 of the code; that tied tokens share the mean of their ranks is ours.
+
+    Without a pair bias there are no weights, so `attention_dropout` has no effect.
     """
 
     descending: Tensor  # bool [D]

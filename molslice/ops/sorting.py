@@ -273,7 +273,7 @@ def tied_mean(
         keys: Keys, ascending over the first `count` entries [B, N].
         count: Number of real entries of each sequence [B].
         tolerance: Neighboring keys are tied if they differ by at most this share of the largest magnitude of
-            a key. Ties chain.
+            a key, or by the rounding of one of them. Ties chain.
 
     Returns:
         Columns [B, K, N] with the mean of its run at each entry. Entries from `count` on do not change.
@@ -281,9 +281,11 @@ def tied_mean(
     length = keys.shape[-1]
     is_real = torch.arange(length, device=keys.device) < count[:, None]
     keys = keys.detach().masked_fill(~is_real, 0.0)
-    tolerance = max(tolerance, torch.finfo(keys.dtype).eps)
-    scale = keys.abs().amax(-1, keepdim=True)
-    is_tied = (keys.diff(dim=-1) <= tolerance * scale) & is_real[:, 1:]
+    magnitude = keys.abs()
+    # Half precision rounds a key by a share of the key itself.
+    rounding = torch.finfo(keys.dtype).eps * torch.maximum(magnitude[:, :-1], magnitude[:, 1:])
+    largest = tolerance * magnitude.amax(-1, keepdim=True)
+    is_tied = (keys.diff(dim=-1) <= torch.maximum(largest, rounding)) & is_real[:, 1:]
     run = functional.pad(~is_tied, (1, 0)).cumsum(-1)
     size = torch.zeros_like(keys).scatter_add(-1, run, torch.ones_like(keys))
     run = run[:, None].expand_as(values)

@@ -145,6 +145,12 @@ def test_tied_mean_shares_within_a_run_and_leaves_padding_alone():
     torch.testing.assert_close(single, values[..., :1])
 
 
+def test_small_keys_in_half_precision_are_not_tied_by_a_large_one():
+    values = torch.tensor([[[1.0, 2.0, 4.0, 8.0]]])
+    keys = torch.tensor([[0.25, 0.5, 0.50195, 100.0]]).bfloat16()
+    assert tied_mean(values, keys, torch.tensor([4]), 1e-5).tolist() == [[[1.0, 3.0, 3.0, 8.0]]]
+
+
 def test_what_ties_does_not_depend_on_batch_mates():
     values = torch.tensor([[[1.0, 2.0, 4.0]], [[1.0, 2.0, 4.0]]])
     keys = torch.tensor([[1.0, 1.5, 2.0], [1e6, 2e6, 3e6]])
