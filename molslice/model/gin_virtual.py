@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from molslice.model.base import AttentionChoice
 from molslice.model.embeddings import FeatureEmbedding
@@ -46,9 +47,20 @@ class GinVirtualSpec(GraphormerSpec):
         return GinVirtual(self, data)
 
 
+class _BatchNorm(nn.BatchNorm1d):
+    """Batch norm that takes the running statistics for a single row, which has no variance."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name of torch
+        if not self.training or len(input) > 1:
+            return super().forward(input)
+        return functional.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
+
+
 def _two_layers(dim: int, *, last_norm: bool) -> nn.Sequential:
-    layers = [nn.Linear(dim, dim), nn.BatchNorm1d(dim), nn.ReLU(), nn.Linear(dim, dim)]
-    return nn.Sequential(*layers, *([nn.BatchNorm1d(dim), nn.ReLU()] if last_norm else []))
+    layers = [nn.Linear(dim, dim), _BatchNorm(dim), nn.ReLU(), nn.Linear(dim, dim)]
+    return nn.Sequential(*layers, *([_BatchNorm(dim), nn.ReLU()] if last_norm else []))
 
 
 class GinVirtual(nn.Module):
@@ -91,7 +103,7 @@ class GinVirtual(nn.Module):
         self.layers = nn.ModuleList(
             GINEConv(_two_layers(dim, last_norm=False), train_eps=True) for _ in range(depth)
         )
-        self.norms = nn.ModuleList(nn.BatchNorm1d(dim) for _ in range(depth))
+        self.norms = nn.ModuleList(_BatchNorm(dim) for _ in range(depth))
         self.virtual_updates = nn.ModuleList(_two_layers(dim, last_norm=True) for _ in range(depth - 1))
         self.dropout = nn.Dropout(spec.dropout)
         self.readout = nn.Linear(dim, data.num_outputs)

@@ -208,3 +208,13 @@ def test_shared_softmax_of_the_bias_is_computed_once(monkeypatch):
     model(random_batch(SIZES))
     assert len(calls) == 1
     assert len(shapes) <= 1
+
+
+@pytest.mark.parametrize("atoms", [1, 6])
+def test_gin_virtual_trains_on_a_batch_of_one_molecule(atoms):
+    model = build_model(SPECS["gin_virtual"], AttentionChoice("softmax"), DataSpec(1)).train()
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model(random_batch([atoms])).prediction.sum().backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+    moved = {name for name, buffer in model.named_buffers() if not torch.equal(buffer, before[name])}
+    assert not any(name.startswith("virtual_updates") for name in moved)
