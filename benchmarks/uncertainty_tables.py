@@ -22,7 +22,7 @@ def coverage_table() -> str:
         width = _mean([_level(run, AT)["width"] for run in runs])
         error = _mean([run["error"] for run in runs])
         seeds = str(len(runs)) if "seed" in runs[0] else ""
-        count = _rows([run["count"] for run in runs], runs)
+        count = sum(run["count"] for run in runs)
         rows.append([name, seeds, f"{count:,}", f"{error:.3g}", *cells, f"{width:.3g}"])
     header = ["", "seeds", "test rows", "MAE", "50%", "80%", "90%", "95%", "width at 90%"]
     return markdown(header, rows)
@@ -72,7 +72,7 @@ def class_sets_table() -> str:
                     {"count": each[label], "coverage": _level(run, level)[f"coverage_class_{label}"]}
                     for run, each in zip(runs, counts, strict=True)
                 ]
-                share, count = _pool(own, runs)
+                share, count = _pool(own)
                 cells.append(f"{_cell((share, count), level)} ({count:,})")
             size, empty, double = (
                 _mean([_level(run, level)[key] for run in runs])
@@ -138,19 +138,13 @@ def _level(run: Mapping[str, Any], level: float) -> Mapping[str, Any]:
 
 
 def _pooled(runs: Sequence[Mapping[str, Any]], level: float) -> tuple[float, int]:
-    """Return the coverage over the test rows of all seeds, and the number of different rows."""
-    return _pool([_level(run, level) for run in runs], runs)
+    """Return the coverage over the test rows of all seeds, and their number."""
+    return _pool([_level(run, level) for run in runs])
 
 
-def _pool(entries: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> tuple[float, int]:
+def _pool(entries: Sequence[Mapping[str, Any]]) -> tuple[float, int]:
     total = sum(entry["count"] for entry in entries)
-    share = sum(entry["coverage"] * entry["count"] for entry in entries) / total
-    return share, _rows([entry["count"] for entry in entries], runs)
-
-
-def _rows(counts: Sequence[int], runs: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of different rows: a split by scaffold holds out the same rows for all seeds."""
-    return max(counts) if runs[0].get("division") == "scaffold" else sum(counts)
+    return sum(entry["coverage"] * entry["count"] for entry in entries) / total, total
 
 
 def _cell(pooled: tuple[float, int], level: float) -> str:
@@ -162,7 +156,7 @@ def _group(runs: Sequence[Mapping[str, Any]], name: str) -> str:
     entries = [entry for run in runs for entry in run["groups"] if entry["group"] == name]
     if not sum(entry["count"] for entry in entries):
         return "-"
-    share, count = _pool(entries, runs)
+    share, count = _pool(entries)
     return f"{_cell((share, count), AT)} ({count:,})"
 
 
