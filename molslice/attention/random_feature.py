@@ -5,7 +5,6 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.features import (
@@ -14,11 +13,11 @@ from molslice.ops.features import (
     kernel_average,
     layer_generator,
     precise,
+    unit_vectors,
 )
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 FLOOR = 0.1  # lower bound of the mean of estimated weights, which is at least exp(-2) = 0.135 for s = 1
-EPS = 1e-6  # lower bound of the length of a query or key
 
 
 class RandomFeature(Attention):
@@ -92,5 +91,5 @@ class RandomFeature(Attention):
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
 
     def _features(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N F"]:
-        x = functional.normalize(precise(self.split_heads(x)), dim=-1, eps=EPS)
+        x = unit_vectors(precise(self.split_heads(x)))
         return fourier_features(x if self.scale is None else x * self.scale, self.projection)

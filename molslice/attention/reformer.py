@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.attention.base import Attention, Projection, Traits
+from molslice.ops.features import unit_vectors
 from molslice.ops.masked import pair_mask
 from molslice.ops.sorting import inverse_order
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
@@ -106,7 +107,7 @@ class Reformer(Attention):
         query = query if query.dtype == torch.float64 else query.float()
         order, coordinate = self._sort(self._buckets(query, context.token_mask), context.token_mask)
         queries = self._chunks(_take(query, order))
-        keys = self._with_previous(functional.normalize(queries, dim=-1))
+        keys = self._with_previous(unit_vectors(queries))
         values = self._with_previous(self._chunks(_take(value, order)))
         scores = (queries @ keys.transpose(4, 5)).to(query.dtype) / self.spec.head_dim**0.5
         numbers = self._chunks(order[..., None], -1)

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from molslice.attention.base import Attention, Projection, Traits
+from molslice.ops.features import unit_vectors
 from molslice.ops.hashing import expected_kernel, sampled_kernel
 from molslice.ops.masked import pair_mask
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
@@ -104,13 +104,13 @@ class Yoso(Attention):
         if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
         query, key, value = (x if x.dtype == torch.float64 else x.float() for x in (query, key, value))
-        query, key = functional.normalize(query, dim=-1), functional.normalize(key, dim=-1)
+        query, key = unit_vectors(query), unit_vectors(key)
         value = value.masked_fill(~memory_mask[:, None, :, None], 0.0)
         if self.form == "sampled":
             heads = sampled_kernel(query, key, value, self.planes)
         else:
             heads = self.dropout(self._weights(query, key, context)) @ value
-        heads = functional.normalize(heads.to(value.dtype), dim=-1)
+        heads = unit_vectors(heads.to(value.dtype))
         mixed = self.output(self.merge_heads(heads).to(tokens.dtype))
         return AttentionOutput(self.dropout(mixed) if self.form == "sampled" else mixed)
 

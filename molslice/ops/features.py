@@ -13,12 +13,24 @@ from torch.nn import functional
 
 from molslice.ops.causal import causal_product
 
+SHORTEST = 1e-6  # length below which a vector has no direction
 _TINY = 1e-30  # replaces a divisor of zero; its inverse is finite in float32
 
 
 def precise(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return the tensor in at least float32."""
     return x if x.dtype == torch.float64 else x.float()
+
+
+def unit_vectors(x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
+    """Divide vectors by their length; one shorter than 1e-6 becomes zero, and so does its gradient.
+
+    `torch.nn.functional.normalize` multiplies the gradient of a zero vector by 1 over its epsilon. A token of
+    zeros, such as a missing step of a series, has such a query until a bias is learned.
+    """
+    square = x.square().sum(-1, keepdim=True)
+    is_short = square < SHORTEST**2
+    return torch.where(is_short, 0.0, x * torch.where(is_short, 1.0, square).rsqrt())
 
 
 def full_precision(x: Tensor) -> torch.autocast:

@@ -63,6 +63,15 @@ def test_the_future_does_not_reach_the_last_digit_of_flash_linear(half):
         assert torch.equal(apply(attention, tokens)[:, :100], apply(attention, other)[:, :100])
 
 
+@pytest.mark.parametrize("name", ["random_feature", "reformer", "yoso", "softmax"])
+def test_a_token_of_zeros_has_an_ordinary_gradient(name):
+    attention, tokens = build(name).float(), torch.randn(2, 20, 8)
+    tokens[:, 3] = 0.0
+    apply(attention, tokens).square().sum().backward()
+    for parameter in attention.parameters():
+        assert parameter.grad is None or parameter.grad.abs().max() < 1e3
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_random_feature_is_bounded_however_many_tokens_are_alike(causal):
     attention = build("random_feature", AttentionSpec(32, 4, max_tokens=3000, causal=causal))
