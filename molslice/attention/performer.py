@@ -6,20 +6,22 @@ from typing import ClassVar
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.features import (
-    kernel_average,
+    full_precision,
     layer_generator,
     log_exponential_features,
     orthogonal_projection,
     two_averages,
 )
 from molslice.ops.masked import masked_softmax
+from molslice.ops.running import running_product
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
-# The exponent of the largest key feature: high, to use the range of float32 below it, yet safe to sum
-_TOP = 50.0
+_LOWEST = -1e30  # exponent of padding
+_TINY = 1e-30  # replaces a divisor of zero; its inverse is finite in float32
 
 
 class Performer(Attention):
@@ -33,9 +35,9 @@ class Performer(Attention):
     The stabilizer is ours. The paper's code subtracts from the exponents of the keys their maximum over all
     tokens, including padding and future tokens, and adds eps to the features; both leak information. The full
     form here is softmax_f(log phi_f(q) + L_f) softmax_j(log phi_f(k_j)) V with L_f = logsumexp_j(log
-    phi_f(k_j)). It is equal in exact arithmetic and needs no eps. The causal form uses exp(w_f k - |k|^2 / 2
-    - |w_f|^2 / 2 + 50), which is at most e^50 for every k. The term |w_f|^2 / 2 moves to the query, whose
-    maximum over f can be subtracted for each query separately.
+    phi_f(k_j)). It is equal in exact arithmetic, without eps. The causal form subtracts the maximum over f
+    from the exponents of each query and of each key. The maxima of the keys are weights of the running sums,
+    relative to the largest one so far.
 
     Args:
         spec: Settings that the model passes to each attention.
@@ -102,8 +104,10 @@ class Performer(Attention):
         value: Float[Tensor, "B H N C"],
         mask: Bool[Tensor, "B 1 N 1"],
     ) -> Float[Tensor, "B H N C"]:
-        # w k - |k|^2 / 2 <= |w|^2 / 2, equal where k = w: a bound that depends on no token.
-        bound = self.projection.to(query.dtype).square().sum(-1) / 2 - _TOP
-        query = query + bound
-        query = (query - query.detach().amax(-1, keepdim=True)).exp()
-        return kernel_average(query, (key - bound).exp().masked_fill(~mask, 0.0), value, causal=True)
+        with full_precision(query):
+            query, top = ((query - query.detach().amax(-1, keepdim=True)).exp(), key.detach().amax(-1))
+            key = (key - top[..., None]).exp().masked_fill(~mask, 0.0)
+            # A column of ones next to the values, so that divisor and dividend are rounded alike.
+            value = functional.pad(value.to(query.dtype), (0, 1), value=1.0)
+            sums = running_product(query, key, value, top.masked_fill(~mask[..., 0], _LOWEST))
+            return sums[..., :-1] / sums[..., -1:].clamp(min=_TINY)

@@ -46,6 +46,43 @@ def running_sum(
     return (inside + carried).flatten(2, 3)[:, :, :length], top
 
 
+def running_product(
+    query: Float[Tensor, "B H N F"],
+    key: Float[Tensor, "B H N F"],
+    value: Float[Tensor, "B H N C"],
+    exponent: Float[Tensor, "B H N"],
+) -> Float[Tensor, "B H N C"]:
+    """Return sum_{j <= i} exp(exponent_j - top_i) (query_i key_j) value_j, top_i the maximum up to i.
+
+    The plain sums are exp(top_i) times the result; the factor cancels in a ratio of two sums.
+
+    Args:
+        query: Features of the queries [B, H, N, F].
+        key: Features of the keys, zero where no token is real [B, H, N, F].
+        value: Values [B, H, N, C].
+        exponent: Finite exponents, very low where no token is real [B, H, N].
+    """
+    length = exponent.shape[-1]
+    top = exponent.detach().cummax(-1).values
+    chunk = min(_CHUNK, length)
+    missing = -length % chunk
+    steps, tops = (
+        torch.cat([x, x[..., -1:].expand(*x.shape[:-1], missing)], -1).unflatten(-1, (-1, chunk))
+        for x in (exponent, top)
+    )
+    query, key, value = (
+        functional.pad(x, (0, 0, 0, missing)).unflatten(2, (-1, chunk)) for x in (query, key, value)
+    )
+    seen = torch.ones(chunk, chunk, dtype=torch.bool, device=value.device).tril()
+    decay = (steps[..., None, :] - tops[..., None]).masked_fill(~seen, -torch.inf).exp()
+    inside = (decay * (query @ key.transpose(-1, -2))) @ value
+    own = ((steps - tops[..., -1:]).exp()[..., None] * key).transpose(-1, -2) @ value
+    before = _sum_before(own.flatten(3), tops[..., -1]).unflatten(3, own.shape[3:])
+    before_top = torch.cat([tops[..., :1, 0], tops[..., :-1, -1]], -1)
+    carried = (before_top[..., None] - tops).exp()[..., None] * (query @ before)
+    return (inside + carried).flatten(2, 3)[:, :, :length]
+
+
 def _sum_before(last: Float[Tensor, "B H K C"], top: Float[Tensor, "B H K"]) -> Float[Tensor, "B H K C"]:
     """Return the sums of all chunks before each one, by doubling, relative to the maximum there."""
     step = 1

@@ -118,6 +118,22 @@ def test_performer_in_single_precision_is_near_double(scale):
         torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3 * scale)
 
 
+@pytest.mark.parametrize(("width", "factor"), [(256, 1.0), (64, 5.0), (64, 8.0)])
+def test_causal_performer_mixes_wide_heads_and_large_keys(width, factor):
+    attention = build("performer", AttentionSpec(width, 1, max_tokens=300, causal=True))
+    full = build("performer", AttentionSpec(width, 1, max_tokens=300))
+    with torch.no_grad():
+        for each in (attention.query, attention.key):
+            each.weight *= factor
+    full.load_state_dict(attention.state_dict())
+    tokens = torch.randn(1, 150, width, dtype=torch.float64)
+    found = apply(attention.float(), tokens.float())
+    for length in (1, 64, 65, 150):
+        expected = apply(full, tokens[:, :length])[:, -1]
+        error = (found[:, length - 1].double() - expected).norm() / expected.norm()
+        assert error < 1e-3
+
+
 @pytest.mark.parametrize("key", ["far from all features", "equal to one of them"])
 def test_causal_performer_has_head_room_for_its_keys(key):
     """Equal keys have equal weights. Small features must not underflow, nor the sum of 2,000 overflow."""
