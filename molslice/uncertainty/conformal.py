@@ -66,7 +66,7 @@ def check_rows(rows: int, level: float, what: str) -> None:
     needed = required_rows(level)
     if rows < needed:
         raise MolsliceError(
-            f"interval {level:g} needs {needed} held-out rows of {what}, there are {rows}; the largest "
+            f"interval {level:g} needs {needed} calibration rows of {what}, there are {rows}; the largest "
             f"possible interval is {math.floor(1e4 * rows / (rows + 1)) / 1e4:g}"
         )
 

@@ -222,7 +222,7 @@ def test_failed_rows_and_no_rows(which, request, smiles):
 
 
 def test_too_few_rows_for_a_level_are_refused_before_predicting(numbers):
-    with pytest.raises(MolsliceError, match=r"interval 0\.99 needs 99 held-out rows of target 'half'"):
+    with pytest.raises(MolsliceError, match=r"interval 0\.99 needs 99 calibration rows of target 'half'"):
         load_model(numbers).with_uncertainty(0.99)
 
 

@@ -116,7 +116,7 @@ def test_a_level_with_too_few_rows_names_the_target_before_anything_is_predicted
     calibration, *_ = regression(60)
     calibration.check(0.97)
     with pytest.raises(
-        MolsliceError, match=r"interval 0\.98 needs 49 held-out rows of target 'b', there are 40"
+        MolsliceError, match=r"interval 0\.98 needs 49 calibration rows of target 'b', there are 40"
     ):
         calibration.check(0.98)
     classes, truth, _ = classification()

@@ -96,12 +96,13 @@ def test_the_rank_is_that_of_the_decimal_level():
 def test_too_few_rows_are_refused_with_the_number_that_is_needed():
     ones = np.ones((1, 1))
     with pytest.raises(
-        MolsliceError, match=r"interval 0\.95 needs 19 held-out rows of logS, there are 18; .* 0\.9474"
+        MolsliceError, match=r"interval 0\.95 needs 19 calibration rows of logS, there are 18; .* 0\.9473$"
     ):
         intervals(ones, ones, np.ones(18), np.zeros(18, int), 0.95, "logS")
+    assert intervals(ones, ones, np.ones(18), np.zeros(18, int), 0.9473)[1] == 2.0
     assert intervals(ones, ones, np.ones(19), np.zeros(19, int), 0.95)[1] == 2.0
     labels = np.array([0] * 30 + [1] * 8)
-    with pytest.raises(MolsliceError, match="needs 9 held-out rows of class 1, there are 8"):
+    with pytest.raises(MolsliceError, match="needs 9 calibration rows of class 1, there are 8"):
         class_sets(ones, np.zeros(38), labels, np.zeros(38, int), 0.9)
 
 
