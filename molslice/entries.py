@@ -10,6 +10,7 @@ from molslice.config import RunConfig, config_from_mapping, config_to_mapping, c
 from molslice.data import DATASETS, build_dataset
 from molslice.files.parsing import parse_yaml
 from molslice.model import build_model
+from molslice.settings import EPOCHS_DIFFER
 from molslice.types import DataSpec, MolsliceError
 
 __all__ = [
@@ -147,11 +148,14 @@ def folder_name(label: str) -> str:
 def labels_of(configs: Sequence[RunConfig]) -> list[str]:
     """Return a label for each run. Runs that differ only in their seed have the same label.
 
+    Seeds give equally many epochs a slightly different number of batches, so that runs whose steps differ by
+    at most 2 % are of the same length.
+
     If different runs have the same attention, the label also states the size of the model, and then a number
     if needed.
     """
     plain = [attention_label(config) for config in configs]
-    identity = [config_to_yaml(replace(config, seed=0)) for config in configs]
+    identity = _identities(configs)
     sized = []
     for label, config in zip(plain, configs, strict=True):
         same = {identity[index] for index, other in enumerate(plain) if other == label}
@@ -161,6 +165,18 @@ def labels_of(configs: Sequence[RunConfig]) -> list[str]:
         same = list(dict.fromkeys(identity[j] for j, other in enumerate(sized) if other == label))
         labels.append(label if len(same) == 1 else f"{label} #{same.index(identity[index]) + 1}")
     return labels
+
+
+def _identities(configs: Sequence[RunConfig]) -> list[str]:
+    """Return a text for each configuration that is equal for runs that differ only in their seed."""
+    lengths: dict[int | None, int | None] = {None: None}  # the number of steps that stands for others near it
+    first = 0
+    for steps in sorted({c.training.max_steps for c in configs if c.training.max_steps is not None}):
+        if steps > first * (1 + EPOCHS_DIFFER):
+            first = steps
+        lengths[steps] = first
+    same = [replace(c.training, max_steps=lengths[c.training.max_steps]) for c in configs]
+    return [config_to_yaml(replace(c, seed=0, training=t)) for c, t in zip(configs, same, strict=True)]
 
 
 def _short(value: object) -> str:

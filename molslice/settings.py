@@ -9,6 +9,7 @@ from molslice.model import AttentionChoice, ModelSpec
 from molslice.types import DataSpec, MolsliceError
 
 __all__ = [
+    "EPOCHS_DIFFER",
     "LENGTHS",
     "DataConfig",
     "OptimizerConfig",
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 LENGTHS = ("max_steps", "max_epochs", "max_minutes")
+EPOCHS_DIFFER = 0.02  # share by which epochs may differ in their number of batches
 MAX_NODES = 100_000
 
 

@@ -37,3 +37,15 @@ def test_labels_tell_runs_apart():
     labels = ["slice_sort:order=half", "flow:pair_bias=mix"]
     assert len({folder_name(label) for label in labels}) == 2
     assert "/" not in folder_name("a/b:c d")
+
+
+def test_runs_of_as_many_epochs_share_a_label():
+    one = build_config()
+    runs = [
+        replace(one, seed=seed, training=replace(one.training, max_epochs=None, max_steps=steps))
+        for seed, steps in enumerate((1_000, 1_012, 1_019, 1_100, 500))
+    ]
+    labels = [f"softmax 2x16 #{number}" for number in (1, 1, 1, 2, 3)]
+    assert labels_of(runs) == labels
+    assert labels_of(runs[:3]) == ["softmax"] * 3
+    assert labels_of(list(reversed(runs[:4])))[0] == "softmax 2x16 #1"

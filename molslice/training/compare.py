@@ -232,12 +232,18 @@ def _on_any_fold(config: RunConfig) -> RunConfig:
 
 
 def _keep_plan(folder: Path, entries: Iterable[Entry]) -> None:
-    """Store the configuration of each label, and refuse a label with another configuration."""
+    """Store the configuration of each label, and refuse a label with another configuration.
+
+    The configuration of a label without runs is replaced, because its first run may have failed on it.
+    """
     file = folder / PLAN
     known = read_json_object(file) if file.is_file() else {}
     for entry in entries:
         asked = config_to_yaml(entry.config)
-        if known.setdefault(entry.label, asked) != asked:
+        runs = folder / "runs" / folder_name(entry.label)
+        if not any(runs.glob(f"*/{CONFIG}")):
+            known[entry.label] = asked
+        elif known.setdefault(entry.label, asked) != asked:
             raise MolsliceError(
                 f"{folder} holds a comparison in which {entry.label!r} has another configuration "
                 f"(see {file}); choose another folder"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from molslice.run_folder import CHECKPOINTS, CONFIG, DATA
 from molslice.types import MolsliceError
 
 __all__ = ["as_begun", "check_data", "check_epochs", "claimed"]
+
+logger = logging.getLogger(__name__)
 
 # settings that may change when a run is resumed: where it computes, not what
 MAY_DIFFER = (
@@ -118,6 +121,13 @@ def as_begun(config: RunConfig, folder: Path) -> RunConfig:
         raise MolsliceError(
             f"the run in {folder} was started with another configuration: {'; '.join(changed)}. "
             f"Resume it with its own (--config {folder / CONFIG}), or train in another folder"
+        )
+    steps = config.training.max_steps
+    if training.max_minutes is not None and steps is not None:
+        logger.warning(
+            "%s: the run continues to the %s steps that were set at its start, without training.max_minutes",
+            folder,
+            f"{steps:,}",
         )
     return config
 

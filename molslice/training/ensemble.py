@@ -9,7 +9,7 @@ import numpy as np
 from molslice.config import RunConfig, config_to_yaml
 from molslice.data import build_dataset
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.ensemble_folder import ENSEMBLE, is_ensemble, member_folders, write_ensemble
+from molslice.ensemble_folder import ENSEMBLE, MEMBERS, is_ensemble, member_folders, write_ensemble
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import LOCK, lock_folder
 from molslice.inference.calibrate import write_calibration
@@ -56,10 +56,11 @@ def train_ensemble(
             f"an ensemble is for molecules; the rows of {dataset.source} are {dataset.row_name}"
         )
     with lock_folder(folder):
-        _claim(folder, members, resume)
-        if (folder / CONFIG).is_file():
+        if _has_members(folder):
+            _check_same(folder, members, resume)
             as_begun(config, folder)
         else:
+            write_ensemble(folder, members)
             write_atomically(folder / CONFIG, config_to_yaml(config))
         summaries = []
         for index, run in enumerate(member_folders(folder)):
@@ -74,14 +75,17 @@ def train_ensemble(
     return {"members": summaries, "mean": _mean_errors(summaries)}
 
 
-def _claim(folder: Path, members: int, resume: bool) -> None:
-    """Check that the folder is empty, or holds the ensemble to continue."""
+def _has_members(folder: Path) -> bool:
+    """Whether the training of a member has begun in the folder; refuse a folder of something else."""
     left = {path.name for path in folder.iterdir()} - {LOCK}
-    if not left:
-        write_ensemble(folder, members)
-        return
-    if not is_ensemble(folder):
+    if left and not is_ensemble(folder):
         raise MolsliceError(f"{folder} is not empty, and has no {ENSEMBLE}; choose another folder")
+    # a member without a configuration was refused; another configuration may replace that of the folder
+    return any((folder / MEMBERS).glob(f"*/{CONFIG}"))
+
+
+def _check_same(folder: Path, members: int, resume: bool) -> None:
+    """Refuse to continue without `resume`, or with another number of members."""
     if not resume:
         raise MolsliceError(
             f"{folder} is not empty; choose another folder, remove it, or continue its ensemble with --resume"

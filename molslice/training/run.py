@@ -35,6 +35,7 @@ from molslice.run_folder import (
     read_run,
     read_summary,
 )
+from molslice.settings import EPOCHS_DIFFER
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import Task
 from molslice.training.batches import TrainingBatches
@@ -50,8 +51,6 @@ from molslice.types import DataSpec, MolsliceError
 from molslice.version import __version__
 
 logger = logging.getLogger(__name__)
-
-EPOCHS_DIFFER = 0.02  # share by which epochs may differ in their number of batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,18 @@ def test_another_comparison_in_the_folder_is_refused(config_file, tmp_path):
     assert (tmp_path / "out" / "table.csv").read_text() == before
 
 
+def test_a_corrected_command_may_follow_one_that_failed_at_once(
+    build_config, write_config, molecules, tmp_path
+):
+    config = build_config(data={"path": str(molecules)}, training={"max_steps": 1})
+    file, out = write_config(config, tmp_path / "c.yaml"), tmp_path / "out"
+    with pytest.raises(MolsliceError, match="every run of the comparison failed"):
+        compare_attentions(file, "softmax", out, overrides=[("data.target_columns", "absent")], quiet=True)
+    assert compare_attentions(file, "softmax", out, quiet=True).results
+    with pytest.raises(MolsliceError, match="has another configuration"):
+        compare_attentions(file, "softmax", out, overrides=[("training.max_steps", "2")], quiet=True)
+
+
 @pytest.mark.parametrize("kept", ["{", "[]", "3", "[" * 50_000])
 def test_a_damaged_plan_is_one_line(config_file, tmp_path, kept):
     (tmp_path / "out").mkdir()

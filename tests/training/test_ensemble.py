@@ -192,6 +192,17 @@ def test_a_refused_configuration_is_not_written(ensemble, config):
     assert main(["train", "--resume", "--out", str(ensemble[0]), "--quiet"]) == 0
 
 
+def test_a_corrected_command_may_follow_one_that_failed_at_once(config, tmp_path):
+    folder = tmp_path / "out"
+    wrong = dataclasses.replace(config, model=dataclasses.replace(config.model, num_heads=5))
+    with pytest.raises(MolsliceError, match="heads"):
+        train_ensemble(wrong, folder, 3, quiet=True)
+    train_ensemble(config, folder, 2, quiet=True)
+    assert len(load_model(folder).members) == 2
+    with pytest.raises(MolsliceError, match="continue its ensemble with --resume"):
+        train_ensemble(config, folder, 2, quiet=True)
+
+
 def test_a_folder_of_something_else_is_refused(config, tmp_path, run):
     (tmp_path / "file.txt").write_text("")
     with pytest.raises(MolsliceError, match="is not empty"):

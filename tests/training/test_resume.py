@@ -1,6 +1,7 @@
 """A run that was killed and resumed has the same weights and metrics as an uninterrupted one."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -193,6 +194,12 @@ def test_a_finished_run_is_not_trained_again(config, whole):
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
     assert train(config, whole, resume=True, quiet=True) == json.loads((whole / SUMMARY).read_text())
     assert before == {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
+
+
+def test_minutes_are_not_measured_again(config, whole, caplog):
+    minutes = dataclasses.replace(config.training, max_epochs=None, max_minutes=5.0)
+    train(dataclasses.replace(config, training=minutes), whole, resume=True, quiet=True)
+    assert "continues to the 24 steps that were set at its start" in caplog.text
 
 
 def test_a_folder_with_something_in_it_is_refused_and_left_alone(config, tmp_path):
