@@ -39,6 +39,15 @@ EXAMPLE = """\
   molslice predict gap-xtb --input 'parts/*.csv' --output predicted --engine ray    # a file for each input
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
 TAKES_OVERRIDES = False
+NEEDS = {  # options of only one kind of input
+    "metrics": "input",
+    "engine": "input",
+    "resume": "input",
+    "smiles_column": "input",
+    "delimiter": "input",
+    "dataset": "submission",
+    "root": "submission",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,12 +109,11 @@ def _check_usage(args: argparse.Namespace) -> None:
     """End with a usage error if options do not fit together."""
     if (args.input is None) != (args.output is None):
         args.usage_error("--input and --output need each other")
-    if args.metrics and args.input is None:
-        args.usage_error("--metrics needs --input")
+    for name, needed in NEEDS.items():
+        if getattr(args, name) not in (None, False) and getattr(args, needed) is None:
+            args.usage_error(f"--{name.replace('_', '-')} needs --{needed}")
     if args.strict and args.submission is not None:
         args.usage_error("--strict: not with --submission")
-    if args.engine and args.input is None:
-        args.usage_error("--engine needs --input")
     if (args.interval is not None or args.domain) and args.submission is not None:
         args.usage_error("--interval and --domain need --smiles or --input")
     if args.json and str(args.output) == "-":

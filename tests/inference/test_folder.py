@@ -84,6 +84,9 @@ def test_two_files_with_one_output_are_refused(parts, tmp_path):
     [
         (["--input", "in/a.csv", "--output", "out", "--metrics"], "--metrics needs one file as --output"),
         (["--smiles", "C", "--engine", "ray"], "--engine needs --input"),
+        (["--smiles", "C", "--resume"], "--resume needs --input"),
+        (["--smiles", "C", "--smiles-column", "a"], "--smiles-column needs --input"),
+        (["--smiles", "C", "--root", "data"], "--root needs --submission"),
         (["--input", "-", "--output", "out"], "standard input has no name for a file in a folder"),
     ],
 )
