@@ -212,7 +212,7 @@ def _parquet_sink(
     added = [(name, pyarrow.string()) for name in texts]
     schema = pyarrow.schema([*zip(names, types, strict=True), *numbers, *added])
     with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
-        yield _ParquetSink(writer, schema)
+        yield _ParquetSink(writer, schema, nulls=given is not None)
 
 
 def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
@@ -239,10 +239,16 @@ def _encodable(texts: Iterable[str | None]) -> Any:  # noqa: ANN401
 
 
 class _ParquetSink(Sink):
-    """The columns of the input, float32 and text; the reason is null for a row with a prediction."""
+    """The columns of the input, float32 and text; the reason is null for a row with a prediction.
 
-    def __init__(self, writer: Any, schema: Any) -> None:  # noqa: ANN401
-        self._writer, self._schema = writer, schema
+    Args:
+        writer: The writer of the file.
+        schema: Its columns.
+        nulls: Whether an empty cell of text is null, because the input may have nulls.
+    """
+
+    def __init__(self, writer: Any, schema: Any, *, nulls: bool) -> None:  # noqa: ANN401
+        self._writer, self._schema, self._nulls = writer, schema, nulls
 
     def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
         import pyarrow
@@ -250,7 +256,8 @@ class _ParquetSink(Sink):
         arrays = []
         for column, field in zip(zip(*cells, strict=True), self._schema, strict=False):
             plain = field.type == pyarrow.string()
-            texts = _encodable(text if plain else text or None for text in column)
+            keep = plain and not self._nulls
+            texts = _encodable(text if keep else text or None for text in column)
             arrays.append(texts if plain else texts.cast(field.type))
         # NaN, as in CSV, and not null
         arrays += [pyarrow.array(column, pyarrow.float32()) for column in rows.values.T]

@@ -492,15 +492,16 @@ def test_parquet_keeps_its_types(model, tmp_path):
         "yes": [True, None, False],
         "day": pyarrow.array([0, 1, 2], pyarrow.date32()),
         "list": [[1], None, [2, 3]],
+        "note": ["a", None, "b"],
     }
     table = pyarrow.table(columns)
     parquet.write_table(table, tmp_path / "in.parquet")
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.parquet")
     found = parquet.read_table(tmp_path / "out.parquet")
-    for name in ("smiles", "count", "x", "small", "yes"):
+    for name in ("smiles", "count", "x", "small", "yes", "note"):
         assert found[name].combine_chunks() == table[name].combine_chunks()
     assert found["day"].to_pylist() == ["1970-01-01", "1970-01-02", "1970-01-03"]
-    assert found["list"].to_pylist() == ["[1]", "", "[2, 3]"]
+    assert found["list"].to_pylist() == ["[1]", None, "[2, 3]"]
 
 
 def test_values_that_json_does_not_have_are_text(model, tmp_path):
