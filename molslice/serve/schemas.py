@@ -47,8 +47,10 @@ class ExplainRequest(BaseModel):
     smiles: Smiles
     model: str | None = Field(None, description="name of a model of /models; by default the first")
     target: str | None = Field(None, description="name of a target; by default the first")
-    method: Literal["gradients", "shapley"] = Field(
-        "gradients", description="integrated gradients, or Shapley values of masked atoms, which take longer"
+    method: Literal["gradients", "shapley"] | None = Field(
+        None,
+        description="integrated gradients, or Shapley values of masked atoms, which take longer; by default "
+        "gradients if the model supports them",
     )
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServedModel", "explainer_of", "load_models"]
 
+METHODS: tuple[Literal["gradients", "shapley"], ...] = ("gradients", "shapley")  # the default is the first
 MOST_LEVELS = 16  # of intervals for which a predictor is kept
 
 
@@ -25,7 +26,7 @@ class ServedModel:
         compared: Compares the molecules with the training molecules too; None if the model has none.
         intervals: Whether the model has intervals or sets.
         part: The part that is explained, as in `Explainer`; None for the whole model.
-        explanations: Whether its predictions can be explained.
+        method: The method that explains its predictions by default; None if they cannot be explained.
         chosen: The predictors of the latest levels, because the held-out rows are in a file.
     """
 
@@ -34,7 +35,7 @@ class ServedModel:
     compared: "SmilesPredictor | None"
     intervals: bool
     part: Literal["networks"] | None
-    explanations: bool
+    method: Literal["gradients", "shapley"] | None
     chosen: dict[tuple[float | None, bool], "SmilesPredictor"] = field(default_factory=dict, repr=False)
 
     def predictor(self, interval: float | None, domain: bool) -> "SmilesPredictor":
@@ -63,7 +64,7 @@ class ServedModel:
             "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in names],
             "intervals": self.intervals,
             "domain": self.compared is not None,
-            "explanations": self.explanations,
+            "explanations": self.method is not None,
         }
 
 
@@ -89,18 +90,30 @@ def load_models(models: Mapping[str, str], device: str) -> dict[str, ServedModel
             pass
         if not plain.target_names:
             raise MolsliceError(f"{path} predicts no targets; serve a model that does")
-        explained = _first_that_works(
-            lambda part, of=plain: (part, explainer_of(of, part)), (None, "networks")
-        )
+        part, method = _explaining(plain)
         loaded[name] = ServedModel(
             name,
             plain,
             compared=_first_that_works(lambda domain, of=plain: of.with_uncertainty(domain=domain), (True,)),
             intervals=_first_that_works(lambda of: of.find_calibration(), (plain,)) is not None,
-            part=None if explained is None else explained[0],
-            explanations=explained is not None,
+            part=part,
+            method=method,
         )
     return loaded
+
+
+def _explaining(
+    predictor: "SmilesPredictor",
+) -> tuple[Literal["networks"] | None, Literal["gradients", "shapley"] | None]:
+    """Return the part and the method that explain a model by default; no method if it cannot be explained."""
+    from molslice.types import MolsliceError
+
+    for method in METHODS:
+        for part in (None, "networks"):
+            with suppress(MolsliceError):
+                explainer_of(predictor, part, method)
+                return part, method
+    return None, None
 
 
 def _first_that_works(attempt: Callable[[Any], Any], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -116,8 +129,8 @@ def _first_that_works(attempt: Callable[[Any], Any], arguments: Sequence[Any]) -
 def explainer_of(
     predictor: "SmilesPredictor",
     part: Literal["networks"] | None,
+    method: Literal["gradients", "shapley"],
     target: str | None = None,
-    method: Literal["gradients", "shapley"] = "gradients",
 ) -> "Explainer":
     """Return the explainer of a target, by default of the first.
 

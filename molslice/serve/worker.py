@@ -119,13 +119,14 @@ def _explain(
     model: str,
     smiles: Sequence[str],
     target: str | None,
-    method: Literal["gradients", "shapley"],
+    method: Literal["gradients", "shapley"] | None,
 ) -> list[dict[str, Any]]:
     """Compute and draw the contributions of the atoms of molecules."""
     from molslice.explanation.result import Contributions
     from molslice.types import MolsliceError
 
-    explainer = explainer_of(models[model].plain, models[model].part, target, method)
+    served = models[model]
+    explainer = explainer_of(served.plain, served.part, method or served.method or "gradients", target)
     rows = []
     for text in smiles:
         try:

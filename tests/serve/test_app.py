@@ -7,6 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from molslice import explain, load_model
 from molslice.serve.app import STATIC
+from molslice.serve.served_model import load_models
+from tests.inference.models import checkpoint_folder
 from tests.serve.test_file_jobs import finished, upload
 
 MEGABYTE = "C" * 1_000_000
@@ -125,6 +127,13 @@ def test_explanations_are_those_of_the_model(client, model_folders, method):
     assert found["prediction"] == pytest.approx(wanted["prediction"], rel=1e-5)
     assert (found["model"], found["target"], found["method"]) == ("second", "logp", method)
     ElementTree.fromstring(found["svg"])
+
+
+def test_a_model_without_gradients_is_explained_by_shapley_values(tmp_path):
+    model = {"name": "gin_virtual", "num_layers": 2, "dim": 8}
+    folder = checkpoint_folder(tmp_path / "gin", model=model)
+    served = load_models({"gin": str(folder)}, "cpu")["gin"]
+    assert (served.method, served.describe()["explanations"]) == ("shapley", True)
 
 
 def test_an_explanation_that_cannot_be_had_is_refused(client):
