@@ -1,5 +1,6 @@
 """Extremely randomized trees on descriptors, fingerprint counts and embedding."""
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -55,7 +56,8 @@ class ExtraTrees(TreeLearner):
             )
             learned = values[folds != fold]
             offset, scale = find_unit(learned)
-            models.append(model.fit(chosen[folds != fold], (learned - offset) / scale))
+            with warnings.catch_warnings():  # scikit-learn's threads may leave other filters behind
+                models.append(model.fit(chosen[folds != fold], (learned - offset) / scale))
             units.append((offset, scale))
         return cls.of_training(Trees.of_forests(models, columns, units), matrix, folds)
 

@@ -121,7 +121,7 @@ def _convex_weights(columns: np.ndarray, values: np.ndarray) -> tuple[float, ...
     from scipy.optimize import nnls
 
     rows, count = columns.shape
-    spread = max(float(np.std(values)), 1e-12)
+    spread = float(np.std(values)) or 1.0
     scaled, target = columns / spread / np.sqrt(rows), values / spread / np.sqrt(rows)
     even = EVEN_SHARE * np.eye(count)
     heavy = 1e4  # enforces the sum

@@ -9,20 +9,23 @@ boosting on the same rows and features. Nothing is chosen on the held-out rows.
 
 import csv
 import io
+import operator
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from tqdm import tqdm
 
 from molslice.chem import FRAGMENTS
+from molslice.data.molecules.csv import checked_units
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
-from molslice.files.urls import File, as_file, file_size
+from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitted_folder import (
     CARD,
     FINE_TUNED,
@@ -44,7 +47,7 @@ from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, median_factor, roc_auc
 from molslice.tasks.targets import Kind, TargetInfo
-from molslice.training.fit_data import Duplicates, FitData, Scale, read_fit_data
+from molslice.training.fit_data import Duplicates, FitData, Scale, checked_targets, read_fit_data
 from molslice.training.fit_folds import divide_into_folds
 from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
 from molslice.training.fit_networks import affordable_epochs, fine_tune
@@ -69,7 +72,7 @@ def fit(
     delimiter: str | None = None,
     kind: Kind | None = None,
     scale: Scale | None = None,
-    units: str | Sequence[str] | None = None,
+    units: str | Sequence[str | None] | None = None,
     split: str = "random",
     duplicates: Duplicates = "average",
     fragment: str = "keep",
@@ -119,7 +122,13 @@ def fit(
         MolsliceError: The table cannot be used, or `out` exists.
     """
     start = time.monotonic()
-    path, folder = as_file(data), Path(out)
+    path, folder = _as_table(data), Path(out)
+    members, seed = _whole("members", members), _whole("seed", seed)
+    for name, value in {"split": split, "smiles_column": smiles_column or ""}.items():
+        if not isinstance(value, str):
+            raise MolsliceError(f"{name} must be text, got {value!r}")
+    names = checked_targets(target)
+    units = checked_units(units, names)
     _check(folder, members, minutes, seed, kind, scale, duplicates, fragment)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
@@ -132,7 +141,7 @@ def fit(
         with _bar("descriptors", quiet) as described:
             found = read_fit_data(
                 path,
-                (target,) if isinstance(target, str) else tuple(target),
+                names,
                 smiles_column=smiles_column,
                 delimiter=delimiter,
                 kind=kind,
@@ -146,7 +155,7 @@ def fit(
                 progress=described,
             )
         learned = found.learned
-        targets = _describe_targets(found, learned, units)
+        targets = TargetInfo.of_training(found.names, units, found.kind, learned[~found.test])
         canonical = found.molecules.canonical
         embedding_start = time.monotonic()
         embedding = (
@@ -241,6 +250,23 @@ def _check(
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
 
 
+def _as_table(data: File | str) -> File:
+    if not isinstance(data, str | os.PathLike | Url):
+        raise MolsliceError(
+            f"data must be the path or URL of a table, got {type(data).__name__}; write it to a file, or use "
+            "MolsliceRegressor or MolsliceClassifier"
+        )
+    return as_file(data)
+
+
+def _whole(name: str, value: SupportsIndex) -> int:
+    """Return an integer of any type, such as one of numpy, as an int."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise MolsliceError(f"{name} must be an integer, got {value!r}") from error
+
+
 def _count_workers(path: File, workers: int | None) -> int:
     if workers is not None:
         return workers
@@ -249,13 +275,6 @@ def _count_workers(path: File, workers: int | None) -> int:
     except OSError:
         return 0  # the reader says what is wrong
     return 0 if small else count_cores()
-
-
-def _describe_targets(found: FitData, learned: np.ndarray, units: str | Sequence[str] | None) -> TargetInfo:
-    named = (units or "",) * len(found.names) if units is None or isinstance(units, str) else tuple(units)
-    if len(named) != len(found.names):
-        raise MolsliceError(f"units must be one unit, or one for each of {len(found.names)} targets")
-    return TargetInfo.of_training(found.names, named, found.kind, learned[~found.test])
 
 
 def _summarize(

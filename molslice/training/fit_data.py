@@ -1,7 +1,7 @@
 """Read the table of a fit: find its columns, describe its molecules, merge duplicates, divide the rows."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,7 +19,7 @@ from molslice.registry import near_names
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
-__all__ = ["Duplicates", "FitData", "Scale", "read_fit_data"]
+__all__ = ["Duplicates", "FitData", "Scale", "checked_targets", "read_fit_data"]
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def read_fit_data(
     Raises:
         MolsliceError: The table cannot be used; the message names file, column and row.
     """
-    names = _checked_targets(target_columns)
+    names = checked_targets(target_columns)
     split_columns = [split] if split not in SPLITS else []
     smiles: list[str] = []
     words: list[str] = []
@@ -164,9 +164,16 @@ def read_fit_data(
     return data
 
 
-def _checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
-    if not names or len(set(names)) < len(names):
+def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the measured columns.
+
+    Raises:
+        MolsliceError: There is no name, a name occurs twice, or one is not text.
+    """
+    names = (columns,) if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
+    if not all(isinstance(name, str) for name in names):
+        raise MolsliceError(f"targets must be names of columns, got {names!r}")
+    if not names or len({name.strip() for name in names}) < len(names):
         raise MolsliceError(
             f"give at least one target column, each once; got {', '.join(names) or 'no column'}"
         )

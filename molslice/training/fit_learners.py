@@ -1,6 +1,7 @@
 """Fit the learners and the baselines of `fit`, target after target."""
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,10 +177,12 @@ def _baseline(
 ) -> np.ndarray:
     # forests compare in float32
     matrix = np.clip(np.nan_to_num(features.matrix()), -1e30, 1e30)
-    if classes:
-        return model.fit(matrix[rows], values[rows]).predict_proba(matrix[test])[:, 1]
-    offset, scale = find_unit(values[rows])
-    return model.fit(matrix[rows], (values[rows] - offset) / scale).predict(matrix[test]) * scale + offset
+    with warnings.catch_warnings():  # scikit-learn's threads may leave other filters behind
+        if classes:
+            return model.fit(matrix[rows], values[rows]).predict_proba(matrix[test])[:, 1]
+        offset, scale = find_unit(values[rows])
+        model.fit(matrix[rows], (values[rows] - offset) / scale)
+        return model.predict(matrix[test]) * scale + offset
 
 
 BASELINES = {"random forest": _forest, "boosting": _boosting}

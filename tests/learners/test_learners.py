@@ -1,6 +1,7 @@
 """Contracts of every learner, and its formula against a slow reference in float64."""
 
 import dataclasses
+import warnings
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,23 @@ def test_extra_trees_predict_as_scikit_learn_does(classes):
             else:
                 expected = model.predict_proba(inner)[:, 1]
                 np.testing.assert_allclose(learner.predict(new)[fold], expected, atol=0.15)
+
+
+def test_the_filters_of_warnings_stay(monkeypatch):
+    """Threads of scikit-learn enter and leave `catch_warnings` in any order, which may remove all filters."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    original = ExtraTreesRegressor.fit
+
+    def resetting(self, *args):
+        warnings.simplefilter("ignore")
+        return original(self, *args)
+
+    monkeypatch.setattr(ExtraTreesRegressor, "fit", resetting)
+    before, features = list(warnings.filters), draw_features()
+    values, folds = draw_values(features, False), np.arange(len(features)) % 3
+    LEARNERS.find("extra_trees").fit(features, values, folds, classes=False, seed=0)
+    assert list(warnings.filters) == before
 
 
 def test_a_fold_of_one_class_is_predicted_by_it():

@@ -23,6 +23,16 @@ def test_weights_are_those_of_a_search_over_the_simplex():
     assert sum(stack.weights) == pytest.approx(1.0)
 
 
+def test_weights_do_not_depend_on_the_unit():
+    draw = np.random.default_rng(0)
+    values = draw.normal(size=100)
+    predictions = {"good": values + 0.1 * draw.normal(size=100), "bad": draw.normal(size=100)}
+    expected = Stack.fit(predictions, values, classes=False).weights
+    for unit in (1e-30, 1e-12, 1e12, 1e30):
+        scaled = {name: part * unit for name, part in predictions.items()}
+        assert Stack.fit(scaled, values * unit, classes=False).weights == pytest.approx(expected)
+
+
 def test_equal_learners_get_equal_weights():
     values = np.random.default_rng(0).normal(size=50)
     stack = Stack.fit({"a": values + 1.0, "b": values + 1.0}, values, classes=False)

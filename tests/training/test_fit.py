@@ -485,6 +485,14 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
         ({"kind": "ranking"}, r"unknown kind 'ranking'; choices: regression, classification"),
         ({"duplicates": "drop"}, r"unknown duplicates 'drop'"),
         ({"units": ["a", "b"]}, r"units must be one unit, or one for each of 1"),
+        ({"units": 3}, r"units must be one unit, or one for each of 1 targets, got 3"),
+        ({"members": 2.5}, r"members must be an integer, got 2\.5"),
+        ({"seed": None}, r"seed must be an integer, got None"),
+        ({"split": None}, r"split must be text, got None"),
+        ({"smiles_column": 1}, r"smiles_column must be text, got 1"),
+        ({"target": ["size", " size"]}, r"give at least one target column, each once"),
+        ({"target": None}, r"targets must be names of columns, got \(None,\)"),
+        ({"data": {"smiles": []}}, r"data must be the path or URL of a table, got dict; write it to a file"),
     ],
 )
 def test_wrong_options_are_refused(options, words, table, tmp_path):
