@@ -72,7 +72,7 @@ class Division:
         source: str,
         *,
         strata: np.ndarray | None = None,
-        groups: Sequence[str] | None = None,
+        groups: Sequence[str | None] | None = None,
     ) -> Splits:
         """Divide rows into splits.
 
@@ -85,7 +85,7 @@ class Division:
             source: File or folder of the rows, for messages.
             strata: Class of each row of the data set, [rows]; NaN if missing.
             groups: Group of each row of the data set, such as its scaffold. All rows of a group are drawn
-                for one split.
+                for one split. Rows without a group, None, stay training rows beside the fractions.
 
         Returns:
             Row numbers, int64, of train, valid and test, then of other splits. Drawn splits are sorted and
@@ -145,7 +145,7 @@ class Division:
         return {name: np.sort(part) for name, part in zip(shares, parts, strict=True)}
 
 
-def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[str]) -> Splits:
+def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[str | None]) -> Splits:
     """Divide rows so that all rows of a group are in one split.
 
     Groups are assigned in order of decreasing size; among groups of one size, the one whose first row is last
@@ -157,12 +157,16 @@ def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[st
     that of its implementation in DeepChem.
     """
     members: dict[str, list[int]] = {}
+    without: list[int] = []
     for row in map(int, rows):
-        members.setdefault(groups[row], []).append(row)
+        group = groups[row]
+        (without if group is None else members.setdefault(group, [])).append(row)
     parts: dict[str, list[int]] = {name: [] for name in shares}
-    limits = dict(zip(shares, np.cumsum(list(shares.values())) * len(rows) + 1e-6, strict=True))
+    count = len(rows) - len(without)
+    limits = dict(zip(shares, np.cumsum(list(shares.values())) * count + 1e-6, strict=True))
     for group in sorted(members.values(), key=lambda group: (len(group), min(group)), reverse=True):
         parts[_find_room(len(group), parts, limits)] += group
+    parts["train"] += without
     return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
 
 
@@ -203,7 +207,7 @@ def _find_room(size: int, parts: Mapping[str, list[int]], limits: Mapping[str, f
 
 
 def _filled(
-    splits: Splits, shares: Mapping[str, float], source: str, groups: Sequence[str] | None = None
+    splits: Splits, shares: Mapping[str, float], source: str, groups: Sequence[str | None] | None = None
 ) -> Splits:
     rows = sum(map(len, splits.values()))
     for name, part in splits.items():
@@ -211,7 +215,7 @@ def _filled(
             hint = ""
             if groups is not None:
                 hint = "; rows of one scaffold stay together "
-                hint += f"(number of scaffolds: {len(set(groups))}); choose the split random"
+                hint += f"(number of scaffolds: {len(set(groups) - {None})}); choose the split random"
             raise MolsliceError(
                 f"{source}: a fraction {shares[name]:g} of {rows} rows leaves the split {name!r} empty{hint}"
             )

@@ -94,6 +94,15 @@ def test_a_group_that_is_larger_than_the_training_rows_is_trained_on():
     assert set(range(85)) <= set(found["train"].tolist())
 
 
+def test_rows_without_a_group_do_not_count():
+    groups = [f"group {row}" if row % 2 == 0 else None for row in range(100)]
+    found = Division(TENTHS).divide({"train": np.arange(100)}, "", groups=groups)
+    named = Division(TENTHS).divide({"train": np.arange(50)}, "", groups=groups[::2])
+    for name in ("valid", "test"):
+        assert (2 * named[name]).tolist() == found[name].tolist()
+    assert [len(part) for part in found.values()] == [90, 5, 5]
+
+
 @pytest.mark.parametrize("over", ["all", "train"])
 def test_every_row_is_tested_by_one_fold(over):
     strata = np.random.default_rng(3).permutation(CLASSES)

@@ -100,7 +100,8 @@ class Csv(MoleculeDataset):
         if choice.column is not None:
             self.splits = splits.column_split(words, choice.column, self.where)
         else:
-            groups = _scaffolds(smiles[: sizes["train"]], fragment) if choice.kind == "scaffold" else None
+            train, kept = sizes["train"], self.store.num_atoms > 0
+            groups = _scaffolds(smiles[:train], fragment, kept[:train]) if choice.kind == "scaffold" else None
             self.splits = choice.division.divide(splits.consecutive_rows(sizes), self.source, groups=groups)
 
     def smiles(self) -> list[str]:
@@ -252,7 +253,7 @@ def checked_kind(kind: str) -> str:
     return kind
 
 
-def checked_units(units: str | Sequence[str] | None, columns: tuple[str, ...]) -> tuple[str, ...]:
+def checked_units(units: str | Sequence[str | None] | None, columns: tuple[str, ...]) -> tuple[str, ...]:
     """Check the option `units` and return one unit for each target.
 
     Raises:
@@ -260,14 +261,17 @@ def checked_units(units: str | Sequence[str] | None, columns: tuple[str, ...]) -
     """
     if units is None or isinstance(units, str):
         return (units or "",) * len(columns)
-    if len(units) != len(columns) or not all(isinstance(unit, str) for unit in units):
+    given = tuple(units) if isinstance(units, Sequence) else ()
+    if len(given) != len(columns) or not all(unit is None or isinstance(unit, str) for unit in given):
         raise MolsliceError(
             f"units must be one unit, or one for each of {len(columns)} targets, got {units!r}"
         )
-    return tuple(units)
+    return tuple(unit or "" for unit in given)
 
 
-def _scaffolds(smiles: list[str], fragment: str) -> list[str]:
+def _scaffolds(smiles: list[str], fragment: str, kept: np.ndarray) -> list[str | None]:
+    """Return the scaffold of each molecule; None for a row without one."""
     from molslice.chem.scaffold import scaffolds  # needs rdkit
 
-    return scaffolds(choose_fragments(smiles, fragment)[0])
+    found = scaffolds(choose_fragments(smiles, fragment)[0])
+    return [name if is_kept else None for name, is_kept in zip(found, kept, strict=True)]

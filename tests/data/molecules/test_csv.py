@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from molslice.data import DATASETS, build_dataset
-from molslice.data.molecules.csv import Csv
+from molslice.data.molecules.csv import Csv, checked_units
 from molslice.types import MolsliceError
 from tests.real_data import shared
 
@@ -121,6 +121,22 @@ def test_split_by_scaffold(tmp_path):
     assert splits["train"].tolist() == list(range(16))
     assert splits["valid"].tolist() == [18, 19]  # of scaffolds of one size, the last comes first
     assert splits["test"].tolist() == [16, 17]
+
+
+def test_rows_without_a_molecule_do_not_count_in_a_split_by_scaffold(tmp_path):
+    rings = [f"C1{'C' * (size - 2)}C1" for size in range(3, 23)]
+    smiles = [*rings, *["bad"] * 20]
+    path = write(tmp_path / "t.csv", {"smiles": smiles, "a": range(40)})
+    for options in ({}, {"max_atoms": 12}):
+        data = Csv(path=path, target_columns="a", split="scaffold", cache_dir=tmp_path, **options)
+        kept = [int((data.store.num_atoms[rows] > 0).sum()) for rows in data.splits.values()]
+        assert kept[1:] == [sum(kept) // 10] * 2
+        assert sum(map(len, data.splits.values())) == 40
+
+
+def test_units_are_one_for_all_or_one_for_each():
+    assert checked_units(["eV", None], ("a", "b")) == ("eV", "")
+    assert checked_units("eV", ("a", "b")) == ("eV", "eV")
 
 
 def test_separate_files(tmp_path):
