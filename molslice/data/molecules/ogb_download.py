@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from tqdm import tqdm
 
-from molslice.files.atomic import atomic_folder
+from molslice.files.atomic import atomic_folder, reserved
 from molslice.types import MolsliceError
 
 BLOCK = 1 << 20
@@ -72,8 +72,8 @@ def download(name: str, root: str | os.PathLike[str]) -> Path:
         The folder.
 
     Raises:
-        MolsliceError: The name is unknown, the folder has other contents, the network or the disk failed, or
-            the checksum is wrong.
+        MolsliceError: The name is unknown, the folder has other contents, the network or the disk failed,
+            another process downloads the same archive, or the checksum is wrong.
     """
     if name not in ARCHIVES:
         raise MolsliceError(f"no download for {name!r}; choices: {', '.join(ARCHIVES)}")
@@ -85,10 +85,11 @@ def download(name: str, root: str | os.PathLike[str]) -> Path:
     part = folder.with_name(f"{archive.folder}.zip.part")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _fetch(archive.url, part)
-        _check_sum(archive, part)
-        _unpack(archive, part, folder)
-        part.unlink()
+        with reserved(part):
+            _fetch(archive.url, part)
+            _check_sum(archive, part)
+            _unpack(archive, part, folder)
+            part.unlink()
     except OSError as error:  # includes network errors
         reason = error.strerror or getattr(error, "reason", None) or error
         raise MolsliceError(f"cannot download {name} to {folder}: {reason}") from error

@@ -187,6 +187,21 @@ def test_a_whole_part_is_not_fetched_again(tmp_path, offer, server, good):
     assert len(Pcqm4m(root=download("pcqm4m-v2", tmp_path / "mine"))) == 10
 
 
+def test_two_processes_do_not_write_the_same_file(tmp_path, offer, good, monkeypatch):
+    offer(good)
+    second, fetch = [], module._fetch
+
+    def fetched(url, part):
+        code = f"from molslice.files.atomic import reserved\nwith reserved({str(part)!r}): print('alone')"
+        second.append(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True))
+        fetch(url, part)
+
+    monkeypatch.setattr(module, "_fetch", fetched)
+    assert len(Pcqm4m(root=download("pcqm4m-v2", tmp_path / "mine"))) == 10
+    assert second[0].returncode == 1
+    assert "pcqm4m-v2.zip.part is in use by process" in second[0].stderr
+
+
 def test_a_full_disk(tmp_path, offer, good, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
