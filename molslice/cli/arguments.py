@@ -170,6 +170,7 @@ def add_input(parser: argparse._ActionsContainer, *, required: bool = False) -> 
         "--input",
         type=file_or_url,
         nargs="+",
+        action="extend",
         required=required,
         metavar="FILE",
         help=INPUT_HELP,

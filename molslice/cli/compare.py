@@ -27,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", type=file_path, metavar="FILE", help="YAML file that all entries are trained with"
     )
     what.add_argument(
-        "--runs", type=file_path, nargs="+", metavar="RUN", help="finished runs to compare without training"
+        "--runs",
+        type=file_path,
+        nargs="+",
+        action="extend",
+        metavar="RUN",
+        help="finished runs to compare without training",
     )
     parser.add_argument(
         "--attention", metavar="A,B,...", help="entries to train (default: softmax,slice_sort,flow,singular)"

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
     add_model(parser)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--smiles", nargs="+", metavar="SMILES", help="molecules")
+    what.add_argument("--smiles", nargs="+", action="extend", metavar="SMILES", help="molecules")
     add_input(what)
     parser.add_argument(
         "--out",

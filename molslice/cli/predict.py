@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `predict`."""
     add_model(parser)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--smiles", nargs="+", metavar="SMILES", help="molecules; print the predictions")
+    what.add_argument(
+        "--smiles", nargs="+", action="extend", metavar="SMILES", help="molecules; print the predictions"
+    )
     add_input(what)
     what.add_argument(
         "--submission", type=file_path, metavar="DIR", help="write PCQM4M submission files to this folder"

@@ -15,7 +15,12 @@ def add_molecules(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--store", type=file_path, metavar="DIR", help="folder of prepared molecules")
     source.add_argument(
-        "--input", type=file_path, nargs="+", metavar="FILE", help="files with a column of SMILES"
+        "--input",
+        type=file_path,
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="files with a column of SMILES",
     )
 
 
