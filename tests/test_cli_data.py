@@ -145,6 +145,15 @@ def test_what_a_smiles_does_not_reproduce_is_in_its_row(data, tmp_path):
     assert Chem.MolFromSmiles(rows[1][0]) is not None
 
 
+def test_targets_keep_their_names(data, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("smiles,error\nCCO,1.5\nbad,2\n")
+    assert main(["prepare", str(table), "--out", str(tmp_path / "store"), "--target", "error"]) == 0
+    assert data("csv", tmp_path / "store", "--out", tmp_path / "out.csv")[0] == 0
+    header, first, _ = (tmp_path / "out.csv").read_text().splitlines()
+    assert (header, first) == ("smiles,error,error_of_molecule", "CCO,1.5,")
+
+
 def test_shards_are_written_as_one_table(data, path, tmp_path):
     for name in ("a", "b"):
         MoleculeStore.write(tmp_path / "shards" / name, [PackedMolecules.pack(molecules())])

@@ -210,7 +210,8 @@ def _parquet_sink(
     types = [_kept_type(given, name) for name in names]
     numbers = [(name, pyarrow.float32()) for name in columns]
     added = [(name, pyarrow.string()) for name in texts]
-    schema = pyarrow.schema([*zip(names, types, strict=True), *numbers, *added])
+    fields = [*zip(names, types, strict=True), *numbers, *added]
+    schema = pyarrow.schema([(_escaped(name), kind) for name, kind in fields])
     with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
         yield _ParquetSink(writer, schema, nulls=given is not None)
 
@@ -225,6 +226,10 @@ def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
     return kind if numeric or floating else pyarrow.string()
 
 
+def _escaped(text: str) -> str:
+    return text.encode(errors=LONE).decode()
+
+
 def _encodable(texts: Iterable[str | None]) -> Any:  # noqa: ANN401
     """Return an array of pyarrow; see `LONE`."""
     import pyarrow
@@ -233,9 +238,7 @@ def _encodable(texts: Iterable[str | None]) -> Any:  # noqa: ANN401
     try:
         return pyarrow.array(found, pyarrow.string())
     except UnicodeEncodeError:
-        return pyarrow.array(
-            [None if text is None else text.encode(errors=LONE).decode() for text in found], pyarrow.string()
-        )
+        return pyarrow.array([None if text is None else _escaped(text) for text in found], pyarrow.string())
 
 
 class _ParquetSink(Sink):

@@ -45,8 +45,8 @@ def write_store_table(
     """Write the rows of a store with their SMILES, targets, and reasons.
 
     The column `error` has the reason of a row without a molecule, or what the SMILES of a row does not
-    reproduce of its arrays; see `molslice.chem.rebuild`. Targets of atoms, groups and descriptors are not
-    written.
+    reproduce of its arrays; see `molslice.chem.rebuild`. It is `error_of_molecule` beside a target `error`.
+    Targets of atoms, groups and descriptors are not written.
 
     Args:
         store: The store.
@@ -59,10 +59,11 @@ def write_store_table(
         OSError: The file cannot be written. No partial file is left.
     """
     check_target(target, TABLES)
-    columns = distinct_columns(store.target_names, taken=(SMILES, ERROR))
+    columns = distinct_columns(store.target_names, taken=())
+    smiles_column, error_column = (_free(name, columns) for name in (SMILES, ERROR))
     report = StoreTableReport(tuple(columns))
     with (
-        open_sink(target, [SMILES], columns, [], ERROR) as sink,
+        open_sink(target, [smiles_column], columns, [], error_column) as sink,
         WorkerPool(workers, "rebuilds SMILES") as pool,
         progress_bar(len(store), "molecules", progress) as bar,
     ):
@@ -83,6 +84,13 @@ def write_store_table(
             bar.update(len(rebuilt))
     report.rows = start
     return report
+
+
+def _free(name: str, targets: Sequence[str]) -> str:
+    """Return the name of a column that is not that of a target."""
+    while name in targets:
+        name += "_of_molecule"
+    return name
 
 
 def _chunks(store: MoleculeStore) -> Iterator[tuple[list[MoleculeArrays]]]:
