@@ -1,11 +1,13 @@
 """Read files line by line, as text or bytes, plain or compressed; errors name file and line."""
 
+import codecs
 import gzip
 import io
+import re
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -15,8 +17,22 @@ from molslice.types import MolsliceError
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+UTF8 = "utf-8-sig"
 STDIN = Path("-")  # standard input in place of a file
+COMPRESSED = {  # in other ways, by the first bytes
+    "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+    "gzip twice": re.compile(GZIP_MAGIC),
+}
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",  # first, because it begins with the mark of UTF-16
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SKIPPED_FRAME = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")  # of Zstandard, before the first one with data
+_PEEKED = 16  # bytes
 _BUFFER = 2**16  # bytes
 LONGEST = 2**28  # maximum bytes of a line; a file of another format may have no line end
 READ_FAULTS = (OSError, EOFError, zlib.error)  # errors of reading plain and compressed files
@@ -105,15 +121,65 @@ def byte_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
     try:
         for number, line in enumerate(iter(lambda: opened.content.readline(longest + 1), b""), start=1):
             if len(line) > longest:
-                raise MolsliceError(
-                    f"cannot read {path}: line {number} has more than {longest:,} bytes; the file "
-                    "may not be a text file"
-                )
+                raise _too_long(path, number, longest)
             if number == 1:
                 line = line.removeprefix(BYTE_ORDER_MARK)
             yield line.removesuffix(b"\n").removesuffix(b"\r")
     except READ_FAULTS as error:
         raise read_error(path, number, read_fault(error)) from error
+
+
+def text_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
+    r"""Yield the lines of an open text file in UTF-8 as `byte_lines` does.
+
+    UTF-16 and UTF-32 are found as `find_encoding` does. A file whose beginning has no \n may have \r as its
+    line ends. Bytes that are not UTF-8 are kept.
+
+    Args:
+        opened: The open file.
+        path: Its name, for messages.
+        longest: Maximum number of bytes of a line.
+
+    Raises:
+        MolsliceError: The file is damaged or has another encoding than its beginning says, or a line has more
+            than `longest` bytes.
+    """
+    try:
+        beginning = cast("io.BufferedReader", opened.content).peek(_BUFFER)
+    except READ_FAULTS as error:
+        raise read_error(path, 0, read_fault(error)) from error
+    encoding = find_encoding(beginning[:4])
+    if encoding == UTF8 and not (b"\r" in beginning and b"\n" not in beginning):
+        yield from byte_lines(opened, path, longest)
+        return
+    keep = "surrogateescape" if encoding == UTF8 else "strict"
+    text, number = io.TextIOWrapper(opened.content, encoding, keep, newline=None), 0
+    try:
+        for number, line in enumerate(iter(lambda: text.readline(longest + 1), ""), start=1):
+            if len(line) > longest:
+                raise _too_long(path, number, longest)
+            yield line.removeprefix("\ufeff").removesuffix("\n").encode(errors="surrogateescape")
+    except UnicodeDecodeError as error:
+        reason = f"not {encoding.upper()}, as its beginning says: {error.reason}"
+        raise read_error(path, number, reason) from error
+    except READ_FAULTS as error:
+        raise read_error(path, number, read_fault(error)) from error
+    finally:
+        with suppress(ValueError):  # closed before
+            text.detach()  # the file is not closed with its text
+
+
+def find_encoding(beginning: bytes) -> str:
+    """Find the encoding by a byte order mark, or by the NUL bytes of UTF-16 in the first four bytes."""
+    for mark, name in MARKS.items():
+        if beginning.startswith(mark):
+            return name
+    match [byte > 0 for byte in beginning]:
+        case [True, False, True, False]:
+            return "utf-16-le"
+        case [False, True, False, True]:
+            return "utf-16-be"
+    return UTF8
 
 
 @contextmanager
@@ -145,19 +211,36 @@ def open_unpacked(path: File) -> Iterator[Opened]:
 @contextmanager
 def _unpacked(packed: IO[bytes], path: File) -> Iterator[Opened]:
     try:
-        beginning = cast("io.BufferedReader", packed).peek(len(ZSTD_MAGIC))
+        beginning = cast("io.BufferedReader", packed).peek(_PEEKED)
     except OSError as error:
         raise MolsliceError(f"cannot read {path}: {read_fault(error)}") from error
     if beginning.startswith(GZIP_MAGIC):
         with gzip.GzipFile(fileobj=packed) as content:
+            try:
+                _check_compression(content.peek(_PEEKED), path)
+            except READ_FAULTS as error:
+                raise read_error(path, 0, read_fault(error)) from error
             yield Opened(cast("IO[bytes]", content), packed)
-    elif beginning.startswith(ZSTD_MAGIC):
+    elif beginning.startswith(ZSTD_MAGIC) or _SKIPPED_FRAME.match(beginning):
         import pyarrow
 
         with io.BufferedReader(pyarrow.CompressedInputStream(packed, "zstd"), _BUFFER) as content:
             yield Opened(content, packed)
     else:
+        _check_compression(beginning, path)
         yield Opened(packed, packed)
+
+
+def _check_compression(beginning: bytes, path: File) -> None:
+    for name, magic in COMPRESSED.items():
+        if magic.match(beginning):
+            raise MolsliceError(f"{path} is compressed with {name}; decompress it, or use gzip or Zstandard")
+
+
+def _too_long(path: File, number: int, longest: int) -> MolsliceError:
+    return MolsliceError(
+        f"cannot read {path}: line {number} has more than {longest:,} bytes; the file may not be a text file"
+    )
 
 
 def read_error(path: File, number: int, reason: str) -> MolsliceError:

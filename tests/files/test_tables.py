@@ -1,8 +1,10 @@
 """Tests of reading tables from any bytes; rows are never lost."""
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
 import pickle
 import threading
 
@@ -38,6 +40,7 @@ def read(path, content, columns=("smiles",), size=2):
         PLAIN.encode(),
         PLAIN.replace("\n", "\r\n").encode(),
         PLAIN.replace("\n", "\r").encode(),
+        b"\x50\x2a\x4d\x18\3\0\0\0abc" + zstd(PLAIN.encode()),  # a frame of Zstandard that is skipped
         PLAIN.replace("\n", "\r\r\n").encode(),
         PLAIN.encode("utf-8-sig"),
         PLAIN.encode("utf-16"),
@@ -80,6 +83,9 @@ def test_one_table_in_many_forms(tmp_path, content, name):
         (PLAIN.encode("utf-16")[:-1], r"after line 3: not UTF-16, as its beginning says"),
         (b'smiles,n\nC,1\n\n"C,2\nC,3\n', "line 4: a quote is never closed"),
         (b'"smiles"x,n\n', "line 1: cannot read the column names"),
+        (bz2.compress(PLAIN.encode()), "t.csv is compressed with bzip2; decompress it, or use gzip"),
+        (lzma.compress(PLAIN.encode()), "t.csv is compressed with xz"),
+        (gzip.compress(PACKED), "t.csv is compressed with gzip twice"),
         (PACKED[:-4], "after line 4: damaged gzip: Compressed file ended before"),
         (PACKED[:9], "cannot read .*t.csv, line 1: damaged gzip"),
         (PACKED + b"rubbish", "after line 4: damaged gzip: Not a gzipped file"),
@@ -125,6 +131,23 @@ def test_rows_that_cannot_be_read_are_rows(tmp_path):
     assert cells == ["", "", "C\nO", "", "", "CC"]
     assert [text.reason for text in cells if isinstance(text, Unreadable)] == [r for r in reasons if r]
     assert pickle.loads(pickle.dumps(cells[0])).reason == reasons[0]
+
+
+def test_a_stray_quote_takes_no_other_row_with_it(tmp_path):
+    content = 'smiles,n\nC,"1\nCC,2\n\nCCC,3\nCN,"4",\nCO,"5"\n"CCO\nx",6\nCF,"7"x\n'
+    rows, reasons, chunks = read(tmp_path / "t.csv", content.encode(), size=3)
+    assert [row[0] for row in rows] == ["C", "CC", "CCC", "CN", "CO", "CCO\nx", "CF"]
+    assert [place for place, reason in enumerate(reasons) if reason] == [0, 3, 6]
+    assert [line for chunk in chunks for line in chunk.lines] == [2, 3, 5, 6, 7, 8, 10]
+
+
+def test_a_chunk_is_full_also_after_a_look_at_the_first_rows(tmp_path):
+    (tmp_path / "t.csv").write_text(PLAIN)
+    for seen in (0, 1, 2, 3):
+        with open_table(tmp_path / "t.csv") as table:
+            assert len(table.peek(seen)) == seen
+            chunks = list(table.chunks(2, ["smiles"]))
+        assert [chunk["smiles"] for chunk in chunks] == [["CCO", "CC"], ["C"]]
 
 
 def test_blank_lines_of_one_column_are_rows_but_at_the_end(tmp_path):

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from molslice.files.lines import STDIN
@@ -42,9 +43,13 @@ def find_files(paths: Sequence[str | File]) -> list[File]:
         MolsliceError: A pattern matches no file, a file is named twice, or a store cannot be listed.
     """
     found = [file for path in paths for file in expand_pattern(as_file(path))]
-    if len(set(found)) < len(found):
-        twice = next(path for path in found if found.count(path) > 1)
-        raise MolsliceError(f"{twice} is given twice")
+    places: dict[File, File] = {}
+    for path in found:
+        place = path.resolve() if isinstance(path, Path) and path != STDIN else path
+        if place in places:
+            other = places[place]
+            raise MolsliceError(f"{path} is given twice" + (f", also as {other}" if other != path else ""))
+        places[place] = path
     return found
 
 
@@ -157,6 +162,11 @@ class FileChunks:
             for chunk in _reordered(table, self.names, self.first, self.size, self.columns):
                 if chunk.first > skipped:
                     yield chunk, table.position
+                elif chunk.first + len(chunk) - 1 > skipped:
+                    raise MolsliceError(
+                        f"cannot continue after row {skipped} of {path}: its chunk ends at row "
+                        f"{chunk.first + len(chunk) - 1}"
+                    )
 
 
 @contextmanager
@@ -184,6 +194,11 @@ def open_molecules(
             column of SMILES is missing or not clear.
     """
     files = find_files(paths)
+    for path in files[1:]:  # their columns are read before their rows, a pipe only once
+        if path == STDIN or (isinstance(path, Path) and path.is_fifo()):
+            raise MolsliceError(
+                f"{name_of([path])} must be the first input, because it can be read only once"
+            )
     with ExitStack() as stack:
         tables = (_opened(stack, path, delimiter, convert) for path in files)
         table = MoleculeTable(tables, files, smiles_column)
@@ -246,7 +261,9 @@ class _Structures(Table):
         self._convert = convert
         self._inner, self.format = table, table.format
         taken = {name.lower() for name in table.names}
-        column = "smiles" if "smiles" not in taken else "smiles_of_structure"
+        column = "smiles"
+        while column in taken:
+            column += "_of_structure"
         self.names = [column if name == STRUCTURE else name for name in table.names]
         self._column = table.names.index(STRUCTURE)
 

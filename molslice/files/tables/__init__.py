@@ -14,7 +14,8 @@ The rules:
 - The first line that is not blank contains the column names. Other blank lines are skipped. In a table of one
   column, a blank line is a row with an empty cell, except at the end of the file.
 - A row with another number of cells, a NUL character or a quoting error is kept, and so is a line that is
-  not a JSON object. Its cells are `Unreadable` with the reason, and the other rows are unaffected.
+  not a JSON object. Its cells are `Unreadable` with the reason, and the other rows are unaffected. A quoting
+  error in a row of several lines is that of its first line; the next row starts on the second.
 - Damage to the whole file (compression, encoding, a quote that is never closed) is an error.
 - Messages name the row, counted from 1 after the column names, and the line, counted from 1 in the file.
 """
@@ -44,7 +45,7 @@ __all__ = [
     "read_columns",
 ]
 
-READER_VERSION = 2  # increased when the rules above change; part of the key of prepared stores
+READER_VERSION = 3  # increased when the rules above change; part of the key of prepared stores
 JSON, PARQUET = (".jsonl", ".ndjson"), (".parquet", ".pq")
 SMI, SDF = (".smi", ".smiles", ".ism", ".can"), (".sdf", ".sd")
 TABS = (".tsv", ".tab")

@@ -186,8 +186,9 @@ class Table(ABC):
             raise MolsliceError(f"{self.path} has no rows")
 
     def _next_rows(self, size: int) -> list[Row]:
+        # a chunk is full also after `peek`, because another process, which does not peek, counts whole chunks
         rows, self._peeked = self._peeked[:size], self._peeked[size:]
-        return rows or self.read_rows(size)
+        return rows + self.read_rows(size - len(rows)) if len(rows) < size else rows
 
 
 class FileTable(Table):

@@ -1,6 +1,5 @@
 """Tables of separated values."""
 
-import codecs
 import csv
 import io
 import threading
@@ -9,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, cast
 
-from molslice.files.lines import READ_FAULTS, Opened, read_error, read_fault
+from molslice.files.lines import READ_FAULTS, Opened, find_encoding, read_error, read_fault
 from molslice.files.tables.base import FileTable, Row
 from molslice.files.urls import File
 from molslice.types import MolsliceError
@@ -19,12 +18,6 @@ __all__ = ["DELIMITERS", "DelimitedTable"]
 LONGEST = 2**24  # maximum characters of a row
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
 SAMPLED_LINES = 20
-MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # first, because it begins with the mark of UTF-16
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 OTHER_FORMATS = {
     b"PK\3\4": "a ZIP archive or an Excel workbook; save the sheet as CSV in UTF-8",
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
@@ -105,6 +98,7 @@ class DelimitedTable(FileTable):
             except csv.Error as fault:
                 if lines.ended:
                     raise MolsliceError(f"{self.path}, line {start}: a quote is never closed") from fault
+                lines.put_back()  # a stray quote must not take the rows up to the next one with it
                 cells, error = next(csv.reader(lines.row, delimiter=self.delimiter)), str(fault)
             if len(cells) == 1 and lines.row[0].isspace():
                 cells = []
@@ -149,7 +143,7 @@ class _Lines:
             raise read_error(path, 0, read_fault(error)) from error
         if beginning in OTHER_FORMATS:
             raise MolsliceError(f"{path} is {OTHER_FORMATS[beginning]}")
-        self.encoding = _find_encoding(beginning)
+        self.encoding = find_encoding(beginning)
         errors = "surrogateescape" if self.encoding == "utf-8-sig" else "strict"
         self._text = io.TextIOWrapper(content, self.encoding, errors, newline="")
 
@@ -173,6 +167,13 @@ class _Lines:
         self.row.clear()
         self.has_nul, self._size = False, 0
         return self.number + 1
+
+    def put_back(self) -> None:
+        """Give the lines of the row after its first to the next row."""
+        self.number -= len(self.row) - 1
+        self._ahead.extendleft(reversed(self.row[1:]))
+        del self.row[1:]
+        self.has_nul = "\0" in self.row[0]
 
     def __iter__(self) -> Iterator[str]:
         for line in iter(self._read, ""):
@@ -214,19 +215,6 @@ class _Lines:
             raise MolsliceError(
                 f"{self.path}, line {self.number}: byte 0x{byte:02x} is not UTF-8; {NOT_TEXT}"
             ) from error
-
-
-def _find_encoding(beginning: bytes) -> str:
-    """Find the encoding by a byte order mark, or by the NUL bytes of UTF-16 in the first four bytes."""
-    for mark, name in MARKS.items():
-        if beginning.startswith(mark):
-            return name
-    match [byte > 0 for byte in beginning]:
-        case [True, False, True, False]:
-            return "utf-16-le"
-        case [False, True, False, True]:
-            return "utf-16-be"
-    return "utf-8-sig"
 
 
 @contextmanager

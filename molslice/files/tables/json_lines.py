@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from molslice.files.lines import Opened, byte_lines, open_unpacked
+from molslice.files.lines import Opened, open_unpacked, text_lines
 from molslice.files.tables.base import FileTable, Row
 from molslice.files.urls import File
 from molslice.types import MolsliceError
@@ -70,7 +70,7 @@ class JsonTable(FileTable):
 
 def _lines(path: File, opened: Opened) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their numbers from 1."""
-    numbered = enumerate(byte_lines(opened, path, LONGEST), start=1)
+    numbered = enumerate(text_lines(opened, path, LONGEST), start=1)
     return ((number, line) for number, line in numbered if line.strip())
 
 

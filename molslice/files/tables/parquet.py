@@ -79,9 +79,19 @@ def _to_json(value: Any) -> str:  # noqa: ANN401
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
+def _decoded(value: bytes) -> str:
+    """Return UTF-8 as text, and other bytes as hexadecimal digits."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+
+
 def _as_texts(column: "pyarrow.Array") -> list[str]:
     import pyarrow
 
+    if pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type):
+        return ["" if value is None else _decoded(value) for value in column.to_pylist()]
     try:
         texts = column.cast(pyarrow.string())
     except (pyarrow.ArrowNotImplementedError, pyarrow.ArrowInvalid):

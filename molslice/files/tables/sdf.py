@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from molslice.files.lines import Opened, byte_lines, open_unpacked
+from molslice.files.lines import Opened, open_unpacked, text_lines
 from molslice.files.tables.base import FileTable, Row
 from molslice.files.urls import File
 from molslice.types import MolsliceError
@@ -21,8 +21,9 @@ class SdfTable(FileTable):
     """The records of an SD file.
 
     The first column is the connection table as text, up to `M  END`; the second is the name in the first line
-    of the record. The other columns are all properties, in the order in which they first occur. A property
-    that a record does not have is an empty cell. The lines of a property are joined by line ends.
+    of the record. The other columns are all properties, in the order in which they first occur; those named
+    `structure` and `name` have the suffix `_property`. A property that a record does not have is an empty
+    cell. The lines of a property are joined by line ends.
 
     Args:
         path: The file.
@@ -41,28 +42,32 @@ class SdfTable(FileTable):
         with open_unpacked(path) as first:  # all properties, before the first row is written
             for _, lines in _records(path, first):
                 empty = False
-                names.update(dict.fromkeys(_properties(lines)))
+                names.update(dict.fromkeys(_properties(lines[_end(lines) or 0 :])))
         if empty:
             raise MolsliceError(f"{path} is empty")
         self.names = list(names)
         self.rows = (self._row(number, lines) for number, lines in _records(path, opened))
 
     def _row(self, number: int, lines: list[str]) -> Row:
-        last = next((place for place, line in enumerate(lines) if line.startswith("M  END")), None)
-        end = 0 if last is None else last + 1
-        found = {STRUCTURE: "\n".join(lines[:end]), NAME: lines[0].strip(), **_properties(lines)}
-        error = "a record without the line 'M  END'" if last is None else None
+        end = _end(lines) or 0
+        found = {STRUCTURE: "\n".join(lines[:end]), NAME: lines[0].strip(), **_properties(lines[end:])}
+        error = None if end else "a record without the line 'M  END'"
         return Row([found.get(name, "") for name in self.names], number, error)
 
 
+def _end(lines: list[str]) -> int | None:
+    """Return the number of lines up to `M  END`; None without that line."""
+    return next((place for place, line in enumerate(lines, start=1) if line.startswith("M  END")), None)
+
+
 def _properties(lines: list[str]) -> dict[str, str]:
-    """Return the properties of a record; of a name that occurs twice, the last."""
+    """Return the properties in the lines after `M  END`; of a name that occurs twice, the last."""
     found: dict[str, str] = {}
     name, values = None, []
     for line in [*lines, ""]:
         match = _PROPERTY.match(line) if name is None else None
         if match is not None:
-            name, values = match[1], []
+            name, values = match[1] + "_property" * (match[1] in (STRUCTURE, NAME)), []
         elif name is not None and line.strip():
             values.append(line)
         elif name is not None:
@@ -73,7 +78,7 @@ def _properties(lines: list[str]) -> dict[str, str]:
 def _records(path: File, opened: Opened) -> Iterator[Record]:
     """Yield the line on which each record starts, from 1, and its lines. Blank records are skipped."""
     start, size, lines = 1, 0, list[str]()
-    for number, line in enumerate(byte_lines(opened, path, LONGEST), start=1):
+    for number, line in enumerate(text_lines(opened, path, LONGEST), start=1):
         size += len(line)
         if size > LONGEST:
             raise MolsliceError(f"{path}, line {start}: a record of more than {LONGEST:,} bytes")

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from molslice.files.lines import Opened, byte_lines
+from molslice.files.lines import Opened, text_lines
 from molslice.files.tables.base import FileTable, Row
 from molslice.files.urls import File
 from molslice.types import MolsliceError
@@ -21,7 +21,7 @@ class SmilesLines(FileTable):
     """The lines of a file of SMILES, with a column `name` if one of the first lines has a name.
 
     A first line that begins with the word `smiles` names the columns. A blank line is a row with an empty
-    SMILES, except at the end of the file.
+    SMILES, except at the end of the file. So is a line that begins with a tab; its name follows.
 
     Args:
         path: The file, for messages.
@@ -49,13 +49,13 @@ class SmilesLines(FileTable):
         self.rows = (self._row(number, line) for number, line in itertools.chain(first, lines))
 
     def _row(self, number: int, line: str) -> Row:
-        cells = _split(line) if len(self.names) > 1 else [line.strip()]
+        cells = _split(line) if len(self.names) > 1 else ["" if line.startswith("\t") else line.strip()]
         return Row(cells, number, "contains a NUL character" if "\0" in line else None)
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Yield the lines with their numbers, without those that are blank at the end of the file."""
         blank: list[tuple[int, str]] = []
-        for number, line in enumerate(byte_lines(self._opened, self.path, LONGEST), start=1):
+        for number, line in enumerate(text_lines(self._opened, self.path, LONGEST), start=1):
             text = self._decode(line, number)
             if not text.strip():
                 blank.append((number, ""))
@@ -74,6 +74,6 @@ class SmilesLines(FileTable):
 
 def _split(line: str) -> list[str]:
     """Return the SMILES and the name of a line; the name may be empty."""
-    match = _LINE.match(line.strip())
+    match = _LINE.match(line.rstrip().lstrip(" "))
     assert match is not None  # it also matches an empty line
     return [match[1], match[2]]

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -79,9 +80,14 @@ def read(*paths, size=2, **options):
         ("a.csv", separated("|", "utf-16-le")),
         ("a.jsonl", json_lines()),
         ("a.ndjson.gz", gzip.compress(json_lines(), mtime=0)),
+        ("a.jsonl", json_lines().decode().encode("utf-16")),
+        ("a.jsonl", json_lines().replace(b"\n", b"\r")),
         ("a.parquet", parquet()),
         ("a.sdf", sdf()),
         ("a.sdf.gz", gzip.compress(sdf(v3000=True), mtime=0)),
+        ("a.sdf", sdf().replace(b"\n", b"\r\n")),
+        ("a.sdf", sdf().replace(b"\n", b"\r")),
+        ("a.sdf", sdf().decode().encode("utf-16")),
         ("a.sd", sdf(embedded=True)),
     ],
 )
@@ -102,6 +108,9 @@ def test_every_format_is_the_same_table(tmp_path, name, content):
         ("CCO\r\n\r\nC\r\n\r\n", ["smiles"], [["CCO"], [""], ["C"]]),
         ("CC |^1:0| radical\nC methane\n", ["smiles", "name"], [["CC |^1:0|", "radical"], ["C", "methane"]]),
         ("\ufeffCCO a,b\n", ["smiles", "name"], [["CCO", "a,b"]]),
+        ("CCO a\rC b\rCC", ["smiles", "name"], [["CCO", "a"], ["C", "b"], ["CC", ""]]),
+        ("CCO a\n\tCO\n  C b\n", ["smiles", "name"], [["CCO", "a"], ["", "CO"], ["C", "b"]]),
+        ("SMILES\nCCO\n\tCO\n", ["SMILES"], [["CCO"], [""]]),
     ],
 )
 def test_a_file_of_smiles(tmp_path, content, names, cells):
@@ -140,6 +149,44 @@ def test_properties_that_only_some_records_have_are_columns(tmp_path):
     assert chunk["other"] == ["", "a line\nanother line"]
 
 
+def test_properties_replace_neither_the_structure_nor_the_name(tmp_path):
+    first, *_ = sdf().decode().split("$$$$\n")
+    first = first.replace("ethanol", "> x <foo>", 1)
+    more = "".join(
+        f">  <{name}>\n{name} 2\n\n" for name in ("structure", "name", "smiles", "smiles_of_structure")
+    )
+    with open_molecules([written(tmp_path / "a.sdf", first + more)]) as table:
+        (chunk,) = table.chunks(9, [table.smiles_column, "name"])
+        assert not chunk.errors
+        assert dict(zip(table.names, chunk.cells[0], strict=True)) == {
+            "smiles_of_structure_of_structure": "CCO",
+            "name": "> x <foo>",
+            "value": "1.5",
+            "structure_property": "structure 2",
+            "name_property": "name 2",
+            "smiles": "smiles 2",
+            "smiles_of_structure": "smiles_of_structure 2",
+        }
+
+
+def test_bytes_of_parquet_are_text_value_by_value(tmp_path):
+    values = [b"CCO", b"C\xffO", None, "\u00e9".encode()]
+    for kind in (pyarrow.binary(), pyarrow.large_binary()):
+        columns = {"smiles": ["C"] * 4, "b": pyarrow.array(values, kind)}
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+        with open_molecules([tmp_path / "a.parquet"]) as table:
+            (chunk,) = table.chunks(9, ["b"])
+        assert chunk["b"] == ["CCO", "43ff4f", "", "\u00e9"]
+
+
+def test_a_pipe_is_the_first_of_several_files(tmp_path):
+    one = written(tmp_path / "1.csv", separated(","))
+    os.mkfifo(tmp_path / "pipe")
+    for second in (Path("-"), tmp_path / "pipe"):
+        with pytest.raises(MolsliceError, match="must be the first input, because it can be read only once"):
+            read(one, second)
+
+
 def test_several_files_are_one_table(tmp_path):
     written(tmp_path / "1.csv", separated(","))
     written(tmp_path / "2.csv", "value;smiles;name\n4;CN;amine\n")
@@ -159,8 +206,11 @@ def test_files_that_do_not_fit_together(tmp_path):
     two = written(tmp_path / "2.csv", "smiles,name,price\nC,methane,1\n")
     with pytest.raises(MolsliceError, match=r"2.csv has other columns than .*1.csv: 'price', 'value'"):
         read(one, two)
-    with pytest.raises(MolsliceError, match="is given twice"):
+    with pytest.raises(MolsliceError, match="is given twice$"):
         read(one, one)
+    (tmp_path / "link.csv").symlink_to(one)
+    with pytest.raises(MolsliceError, match=r"link.csv is given twice, also as .*1.csv"):
+        read(one, tmp_path / "link.csv")
     with pytest.raises(MolsliceError, match="no file matches .*x"):
         find_files([tmp_path / "x*.csv"])
     odd = written(tmp_path / "[1].csv", separated(","))
@@ -227,6 +277,8 @@ def test_the_files_of_a_table_are_read_elsewhere_in_the_same_chunks(tmp_path):
     assert found == expected
     assert [chunk.first for chunk, _ in split((first, 6))] == [7]
     assert list(split((second, 5))) == []
+    with pytest.raises(MolsliceError, match="cannot continue after row 4 of .*: its chunk ends at row 6"):
+        list(split((first, 4)))
 
 
 def dump(chunk):
