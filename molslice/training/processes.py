@@ -5,6 +5,7 @@ Fabric finds out by whom. This module checks that their number is that of the co
 error of one process an error of all, because an exception does not reach a process that waits for another.
 """
 
+import atexit
 import contextlib
 import logging
 import os
@@ -121,6 +122,9 @@ def launched(fabric: lightning.fabric.Fabric) -> Iterator[None]:
     try:
         _launch(fabric, children)
         yield
+        if fabric.world_size > 1:
+            atexit.unregister(_disconnect)
+            atexit.register(_disconnect)
     except BaseException as error:
         children.end()
         if fabric.world_size > 1 and isinstance(error, RuntimeError) and not isinstance(error, MolsliceError):
@@ -150,6 +154,16 @@ def _launch(fabric: lightning.fabric.Fabric, children: "_Children") -> None:
         ) from error
     finally:
         children.take(getattr(fabric.strategy.launcher, "procs", []))
+
+
+def _disconnect() -> None:
+    """End the threads of the connection while Python runs.
+
+    Gloo's threads release tensors after the main thread has their results. If one of them does so while the
+    interpreter shuts down, the process aborts, although its training is complete.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _use_own_keys(fabric: lightning.fabric.Fabric) -> None:

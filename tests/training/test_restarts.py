@@ -19,13 +19,17 @@ from molslice.training.state import load_checkpoint
 # After 11 steps the process of rank `RANK` is interrupted by `EVENT`, unless the run was started before.
 # Fabric's observer, which would kill the first process, and a slow disk would make a race of the end.
 PROGRAM = """
-import os, signal, sys, time
+import atexit, os, signal, sys, time
+import torch
 from lightning.fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
 from molslice.cli import main
 from molslice.training import processes, trainer
 from molslice.training.trainer import Trainer
 from molslice.types import MolsliceError
 
+def report_connection():
+    print("connected at exit:", torch.distributed.is_initialized(), file=sys.stderr)
+atexit.register(report_connection)
 _ChildProcessObserver.__init__.__defaults__ = (0.05,)
 processes.PATIENCE_SECONDS = 2.0
 save_checkpoint = trainer.save_checkpoint
@@ -104,7 +108,9 @@ def processes_with(text):
 def test_torchrun_starts_killed_workers_again(write_run, tmp_path):
     command, environment = write_run(1, KILL, TWO_RUNS, "fsdp")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    complete([*launcher, *command], environment, 0)
+    done = complete([*launcher, *command], environment, 0)
+    # gloo's threads abort a process that exits before they have ended
+    assert done.stderr.count("connected at exit: False") == 2
     run, whole = tmp_path / "run", tmp_path / "whole"
     assert (run / MODEL).read_bytes() == (whole / MODEL).read_bytes()
     states = [load_checkpoint(folder / LAST_CHECKPOINT)[0] for folder in (run, whole)]
