@@ -20,6 +20,7 @@ its own; see `qm9_vs_chemprop.py`.
 
 import argparse
 import hashlib
+import math
 import os
 import shutil
 import statistics
@@ -51,6 +52,7 @@ COMMIT = find_commit()  # of the code that runs, also if the checkout moves on
 DEVELOPMENT = ("esol", "freesolv", "bace", "tdc_clearance_hepatocyte_az")
 CURVE_SETS, CURVE_ROWS = ("lipo", "tdc_solubility_aqsoldb", "tdc_ames"), (100, 300, 1_000, None)
 REFERENCES = ("chemprop ensemble", "best of forest and boosting")
+FEWEST_SETS, RESAMPLES = 5, 10_000  # for confidence intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,51 +256,84 @@ def summarize(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def compare(rows: Sequence[dict[str, Any]], label: str, reference: str) -> dict[str, Any] | None:
+def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict[str, Any] | None:
     """Compare a method with a reference over the pairs of set and division that both have finished.
 
+    The errors of a pair are means over the seeds that both have finished. Development sets are not counted.
+
+    Args:
+        lines: The result of `list_lines`.
+        label: The method.
+        reference: The method to compare with, or the better of the two baselines for each seed.
+
     Returns:
-        Number of pairs, share of pairs with a lower error, and geometric mean of the ratios of the errors.
-        Development sets are not counted. None without a common pair.
+        Number of pairs, share of pairs with a lower error, geometric mean of the ratios of the errors and its
+        95% confidence interval, which is None for fewer than five sets. None without a common pair.
     """
-    ratios = []
-    for errors in tabulate(rows).values():
-        if label in errors and reference in errors:
-            ratios.append(max(errors[label], 1e-9) / max(errors[reference], 1e-9))
-    if not ratios:
+    logarithms: dict[str, list[float]] = {}
+    for (name, _), seeds in tabulate(lines).items():
+        both = [errors for errors in seeds.values() if label in errors and reference in errors]
+        if both:
+            own, other = (statistics.fmean(errors[key] for errors in both) for key in (label, reference))
+            logarithms.setdefault(name, []).append(math.log(max(own, 1e-9) / max(other, 1e-9)))
+    if not logarithms:
         return None
+    every = [value for values in logarithms.values() for value in values]
     return {
         "label": label,
         "reference": reference,
-        "pairs": len(ratios),
-        "share_better": float(np.mean(np.array(ratios) < 1.0)),
-        "geometric_mean_ratio": float(np.exp(np.mean(np.log(ratios)))),
+        "pairs": len(every),
+        "share_better": statistics.fmean(value < 0 for value in every),
+        "geometric_mean_ratio": math.exp(statistics.fmean(every)),
+        "interval": bootstrap_interval(list(logarithms.values())),
     }
 
 
-def tabulate(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], dict[str, float]]:
-    """Return the error of each method for each pair of set and division, without the development sets."""
-    table: dict[tuple[str, str], dict[str, float]] = {}
-    for row in rows:
-        if row["train_rows"] is None and row["set"] not in DEVELOPMENT:
-            table.setdefault((row["set"], row["split"]), {})[row["label"]] = row["error"]
-    for errors in table.values():
-        if "forest" in errors and "boosting" in errors:
-            errors[REFERENCES[1]] = min(errors["forest"], errors["boosting"])
+def bootstrap_interval(logarithms: Sequence[Sequence[float]]) -> list[float] | None:
+    """Return the 95% confidence interval of a geometric mean by resampling the sets.
+
+    The divisions of one set have the same molecules, so they are resampled together.
+
+    Args:
+        logarithms: The logarithms of the ratios of each set.
+
+    Returns:
+        Its two ends; None for fewer than five sets.
+    """
+    if len(logarithms) < FEWEST_SETS:
+        return None
+    sums, counts = np.array([sum(one) for one in logarithms]), np.array([len(one) for one in logarithms])
+    drawn = np.random.default_rng(0).integers(len(sums), size=(RESAMPLES, len(sums)))
+    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    return np.exp(np.quantile(means, [0.025, 0.975])).tolist()
+
+
+def tabulate(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, str], dict[int, dict[str, float]]]:
+    """Return the errors by set and division, seed, and method, without the development sets."""
+    table: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
+    for line in lines:
+        if line["train_rows"] is None and line["measured"] not in DEVELOPMENT:
+            errors = table.setdefault((line["measured"], line["split"]), {}).setdefault(line["seed"], {})
+            errors[line["label"]] = error_of(line["metric"], line["value"])
+    for seeds in table.values():
+        for errors in seeds.values():
+            if "forest" in errors and "boosting" in errors:
+                errors[REFERENCES[1]] = min(errors["forest"], errors["boosting"])
     return table
 
 
-def mean_ranks(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the mean rank of each method over the pairs that all methods have finished."""
+def mean_ranks(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean rank of each method over the pairs that all have finished with a common seed."""
     from scipy.stats import rankdata
 
-    table = tabulate(rows)
-    labels = sorted({row["label"] for row in rows})
-    complete = [errors for errors in table.values() if set(labels) <= set(errors)]
-    if not complete:
-        return {"pairs": 0, "ranks": {}}
-    ranks = np.mean([rankdata([errors[label] for label in labels]) for errors in complete], axis=0)
-    return {"pairs": len(complete), "ranks": dict(zip(labels, ranks.tolist(), strict=True))}
+    labels = sorted({line["label"] for line in lines})
+    ranks = []
+    for seeds in tabulate(lines).values():
+        complete = [errors for errors in seeds.values() if set(labels) <= set(errors)]
+        if complete:
+            ranks.append(np.mean([rankdata([errors[one] for one in labels]) for errors in complete], axis=0))
+    means = np.mean(ranks, axis=0).tolist() if ranks else []
+    return {"pairs": len(ranks), "ranks": dict(zip(labels, means, strict=bool(ranks)))}
 
 
 def check_rows(jobs: Sequence[dict[str, Any]]) -> None:
@@ -342,7 +377,7 @@ def collect(runs: Path, out: Path) -> Path:
         found
         for reference in REFERENCES
         for label in labels
-        if label != reference and (found := compare(rows, label, reference)) is not None
+        if label != reference and (found := compare(lines, label, reference)) is not None
     ]
     payload = {
         "question": "error on small measured sets, the same rows for every method",
@@ -350,7 +385,7 @@ def collect(runs: Path, out: Path) -> Path:
         "encoders": encoders,
         "commits": sorted({str(line.get("commit")) for line in lines}),
         "comparisons": comparisons,
-        "mean_ranks": mean_ranks(rows),
+        "mean_ranks": mean_ranks(lines),
         "results": rows,
         "jobs": jobs,
     }

@@ -59,6 +59,7 @@ def summary_table() -> str:
     ]
     pairs = result["mean_ranks"]["pairs"]
     text = (
+        "In parentheses: 95% confidence intervals, by resampling the sets.\n"
         "Ratios can be compared only between methods with the same pairs.\n"
         f"The mean ranks are those of the {pairs} pairs that all these methods have finished."
     )
@@ -69,7 +70,9 @@ def _ratio(one: Mapping[str, Any] | None) -> tuple[str, str]:
     if one is None:
         return "-", "-"
     better = round(one["share_better"] * one["pairs"])
-    return f"{one['geometric_mean_ratio']:.3f}", f"{better} of {one['pairs']}"
+    low, high = one["interval"] or (None, None)
+    between = "" if low is None else f" ({low:.2f} to {high:.2f})"
+    return f"{one['geometric_mean_ratio']:.3f}{between}", f"{better} of {one['pairs']}"
 
 
 def error_table() -> str:

@@ -268,24 +268,52 @@ def test_descriptions_of_other_files_or_versions_are_not_reused(sets, data, tmp_
         sets.read_molecules(measured, data, tmp_path / "cache")
 
 
-def test_ratios_and_ranks_leave_the_development_sets_out(program):
-    def line(name, label, error):
-        return {"set": name, "split": "random", "train_rows": None, "label": label, "error": error}
+def lines_of(name, seed=0, metric="mae", split="random", **errors):
+    fixed = {"measured": name, "split": split, "seed": seed, "metric": metric, "train_rows": None}
+    return [{**fixed, "label": label, "value": value} for label, value in errors.items()]
 
-    rows = [
-        *[line("esol", label, error) for label, error in (("fit", 9.0), ("forest", 1.0), ("boosting", 1.0))],
-        *[line("lipo", label, error) for label, error in (("fit", 0.4), ("forest", 0.8), ("boosting", 0.5))],
-        *[line("hiv", label, error) for label, error in (("fit", 0.2), ("forest", 0.1), ("boosting", 0.3))],
-        line("tox21", "fit", 0.1),
+
+def test_ratios_and_ranks_leave_the_development_sets_out(program):
+    lines = [
+        *lines_of("esol", fit=9.0, forest=1.0, boosting=1.0),
+        *lines_of("lipo", fit=0.4, forest=0.8, boosting=0.5),
+        *lines_of("hiv", metric="roc_auc", fit=0.8, forest=0.9, boosting=0.7),
+        *lines_of("tox21", fit=0.1),
     ]
-    found = program.compare(rows, "fit", "best of forest and boosting")
+    found = program.compare(lines, "fit", "best of forest and boosting")
     assert found["pairs"] == 2
     assert found["share_better"] == 0.5
     assert found["geometric_mean_ratio"] == pytest.approx(np.sqrt(0.8 * 2.0))
-    ranks = program.mean_ranks(rows)
+    assert found["interval"] is None
+    ranks = program.mean_ranks(lines)
     assert ranks["pairs"] == 2
     assert ranks["ranks"] == {"fit": 1.5, "forest": 2.0, "boosting": 2.5}
-    assert program.compare(rows, "fit", "chemprop ensemble") is None
+    assert program.compare(lines, "fit", "chemprop ensemble") is None
+    assert program.mean_ranks(lines_of("esol", fit=1.0)) == {"pairs": 0, "ranks": {}}
+
+
+def test_only_seeds_that_both_methods_have_are_compared(program):
+    lines = [
+        *lines_of("lipo", 0, fit=0.4, forest=0.5),
+        *lines_of("lipo", 1, fit=0.9, forest=0.5),
+        *lines_of("lipo", 2, fit=100.0),
+    ]
+    found = program.compare(lines, "fit", "forest")
+    assert (found["pairs"], found["geometric_mean_ratio"]) == (1, pytest.approx(1.3))
+    assert program.mean_ranks(lines) == {"pairs": 1, "ranks": {"fit": 1.5, "forest": 1.5}}
+
+
+def test_confidence_intervals_resample_whole_sets(program):
+    draw = np.random.default_rng(1)
+    one_split = [[value] for value in draw.normal(-0.1, 0.2, 50)]
+    low, high = program.bootstrap_interval(one_split)
+    error = np.std(one_split, ddof=1) / np.sqrt(50)
+    assert np.log([low, high]) == pytest.approx(
+        np.mean(one_split) + error * np.array([-1.96, 1.96]), abs=0.01
+    )
+    # a second division with the same errors says nothing new
+    assert program.bootstrap_interval([2 * one for one in one_split]) == pytest.approx([low, high])
+    assert program.bootstrap_interval(one_split[:4]) is None
 
 
 def test_unknown_names_and_missing_programs_are_named(program, data, tmp_path, capsys):

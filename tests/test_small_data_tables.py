@@ -30,7 +30,16 @@ def tables(monkeypatch):
                 "pairs": 10,
                 "share_better": 0.9,
                 "geometric_mean_ratio": 0.7654,
-            }
+                "interval": [0.702, 0.811],
+            },
+            {
+                "label": "forest",
+                "reference": "chemprop ensemble",
+                "pairs": 2,
+                "share_better": 0.5,
+                "geometric_mean_ratio": 0.9,
+                "interval": None,
+            },
         ],
         "results": [
             row("esol", "fit", 0.25, sd=0.01),
@@ -45,10 +54,10 @@ def tables(monkeypatch):
 
 def test_summary_has_the_ratios_and_ranks_of_each_method_with_a_result(tables):
     lines = tables.summary_table().splitlines()
-    assert lines[2] == "| `molslice fit` | 0.765 | 9 of 10 | - | - | 1.25 |"
-    assert lines[3] == "| random forest | - | - | - | - | 2.00 |"
+    assert lines[2] == "| `molslice fit` | 0.765 (0.70 to 0.81) | 9 of 10 | - | - | 1.25 |"
+    assert lines[3] == "| random forest | 0.900 | 1 of 2 | - | - | 2.00 |"
     assert lines[4] == ""
-    assert "7 pairs" in lines[6]
+    assert "7 pairs" in lines[7]
 
 
 def test_scales_have_one_row_for_each_set_and_scale(tables, monkeypatch):
