@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -169,14 +169,34 @@ def labels_of(configs: Sequence[RunConfig]) -> list[str]:
 
 def _identities(configs: Sequence[RunConfig]) -> list[str]:
     """Return a text for each configuration that is equal for runs that differ only in their seed."""
-    lengths: dict[int | None, int | None] = {None: None}  # the number of steps that stands for others near it
-    first = 0
-    for steps in sorted({c.training.max_steps for c in configs if c.training.max_steps is not None}):
-        if steps > first * (1 + EPOCHS_DIFFER):
-            first = steps
-        lengths[steps] = first
-    same = [replace(c.training, max_steps=lengths[c.training.max_steps]) for c in configs]
-    return [config_to_yaml(replace(c, seed=0, training=t)) for c, t in zip(configs, same, strict=True)]
+    any_steps = [replace(c.training, max_steps=c.training.max_steps and 1) for c in configs]
+    pairs = zip(configs, any_steps, strict=True)
+    texts = [config_to_yaml(replace(config, seed=0, training=training)) for config, training in pairs]
+    seeds: dict[str, dict[int, set[int]]] = {}  # by configuration and number of steps
+    for text, config in zip(texts, configs, strict=True):
+        if config.training.max_steps is not None:
+            seeds.setdefault(text, {}).setdefault(config.training.max_steps, set()).add(config.seed)
+    lengths = {text: _merged_lengths(found) for text, found in seeds.items()}
+    return [
+        f"{text}{lengths.get(text, {}).get(config.training.max_steps or 0)}"
+        for text, config in zip(texts, configs, strict=True)
+    ]
+
+
+def _merged_lengths(seeds: Mapping[int, set[int]]) -> dict[int, int]:
+    """Return for each number of steps the one that stands for it and others near it.
+
+    Args:
+        seeds: The seeds of the runs with each number of steps. Runs of one seed are not repetitions.
+    """
+    merged: dict[int, int] = {}
+    first, own = 0, set[int]()
+    for steps in sorted(seeds):
+        if steps > first * (1 + EPOCHS_DIFFER) or own & seeds[steps]:
+            first, own = steps, set()
+        own |= seeds[steps]
+        merged[steps] = first
+    return merged
 
 
 def _short(value: object) -> str:

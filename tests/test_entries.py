@@ -49,3 +49,9 @@ def test_runs_of_as_many_epochs_share_a_label():
     assert labels_of(runs) == labels
     assert labels_of(runs[:3]) == ["softmax"] * 3
     assert labels_of(list(reversed(runs[:4])))[0] == "softmax 2x16 #1"
+    # another configuration changes nothing
+    other = replace(runs[0], task="sequence", training=replace(runs[0].training, max_steps=990))
+    assert labels_of([*runs[:2], other])[:2] == ["softmax 2x16 #1"] * 2
+    # runs of one seed are no repetitions, whatever their lengths
+    longer = [replace(run, seed=0) for run in runs[:2]]
+    assert labels_of(longer) == ["softmax 2x16 #1", "softmax 2x16 #2"]
