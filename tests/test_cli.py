@@ -95,7 +95,7 @@ def test_params_of_a_configuration_that_starts_from_a_model(molslice):
     assert "1,819,473" in out
 
 
-def test_train_evaluate_predict_params(molslice, folder, tmp_path):
+def test_train_evaluate_predict_params(molslice, folder, tmp_path, caplog):
     run, config = tmp_path / "run", folder / "config.yaml"
     code, out, err = molslice("train", "--config", config, "--out", run, "--attention.name=slice_sort")
     assert code == 0
@@ -115,6 +115,11 @@ def test_train_evaluate_predict_params(molslice, folder, tmp_path):
     assert code == 0
     assert format_metric(summary["valid"]["mae"]["gap"]) in out
     assert f"{summary['parameters']:,}" in out
+
+    identity = json.loads((run / "data.json").read_text())
+    (run / "data.json").write_text(json.dumps({**identity, "split test": "0"}))
+    assert molslice("evaluate", run)[0] == 0
+    assert f"is not divided as it was when {run} was trained (different: the split test)" in caplog.text
 
     code, out, err = molslice("predict", run, "--smiles", "CCO", "nonsense", "--json")
     result = json.loads(out)

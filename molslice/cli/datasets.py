@@ -1,18 +1,23 @@
 """The data set for a trained model."""
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from molslice.config import DataConfig
     from molslice.data import Dataset
-    from molslice.inference.base import SmilesPredictor
+    from molslice.inference.ensemble import EnsemblePredictor
+    from molslice.inference.fitted import FittedPredictor
+    from molslice.inference.network import Predictor
 
 __all__ = ["find_dataset", "find_model_data"]
 
+logger = logging.getLogger(__name__)
+
 
 def find_model_data(
-    predictor: "SmilesPredictor",
+    predictor: "Predictor | FittedPredictor | EnsemblePredictor",
     data: "DataConfig",
     root: str | None,
     overrides: Sequence[tuple[str, str]],
@@ -38,11 +43,34 @@ def find_model_data(
     if fragment or (predictor.fragment != "keep" and name == "csv"):
         settings.insert(0, ("data.fragment", predictor.fragment))
     dataset = find_dataset(data, root, settings)
+    if not overrides and root is None:
+        _warn_of_other_division(predictor, dataset)
     columns = [key for key, _ in overrides if key.replace("-", "_") == "data.target_columns"]
     columns += ["data.target_columns"] if isinstance(predictor, FittedPredictor) else []
     if columns and len(dataset.target_names) == len(predictor.target_names):
         dataset.target_names = predictor.target_names  # columns may have any name
     return dataset
+
+
+def _warn_of_other_division(
+    predictor: "Predictor | FittedPredictor | EnsemblePredictor", dataset: "Dataset"
+) -> None:
+    """Warn if the splits are not those of the training, because rows of the training may be measured."""
+    from molslice.data.identity import changed_parts, division_identity
+    from molslice.files.parsing import read_json_object
+    from molslice.run_folder import DATA
+
+    if predictor.folder is None or not (predictor.folder / DATA).is_file():
+        return
+    then, now = read_json_object(predictor.folder / DATA), division_identity(dataset)
+    if changed := changed_parts({name: str(then.get(name)) for name in now}, now):
+        logger.warning(
+            "%s is not divided as it was when %s was trained (different: %s); rows of the training may be "
+            "among those that are measured",
+            dataset.source,
+            predictor.folder,
+            ", ".join(changed),
+        )
 
 
 def find_dataset(
