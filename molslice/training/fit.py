@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -122,10 +123,12 @@ def fit(
         MolsliceError: The table cannot be used, or `out` exists.
     """
     start = time.monotonic()
-    path, folder = _as_table(data), Path(out)
+    path, folder = _as_table(data), Path(_as_path("out", out))
     members, seed = _whole("members", members), _whole("seed", seed)
-    for name, value in {"split": split, "smiles_column": smiles_column or ""}.items():
-        if not isinstance(value, str):
+    workers = None if workers is None else _whole("workers", workers)
+    encoder = None if encoder is None else _as_path("encoder", encoder)
+    for name, value in {"split": split, "smiles_column": smiles_column, "delimiter": delimiter}.items():
+        if not isinstance(value, str) and (name == "split" or value is not None):
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
     units = checked_units(units, names)
@@ -233,8 +236,8 @@ def _check(
 ) -> None:
     if not MIN_FOLDS <= members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
-    if minutes is not None and not minutes > 0:
-        raise MolsliceError(f"minutes must be positive, got {minutes}")
+    if minutes is not None and not (isinstance(minutes, Real) and minutes > 0):
+        raise MolsliceError(f"minutes must be a positive number, got {minutes!r}")
     if not 0 <= seed <= MAX_SEED:
         raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {seed}")
     for name, value, choices in (
@@ -257,6 +260,12 @@ def _as_table(data: File | str) -> File:
             "MolsliceRegressor or MolsliceClassifier"
         )
     return as_file(data)
+
+
+def _as_path(name: str, value: Path | str) -> Path | str:
+    if not isinstance(value, str | os.PathLike):
+        raise MolsliceError(f"{name} must be a path, got {value!r}")
+    return value
 
 
 def _whole(name: str, value: SupportsIndex) -> int:

@@ -1,7 +1,7 @@
 """Molecules from a user's tables with a column of SMILES and columns of targets."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -261,7 +261,7 @@ def checked_units(units: str | Sequence[str | None] | None, columns: tuple[str, 
     """
     if units is None or isinstance(units, str):
         return (units or "",) * len(columns)
-    given = tuple(units) if isinstance(units, Sequence) else ()
+    given = tuple(units) if isinstance(units, Iterable) and not isinstance(units, Mapping) else ()
     if len(given) != len(columns) or not all(unit is None or isinstance(unit, str) for unit in given):
         raise MolsliceError(
             f"units must be one unit, or one for each of {len(columns)} targets, got {units!r}"

@@ -137,6 +137,7 @@ def test_rows_without_a_molecule_do_not_count_in_a_split_by_scaffold(tmp_path):
 def test_units_are_one_for_all_or_one_for_each():
     assert checked_units(["eV", None], ("a", "b")) == ("eV", "")
     assert checked_units("eV", ("a", "b")) == ("eV", "eV")
+    assert checked_units(np.array(["eV", "D"]), ("a", "b")) == ("eV", "D")
 
 
 def test_separate_files(tmp_path):
