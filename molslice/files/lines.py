@@ -158,7 +158,9 @@ def text_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
         for number, line in enumerate(iter(lambda: text.readline(longest + 1), ""), start=1):
             if len(line) > longest:
                 raise _too_long(path, number, longest)
-            yield line.removeprefix("\ufeff").removesuffix("\n").encode(errors="surrogateescape")
+            if number == 1:
+                line = line.removeprefix("\ufeff")
+            yield line.removesuffix("\n").encode(errors="surrogateescape")
     except UnicodeDecodeError as error:
         reason = f"not {encoding.upper()}, as its beginning says: {error.reason}"
         raise read_error(path, number, reason) from error

@@ -213,7 +213,7 @@ def _parquet_sink(
     fields = [*zip(names, types, strict=True), *numbers, *added]
     schema = pyarrow.schema([(_escaped(name), kind) for name, kind in fields])
     with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
-        yield _ParquetSink(writer, schema, nulls=given is not None)
+        yield _ParquetSink(writer, schema)
 
 
 def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
@@ -241,17 +241,21 @@ def _encodable(texts: Iterable[str | None]) -> Any:  # noqa: ANN401
         return pyarrow.array([None if text is None else _escaped(text) for text in found], pyarrow.string())
 
 
+def _is_null(cell: str, plain: bool) -> bool:
+    """Return whether a cell is null: in a column of text only one that was null in the input."""
+    return not cell and (not plain or as_value(cell) is None)
+
+
 class _ParquetSink(Sink):
     """The columns of the input, float32 and text; the reason is null for a row with a prediction.
 
     Args:
         writer: The writer of the file.
         schema: Its columns.
-        nulls: Whether an empty cell of text is null, because the input may have nulls.
     """
 
-    def __init__(self, writer: Any, schema: Any, *, nulls: bool) -> None:  # noqa: ANN401
-        self._writer, self._schema, self._nulls = writer, schema, nulls
+    def __init__(self, writer: Any, schema: Any) -> None:  # noqa: ANN401
+        self._writer, self._schema = writer, schema
 
     def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
         import pyarrow
@@ -259,8 +263,7 @@ class _ParquetSink(Sink):
         arrays = []
         for column, field in zip(zip(*cells, strict=True), self._schema, strict=False):
             plain = field.type == pyarrow.string()
-            keep = plain and not self._nulls
-            texts = _encodable(text if keep else text or None for text in column)
+            texts = _encodable(None if _is_null(text, plain) else text for text in column)
             arrays.append(texts if plain else texts.cast(field.type))
         # NaN, as in CSV, and not null
         arrays += [pyarrow.array(column, pyarrow.float32()) for column in rows.values.T]

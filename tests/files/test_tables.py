@@ -141,6 +141,24 @@ def test_a_stray_quote_takes_no_other_row_with_it(tmp_path):
     assert [line for chunk in chunks for line in chunk.lines] == [2, 3, 5, 6, 7, 8, 10]
 
 
+@pytest.mark.parametrize("cell", ['"1\nCC,2",b', '"1\nCC,2"\0', '"1\nCC,2"x'])
+def test_a_stray_quote_takes_no_row_with_it_whatever_follows(tmp_path, cell):
+    rows, reasons, chunks = read(tmp_path / "t.csv", f"smiles,n\nC,{cell}\nCCC,3\n".encode(), size=9)
+    assert [row[0] for row in rows] == ["C", "CC", "CCC"]
+    assert reasons[0] == "a quote is opened and not closed on this line"
+    assert reasons[2] is None
+    assert chunks[0].lines == [2, 3, 4]
+
+
+def test_quotes_that_do_not_match_are_not_read_again_and_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.files.tables.delimited.LONGEST", 2000)
+    content = "smiles,b\n" + 'a",b,"c\n' * 200 + 'x,"y"z\n'
+    with pytest.raises(
+        MolsliceError, match=r"t\.csv, line \d+: too many quotes from this line on do not match"
+    ):
+        read(tmp_path / "t.csv", content.encode(), size=9)
+
+
 def test_a_chunk_is_full_also_after_a_look_at_the_first_rows(tmp_path):
     (tmp_path / "t.csv").write_text(PLAIN)
     for seen in (0, 1, 2, 3):

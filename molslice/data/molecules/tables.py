@@ -1,8 +1,9 @@
 """Tables of molecules: one or several files of any format, read as one table with a column of SMILES."""
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,21 @@ def find_files(paths: Sequence[str | File]) -> list[File]:
     found = [file for path in paths for file in expand_pattern(as_file(path))]
     places: dict[File, File] = {}
     for path in found:
-        place = path.resolve() if isinstance(path, Path) and path != STDIN else path
+        place = _place(path)
         if place in places:
             other = places[place]
             raise MolsliceError(f"{path} is given twice" + (f", also as {other}" if other != path else ""))
         places[place] = path
     return found
+
+
+def _place(path: File) -> File:
+    """Return a file without symbolic links; a path that cannot be followed, as it is."""
+    if not isinstance(path, Path) or path == STDIN:
+        return path
+    with suppress(OSError, ValueError):  # opening it names the reason
+        return Path(os.path.realpath(path))
+    return path
 
 
 def name_of(paths: Sequence[File]) -> str:
@@ -195,7 +205,7 @@ def open_molecules(
     """
     files = find_files(paths)
     for path in files[1:]:  # their columns are read before their rows, a pipe only once
-        if path == STDIN or (isinstance(path, Path) and path.is_fifo()):
+        if path == STDIN or _is_pipe(path):
             raise MolsliceError(
                 f"{name_of([path])} must be the first input, because it can be read only once"
             )
@@ -208,6 +218,12 @@ def open_molecules(
                 if table.schema is not None and _types(other.schema) != _types(table.schema):
                     table.schema = None
         yield table
+
+
+def _is_pipe(path: File) -> bool:
+    with suppress(OSError, ValueError):  # opening it names the reason
+        return isinstance(path, Path) and path.is_fifo()
+    return False
 
 
 def _types(schema: Any) -> list[tuple[str, str]]:  # noqa: ANN401

@@ -14,8 +14,8 @@ The rules:
 - The first line that is not blank contains the column names. Other blank lines are skipped. In a table of one
   column, a blank line is a row with an empty cell, except at the end of the file.
 - A row with another number of cells, a NUL character or a quoting error is kept, and so is a line that is
-  not a JSON object. Its cells are `Unreadable` with the reason, and the other rows are unaffected. A quoting
-  error in a row of several lines is that of its first line; the next row starts on the second.
+  not a JSON object. Its cells are `Unreadable` with the reason, and the other rows are unaffected. If such a
+  row has several lines, the error is that of its first line; the next row starts on the second.
 - Damage to the whole file (compression, encoding, a quote that is never closed) is an error.
 - Messages name the row, counted from 1 after the column names, and the line, counted from 1 in the file.
 """

@@ -23,6 +23,7 @@ OTHER_FORMATS = {
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
 }
 NUL = "contains a NUL character"
+NOT_CLOSED = "a quote is opened and not closed on this line"
 NOT_TEXT = "save the table as UTF-8, for instance with `iconv -f LATIN1 -t UTF-8` (or `-f UTF-16`)"
 _CSV_LIMIT = threading.Lock()
 
@@ -98,8 +99,11 @@ class DelimitedTable(FileTable):
             except csv.Error as fault:
                 if lines.ended:
                     raise MolsliceError(f"{self.path}, line {start}: a quote is never closed") from fault
-                lines.put_back()  # a stray quote must not take the rows up to the next one with it
-                cells, error = next(csv.reader(lines.row, delimiter=self.delimiter)), str(fault)
+                cells, error = self._first_line(), NOT_CLOSED if len(lines.row) > 1 else str(fault)
+            if len(lines.row) > 1 and (error or lines.has_nul or (width and len(cells) != width)):
+                # a stray quote must not take the rows up to the next quote with it
+                lines.put_back()
+                cells, error = self._first_line(), NOT_CLOSED
             if len(cells) == 1 and lines.row[0].isspace():
                 cells = []
             elif lines.has_nul:
@@ -107,6 +111,10 @@ class DelimitedTable(FileTable):
             elif width and cells and len(cells) != width and error is None:
                 error = f"{len(cells)} cell{'s' * (len(cells) > 1)}, the header has {width}"
             yield Row(cells, start, error)
+
+    def _first_line(self) -> list[str]:
+        """Return the cells of the first line of the current row, whatever its quotes."""
+        return next(csv.reader(self._lines.row[:1], delimiter=self.delimiter))
 
 
 def _find_delimiter(sample: Sequence[str], usual: str) -> str:
@@ -137,6 +145,7 @@ class _Lines:
         self.row: list[str] = []  # the lines of the current row
         self.has_nul, self._size = False, 0
         self._ahead: deque[str | MolsliceError] = deque()
+        self._decoded, self._again = 0, 0  # characters that were decoded, and that were put back
         try:
             beginning = cast("io.BufferedReader", content).peek(4)[:4]
         except READ_FAULTS as error:
@@ -169,8 +178,15 @@ class _Lines:
         return self.number + 1
 
     def put_back(self) -> None:
-        """Give the lines of the row after its first to the next row."""
-        self.number -= len(self.row) - 1
+        """Give the lines of the row after its first to the next row.
+
+        Raises:
+            MolsliceError: Lines are put back again and again, which would take quadratic time.
+        """
+        self.number = start = self.number - len(self.row) + 1
+        self._again += sum(map(len, self.row[1:]))
+        if self._again > 4 * LONGEST + self._decoded:
+            raise MolsliceError(f"{self.path}, line {start}: too many quotes from this line on do not match")
         self._ahead.extendleft(reversed(self.row[1:]))
         del self.row[1:]
         self.has_nul = "\0" in self.row[0]
@@ -200,7 +216,9 @@ class _Lines:
 
     def _decode(self) -> str:
         try:
-            return self._text.readline(LONGEST + 1)
+            line = self._text.readline(LONGEST + 1)
+            self._decoded += len(line)
+            return line
         except UnicodeDecodeError as error:
             reason = f"not {self.encoding.upper()}, as its beginning says: {error.reason}"
         except READ_FAULTS as error:

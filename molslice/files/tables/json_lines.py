@@ -9,7 +9,7 @@ from molslice.files.tables.base import FileTable, Row
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
-__all__ = ["JsonTable", "as_text", "as_value"]
+__all__ = ["NULL", "JsonTable", "as_text", "as_value"]
 
 LONGEST = 2**24  # maximum bytes of a line
 
@@ -20,13 +20,20 @@ class _Value(str):
     value: Any
 
 
+def _as_cell(value: Any, text: str) -> _Value:  # noqa: ANN401
+    cell = _Value(text)
+    cell.value = value
+    return cell
+
+
+NULL = _as_cell(None, "")
+
+
 def as_text(value: Any) -> str:  # noqa: ANN401
     """Convert a JSON value to a cell: text as it is, null to an empty text, everything else to JSON."""
     if isinstance(value, str):
         return value
-    cell = _Value("" if value is None else json.dumps(value, ensure_ascii=False))
-    cell.value = value
-    return cell
+    return NULL if value is None else _as_cell(value, json.dumps(value, ensure_ascii=False))
 
 
 def as_value(cell: str) -> Any:  # noqa: ANN401

@@ -2,13 +2,13 @@
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from molslice.files.parquet import open_parquet
 from molslice.files.tables.base import Row, Table
-from molslice.files.tables.json_lines import as_text
+from molslice.files.tables.json_lines import NULL, as_text
 from molslice.files.urls import File, file_size
 from molslice.types import MolsliceError
 
@@ -90,10 +90,19 @@ def _decoded(value: bytes) -> str:
 def _as_texts(column: "pyarrow.Array") -> list[str]:
     import pyarrow
 
-    if pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type):
-        return ["" if value is None else _decoded(value) for value in column.to_pylist()]
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if any(is_binary(column.type) for is_binary in _binary_types()):
+        return [NULL if value is None else _decoded(value) for value in column.to_pylist()]
     try:
         texts = column.cast(pyarrow.string())
     except (pyarrow.ArrowNotImplementedError, pyarrow.ArrowInvalid):
         return [as_text(_plain(value)) for value in column.to_pylist()]
-    return [text or "" for text in texts.to_pylist()]
+    return [NULL if text is None else text for text in texts.to_pylist()]
+
+
+def _binary_types() -> "list[Callable[[pyarrow.DataType], bool]]":
+    from pyarrow import types
+
+    names = ("is_binary", "is_large_binary", "is_fixed_size_binary", "is_binary_view")
+    return [getattr(types, name) for name in names if hasattr(types, name)]  # the last since pyarrow 16

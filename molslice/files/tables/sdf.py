@@ -1,7 +1,7 @@
 """SD files: molecules as connection tables, with properties."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from molslice.files.lines import Opened, open_unpacked, text_lines
 from molslice.files.tables.base import FileTable, Row
@@ -37,7 +37,7 @@ class SdfTable(FileTable):
 
     def __init__(self, path: File, opened: Opened) -> None:
         super().__init__(path, opened)
-        names: dict[str, None] = {STRUCTURE: None, NAME: None}
+        names: dict[str, None] = {}
         empty = True
         with open_unpacked(path) as first:  # all properties, before the first row is written
             for _, lines in _records(path, first):
@@ -45,14 +45,23 @@ class SdfTable(FileTable):
                 names.update(dict.fromkeys(_properties(lines[_end(lines) or 0 :])))
         if empty:
             raise MolsliceError(f"{path} is empty")
-        self.names = list(names)
+        self._columns = {name: _free(name, names) for name in names}
+        self.names = [STRUCTURE, NAME, *self._columns.values()]
         self.rows = (self._row(number, lines) for number, lines in _records(path, opened))
 
     def _row(self, number: int, lines: list[str]) -> Row:
         end = _end(lines) or 0
-        found = {STRUCTURE: "\n".join(lines[:end]), NAME: lines[0].strip(), **_properties(lines[end:])}
-        error = None if end else "a record without the line 'M  END'"
-        return Row([found.get(name, "") for name in self.names], number, error)
+        found = _properties(lines[end:])
+        cells = ["\n".join(lines[:end]), lines[0].strip(), *(found.get(name, "") for name in self._columns)]
+        return Row(cells, number, None if end else "a record without the line 'M  END'")
+
+
+def _free(name: str, names: Collection[str]) -> str:
+    """Return the name of the column of a property, which differs from those of the others."""
+    column = name
+    while column in (STRUCTURE, NAME) or (column != name and column in names):
+        column += "_property"
+    return column
 
 
 def _end(lines: list[str]) -> int | None:
@@ -67,7 +76,7 @@ def _properties(lines: list[str]) -> dict[str, str]:
     for line in [*lines, ""]:
         match = _PROPERTY.match(line) if name is None else None
         if match is not None:
-            name, values = match[1] + "_property" * (match[1] in (STRUCTURE, NAME)), []
+            name, values = match[1], []
         elif name is not None and line.strip():
             values.append(line)
         elif name is not None:

@@ -169,14 +169,30 @@ def test_properties_replace_neither_the_structure_nor_the_name(tmp_path):
         }
 
 
+def test_no_property_of_an_sd_file_is_lost(tmp_path):
+    first, *_ = sdf().decode().split("$$$$\n")
+    for names in (("structure", "structure_property"), ("name_property", "name")):
+        more = "".join(f">  <{name}>\n{name} 2\n\n" for name in names)
+        with open_molecules([written(tmp_path / "a.sdf", first + more)]) as table:
+            (chunk,) = table.chunks(9, [])
+            assert len(set(table.names)) == 5
+        assert chunk.cells[0][-2:] == [f"{name} 2" for name in names]
+
+
 def test_bytes_of_parquet_are_text_value_by_value(tmp_path):
     values = [b"CCO", b"C\xffO", None, "\u00e9".encode()]
-    for kind in (pyarrow.binary(), pyarrow.large_binary()):
+    kinds = [pyarrow.binary(), pyarrow.large_binary(), pyarrow.dictionary(pyarrow.int32(), pyarrow.binary())]
+    for kind in kinds:
         columns = {"smiles": ["C"] * 4, "b": pyarrow.array(values, kind)}
         pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
         with open_molecules([tmp_path / "a.parquet"]) as table:
             (chunk,) = table.chunks(9, ["b"])
         assert chunk["b"] == ["CCO", "43ff4f", "", "\u00e9"]
+    fixed = pyarrow.table({"smiles": pyarrow.array([b"CCO", b"CCN"], pyarrow.binary(3))})
+    pyarrow.parquet.write_table(fixed, tmp_path / "a.parquet")
+    with open_molecules([tmp_path / "a.parquet"]) as table:
+        (chunk,) = table.chunks(9, ["smiles"])
+    assert chunk["smiles"] == ["CCO", "CCN"]
 
 
 def test_a_pipe_is_the_first_of_several_files(tmp_path):
@@ -211,6 +227,13 @@ def test_files_that_do_not_fit_together(tmp_path):
     (tmp_path / "link.csv").symlink_to(one)
     with pytest.raises(MolsliceError, match=r"link.csv is given twice, also as .*1.csv"):
         read(one, tmp_path / "link.csv")
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    for odd in (tmp_path / "loop.csv", tmp_path / ("x" * 300 + ".csv")):
+        for paths in ([odd], [one, odd]):
+            with pytest.raises(
+                MolsliceError, match=r"cannot read .*\.csv: (Too many levels|File name too long)"
+            ):
+                read(*paths)
     with pytest.raises(MolsliceError, match="no file matches .*x"):
         find_files([tmp_path / "x*.csv"])
     odd = written(tmp_path / "[1].csv", separated(","))
