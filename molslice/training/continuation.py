@@ -55,16 +55,29 @@ def check_data(folder: Path, dataset: Dataset) -> None:
 @contextlib.contextmanager
 def claimed(folder: Path, resume: bool) -> Iterator[None]:
     """Make the folder and hold its lock; refuse a folder whose content would be lost."""
+    existed = folder.exists()
     _make(folder)
-    with lock_folder(folder):
-        for place in (folder, folder / CHECKPOINTS):
-            remove_stale(place)  # left by a kill during writing
-        _refuse_foreign(folder, resume)
-        try:
-            (folder / CHECKPOINTS).mkdir(exist_ok=True)
-        except OSError as error:
-            raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
-        yield
+    try:
+        with lock_folder(folder):
+            for place in (folder, folder / CHECKPOINTS):
+                remove_stale(place)  # left by a kill during writing
+            _refuse_foreign(folder, resume)
+            try:
+                (folder / CHECKPOINTS).mkdir(exist_ok=True)
+            except OSError as error:
+                raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
+            try:
+                yield
+            finally:
+                _remove_if_empty(folder / CHECKPOINTS)  # after a start that failed on its data
+    finally:
+        if not existed:
+            _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _make(folder: Path) -> None:

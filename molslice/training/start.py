@@ -20,7 +20,7 @@ from molslice.run_folder import LoadedRun, model_file, read_config, read_run
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-__all__ = ["StartReport", "load_run_config", "start_from"]
+__all__ = ["StartReport", "check_start", "load_run_config", "start_from"]
 
 SHOWN = 8  # modules that a report names
 SAME = (
@@ -85,6 +85,15 @@ def _sections_of_start(mapping: Mapping[str, Any]) -> dict[str, Any]:
         known -= set(SIZES)
     model = {key: value for key, value in source["model"].items() if key in known}
     return {"model": {**model, "name": wanted}, "attention": source["attention"]}
+
+
+def check_start(start: StartConfig, dataset: Dataset) -> None:
+    """Check that a trained model takes the data of a new run, before the new model is built for them.
+
+    Raises:
+        MolsliceError: The trained model cannot be read, or is for data of another kind.
+    """
+    _check_data(start.model, read_run(find_network(start.model)), dataset)
 
 
 def start_from(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from molslice.training.trainer import Trainer
 from molslice.types import DataSpec, MolsliceError
 from tests.data.molecules.corpora import make_corpus
 
+SAVED_TEXT = Path(__file__).parents[1] / "saved_models" / "text"
 WITHOUT_MOVING = {"lr": 1e-9, "ema_decay": None, "weight_decay": 0.0}
 
 
@@ -295,6 +297,13 @@ def test_data_of_another_kind_are_refused(encoder, tmp_path):
     (tmp_path / "text.yaml").write_text(yaml.safe_dump(mapping))
     with pytest.raises(MolsliceError, match=r"takes molecules, but the data .*texts.csv are ids"):
         train(load_run_config(tmp_path / "text.yaml"), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_other_data_is_named_and_not_a_setting_of_its_own(settings, tmp_path):
+    config = read(settings(), SAVED_TEXT)
+    with pytest.raises(MolsliceError, match=r"text takes ids, but the data .* are molecules"):
+        train(config, tmp_path / "run", quiet=True)
 
 
 def test_features_of_another_version_are_refused(settings, encoder, tmp_path, monkeypatch):
