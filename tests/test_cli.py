@@ -403,6 +403,8 @@ def test_bad_input_is_one_line(molslice, folder, run_folder):
         ["predict", "gap-xtb", "--smiles", "C", "--workers", "100000"],
         ["generate", "x", "--seed", "10000000000000000000000"],
         ["generate", "x", "--tokens", "\u00b2"],
+        ["fit", "a.csv", "--target", "y", "--out", "m", "--members", "1"],
+        ["fit", "a.csv", "--target", "y", "--out", "m", "--members", "21"],
         ["rollout", "x", "--target-return", "nan"],
         ["study", "permutation", "--out", "x", "--seed", "-1"],
         ["bench", "--lengths", "8,,9"],

@@ -79,7 +79,7 @@ def test_files_that_differ_in_case_are_others(tmp_path):
         (folder / name).write_bytes(b"\x80\x04cos\nsystem\n.")
     np.testing.assert_array_equal(load_model(folder).predict(SMILES), expected)
     (folder / "fit.json").unlink()
-    assert "is not a finished run folder" in refusal(folder)
+    assert "fit.json; its folder is incomplete" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["learners.safetensors", "fit.json", "rows.csv"])

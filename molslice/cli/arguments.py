@@ -78,22 +78,23 @@ def model_name(text: str) -> str:
 
 def positive(text: str) -> int:
     """Parse an integer of at least 1."""
-    return _whole(text, 1)
+    return whole_number(text, 1)
 
 
 def count(text: str) -> int:
     """Parse an integer of at least 0."""
-    return _whole(text, 0)
+    return whole_number(text, 0)
 
 
 def worker_count(text: str) -> int:
     """Parse a number of processes."""
     from molslice.files.processes import MAX_WORKERS
 
-    return _whole(text, 0, MAX_WORKERS)
+    return whole_number(text, 0, MAX_WORKERS)
 
 
-def _whole(text: str, least: int, most: int = LARGEST) -> int:
+def whole_number(text: str, least: int, most: int = LARGEST) -> int:
+    """Parse an integer from `least` to `most`."""
     value = int(text) if text.isdecimal() and len(text) < 30 else -1
     if not least <= value <= most:
         up_to = f" and at most {most}" if value > most or most < LARGEST else ""

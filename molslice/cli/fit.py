@@ -19,7 +19,7 @@ from molslice.cli.arguments import (
     file_path,
     minutes,
     model_name,
-    positive,
+    whole_number,
     worker_count,
 )
 from molslice.cli.console import refusal_lines, say, text_table, write, write_json
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_fragment(parser, "keep")
     add_strict(parser)
     parser.add_argument(
-        "--members", type=positive, default=5, metavar="K", help="number of folds (default: 5)"
+        "--members", type=members, default=5, metavar="K", help="number of folds (default: 5)"
     )
     parser.add_argument(
         "--minutes", type=minutes, metavar="M", help="time limit; networks train for fewer epochs"
@@ -84,6 +84,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=worker_count, metavar="N", help="processes that read SMILES")
     add_quiet(parser)
     add_json(parser)
+
+
+def members(text: str) -> int:
+    """Parse a number of folds."""
+    from molslice.training.fit import MAX_FOLDS, MIN_FOLDS
+
+    return whole_number(text, MIN_FOLDS, MAX_FOLDS)
 
 
 def run(args: argparse.Namespace) -> int:

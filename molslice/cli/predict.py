@@ -242,7 +242,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
     if report.failed == report.rows:
-        say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}")
+        unused = f"; {args.output} has no predictions"
+        say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}{unused}")
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")
@@ -251,7 +252,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         if report.replaced:
             say(REPLACED.format(report.replaced))
         where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
-        say(f"{report.rows} rows written to {where}; predictions in {', '.join(report.columns)}")
+        reasons = f", reasons of failed rows in {report.error_column}" if report.failed else ""
+        say(f"{report.rows} rows written to {where}; predictions in {', '.join(report.columns)}{reasons}")
     return 0
 
 

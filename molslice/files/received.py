@@ -73,6 +73,8 @@ def open_tensors(file: Path, framework: str) -> Iterator[Any]:
         MolsliceError: The file cannot be read, is damaged or is not a safetensors file.
     """
     check_received(file)
+    if not file.exists():
+        raise MolsliceError(f"no such file: {file}; its folder is incomplete")
     try:
         with file.open("rb") as stream:
             start = stream.read(9)

@@ -7,7 +7,7 @@ import torch
 
 from molslice.ensemble_folder import is_ensemble, member_folders
 from molslice.files.received import check_inside
-from molslice.fitted_folder import ENCODER, is_fitted_folder, network_folder, read_fitted
+from molslice.fitted_folder import ENCODER, FIT, LEARNER_FILE, is_fitted_folder, network_folder, read_fitted
 from molslice.inference.embedding import Embedder
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -71,6 +71,8 @@ def _load_folder(
             check_inside(each, path)
         members = [Predictor(read_run(each), str(each), target) for each in folders]
         return EnsemblePredictor(members, name, path)
+    if (path / LEARNER_FILE).is_file():
+        raise MolsliceError(f"no such file: {path / FIT}; its folder is incomplete")
     return Predictor(read_run(path), name, target, path.parent if path.is_file() else path)
 
 
@@ -104,7 +106,11 @@ def find_network(name_or_path: str | Path) -> Path:
     """
     path = find_model(name_or_path)
     if is_fitted_folder(path):
-        raise MolsliceError(f"{name_or_path} was written by molslice fit; this needs the run of a network")
+        inner = path / ENCODER
+        use = f", such as {inner}" if inner.is_dir() else ""
+        raise MolsliceError(
+            f"{name_or_path} was written by molslice fit; this needs the folder of a network{use}"
+        )
     if is_ensemble(path):
         one = member_folders(path)[0]
         raise MolsliceError(f"{name_or_path} is an ensemble; this needs one of its networks, such as {one}")

@@ -25,6 +25,7 @@ from molslice.chem import FRAGMENTS
 from molslice.data.molecules.csv import checked_units
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
+from molslice.files.lines import STDIN
 from molslice.files.processes import check_workers, count_cores
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitted_folder import (
@@ -132,7 +133,7 @@ def fit(
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
     units = checked_units(units, names)
-    _check(folder, members, minutes, seed, kind, scale, duplicates, fragment)
+    _check(path, folder, members, minutes, seed, kind, scale, duplicates, fragment)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
@@ -225,6 +226,7 @@ def fit(
 
 
 def _check(
+    table: File,
     folder: Path,
     members: int,
     minutes: float | None,
@@ -249,6 +251,8 @@ def _check(
         if value not in choices:
             listed = ", ".join(choice for choice in choices if choice)
             raise MolsliceError(f"unknown {name} {value!r}; choices: {listed}")
+    if isinstance(table, Path) and folder.exists() and table.exists() and folder.samefile(table):
+        raise MolsliceError(f"{folder} is the table; choose another folder for the model")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
 
@@ -259,7 +263,10 @@ def _as_table(data: File | str) -> File:
             f"data must be the path or URL of a table, got {type(data).__name__}; write it to a file, or use "
             "MolsliceRegressor or MolsliceClassifier"
         )
-    return as_file(data)
+    path = as_file(data)
+    if path == STDIN:
+        raise MolsliceError("fit does not read standard input; write the table to a file")
+    return path
 
 
 def _as_path(name: str, value: Path | str) -> Path | str:

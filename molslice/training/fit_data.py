@@ -144,6 +144,12 @@ def read_fit_data(
             for name, values in zip(names, targets.T, strict=True)
             if _find_kind(values) == "classification"
         ]
+        findings += [
+            f"{name}: has only {low:g} and {high:g}, but is fitted as numbers; write classes as 0 and 1"
+            for name, values in zip(names, targets.T, strict=True)
+            if _find_kind(values) == "regression" and len(set(values[np.isfinite(values)])) == 2
+            for low, high in [(np.nanmin(values), np.nanmax(values))]
+        ]
     chosen, replaced = choose_fragments(smiles, fragment)
     if fragment != "keep":
         findings.append(f"mixtures: {fragment}, replaced in {replaced:,} rows")
@@ -151,12 +157,14 @@ def read_fit_data(
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
     data.findings, data.replaced = findings, replaced
     if words:
-        data.test = _find_test_rows(words, split, data, places)
+        data.test = _find_test_rows(words, split, data, path, places)
+    before = len(findings)
     _drop_unreadable(data, path, places, strict=strict)
-    geometric = _merge_duplicates(data, duplicates, by_column=bool(words))
+    geometric = _merge_duplicates(data, path, duplicates, by_column=bool(words))
+    lost = findings[before:]
     if not words:
         data.test = _hold_out(data, path, split, seed)
-    _check_targets(data, path)
+    _check_targets(data, path, lost)
     data.logarithmic = tuple(
         _is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))
     )
@@ -190,13 +198,19 @@ def _find_kind(targets: np.ndarray) -> Kind:
     return "classification" if len(known) and np.isin(known, (0.0, 1.0)).all() else "regression"
 
 
-def _find_test_rows(words: Sequence[str], column: str, data: FitData, places: Sequence[str]) -> np.ndarray:
+def _find_test_rows(
+    words: Sequence[str], column: str, data: FitData, path: File, places: Sequence[str]
+) -> np.ndarray:
     """Return which rows a column holds out, bool [n]; cells of rows that cannot be read are not checked."""
     readable = [row for row, reason in enumerate(data.molecules.errors) if reason is None]
     test = np.zeros(len(words), bool)
     if not readable:
         return test  # `_drop_unreadable` refuses the table
     known = [words[row] for row in readable]
+    if known and all(word.strip().lower() == "test" for word in known):
+        raise MolsliceError(
+            f"{path}, column {column!r}: every row is test; a fit needs rows of train or valid"
+        )
     parts = splits.column_split(known, column, lambda i: places[readable[i]], trained=("train", "valid"))
     test[[readable[i] for i in parts.get("test", ())]] = True
     return test
@@ -218,21 +232,26 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
             data.refusals.add(reason, smiles, place)
     rows = np.flatnonzero([reason is None for reason in data.molecules.errors])
     if not len(rows):
-        first = next(iter(data.molecules.errors), "the table has no rows")
-        raise MolsliceError(
-            f"{path}: none of the {len(data.smiles)} SMILES can be read; first reason: {first}"
+        errors = data.molecules.errors
+        first = (
+            failure_text(places[0], data.smiles[0], errors[0] or "") if errors else "the table has no rows"
         )
+        raise MolsliceError(f"{path}: none of the {len(data.smiles)} SMILES can be read; {first}")
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
-        data.findings.append(f"{failed} rows whose SMILES cannot be read are left out: {listed}")
+        data.findings.append(f"{_rows(failed)} of {len(data.smiles):,} left out, not usable: {listed}")
     known = np.any(np.isfinite(data.targets), axis=1)
     unlabeled = int((~known[rows]).sum())
     if unlabeled:
-        data.findings.append(f"{unlabeled} rows without any target are left out")
+        data.findings.append(f"{_rows(unlabeled)} without any target left out")
     _keep(data, rows[known[rows]])
 
 
-def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool) -> np.ndarray:
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"
+
+
+def _merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_column: bool) -> np.ndarray:
     """Replace the rows of each molecule by one row with their mean, unless duplicates are kept.
 
     Returns:
@@ -247,7 +266,8 @@ def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool)
             overlap = f"{len(both)} held-out molecules are also training molecules"
             if duplicates == "refuse":
                 raise MolsliceError(
-                    f"{overlap}; the first: {min(both)}. Remove them, or choose duplicates average or keep"
+                    f"{path}: {overlap}; the first: {min(both)}. Remove them, or choose duplicates average "
+                    "or keep"
                 )
             data.findings.append(f"{overlap}; both are kept")
     several = [rows for rows in groups.values() if len(rows) > 1]
@@ -256,10 +276,9 @@ def _merge_duplicates(data: FitData, duplicates: Duplicates, *, by_column: bool)
     differing = [rows for rows in several if _differ(data.targets[rows])]
     count = f"{len(several)} molecules have several rows, {len(differing)} of them with different values"
     if duplicates == "refuse":
-        first = several[0]
+        first = " and ".join(dict.fromkeys(data.smiles[row] for row in several[0][:2]))
         raise MolsliceError(
-            f"{count}; the first: {data.smiles[first[0]]} and {data.smiles[first[1]]}. Remove them, or "
-            "choose duplicates average or keep"
+            f"{path}: {count}; the first: {first}. Remove them, or choose duplicates average or keep"
         )
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
@@ -310,6 +329,11 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     if len(data.smiles) < MIN_ROWS:
         return np.zeros(len(data.smiles), bool)  # refused by `_check_targets` with the count of each target
     names, molecule = np.unique(data.molecules.canonical, return_inverse=True)
+    if len(names) < MIN_ROWS / 2:  # several rows of a molecule are kept
+        raise MolsliceError(
+            f"{path}: {len(names)} different molecules in {len(data.smiles)} rows; a fit needs at least "
+            f"{MIN_ROWS // 2}"
+        )
     if split == "scaffold":  # scaffolds of one size are held out at random, not in the order of the SMILES
         molecule = np.random.default_rng(seed).permutation(len(names))[molecule]
     first = np.full(len(names), len(molecule))
@@ -322,13 +346,29 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     return np.isin(molecule, test)
 
 
-def _check_targets(data: FitData, path: File) -> None:
+def _check_targets(data: FitData, path: File, lost: Sequence[str]) -> None:
+    """Check that each target can be learned.
+
+    Args:
+        data: The rows.
+        path: The table, for messages.
+        lost: What has reduced the number of values, one sentence each.
+
+    Raises:
+        MolsliceError: A target has too few values, or they do not differ.
+    """
+    held_out = int(data.test.sum())
+    reasons = [*lost, *([f"{_rows(held_out)} held out"] if held_out else [])]
+    because = f" ({'; '.join(reasons)})" if reasons else ""
     for index, name in enumerate(data.names):
         values = data.targets[~data.test, index]
         known = values[np.isfinite(values)]
         where = f"{path}, column {name!r}"
         if len(known) < MIN_ROWS:
-            raise MolsliceError(f"{where}: {len(known)} training rows with a value; a fit needs {MIN_ROWS}")
+            raise MolsliceError(
+                f"{where}: {_rows(len(known)).replace('row', 'training row')} with a value; a fit needs at "
+                f"least {MIN_ROWS}{because}"
+            )
         if data.kind == "classification":
             if odd := [value for value in known if value not in (0.0, 1.0)]:
                 raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
@@ -336,9 +376,9 @@ def _check_targets(data: FitData, path: File) -> None:
             if min(ones, len(known) - ones) < MIN_OF_CLASS:
                 raise MolsliceError(
                     f"{where}: {len(known) - ones} training rows of class 0 and {ones} of class 1; a fit "
-                    f"needs {MIN_OF_CLASS} of each"
+                    f"needs at least {MIN_OF_CLASS} of each{because}"
                 )
-        elif np.ptp(known) <= SAME * np.abs(known).max():
+        elif np.ptp(known) == 0:
             raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
         else:
             _check_precision(known, name, path)

@@ -159,6 +159,14 @@ def test_quotes_that_do_not_match_are_not_read_again_and_again(tmp_path, monkeyp
         read(tmp_path / "t.csv", content.encode(), size=9)
 
 
+@pytest.mark.parametrize("first", ["sep=;", "SEP=;", '"sep=;"'])
+def test_a_line_that_names_the_delimiter_is_skipped(tmp_path, first):
+    content = f"{first}\r\nsmiles;n, in mol\r\nC;1,5\r\n"
+    rows, reasons, chunks = read(tmp_path / "t.csv", content.encode("utf-8-sig"), size=9)
+    assert (rows, reasons) == ([["C", "1,5"]], [None])
+    assert chunks[0].lines == [3]
+
+
 def test_a_chunk_is_full_also_after_a_look_at_the_first_rows(tmp_path):
     (tmp_path / "t.csv").write_text(PLAIN)
     for seen in (0, 1, 2, 3):

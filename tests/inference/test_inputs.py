@@ -126,7 +126,10 @@ def test_chirality_charge_isotopes_and_explicit_hydrogens_of_a_molecule_count(mo
         (np.array([["CCO", "CC"]]), r"one column, got the shape \(1, 2\)"),
         (pl.DataFrame({"smiles": ["C"]}).lazy(), "collect"),
         (pd.DataFrame({"a": ["CCO"], "b": ["CCN"]}), "several could be it .a, b.. Give the column alone"),
-        (pd.DataFrame({"a": [1], "b": [2]}), "no column contains SMILES. Give the column alone"),
+        (
+            pd.DataFrame({"a": [1], "b": [2]}),
+            r"no column contains SMILES \(columns: 'a', 'b'\). Give the column alone",
+        ),
         (pd.DataFrame({"CCO": ["CC"]}), "instead of column names. Add column names$"),
         (pd.DataFrame([["CC", "CC"]], columns=["smiles", "smiles"]), "2 columns named 'smiles'"),
     ],

@@ -274,7 +274,9 @@ def test_valid_rows_alone_are_training_rows(smiles, tmp_path):
     assert data.test.sum() == 20
     assert len(data.smiles) == ROWS_OF_TABLE - 1
     only = [[text, y, "test"] for text, y, _ in rows]
-    with pytest.raises(MolsliceError, match="column 'part' assigns no row to train or valid"):
+    with pytest.raises(
+        MolsliceError, match=r"\.csv, column 'part': every row is test; a fit needs rows of train or valid"
+    ):
         read(write_table(tmp_path / "b.csv", ["smiles", "y", "part"], only), split="part")
 
 
@@ -382,6 +384,11 @@ def test_classes_beside_numbers_are_named(smiles, tmp_path):
     assert words in read(file, ("y", "active")).findings
     assert words not in read(file, ("y", "active"), kind="regression").findings
     assert words not in read(file, ("active",)).findings
+    numbers = [[text, n, n % 2 + 1] for text, n in zip(smiles, range(len(smiles)), strict=True)]
+    file = write_table(tmp_path / "b.csv", ["smiles", "y", "class"], numbers)
+    words = "class: has only 1 and 2, but is fitted as numbers; write classes as 0 and 1"
+    assert words in read(file, ("class",)).findings
+    assert words not in read(file, ("class",), kind="regression").findings
 
 
 def test_molecules_without_rings_are_held_out_one_by_one(tmp_path):
@@ -430,7 +437,7 @@ def test_unreadable_rows_are_counted_by_reason(smiles, tmp_path):
     rows = [*zip(smiles, [t[0] for t in targets_of(smiles)], strict=True), ("C1CC", 1.0), ("xyz", 2.0)]
     data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows))
     assert sum(kind["count"] for kind in data.refusals.report()) == 2
-    assert any(text.startswith("2 rows whose SMILES cannot be read are left out: ") for text in data.findings)
+    assert any(text.startswith("2 rows of ") and " left out, not usable: " in text for text in data.findings)
 
 
 def spoiled(change):
@@ -446,7 +453,7 @@ def spoiled(change):
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [
-        (lambda rows: rows[:3], {}, r"column 'y': 3 training rows with a value; a fit needs 20"),
+        (lambda rows: rows[:3], {}, r"column 'y': 3 training rows with a value; a fit needs at least 20"),
         (lambda rows: [], {}, r"no rows|cannot be read"),
         (
             lambda rows: [[s, 1.0] for s, _ in rows],
@@ -458,6 +465,27 @@ def spoiled(change):
         (lambda rows: [*rows, ["CCO", "high"]], {}, r"row 41 \(line 42\), column 'y': 'high'"),
         (lambda rows: rows, {"kind": "classification"}, r"row 1 \(line 2\), column 'y'"),
         (lambda rows: [[s, ""] for s, _ in rows], {}, r"0 training rows with a value|no target"),
+        (
+            lambda rows: [[s + ".[Cl-]" if i < 19 else s, y] for i, (s, y) in enumerate(rows)],
+            {"fragment": "refuse"},
+            r"19 training rows with a .* 20 \(19 rows of 40 left out, not usable: 19 .*; 2 rows held out\)",
+        ),
+        (
+            lambda rows: [[s, kind] for s, _ in rows[:30] for kind in (0, 1)],
+            {},
+            r"0 training rows with a value; .* \(30 molecules have .* conflicting labels count as missing\)",
+        ),
+        (
+            lambda rows: [["CCO", y] for _, y in rows],
+            {"duplicates": "keep"},
+            r"a\.csv: 1 different molecules in 40 rows; a fit needs at least 10",
+        ),
+        (
+            lambda rows: [["CCO", y] for _, y in rows],
+            {"duplicates": "refuse"},
+            r"a\.csv: .*; the first: CCO\. ",
+        ),
+        (lambda rows: [[s, 1e12 + y] for s, y in rows], {}, r"has a spread of .*, and 32-bit floating point"),
     ],
 )
 def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles, tmp_path):

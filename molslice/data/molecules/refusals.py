@@ -19,7 +19,7 @@ _SPECIFIC = re.compile(r"'[^']*'|\"[^\"]*\"|U\+[0-9A-F]+ \([^)]*\)|\d[\d ]*(?<! 
 
 def kind_of_reason(reason: str) -> str:
     """Return the first part of a reason, with `…` in place of numbers and quoted texts."""
-    return _SPECIFIC.sub("…", reason).partition("; ")[0]
+    return _SPECIFIC.sub("…", reason).partition("; ")[0].replace("… cell,", "… cells,")
 
 
 def shortened(smiles: str) -> str:

@@ -26,6 +26,7 @@ __all__ = [
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi", "structure", "molecule", "mol")
 PROBED_ROWS = 50
+SHOWN_NAMES = 8  # of columns, in messages
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
 
 
@@ -342,8 +343,13 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
         return table.names[0]
     if len(likely) == 1:
         return likely[0]
-    reason = f"several could be it ({', '.join(likely)})" if likely else "no column contains SMILES"
     advice = "Give the column alone" if alone else "Name it: --smiles-column"
+    if likely:
+        reason = f"several could be it ({', '.join(likely)})"
+    else:
+        listed = ", ".join(map(repr, table.names[:SHOWN_NAMES])) + ", ..." * (len(table.names) > SHOWN_NAMES)
+        reason = f"no column contains SMILES (columns: {listed})"
+        advice += "" if alone else "; or check the line of the column names, and the delimiter (--delimiter)"
     raise MolsliceError(f"{table.path}: cannot find the column of SMILES: {reason}. {advice}")
 
 

@@ -11,6 +11,7 @@ The rules:
   Line ends are LF, CRLF or CR.
 - The delimiter is a comma (a tab in `.tsv`) if the header contains one. Otherwise it is the semicolon, tab or
   vertical bar that divides the header and the first rows into the same number of cells.
+- A first line such as `sep=;`, by which Excel finds the delimiter, gives the delimiter and is skipped.
 - The first line that is not blank contains the column names. Other blank lines are skipped. In a table of one
   column, a blank line is a row with an empty cell, except at the end of the file.
 - A row with another number of cells, a NUL character or a quoting error is kept, and so is a line that is

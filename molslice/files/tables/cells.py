@@ -9,17 +9,20 @@ from molslice.types import MolsliceError
 
 __all__ = ["TRUTH", "labels", "numbers"]
 
-MISSING = ("", "nan", "na", "n/a", "null", "none")
+MISSING = ("", "nan", "na", "n/a", "<na>", "null", "none")
 TRUTH = {"true": "1", "false": "0"}
 ADVICE = {
     r"[<>≤≥].*": " (a limit is no value: leave the cell empty)",
+    r"#.*": " (leave unknown values empty)",
+    r"[\u2010-\u2015\u2212].*": " (its minus sign is another character: write a hyphen, -)",
     r"[+-]?\d+(,\d+)+(\.\d*)?": " (write a decimal point, and no separator of thousands)",
+    r"[+-]?\d+(\.\d*)?\s*[^\W\d_].*|[+-]?\d+(\.\d*)?\s*[%±°].*": " (write the number alone)",
     r"\D*": " (leave unknown values empty, and write classes as 0 and 1)",
 }
 
 
 def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
-    """Convert cells to numbers. An empty cell and `nan`, `na`, `n/a`, `null` or `none` are NaN.
+    """Convert cells to numbers. An empty cell and `nan`, `na`, `n/a`, `<na>`, `null` or `none` are NaN.
 
     Args:
         texts: The cells.

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ OTHER_FORMATS = {
     b"PK\3\4": "a ZIP archive or an Excel workbook; save the sheet as CSV in UTF-8",
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
 }
+SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?\s*', re.IGNORECASE)  # written for and by Excel
 NUL = "contains a NUL character"
 NOT_CLOSED = "a quote is opened and not closed on this line"
 NOT_TEXT = "save the table as UTF-8, for instance with `iconv -f LATIN1 -t UTF-8` (or `-f UTF-16`)"
@@ -50,7 +52,11 @@ class DelimitedTable(FileTable):
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
             raise MolsliceError(f"the delimiter must be one character, got {delimiter!r}")
         self._lines = _Lines(path, opened.content)
-        self.delimiter = delimiter or _find_delimiter(self._lines.sample(), usual)
+        sample = self._lines.sample()
+        if sample and (written := SEPARATOR_LINE.fullmatch(sample[0])):
+            self._lines.skip()
+            sample, delimiter = sample[1:], delimiter or written[1]
+        self.delimiter = delimiter or _find_delimiter(sample, usual)
         self.encoding = self._lines.encoding.removesuffix("-sig").upper()
         self.format = f"{self.encoding}, delimiter {DELIMITERS.get(self.delimiter, repr(self.delimiter))}"
         with _long_cells():
@@ -170,6 +176,11 @@ class _Lines:
             self._ahead.append(line)
             lines.append(line)
         return lines
+
+    def skip(self) -> None:
+        """Skip the first line of the sample."""
+        self._ahead.popleft()
+        self.number += 1
 
     def start_row(self) -> int:
         """Discard the lines of the previous row and return the number of the next line."""

@@ -114,7 +114,7 @@ def test_the_report(table, tmp_path):
             ],
         },
         {
-            "reason": "… cell, the header has …",
+            "reason": "… cells, the header has …",
             "count": 1,
             "examples": [
                 {"where": f"{table}, row 24 (line 25)", "smiles": "", "reason": "1 cell, the header has 2"}
