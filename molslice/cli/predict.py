@@ -242,8 +242,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
     if report.failed == report.rows:
-        unused = f"; {args.output} has no predictions"
-        say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}{unused}")
+        where = "" if str(args.output) == "-" else f"; {args.output} has no predictions"
+        say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}{where}")
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")
