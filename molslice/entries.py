@@ -145,7 +145,7 @@ def folder_name(label: str) -> str:
     return re.sub(r"[^\w.=]+", "-", label)
 
 
-def labels_of(configs: Sequence[RunConfig]) -> list[str]:
+def labels_of(configs: Sequence[RunConfig], folds: Sequence[int | None] | None = None) -> list[str]:
     """Return a label for each run. Runs that differ only in their seed have the same label.
 
     Seeds give equally many epochs a slightly different number of batches, so that runs whose steps differ by
@@ -153,9 +153,13 @@ def labels_of(configs: Sequence[RunConfig]) -> list[str]:
 
     If different runs have the same attention, the label also states the size of the model, and then a number
     if needed.
+
+    Args:
+        configs: The configurations, with the same fold in all that differ only in it.
+        folds: The fold of each run, if the runs are those of a cross-validation.
     """
     plain = [attention_label(config) for config in configs]
-    identity = _identities(configs)
+    identity = _identities(configs, folds or [None] * len(configs))
     sized = []
     for label, config in zip(plain, configs, strict=True):
         same = {identity[index] for index, other in enumerate(plain) if other == label}
@@ -167,15 +171,16 @@ def labels_of(configs: Sequence[RunConfig]) -> list[str]:
     return labels
 
 
-def _identities(configs: Sequence[RunConfig]) -> list[str]:
+def _identities(configs: Sequence[RunConfig], folds: Sequence[int | None]) -> list[str]:
     """Return a text for each configuration that is equal for runs that differ only in their seed."""
     any_steps = [replace(c.training, max_steps=c.training.max_steps and 1) for c in configs]
     pairs = zip(configs, any_steps, strict=True)
     texts = [config_to_yaml(replace(config, seed=0, training=training)) for config, training in pairs]
-    seeds: dict[str, dict[int, set[int]]] = {}  # by configuration and number of steps
-    for text, config in zip(texts, configs, strict=True):
+    # seeds and folds by configuration and number of steps
+    seeds: dict[str, dict[int, set[tuple[int, int | None]]]] = {}
+    for text, config, fold in zip(texts, configs, folds, strict=True):
         if config.training.max_steps is not None:
-            seeds.setdefault(text, {}).setdefault(config.training.max_steps, set()).add(config.seed)
+            seeds.setdefault(text, {}).setdefault(config.training.max_steps, set()).add((config.seed, fold))
     lengths = {text: _merged_lengths(found) for text, found in seeds.items()}
     return [
         f"{text}{lengths.get(text, {}).get(config.training.max_steps or 0)}"
@@ -183,14 +188,15 @@ def _identities(configs: Sequence[RunConfig]) -> list[str]:
     ]
 
 
-def _merged_lengths(seeds: Mapping[int, set[int]]) -> dict[int, int]:
+def _merged_lengths(seeds: Mapping[int, set[tuple[int, int | None]]]) -> dict[int, int]:
     """Return for each number of steps the one that stands for it and others near it.
 
     Args:
-        seeds: The seeds of the runs with each number of steps. Runs of one seed are not repetitions.
+        seeds: The seeds and folds of the runs with each number of steps. Runs of one seed and fold are not
+            repetitions.
     """
     merged: dict[int, int] = {}
-    first, own = 0, set[int]()
+    first, own = 0, set[tuple[int, int | None]]()
     for steps in sorted(seeds):
         if steps > first * (1 + EPOCHS_DIFFER) or own & seeds[steps]:
             first, own = steps, set()

@@ -58,17 +58,20 @@ def _warn_of_other_division(
     """Warn if the splits are not those of the training, because rows of the training may be measured."""
     from molslice.data.identity import changed_parts, division_identity
     from molslice.files.parsing import read_json_object
+    from molslice.inference.ensemble import EnsemblePredictor
     from molslice.run_folder import DATA
 
-    if predictor.folder is None or not (predictor.folder / DATA).is_file():
+    members = predictor.members if isinstance(predictor, EnsemblePredictor) else [predictor]
+    folder = members[0].folder  # all were trained on the same rows
+    if folder is None or not (folder / DATA).is_file():
         return
-    then, now = read_json_object(predictor.folder / DATA), division_identity(dataset)
+    then, now = read_json_object(folder / DATA), division_identity(dataset)
     if changed := changed_parts({name: str(then.get(name)) for name in now}, now):
         logger.warning(
             "%s is not divided as it was when %s was trained (different: %s); rows of the training may be "
             "among those that are measured",
             dataset.source,
-            predictor.folder,
+            folder,
             ", ".join(changed),
         )
 

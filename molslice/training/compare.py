@@ -182,7 +182,7 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
         known[place] = run
     found = [_read_finished(Path(run)) for run in runs]
     folds = [config.data.options.get("fold") for config, _ in found]
-    labels = labels_of([_on_any_fold(config) for config, _ in found])
+    labels = labels_of([_on_any_fold(config) for config, _ in found], folds)
     comparison = Comparison()
     for run, label, fold, (config, summary) in zip(runs, labels, folds, found, strict=True):
         comparison.results.append(Result.of_run(label, Path(run), config.data.name, summary, fold))

@@ -30,6 +30,8 @@ CHUNK_ROWS = 10_000
 TEST_FRACTION = 0.1
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
+MIN_MOLECULES = 5  # if several rows of a molecule are kept
+ROUNDING = 1e-14  # relative difference of means of equal values
 SAME = 1e-9  # relative difference of values that count as equal
 TAILS, WIDE = (0.01, 0.99), 10.0  # ratio of these quantiles beyond which a logarithm may be learned
 
@@ -145,7 +147,7 @@ def read_fit_data(
             if _find_kind(values) == "classification"
         ]
         findings += [
-            f"{name}: has only {low:g} and {high:g}, but is fitted as numbers; write classes as 0 and 1"
+            f"{name}: has only {low:.15g} and {high:.15g}, but is fitted as numbers; write classes as 0 and 1"
             for name, values in zip(names, targets.T, strict=True)
             if _find_kind(values) == "regression" and len(set(values[np.isfinite(values)])) == 2
             for low, high in [(np.nanmin(values), np.nanmax(values))]
@@ -329,10 +331,10 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     if len(data.smiles) < MIN_ROWS:
         return np.zeros(len(data.smiles), bool)  # refused by `_check_targets` with the count of each target
     names, molecule = np.unique(data.molecules.canonical, return_inverse=True)
-    if len(names) < MIN_ROWS / 2:  # several rows of a molecule are kept
+    if len(names) < MIN_MOLECULES:
         raise MolsliceError(
             f"{path}: {len(names)} different molecules in {len(data.smiles)} rows; a fit needs at least "
-            f"{MIN_ROWS // 2}"
+            f"{MIN_MOLECULES}"
         )
     if split == "scaffold":  # scaffolds of one size are held out at random, not in the order of the SMILES
         molecule = np.random.default_rng(seed).permutation(len(names))[molecule]
@@ -358,6 +360,7 @@ def _check_targets(data: FitData, path: File, lost: Sequence[str]) -> None:
         MolsliceError: A target has too few values, or they do not differ.
     """
     held_out = int(data.test.sum())
+    lost = [each for each in lost if not each.endswith("are kept")]
     reasons = [*lost, *([f"{_rows(held_out)} held out"] if held_out else [])]
     because = f" ({'; '.join(reasons)})" if reasons else ""
     for index, name in enumerate(data.names):
@@ -378,7 +381,7 @@ def _check_targets(data: FitData, path: File, lost: Sequence[str]) -> None:
                     f"{where}: {len(known) - ones} training rows of class 0 and {ones} of class 1; a fit "
                     f"needs at least {MIN_OF_CLASS} of each{because}"
                 )
-        elif np.ptp(known) == 0:
+        elif np.ptp(known) <= ROUNDING * np.abs(known).max():
             raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
         else:
             _check_precision(known, name, path)

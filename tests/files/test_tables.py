@@ -150,6 +150,15 @@ def test_a_stray_quote_takes_no_row_with_it_whatever_follows(tmp_path, cell):
     assert chunks[0].lines == [2, 3, 4]
 
 
+@pytest.mark.parametrize("cell", ['"see the notes\n",1,2', '"see\0the notes\n",1'])
+def test_a_row_of_several_lines_that_cannot_be_read_refuses_no_other(tmp_path, cell):
+    content = f"smiles,note,n\nCCN,ok,1\nCCO,{cell}\nCCC,ok,1\n"
+    rows, reasons, chunks = read(tmp_path / "t.csv", content.encode(), size=9)
+    assert [row[0] for row in rows] == ["CCN", "CCO", rows[2][0], "CCC"]
+    assert [place for place, reason in enumerate(reasons) if reason] == [1, 2]
+    assert chunks[0].lines == [2, 3, 4, 5]
+
+
 def test_quotes_that_do_not_match_are_not_read_again_and_again(tmp_path, monkeypatch):
     monkeypatch.setattr("molslice.files.tables.delimited.LONGEST", 2000)
     content = "smiles,b\n" + 'a",b,"c\n' * 200 + 'x,"y"z\n'

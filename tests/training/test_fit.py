@@ -478,7 +478,7 @@ def spoiled(change):
         (
             lambda rows: [["CCO", y] for _, y in rows],
             {"duplicates": "keep"},
-            r"a\.csv: 1 different molecules in 40 rows; a fit needs at least 10",
+            r"a\.csv: 1 different molecules in 40 rows; a fit needs at least 5",
         ),
         (
             lambda rows: [["CCO", y] for _, y in rows],

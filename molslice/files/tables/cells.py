@@ -14,7 +14,7 @@ TRUTH = {"true": "1", "false": "0"}
 ADVICE = {
     r"[<>≤≥].*": " (a limit is no value: leave the cell empty)",
     r"#.*": " (leave unknown values empty)",
-    r"[\u2010-\u2015\u2212].*": " (its minus sign is another character: write a hyphen, -)",
+    r"[\u2010-\u2015\u2212]\s*[\d.,]+.*": " (its minus sign is another character: write a hyphen, -)",
     r"[+-]?\d+(,\d+)+(\.\d*)?": " (write a decimal point, and no separator of thousands)",
     r"[+-]?\d+(\.\d*)?\s*[^\W\d_].*|[+-]?\d+(\.\d*)?\s*[%±°].*": " (write the number alone)",
     r"\D*": " (leave unknown values empty, and write classes as 0 and 1)",

@@ -105,22 +105,32 @@ class DelimitedTable(FileTable):
             except csv.Error as fault:
                 if lines.ended:
                     raise MolsliceError(f"{self.path}, line {start}: a quote is never closed") from fault
-                cells, error = self._first_line(), NOT_CLOSED if len(lines.row) > 1 else str(fault)
-            if len(lines.row) > 1 and (error or lines.has_nul or (width and len(cells) != width)):
-                # a stray quote must not take the rows up to the next quote with it
-                lines.put_back()
-                cells, error = self._first_line(), NOT_CLOSED
-            if len(cells) == 1 and lines.row[0].isspace():
-                cells = []
-            elif lines.has_nul:
-                error = NUL
-            elif width and cells and len(cells) != width and error is None:
-                error = f"{len(cells)} cell{'s' * (len(cells) > 1)}, the header has {width}"
-            yield Row(cells, start, error)
+                error = NOT_CLOSED if len(lines.row) > 1 else str(fault)
+                lines.put_back()  # a stray quote must not take the rows up to the next quote with it
+                cells, _ = self._parse_alone(lines.row[0])
+            if len(lines.row) > 1 and ((width and len(cells) != width) or "\0" in "".join(lines.row)):
+                # the last line may begin with the end of a quoted cell, which must not open another one
+                for number, line in enumerate(lines.row, start):
+                    yield self._checked_row(*self._parse_alone(line), line, number, width)
+                continue
+            yield self._checked_row(cells, error, lines.row[0], start, width)
 
-    def _first_line(self) -> list[str]:
-        """Return the cells of the first line of the current row, whatever its quotes."""
-        return next(csv.reader(self._lines.row[:1], delimiter=self.delimiter))
+    def _checked_row(self, cells: list[str], error: str | None, line: str, number: int, width: int) -> Row:
+        """Return a row that starts with a line, blank lines without cells."""
+        if len(cells) == 1 and line.isspace():
+            cells = []
+        elif "\0" in line:
+            error = NUL
+        elif width and cells and len(cells) != width and error is None:
+            error = f"{len(cells)} cell{'s' * (len(cells) > 1)}, the header has {width}"
+        return Row(cells, number, error)
+
+    def _parse_alone(self, line: str) -> tuple[list[str], str | None]:
+        """Return the cells of a line and what is wrong with its quotes."""
+        try:
+            return next(csv.reader([line], strict=True, delimiter=self.delimiter)), None
+        except csv.Error:
+            return next(csv.reader([line], delimiter=self.delimiter)), NOT_CLOSED
 
 
 def _find_delimiter(sample: Sequence[str], usual: str) -> str:
@@ -149,7 +159,7 @@ class _Lines:
     def __init__(self, path: File, content: IO[bytes]) -> None:
         self.path, self.number, self.ended = path, 0, False
         self.row: list[str] = []  # the lines of the current row
-        self.has_nul, self._size = False, 0
+        self._size = 0
         self._ahead: deque[str | MolsliceError] = deque()
         self._decoded, self._again = 0, 0  # characters that were decoded, and that were put back
         try:
@@ -185,7 +195,7 @@ class _Lines:
     def start_row(self) -> int:
         """Discard the lines of the previous row and return the number of the next line."""
         self.row.clear()
-        self.has_nul, self._size = False, 0
+        self._size = 0
         return self.number + 1
 
     def put_back(self) -> None:
@@ -200,7 +210,6 @@ class _Lines:
             raise MolsliceError(f"{self.path}, line {start}: too many quotes from this line on do not match")
         self._ahead.extendleft(reversed(self.row[1:]))
         del self.row[1:]
-        self.has_nul = "\0" in self.row[0]
 
     def __iter__(self) -> Iterator[str]:
         for line in iter(self._read, ""):
@@ -212,7 +221,6 @@ class _Lines:
                 raise MolsliceError(f"{self.path}, line {start}: {reason}")
             if not line.isascii():
                 self._check_encoding(line)
-            self.has_nul |= "\0" in line
             self.row.append(line)
             yield line
         self.ended = True

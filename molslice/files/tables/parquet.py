@@ -104,5 +104,5 @@ def _as_texts(column: "pyarrow.Array") -> list[str]:
 def _binary_types() -> "list[Callable[[pyarrow.DataType], bool]]":
     from pyarrow import types
 
-    names = ("is_binary", "is_large_binary", "is_fixed_size_binary", "is_binary_view")
+    names = ("is_binary", "is_large_binary", "is_binary_view")
     return [getattr(types, name) for name in names if hasattr(types, name)]  # the last since pyarrow 16

@@ -183,6 +183,7 @@ def test_an_error_in_a_later_file_names_it_and_its_own_row(tmp_path):
         ('"1,234.5"', "'1,234.5' is not a number .write a decimal point, and no separator of thousands"),
         ("1;5", "'1;5' is not a number$"),
         ("\u22121.5", "is not a number .its minus sign is another character: write a hyphen"),
+        ("\u2013", "is not a number .leave unknown values empty"),
         ("-1.5 kcal/mol", "'-1.5 kcal/mol' is not a number .write the number alone"),
         ("1.5 \u00b1 0.1", "is not a number .write the number alone"),
         ("#DIV/0!", "'#DIV/0!' is not a number .leave unknown values empty.$"),
