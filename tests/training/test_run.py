@@ -189,7 +189,8 @@ def test_a_full_disk_leaves_nothing_half_written(build_config, tmp_path, monkeyp
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(MolsliceError, match=r"last.ckpt.*No space left"):
         train(build_config(), tmp_path / "run", quiet=True)
-    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    assert not list((tmp_path / "run").rglob("*ckpt*"))
+    assert (tmp_path / "run" / "metrics.csv").is_file()
 
 
 def test_without_a_terminal_nothing_is_printed(build_config, tmp_path, capfd):
