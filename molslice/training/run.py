@@ -43,7 +43,7 @@ from molslice.training.budget import count_epochs, measure_max_steps
 from molslice.training.continuation import as_begun, check_data, check_epochs, claimed
 from molslice.training.fabric import build_fabric, quiet_lightning
 from molslice.training.processes import agreed, launched, starts_processes, was_restarted
-from molslice.training.start import check_start, start_from
+from molslice.training.start import read_start, start_from
 from molslice.training.stepper import Stepper
 from molslice.training.trainer import Trainer
 from molslice.training.validation import Evaluator
@@ -176,13 +176,12 @@ def _build_parts(
     if dataset.failures:
         logger.warning("%s: %s", dataset.source, dataset.failures)
     targets = _describe_targets(dataset, rows["train"])
-    if config.start is not None and not begun.has_checkpoint:
-        check_start(config.start, dataset)
+    source = None if config.start is None or begun.has_checkpoint else read_start(config.start, dataset)
     torch.manual_seed(config.seed)
     model = build_model(config.model, config.attention, config.model_data(dataset.spec))
     parameters = parameters_by_part(model)
-    if config.start is not None and not begun.has_checkpoint:
-        report = start_from(config.start, config, model, dataset, targets)
+    if config.start is not None and source is not None:
+        report = start_from(source, config, model, targets)
         config = dataclasses.replace(config, start=dataclasses.replace(config.start, sha256=report.sha256))
         if not quiet and fabric.is_global_zero:
             logger.warning("%s", report)

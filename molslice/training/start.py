@@ -20,7 +20,7 @@ from molslice.run_folder import LoadedRun, model_file, read_config, read_run
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-__all__ = ["StartReport", "check_start", "load_run_config", "start_from"]
+__all__ = ["StartReport", "StartSource", "load_run_config", "read_start", "start_from"]
 
 SHOWN = 8  # modules that a report names
 SAME = (
@@ -31,6 +31,21 @@ SAME = (
 FEATURES = "featurizer_version"
 MAP = "descriptor_state.map"
 CONVERTIBLE = {"descriptor_state", "readout", "variance_readout", "atom_readout", "atom_head", "bond_head"}
+
+
+@dataclass(frozen=True, slots=True)
+class StartSource:
+    """A trained model to start from, which takes the data of the new run.
+
+    Attributes:
+        model: Name of the model.
+        sha256: Checksum of its weights.
+        run: Its content.
+    """
+
+    model: str
+    sha256: str
+    run: LoadedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,46 +102,46 @@ def _sections_of_start(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": {**model, "name": wanted}, "attention": source["attention"]}
 
 
-def check_start(start: StartConfig, dataset: Dataset) -> None:
-    """Check that a trained model takes the data of a new run, before the new model is built for them.
-
-    Raises:
-        MolsliceError: The trained model cannot be read, or is for data of another kind.
-    """
-    _check_data(start.model, read_run(find_network(start.model)), dataset)
-
-
-def start_from(
-    start: StartConfig, config: RunConfig, model: nn.Module, dataset: Dataset, targets: TargetInfo
-) -> StartReport:
-    """Load the weights of a trained model that fit by name and shape.
-
-    Heads are taken only for the same targets. They are converted to the mean and spread of the new training
-    rows, so that predictions in the units of the targets stay the same.
+def read_start(start: StartConfig, dataset: Dataset) -> StartSource:
+    """Read a trained model and check that it takes the data of a new run, before a model is built for them.
 
     Args:
         start: The trained model.
-        config: The configuration of the new run.
-        model: The new model, whose weights are changed.
         dataset: The data of the new run.
-        targets: Its targets.
 
     Raises:
-        MolsliceError: The trained model cannot be read, has changed, is for data of another kind or with
-            another vocabulary, or is of another family or size.
+        MolsliceError: The trained model cannot be read, has changed, or is for data of another kind or with
+            another vocabulary.
     """
     folder = find_network(start.model)
-    source = read_run(folder)
-    file = model_file(folder)
+    run, file = read_run(folder), model_file(folder)
     checksum = file_checksum(file)
     if start.sha256 not in (None, checksum):
         raise MolsliceError(
             f"{file} is not the model that the run started from: its SHA-256 is {checksum}, not "
             f"{start.sha256}"
         )
-    _check_data(start.model, source, dataset)
-    _check_model(start.model, source, config)
-    return _load(model, source, start.model, checksum, targets)
+    _check_data(start.model, run, dataset)
+    return StartSource(start.model, checksum, run)
+
+
+def start_from(source: StartSource, config: RunConfig, model: nn.Module, targets: TargetInfo) -> StartReport:
+    """Load the weights of a trained model that fit by name and shape.
+
+    Heads are taken only for the same targets. They are converted to the mean and spread of the new training
+    rows, so that predictions in the units of the targets stay the same.
+
+    Args:
+        source: The trained model.
+        config: The configuration of the new run.
+        model: The new model, whose weights are changed.
+        targets: The targets of the new run.
+
+    Raises:
+        MolsliceError: The trained model is of another family or size.
+    """
+    _check_model(source.model, source.run, config)
+    return _load(model, source.run, source.model, source.sha256, targets)
 
 
 def _check_data(name: str, source: LoadedRun, dataset: Dataset) -> None:

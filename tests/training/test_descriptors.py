@@ -23,7 +23,7 @@ from molslice.model import build_model
 from molslice.model.graphormer import DescriptorState
 from molslice.run_folder import MODEL, read_run
 from molslice.training.run import train
-from molslice.training.start import start_from
+from molslice.training.start import read_start, start_from
 from molslice.types import DataSpec, MolsliceError
 from tests.real_data import SAVED_MODEL, embedded_smiles
 
@@ -236,7 +236,8 @@ def test_heads_are_converted_to_another_mean_and_spread(table, tmp_path, loss):
         for name, values in source.data.statistics.items()
     }
     model = build_model(config.model, config.attention, replace(source.data, statistics=statistics)).eval()
-    report = start_from(StartConfig(str(tmp_path / "run")), config, model, dataset, targets)
+    start = read_start(StartConfig(str(tmp_path / "run")), dataset)
+    report = start_from(start, config, model, targets)
     assert "nothing is new" in str(report)
     batch = dataset.collate([row for row in range(40) if np.isfinite(dataset.store.descriptors[row]).all()])
     with torch.no_grad():
