@@ -49,6 +49,7 @@ class FitData:
         kind: `regression` or `classification`.
         smiles_column: The column of SMILES.
         findings: What was found in the table, one sentence each.
+        losses: Those of the findings that say why there are fewer rows or values than in the table.
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
@@ -62,6 +63,7 @@ class FitData:
     kind: Kind
     smiles_column: str
     findings: list[str] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
@@ -69,6 +71,11 @@ class FitData:
     def scaffold_or_molecule(self, row: int) -> str:
         """Return the scaffold of a row, or its molecule without rings: such molecules share no scaffold."""
         return self.molecules.scaffolds[row] or self.molecules.canonical[row]
+
+    def lose(self, finding: str) -> None:
+        """Add a finding that says why there are fewer rows or values than in the table."""
+        self.findings.append(finding)
+        self.losses.append(finding)
 
     @property
     def learned(self) -> np.ndarray:
@@ -160,13 +167,11 @@ def read_fit_data(
     data.findings, data.replaced = findings, replaced
     if words:
         data.test = _find_test_rows(words, split, data, path, places)
-    before = len(findings)
     _drop_unreadable(data, path, places, strict=strict)
     geometric = _merge_duplicates(data, path, duplicates, by_column=bool(words))
-    lost = findings[before:]
     if not words:
         data.test = _hold_out(data, path, split, seed)
-    _check_targets(data, path, lost)
+    _check_targets(data, path)
     data.logarithmic = tuple(
         _is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))
     )
@@ -241,16 +246,16 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
         raise MolsliceError(f"{path}: none of the {len(data.smiles)} SMILES can be read; {first}")
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
-        data.findings.append(f"{_rows(failed)} of {len(data.smiles):,} left out, not usable: {listed}")
+        data.lose(f"{_rows(failed)} of {len(data.smiles):,} left out, not usable: {listed}")
     known = np.any(np.isfinite(data.targets), axis=1)
     unlabeled = int((~known[rows]).sum())
     if unlabeled:
-        data.findings.append(f"{_rows(unlabeled)} without any target left out")
+        data.lose(f"{_rows(unlabeled)} without any target left out")
     _keep(data, rows[known[rows]])
 
 
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' * (count != 1)}"
+def _rows(count: int, what: str = "row") -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_column: bool) -> np.ndarray:
@@ -286,7 +291,7 @@ def _merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_c
         data.findings.append(f"{count}; all are kept")
         return data.targets
     verb = "they are averaged" if data.kind == "regression" else "conflicting labels count as missing"
-    data.findings.append(f"{count}; {verb}")
+    data.lose(f"{count}; {verb}")
     merged, geometric = data.targets.copy(), data.targets.copy()
     for rows in several:
         merged[rows[0]] = _merged(data.targets[rows], data.kind)
@@ -348,20 +353,14 @@ def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     return np.isin(molecule, test)
 
 
-def _check_targets(data: FitData, path: File, lost: Sequence[str]) -> None:
+def _check_targets(data: FitData, path: File) -> None:
     """Check that each target can be learned.
-
-    Args:
-        data: The rows.
-        path: The table, for messages.
-        lost: What has reduced the number of values, one sentence each.
 
     Raises:
         MolsliceError: A target has too few values, or they do not differ.
     """
     held_out = int(data.test.sum())
-    lost = [each for each in lost if not each.endswith("are kept")]
-    reasons = [*lost, *([f"{_rows(held_out)} held out"] if held_out else [])]
+    reasons = [*data.losses, *([f"{_rows(held_out)} held out"] if held_out else [])]
     because = f" ({'; '.join(reasons)})" if reasons else ""
     for index, name in enumerate(data.names):
         values = data.targets[~data.test, index]
@@ -369,8 +368,8 @@ def _check_targets(data: FitData, path: File, lost: Sequence[str]) -> None:
         where = f"{path}, column {name!r}"
         if len(known) < MIN_ROWS:
             raise MolsliceError(
-                f"{where}: {_rows(len(known)).replace('row', 'training row')} with a value; a fit needs at "
-                f"least {MIN_ROWS}{because}"
+                f"{where}: {_rows(len(known), 'training row')} with a value; a fit needs at least "
+                f"{MIN_ROWS}{because}"
             )
         if data.kind == "classification":
             if odd := [value for value in known if value not in (0.0, 1.0)]:
