@@ -265,7 +265,7 @@ def _as_table(data: File | str) -> File:
         )
     path = as_file(data)
     if path == STDIN:
-        raise MolsliceError("fit does not read standard input; write the table to a file")
+        raise MolsliceError("cannot read the table from standard input; write it to a file")
     return path
 
 
