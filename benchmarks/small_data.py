@@ -332,8 +332,9 @@ def mean_ranks(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         complete = [errors for errors in seeds.values() if set(labels) <= set(errors)]
         if complete:
             ranks.append(np.mean([rankdata([errors[one] for one in labels]) for errors in complete], axis=0))
-    means = np.mean(ranks, axis=0).tolist() if ranks else []
-    return {"pairs": len(ranks), "ranks": dict(zip(labels, means, strict=bool(ranks)))}
+    if not ranks:
+        return {"pairs": 0, "ranks": {}}
+    return {"pairs": len(ranks), "ranks": dict(zip(labels, np.mean(ranks, axis=0).tolist(), strict=True))}
 
 
 def check_rows(jobs: Sequence[dict[str, Any]]) -> None:

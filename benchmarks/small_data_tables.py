@@ -70,8 +70,7 @@ def _ratio(one: Mapping[str, Any] | None) -> tuple[str, str]:
     if one is None:
         return "-", "-"
     better = round(one["share_better"] * one["pairs"])
-    low, high = one["interval"] or (None, None)
-    between = "" if low is None else f" ({low:.2f} to {high:.2f})"
+    between = " ({:.2f} to {:.2f})".format(*one["interval"]) if one["interval"] else ""
     return f"{one['geometric_mean_ratio']:.3f}{between}", f"{better} of {one['pairs']}"
 
 

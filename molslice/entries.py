@@ -171,8 +171,8 @@ def labels_of(configs: Sequence[RunConfig], folds: Sequence[int | None] | None =
     return labels
 
 
-def _identities(configs: Sequence[RunConfig], folds: Sequence[int | None]) -> list[str]:
-    """Return a text for each configuration that is equal for runs that differ only in their seed."""
+def _identities(configs: Sequence[RunConfig], folds: Sequence[int | None]) -> list[tuple[str, int | None]]:
+    """Return a pair for each configuration that is equal for runs that differ only in their seed."""
     any_steps = [replace(c.training, max_steps=c.training.max_steps and 1) for c in configs]
     pairs = zip(configs, any_steps, strict=True)
     texts = [config_to_yaml(replace(config, seed=0, training=training)) for config, training in pairs]
@@ -183,7 +183,7 @@ def _identities(configs: Sequence[RunConfig], folds: Sequence[int | None]) -> li
             seeds.setdefault(text, {}).setdefault(config.training.max_steps, set()).add((config.seed, fold))
     lengths = {text: _merged_lengths(found) for text, found in seeds.items()}
     return [
-        f"{text}{lengths.get(text, {}).get(config.training.max_steps or 0)}"
+        (text, lengths[text][config.training.max_steps] if config.training.max_steps is not None else None)
         for text, config in zip(texts, configs, strict=True)
     ]
 

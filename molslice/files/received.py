@@ -73,8 +73,6 @@ def open_tensors(file: Path, framework: str) -> Iterator[Any]:
         MolsliceError: The file cannot be read, is damaged or is not a safetensors file.
     """
     check_received(file)
-    if not file.exists():
-        raise MolsliceError(f"no such file: {file}; its folder is incomplete")
     try:
         with file.open("rb") as stream:
             start = stream.read(9)
@@ -96,6 +94,8 @@ def open_tensors(file: Path, framework: str) -> Iterator[Any]:
             yield opened
     except MolsliceError:
         raise
+    except FileNotFoundError as error:
+        raise MolsliceError(f"no such file: {file}; its folder is incomplete") from error
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise MolsliceError(f"{file} is truncated or not a safetensors file: {error}") from error
 

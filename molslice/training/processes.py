@@ -122,8 +122,7 @@ def launched(fabric: lightning.fabric.Fabric) -> Iterator[None]:
     try:
         _launch(fabric, children)
         yield
-        if fabric.world_size > 1:
-            atexit.unregister(_disconnect)
+        if fabric.world_size > 1:  # after an error, the end of the connection would wait for other processes
             atexit.register(_disconnect)
     except BaseException as error:
         children.end()

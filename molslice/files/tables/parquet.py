@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -92,17 +92,10 @@ def _as_texts(column: "pyarrow.Array") -> list[str]:
 
     if pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if any(is_binary(column.type) for is_binary in _binary_types()):
+    if str(column.type) in ("binary", "large_binary", "binary_view"):
         return [NULL if value is None else _decoded(value) for value in column.to_pylist()]
     try:
         texts = column.cast(pyarrow.string())
     except (pyarrow.ArrowNotImplementedError, pyarrow.ArrowInvalid):
         return [as_text(_plain(value)) for value in column.to_pylist()]
     return [NULL if text is None else text for text in texts.to_pylist()]
-
-
-def _binary_types() -> "list[Callable[[pyarrow.DataType], bool]]":
-    from pyarrow import types
-
-    names = ("is_binary", "is_large_binary", "is_binary_view")
-    return [getattr(types, name) for name in names if hasattr(types, name)]  # the last since pyarrow 16
