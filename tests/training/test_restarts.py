@@ -28,7 +28,8 @@ from molslice.training.trainer import Trainer
 from molslice.types import MolsliceError
 
 def report_connection():
-    print("connected at exit:", torch.distributed.is_initialized(), file=sys.stderr)
+    # in one piece, because both processes write to the same pipe
+    os.write(2, f"connected at exit: {torch.distributed.is_initialized()}\\n".encode())
 atexit.register(report_connection)
 _ChildProcessObserver.__init__.__defaults__ = (0.05,)
 processes.PATIENCE_SECONDS = 2.0
