@@ -27,7 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -259,7 +259,7 @@ def summarize(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict[str, Any] | None:
     """Compare a method with a reference over the pairs of set and division that both have finished.
 
-    The errors of a pair are means over the seeds that both have finished. Development sets are not counted.
+    The errors of a pair are those of `mean_errors`. Development sets are not counted.
 
     Args:
         lines: The result of `list_lines`.
@@ -271,10 +271,10 @@ def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict
         95% confidence interval, which is None for fewer than five sets. None without a common pair.
     """
     logarithms: dict[str, list[float]] = {}
-    for (name, _), seeds in tabulate(lines).items():
-        both = [errors for errors in seeds.values() if label in errors and reference in errors]
-        if both:
-            own, other = (statistics.fmean(errors[key] for errors in both) for key in (label, reference))
+    for (name, split), seeds in tabulate(lines).items():
+        errors = mean_errors(split, seeds.values(), (label, reference))
+        if errors is not None:
+            own, other = errors
             logarithms.setdefault(name, []).append(math.log(max(own, 1e-9) / max(other, 1e-9)))
     if not logarithms:
         return None
@@ -322,16 +322,38 @@ def tabulate(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, str], dict[int,
     return table
 
 
+def mean_errors(
+    split: str, seeds: Collection[Mapping[str, float]], labels: Sequence[str]
+) -> list[float] | None:
+    """Return the mean errors of some methods on a set and division, over seeds with the same test rows.
+
+    Each seed of a random division has other test rows, so only seeds that all methods have finished count.
+    All seeds of the other divisions have the same test rows, and every method has the mean over its own.
+
+    Args:
+        split: Name of the division.
+        seeds: The errors by method, for each seed.
+        labels: The methods.
+
+    Returns:
+        One error for each method; None if a method has no seed to compare.
+    """
+    if split == "random":
+        seeds = [errors for errors in seeds if set(labels) <= set(errors)]
+    found = [[errors[label] for errors in seeds if label in errors] for label in labels]
+    return [statistics.fmean(errors) for errors in found] if all(found) else None
+
+
 def mean_ranks(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the mean rank of each method over the pairs that all have finished with a common seed."""
+    """Return the mean rank of each method over the pairs that all have finished, by `mean_errors`."""
     from scipy.stats import rankdata
 
     labels = sorted({line["label"] for line in lines})
     ranks = []
-    for seeds in tabulate(lines).values():
-        complete = [errors for errors in seeds.values() if set(labels) <= set(errors)]
-        if complete:
-            ranks.append(np.mean([rankdata([errors[one] for one in labels]) for errors in complete], axis=0))
+    for (_, split), seeds in tabulate(lines).items():
+        errors = mean_errors(split, seeds.values(), labels)
+        if errors is not None:
+            ranks.append(rankdata(errors))
     if not ranks:
         return {"pairs": 0, "ranks": {}}
     return {"pairs": len(ranks), "ranks": dict(zip(labels, np.mean(ranks, axis=0).tolist(), strict=True))}

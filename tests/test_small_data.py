@@ -292,15 +292,21 @@ def test_ratios_and_ranks_leave_the_development_sets_out(program):
     assert program.mean_ranks(lines_of("esol", fit=1.0)) == {"pairs": 0, "ranks": {}}
 
 
-def test_only_seeds_that_both_methods_have_are_compared(program):
+@pytest.mark.parametrize("split", ["random", "scaffold", "own"])
+def test_methods_are_compared_on_the_same_test_rows(program, split):
+    """Seeds of a random division have other test rows; seeds of another division have the same."""
     lines = [
-        *lines_of("lipo", 0, fit=0.4, forest=0.5),
-        *lines_of("lipo", 1, fit=0.9, forest=0.5),
-        *lines_of("lipo", 2, fit=100.0),
+        *lines_of("lipo", 0, split=split, fit=0.4, forest=0.5),
+        *lines_of("lipo", 1, split=split, fit=0.5, forest=0.3),
+        *lines_of("lipo", 2, split=split, fit=0.1),
     ]
     found = program.compare(lines, "fit", "forest")
-    assert (found["pairs"], found["geometric_mean_ratio"]) == (1, pytest.approx(1.3))
-    assert program.mean_ranks(lines) == {"pairs": 1, "ranks": {"fit": 1.5, "forest": 1.5}}
+    ratio = 0.45 / 0.4 if split == "random" else (1.0 / 3) / 0.4
+    assert (found["pairs"], found["geometric_mean_ratio"]) == (1, pytest.approx(ratio))
+    best = {"fit": 2.0, "forest": 1.0} if split == "random" else {"fit": 1.0, "forest": 2.0}
+    assert program.mean_ranks(lines) == {"pairs": 1, "ranks": best}
+    without = [*lines_of("lipo", 0, split=split, fit=0.4), *lines_of("lipo", 1, split=split, forest=0.5)]
+    assert (program.compare(without, "fit", "forest") is None) == (split == "random")
 
 
 def test_confidence_intervals_resample_whole_sets(program):
