@@ -213,12 +213,13 @@ def _find_test_rows(
     test = np.zeros(len(words), bool)
     if not readable:
         return test  # `_drop_unreadable` refuses the table
-    known = [words[row] for row in readable]
-    if known and all(word.strip().lower() == "test" for word in known):
-        raise MolsliceError(
-            f"{path}, column {column!r}: every row is test; a fit needs rows of train or valid"
-        )
-    parts = splits.column_split(known, column, lambda i: places[readable[i]], trained=("train", "valid"))
+    parts = splits.column_split(
+        [words[row] for row in readable],
+        column,
+        path,
+        lambda i: places[readable[i]],
+        trained=("train", "valid"),
+    )
     test[[readable[i] for i in parts.get("test", ())]] = True
     return test
 

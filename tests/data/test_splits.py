@@ -197,7 +197,7 @@ def test_without_training_rows():
 
 def test_columns_name_splits():
     words = ["train", " Train ", "val", "validation", "valid", "test", "TEST"]
-    splits = column_split(words, "set", "row {}".format)
+    splits = column_split(words, "set", "a.csv", "row {}".format)
     assert {name: part.tolist() for name, part in splits.items()} == {
         "train": [0, 1],
         "valid": [2, 3, 4],
@@ -210,12 +210,12 @@ def test_columns_name_splits():
     [
         (["train", "tset"], "row 1, column 'set': 'tset' is not one of train, valid, test"),
         (["train", ""], "row 1, column 'set': '' is not one"),
-        (["test"], "no row to train"),
+        (["test"], "a.csv, column 'set' assigns no row to train$"),
     ],
 )
 def test_other_words_are_refused(words, message):
     with pytest.raises(MolsliceError, match=message):
-        column_split(words, "set", "row {}".format)
+        column_split(words, "set", "a.csv", "row {}".format)
 
 
 def test_choices_and_their_defaults():

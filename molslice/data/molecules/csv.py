@@ -98,7 +98,7 @@ class Csv(MoleculeDataset):
         )
         self._refuse_if_all_failed()
         if choice.column is not None:
-            self.splits = splits.column_split(words, choice.column, self.where)
+            self.splits = splits.column_split(words, choice.column, self.source, self.where)
         else:
             train, kept = sizes["train"], self.store.num_atoms > 0
             groups = _scaffolds(smiles[:train], fragment, kept[:train]) if choice.kind == "scaffold" else None
