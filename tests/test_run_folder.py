@@ -247,6 +247,12 @@ def test_a_deep_description_is_refused(folder, depth):
         read_run(folder)
 
 
+def test_a_text_file_is_not_called_truncated(folder):
+    (folder / MODEL).write_text("smiles,y\nCCO,1.0\n")
+    with pytest.raises(MolsliceError, match=r"model\.safetensors is not a safetensors file$"):
+        read_run(folder)
+
+
 def test_a_header_that_claims_to_be_huge(folder):
     content = (folder / MODEL).read_bytes()
     for size in (10**6, 2**40, 2**64 - 1):

@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
     if report.failed == report.rows:
-        say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}")
+        where = f"; {args.output} has no embeddings"
+        say(f"error: none of the {report.rows} SMILES can be read; {report.first_failure}{where}")
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} rows have no embedding; {report.first_failure}")

@@ -81,6 +81,8 @@ def open_tensors(file: Path, framework: str) -> Iterator[Any]:
                 f"{file} is not a safetensors file but a pickle, or an archive of torch with pickles, which "
                 "can run code; it was not opened"
             )
+        if len(start) == 9 and start[8:] != b"{":
+            raise MolsliceError(f"{file} is not a safetensors file")
         length = int.from_bytes(start[:8], "little")
         if len(start) == 9 and length > LARGEST_HEADER:
             raise MolsliceError(

@@ -144,7 +144,9 @@ def test_the_command_line(table, tmp_path, capsys):
     assert np.load(out).shape == (3, WIDTH)
     table.write_text("smiles\nXXX\n")
     assert main(["embed", folder, "--input", str(table), "--output", str(out)]) == 1
-    assert "none of the 1 SMILES can be read" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "none of the 1 SMILES can be read" in error
+    assert f"; {out} has no embeddings" in error
     wrong = str(tmp_path / "out.txt")
     assert main(["embed", folder, "--input", str(table), "--output", wrong]) == 1
     assert "must end in .csv or .csv.gz or .parquet or .jsonl or .jsonl.gz or .npy" in capsys.readouterr().err

@@ -564,7 +564,7 @@ def test_a_table_without_smiles_is_refused(tmp_path):
             lambda f: edit(f, stacks=[{"names": ["magic"], "weights": [1.0], "calibration": []}]),
             r"unknown learner",
         ),
-        (lambda f: (f / LEARNER_FILE).write_bytes(b"x" * 99), r"truncated or not a safetensors file"),
+        (lambda f: (f / LEARNER_FILE).write_bytes(b"x" * 99), r"is not a safetensors file"),
         (lambda f: (f / LEARNER_FILE).unlink(), r"learners.safetensors"),
     ],
 )
