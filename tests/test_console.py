@@ -1,6 +1,8 @@
 """Tests of what the command line writes to the terminal."""
 
-from molslice.cli.console import say, text_table
+import logging
+
+from molslice.cli.console import say, text_table, warnings_as_messages
 
 
 def test_text_of_a_file_does_not_control_the_terminal(capsys):
@@ -12,3 +14,12 @@ def test_text_of_a_file_does_not_control_the_terminal(capsys):
     ]
     say("error: no column 'a\x1b[2J\n'")
     assert capsys.readouterr().err == "molslice: error: no column 'a\\x1b[2J\\n'\n"
+
+
+def test_logged_warnings_are_messages(capsys):
+    logger = logging.getLogger("molslice.training.run")
+    with warnings_as_messages():
+        logger.warning("%s: 1 row is left out", "a.csv")
+        logger.info("not shown")
+    assert capsys.readouterr().err == "molslice: a.csv: 1 row is left out\n"
+    assert not logging.getLogger("molslice").handlers

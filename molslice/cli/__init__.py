@@ -37,6 +37,7 @@ from molslice.cli.console import (
     escaped,
     open_streams,
     say,
+    warnings_as_messages,
     write,
 )
 from molslice.version import __version__
@@ -134,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_streams()
     args = argparse.Namespace(debug=False)
     try:
-        with _ended_by_signals():
+        with _ended_by_signals(), warnings_as_messages():
             code = _run(sys.argv[1:] if argv is None else list(argv), args)
         close_output()
         return code

@@ -3,9 +3,10 @@
 import contextlib
 import errno
 import io
+import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "refusal_lines",
     "say",
     "text_table",
+    "warnings_as_messages",
     "write",
     "write_json",
 ]
@@ -49,6 +51,24 @@ def say(message: str) -> None:
     with contextlib.suppress(OSError):  # standard error is closed
         sys.stderr.write(f"molslice: {escaped(message)}\n")
     close_messages()
+
+
+class _MessageHandler(logging.Handler):
+    """Writes log records as messages for the user."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+@contextlib.contextmanager
+def warnings_as_messages() -> Iterator[None]:
+    """Write warnings that the package logs like other messages, until the block ends."""
+    logger, handler = logging.getLogger("molslice"), _MessageHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def close_messages() -> None:
