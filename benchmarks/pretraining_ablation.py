@@ -10,9 +10,9 @@ and FreeSolv, with one random split for each seed:
     python benchmarks/pretraining_ablation.py --corpus PATH_TO_CORPUS --data PATH_TO_MOLECULENET
 
 The program continues where it was stopped: pretrained encoders and results are in `--runs`, one folder for
-each pair of labels and seed. Writes `benchmarks/results/pretraining_ablation.json`. With several attentions
-in `--attentions`, each is pretrained and compared with its own random weights, and the file is
-`pretraining_attentions.json`:
+each pair of labels and seed. `--restore` takes the recorded results as finished, to add seeds to them. Writes
+`benchmarks/results/pretraining_ablation.json`. With several attentions in `--attentions`, each is pretrained
+and compared with its own random weights, and the file is `pretraining_attentions.json`:
 
     python benchmarks/pretraining_ablation.py --corpus PATH_TO_CORPUS --data PATH_TO_MOLECULENET \
         --entries none,all --attentions softmax,slice_sort,key_sort,flow,singular
@@ -22,7 +22,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +122,31 @@ def probe(encoder: Predictor, data: Mapping[str, Any], metric: str) -> float:
     return score(metric, predicted[:, None], truth.astype(np.float64))
 
 
+def read_recorded(file: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the results of each seed in the JSON of an earlier run.
+
+    Raises:
+        SystemExit: They were made with other settings.
+    """
+    content = read_json_object(file)
+    for name, value in settings.items():
+        if content[name] != json.loads(json.dumps(value)):
+            raise SystemExit(f"{file} was made with other settings: {name} differs")
+    return content["jobs"]
+
+
 def measure(
-    base: RunConfig, entry: str, seed: int, runs: Path, options: argparse.Namespace
+    base: RunConfig,
+    entry: str,
+    seed: int,
+    runs: Path,
+    options: argparse.Namespace,
+    recorded: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """Return the results of a pair of labels and seed on all sets; what is finished is read from `runs`."""
+    """Return the results of a pair of labels and seed on all sets.
+
+    What is finished is read from `runs`, or else taken from the recorded results of all pairs.
+    """
     folder = runs / entry / f"seed{seed}"
     kept = folder / "results.json"
     settings = {
@@ -133,7 +154,13 @@ def measure(
         "steps": options.steps,
         "recipe": tuning_settings(base, {}, None, options.epochs, seed),
     }
-    content = read_json_object(kept) if kept.is_file() else {"settings": settings, "results": []}
+    same = {"labels": entry, "seed": seed, "attention": base.attention.name}
+    earlier = [
+        {key: row[key] for key in row if key != "attention"}
+        for row in recorded
+        if same.items() <= row.items()
+    ]
+    content = read_json_object(kept) if kept.is_file() else {"settings": settings, "results": earlier}
     if content["settings"] != settings:
         raise SystemExit(f"{kept} was made with other settings; choose another folder with --runs")
     results = content["results"]
@@ -229,6 +256,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "pretraining_ablation")
+    parser.add_argument(
+        "--restore", action="store_true", help="take the results recorded in --out as finished"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     options.entries, options.sets = options.entries.split(","), options.sets.split(",")
@@ -255,6 +285,14 @@ def main(argv: list[str] | None = None) -> None:
         "trainer.num_threads": str(options.threads),
     }
     base = load_config(options.config, list(settings.items()))
+    name = "pretraining_ablation" if options.attentions is None else "pretraining_attentions"
+    shared = {
+        "config": {**config_to_mapping(base), "data": "corpus", "attention": options.attentions},
+        "steps": options.steps,
+        "epochs": options.epochs,
+        "recipe": training_recipe(options.epochs, None),
+    }
+    recorded = read_recorded(options.out / f"{name}.json", shared) if options.restore else []
     results = []
     for seed in range(options.seeds):
         for attention in options.attentions or [None]:
@@ -263,20 +301,17 @@ def main(argv: list[str] | None = None) -> None:
                 more = {**settings, "attention.name": attention}
                 chosen, runs = load_config(options.config, list(more.items())), runs / attention
             for entry in options.entries:
-                found = measure(chosen, entry, seed, runs, options)
+                found = measure(chosen, entry, seed, runs, options, recorded)
                 results += [{**row, "attention": chosen.attention.name} for row in found]
     payload = {
         "corpus": read_json_object(options.corpus / "report.json")
         if (options.corpus / "report.json").is_file()
         else None,
-        "config": {**config_to_mapping(base), "data": "corpus", "attention": options.attentions},
-        "steps": options.steps,
-        "epochs": options.epochs,
-        "recipe": training_recipe(options.epochs, None),
+        **shared,
         "results": summarize(results),
         "ratios": compare(results),
+        "jobs": results,
     }
-    name = "pretraining_ablation" if options.attentions is None else "pretraining_attentions"
     print(record(name, payload, options.out))
 
 

@@ -85,6 +85,12 @@ def test_each_entry_is_measured_on_each_set_and_kept(program, folder, tmp_path, 
     assert again["results"] == found["results"]
     with pytest.raises(SystemExit, match="was made with other settings"):
         program.main(arguments(folder, tmp_path, "--steps", 4))
+    elsewhere = ("--runs", tmp_path / "elsewhere", "--restore")
+    program.main(arguments(folder, tmp_path, *elsewhere))
+    restored = json.loads((tmp_path / "pretraining_ablation.json").read_text())
+    assert restored["jobs"] == found["jobs"]
+    with pytest.raises(SystemExit, match="was made with other settings: steps differs"):
+        program.main(arguments(folder, tmp_path, *elsewhere, "--steps", 4))
 
 
 def test_attentions_are_compared_with_their_own_random_weights(program, folder, tmp_path):
