@@ -210,9 +210,10 @@ def summarize(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the geometric mean of the error ratios to random weights, over sets and seeds.
+    """Return the geometric mean of the error ratios to random weights, over sets and seeds, and its spread.
 
-    The error of a classification is 1 - ROC-AUC.
+    The error of a classification is 1 - ROC-AUC. The spread is the standard deviation over seeds of the
+    geometric mean over sets; None for one seed.
     """
     errors = {
         ((row["how"], row["attention"]), row["labels"], row["set"], row["seed"]): error_of(
@@ -222,19 +223,21 @@ def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     }
     rows = []
     for same, labels in dict.fromkeys(key[:2] for key in errors):
-        ratios = [
-            math.log(max(error, 1e-9) / max(errors[same, NONE, *rest], 1e-9))
-            for (one, other, *rest), error in errors.items()
-            if (one, other) == (same, labels) and (same, NONE, *rest) in errors
-        ]
+        ratios: dict[int, list[float]] = {}
+        for (one, other, name, seed), error in errors.items():
+            reference = errors.get((same, NONE, name, seed))
+            if (one, other) == (same, labels) and reference is not None:
+                ratios.setdefault(seed, []).append(math.log(max(error, 1e-9) / max(reference, 1e-9)))
         if ratios:
+            every = [ratio for found in ratios.values() for ratio in found]
             rows.append(
                 {
                     "how": same[0],
                     "attention": same[1],
                     "labels": labels,
-                    "error_over_none": math.exp(statistics.fmean(ratios)),
-                    "pairs": len(ratios),
+                    "error_over_none": math.exp(statistics.fmean(every)),
+                    "sd": spread([math.exp(statistics.fmean(found)) for found in ratios.values()])["sd"],
+                    "pairs": len(every),
                 }
             )
     return rows

@@ -40,7 +40,10 @@ def _key(one: Mapping[str, Any]) -> tuple[str, str]:
 def _tables(result: Mapping[str, Any], names: Mapping[tuple[str, str], str]) -> str:
     """Return one table for each use of an encoder."""
     errors = {(one["how"], _key(one), one["set"]): cell(one) for one in result["results"]}
-    ratios = {(one["how"], _key(one)): f"{one['error_over_none']:.3f}" for one in result["ratios"]}
+    ratios = {
+        (one["how"], _key(one)): cell({"mean": one["error_over_none"], "sd": one.get("sd")})
+        for one in result["ratios"]
+    }
     parts = []
     for how in HOW:
         header = [how, *SETS.values(), "error ratio to random weights"]

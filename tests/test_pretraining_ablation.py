@@ -153,22 +153,31 @@ def test_ratios_are_geometric_means_of_errors(program):
         {
             "attention": "softmax",
             "labels": labels,
-            "seed": 0,
+            "seed": seed,
             "set": name,
             "how": "frozen",
             "metric": metric,
             "value": value,
         }
-        for labels, name, metric, value in (
-            ("none", "esol", "mae", 1.0),
-            ("none", "bace", "roc_auc", 0.8),
-            ("all", "esol", "mae", 0.5),
-            ("all", "bace", "roc_auc", 0.9),
+        for labels, seed, name, metric, value in (
+            ("none", 0, "esol", "mae", 1.0),
+            ("none", 0, "bace", "roc_auc", 0.8),
+            ("all", 0, "esol", "mae", 0.5),
+            ("all", 0, "bace", "roc_auc", 0.9),
+            ("none", 1, "esol", "mae", 1.0),
+            ("none", 1, "bace", "roc_auc", 0.6),
+            ("all", 1, "esol", "mae", 0.125),
+            ("all", 1, "bace", "roc_auc", 0.8),
+            ("all", 2, "esol", "mae", 9.0),  # without random weights of this seed
         )
     ]
-    ratios = {row["labels"]: row for row in program.compare(rows)}
-    assert ratios["all"]["error_over_none"] == pytest.approx(0.5)
-    assert ratios["all"]["pairs"] == 2
+    one = {row["labels"]: row for row in program.compare([row for row in rows if row["seed"] == 0])}
+    assert one["all"]["error_over_none"] == pytest.approx(0.5)
+    assert (one["all"]["pairs"], one["all"]["sd"]) == (2, None)
+    both = {row["labels"]: row for row in program.compare(rows)}
+    assert both["all"]["error_over_none"] == pytest.approx((0.5 * 0.5 * 0.125 * 0.5) ** 0.25)
+    assert both["all"]["sd"] == pytest.approx(np.std([0.5, 0.25], ddof=1))
+    assert both["all"]["pairs"] == 4
 
 
 def test_unknown_names_are_refused(program, folder, tmp_path, capsys):
