@@ -230,6 +230,24 @@ def restore(recorded: Path, runs: Path) -> int:
     return restored
 
 
+def comparable(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the lines without the seeds of random divisions that not all methods of a set have finished.
+
+    Each seed of a random division has other test rows, so means over other seeds cannot be compared.
+    """
+    seeds: dict[tuple[Any, ...], dict[str, set[int]]] = {}
+    for line in lines:
+        key = line["measured"], line["split"], line["train_rows"]
+        seeds.setdefault(key, {}).setdefault(line["label"], set()).add(line["seed"])
+    shared = {key: set.intersection(*found.values()) for key, found in seeds.items()}
+    return [
+        line
+        for line in lines
+        if line["split"] != "random"
+        or line["seed"] in shared[line["measured"], line["split"], line["train_rows"]]
+    ]
+
+
 def summarize(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return mean and spread over the seeds for each set, division, size and method."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -394,7 +412,7 @@ def collect(runs: Path, out: Path) -> Path:
     encoders = sorted({line["encoder"] for line in lines if line["encoder"]})
     if len(encoders) > 1:
         raise SystemExit(f"the results below {runs} were made with different encoders: {', '.join(encoders)}")
-    rows = summarize(lines)
+    rows = summarize(comparable(lines))
     labels = list(dict.fromkeys(row["label"] for row in rows))
     comparisons = [
         found

@@ -309,6 +309,21 @@ def test_methods_are_compared_on_the_same_test_rows(program, split):
     assert (program.compare(without, "fit", "forest") is None) == (split == "random")
 
 
+def test_means_of_a_random_split_have_the_seeds_of_all_methods(program):
+    lines = [
+        *lines_of("lipo", 0, fit=0.4, forest=0.5),
+        *lines_of("lipo", 1, forest=0.9),
+        *lines_of("lipo", 0, split="scaffold", fit=0.4, forest=0.5),
+        *lines_of("lipo", 1, split="scaffold", forest=0.7),
+        *lines_of("hiv", 1, forest=0.3),
+    ]
+    rows = program.summarize([{**line, "processor_seconds": 1.0} for line in program.comparable(lines)])
+    found = {(row["set"], row["split"], row["label"]): (row["mean"], row["seeds"]) for row in rows}
+    assert found["lipo", "random", "forest"] == (0.5, 1)
+    assert found["lipo", "scaffold", "forest"] == (pytest.approx(0.6), 2)
+    assert found["hiv", "random", "forest"] == (0.3, 1)
+
+
 def test_confidence_intervals_resample_whole_sets(program):
     draw = np.random.default_rng(1)
     one_split = [[value] for value in draw.normal(-0.1, 0.2, 50)]
