@@ -291,7 +291,7 @@ def _fractions(given: object, names: Sequence[str]) -> dict[str, float]:
 def column_split(
     values: Sequence[str],
     column: str,
-    path: object,
+    source: str,
     where: Callable[[int], str],
     *,
     trained: Sequence[str] = ("train",),
@@ -303,7 +303,7 @@ def column_split(
     Args:
         values: Cells of the column.
         column: Name of the column.
-        path: Name of the table, for messages.
+        source: File of the rows, for messages.
         where: Describes the location of a row, an index from 0, for messages.
         trained: The splits of training rows; one of them must have rows.
 
@@ -323,7 +323,7 @@ def column_split(
     array = np.array(words)
     splits = {name: np.flatnonzero(array == name).astype(np.int64) for name in NAMES}
     if not any(len(splits[name]) for name in trained):
-        raise MolsliceError(f"{path}, column {column!r} assigns no row to {' or '.join(trained)}")
+        raise MolsliceError(f"{source}, column {column!r} assigns no row to {' or '.join(trained)}")
     return {name: rows for name, rows in splits.items() if len(rows)}
 
 

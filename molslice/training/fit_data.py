@@ -216,7 +216,7 @@ def _find_test_rows(
     parts = splits.column_split(
         [words[row] for row in readable],
         column,
-        path,
+        str(path),
         lambda i: places[readable[i]],
         trained=("train", "valid"),
     )
