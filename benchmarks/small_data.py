@@ -27,7 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -233,7 +233,8 @@ def restore(recorded: Path, runs: Path) -> int:
 def comparable(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the lines without the seeds of random divisions that not all methods of a set have finished.
 
-    Each seed of a random division has other test rows, so means over other seeds cannot be compared.
+    Each seed of a random division has other test rows, so means over other seeds cannot be compared. All
+    seeds of the other divisions have the same test rows.
     """
     seeds: dict[tuple[Any, ...], dict[str, set[int]]] = {}
     for line in lines:
@@ -289,11 +290,9 @@ def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict
         95% confidence interval, which is None for fewer than five sets. None without a common pair.
     """
     logarithms: dict[str, list[float]] = {}
-    for (name, split), seeds in tabulate(lines).items():
-        errors = mean_errors(split, seeds.values(), (label, reference))
-        if errors is not None:
-            own, other = errors
-            logarithms.setdefault(name, []).append(math.log(max(own, 1e-9) / max(other, 1e-9)))
+    for (name, _), errors in mean_errors(lines, (label, reference)).items():
+        own, other = errors[label], errors[reference]
+        logarithms.setdefault(name, []).append(math.log(max(own, 1e-9) / max(other, 1e-9)))
     if not logarithms:
         return None
     every = [value for values in logarithms.values() for value in values]
@@ -326,40 +325,37 @@ def bootstrap_interval(logarithms: Sequence[Sequence[float]]) -> list[float] | N
     return np.exp(np.quantile(means, [0.025, 0.975])).tolist()
 
 
-def tabulate(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, str], dict[int, dict[str, float]]]:
-    """Return the errors by set and division, seed, and method, without the development sets."""
-    table: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
-    for line in lines:
-        if line["train_rows"] is None and line["measured"] not in DEVELOPMENT:
-            errors = table.setdefault((line["measured"], line["split"]), {}).setdefault(line["seed"], {})
-            errors[line["label"]] = error_of(line["metric"], line["value"])
-    for seeds in table.values():
-        for errors in seeds.values():
-            if "forest" in errors and "boosting" in errors:
-                errors[BETTER_BASELINE] = min(errors["forest"], errors["boosting"])
-    return table
-
-
 def mean_errors(
-    split: str, seeds: Collection[Mapping[str, float]], labels: Sequence[str]
-) -> list[float] | None:
-    """Return the mean errors of some methods on a set and division, over seeds with the same test rows.
+    lines: Sequence[dict[str, Any]], labels: Collection[str]
+) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the mean errors of some methods on each pair of set and division that all of them have finished.
 
-    Each seed of a random division has other test rows, so only seeds that all methods have finished count.
-    All seeds of the other divisions have the same test rows, and every method has the mean over its own.
-
-    Args:
-        split: Name of the division.
-        seeds: The errors by method, for each seed.
-        labels: The methods.
-
-    Returns:
-        One error for each method; None if a method has no seed to compare.
+    The means are those over the seeds of `comparable`. Development sets are not counted.
     """
-    if split == "random":
-        seeds = [errors for errors in seeds if set(labels) <= set(errors)]
-    found = [[errors[label] for errors in seeds if label in errors] for label in labels]
-    return [statistics.fmean(errors) for errors in found] if all(found) else None
+    counted = [line for line in lines if line["train_rows"] is None and line["measured"] not in DEVELOPMENT]
+    counted += better_baselines(counted)
+    errors: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for line in comparable([line for line in counted if line["label"] in labels]):
+        found = errors.setdefault((line["measured"], line["split"]), {})
+        found.setdefault(line["label"], []).append(error_of(line["metric"], line["value"]))
+    return {
+        pair: {label: statistics.fmean(values) for label, values in found.items()}
+        for pair, found in errors.items()
+        if len(found) == len(labels)
+    }
+
+
+def better_baselines(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a line with the better of forest and boosting for each set, division and seed that has both."""
+    baselines: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for line in lines:
+        if line["label"] in ("forest", "boosting"):
+            baselines.setdefault((line["measured"], line["split"], line["seed"]), []).append(line)
+    return [
+        {**min(both, key=lambda line: error_of(line["metric"], line["value"])), "label": BETTER_BASELINE}
+        for both in baselines.values()
+        if len(both) == 2
+    ]
 
 
 def mean_ranks(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -367,11 +363,7 @@ def mean_ranks(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     from scipy.stats import rankdata
 
     labels = sorted({line["label"] for line in lines})
-    ranks = []
-    for (_, split), seeds in tabulate(lines).items():
-        errors = mean_errors(split, seeds.values(), labels)
-        if errors is not None:
-            ranks.append(rankdata(errors))
+    ranks = [rankdata([found[one] for one in labels]) for found in mean_errors(lines, labels).values()]
     if not ranks:
         return {"pairs": 0, "ranks": {}}
     return {"pairs": len(ranks), "ranks": dict(zip(labels, np.mean(ranks, axis=0).tolist(), strict=True))}
