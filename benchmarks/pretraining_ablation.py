@@ -155,11 +155,7 @@ def measure(
         "recipe": tuning_settings(base, {}, None, options.epochs, seed),
     }
     same = {"labels": entry, "seed": seed, "attention": base.attention.name}
-    earlier = [
-        {key: row[key] for key in row if key != "attention"}
-        for row in recorded
-        if same.items() <= row.items()
-    ]
+    earlier = [row for row in recorded if same.items() <= row.items()]
     content = read_json_object(kept) if kept.is_file() else {"settings": settings, "results": earlier}
     if content["settings"] != settings:
         raise SystemExit(f"{kept} was made with other settings; choose another folder with --runs")
@@ -180,14 +176,7 @@ def measure(
             else:
                 start = None if entry == NONE else encoder
                 value = tune(base, data, start, options.epochs, seed, folder / name)
-            row = {
-                "labels": entry,
-                "seed": seed,
-                "set": name,
-                "how": how,
-                "metric": measured.metric,
-                "value": value,
-            }
+            row = {**same, "set": name, "how": how, "metric": measured.metric, "value": value}
             results.append(row)
             write_json(kept, {"settings": settings, "results": results})
             print(json.dumps(row), flush=True)
@@ -304,8 +293,7 @@ def main(argv: list[str] | None = None) -> None:
                 more = {**settings, "attention.name": attention}
                 chosen, runs = load_config(options.config, list(more.items())), runs / attention
             for entry in options.entries:
-                found = measure(chosen, entry, seed, runs, options, recorded)
-                results += [{**row, "attention": chosen.attention.name} for row in found]
+                results += measure(chosen, entry, seed, runs, options, recorded)
     payload = {
         "corpus": read_json_object(options.corpus / "report.json")
         if (options.corpus / "report.json").is_file()
