@@ -108,7 +108,7 @@ def summary_text(summary: dict[str, Any]) -> str:
     """Format the errors of each target on each split, then the cost."""
     from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
-    label = METRIC_LABELS[summary["metric"]]
+    label, steps = METRIC_LABELS[summary["metric"]], summary["steps"]
     splits = [split for split in ("train", "valid", "test") if summary[split][summary["metric"]]]
     header = ["target", *(f"{split} {label}" for split in splits), "unit"]
     rows = [
@@ -121,7 +121,7 @@ def summary_text(summary: dict[str, Any]) -> str:
             "",
             f"parameters  {summary['parameters']:,} "
             f"({summary['parameters_without_embeddings']:,} without embeddings)",
-            f"training    {summary['steps']:,} steps, {summary['epochs']:.1f} epochs, "
+            f"training    {steps:,} step{'s' * (steps != 1)}, {summary['epochs']:.1f} epochs, "
             f"{summary['seconds']:.0f} s, {summary['rows_per_second']:,.0f} {summary['noun']}/s",
         ]
     )
