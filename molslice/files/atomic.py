@@ -31,6 +31,7 @@ __all__ = [
     "atomic_folder",
     "atomic_path",
     "move_folder",
+    "no_empty_folders",
     "remove_stale",
     "reserved",
     "write_atomically",
@@ -136,7 +137,7 @@ def atomic_folder(
     """Yield an empty partial folder; leaving the block without an error renames the folder.
 
     Args:
-        path: The final path. Its parents are created.
+        path: The final path. Its missing parents are created, and removed after a failure.
         replace: Whether to replace an earlier folder with the final name. An empty one is always replaced.
         alone: Whether to refuse to start while another process is writing the same folder.
 
@@ -146,23 +147,38 @@ def atomic_folder(
     """
     final = _final(path)
     partial = _partial(final)
-    try:
-        with contextlib.suppress(FileExistsError):  # a parent is a file: `mkdir` below reports it
-            final.parent.mkdir(parents=True, exist_ok=True)
-        remove_stale(final.parent)
-        partial.mkdir()
-        if alone:
-            _check_alone(final, partial)
-        yield partial
-        _sync_content(partial)
-        if replace:
-            _move_aside(final)
-        _rename_folder(partial, final)
-    except OSError as error:
-        raise _named(error, partial, path) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with no_empty_folders(final.parent):
+        try:
+            with contextlib.suppress(FileExistsError):  # a parent is a file: `mkdir` below reports it
+                final.parent.mkdir(parents=True, exist_ok=True)
+            remove_stale(final.parent)
+            partial.mkdir()
+            if alone:
+                _check_alone(final, partial)
+            yield partial
+            _sync_content(partial)
+            if replace:
+                _move_aside(final)
+            _rename_folder(partial, final)
+        except OSError as error:
+            raise _named(error, partial, path) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
     _sync_folder(final.parent)
+
+
+@contextmanager
+def no_empty_folders(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Remove a folder and its parents after a failure, if the block has made them and they are empty."""
+    folder = Path(os.path.realpath(path))
+    missing = [each for each in (folder, *folder.parents) if not os.path.exists(each)]
+    try:
+        yield
+    except BaseException:
+        for each in missing:
+            with contextlib.suppress(OSError):  # it is not empty
+                each.rmdir()
+        raise
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from molslice.config import LENGTHS, RunConfig, config_to_mapping, load_config
 from molslice.data.base import Dataset
 from molslice.data.identity import changed_parts, data_identity
-from molslice.files.atomic import SUFFIX, remove_stale
+from molslice.files.atomic import SUFFIX, no_empty_folders, remove_stale
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.run_folder import CHECKPOINTS, CONFIG, DATA
@@ -55,9 +55,8 @@ def check_data(folder: Path, dataset: Dataset) -> None:
 @contextlib.contextmanager
 def claimed(folder: Path, resume: bool) -> Iterator[None]:
     """Make the folder and hold its lock; refuse a folder whose content would be lost."""
-    existed = folder.exists()
-    _make(folder)
-    try:
+    with no_empty_folders(folder):
+        _make(folder)
         with lock_folder(folder):
             for place in (folder, folder / CHECKPOINTS):
                 remove_stale(place)  # left by a kill during writing
@@ -69,15 +68,8 @@ def claimed(folder: Path, resume: bool) -> Iterator[None]:
             try:
                 yield
             finally:
-                _remove_if_empty(folder / CHECKPOINTS)  # after a start that failed on its data
-    finally:
-        if not existed:
-            _remove_if_empty(folder)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+                with contextlib.suppress(OSError):  # empty after a start that failed on its data
+                    (folder / CHECKPOINTS).rmdir()
 
 
 def _make(folder: Path) -> None:

@@ -122,6 +122,21 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, write):
         write(tmp_path / "file" / "name", "content")
 
 
+def test_a_failure_removes_the_empty_folders_that_it_has_made(tmp_path):
+    (tmp_path / "old").mkdir()
+    for final, others in ((tmp_path / "old" / "a" / "b" / "name", []), (tmp_path / "c" / "name", ["note"])):
+
+        def write(final=final, others=others):
+            with atomic_folder(final):
+                for other in others:  # of somebody else
+                    (final.parent / other).touch()
+                raise ValueError("mine")
+
+        with pytest.raises(ValueError, match="mine"):
+            write()
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["c", "c/note", "old"]
+
+
 def test_a_folder_is_not_replaced_unasked(tmp_path):
     write_folder(tmp_path / "name", "before")
 

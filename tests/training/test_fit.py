@@ -528,10 +528,16 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
     ],
 )
 def test_wrong_options_are_refused(options, words, table, tmp_path):
-    usual = {"data": table, "target": "size", "out": tmp_path / "model", "quiet": True, "encoder": None}
+    usual = {
+        "data": table,
+        "target": "size",
+        "out": tmp_path / "new" / "model",
+        "quiet": True,
+        "encoder": None,
+    }
     with pytest.raises(MolsliceError, match=words):
         fit(**{**usual, **options})
-    assert not (tmp_path / "model").exists()
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_existing_folder_is_refused(table, tmp_path):

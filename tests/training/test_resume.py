@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import torch
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.owner import Owner
 from molslice.run_folder import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
+from molslice.training.ensemble import train_ensemble
 from molslice.training.run import train
 from molslice.training.state import load_checkpoint
 from molslice.training.trainer import interruptible
@@ -26,6 +28,7 @@ import os, pathlib, signal, sys
 from molslice.config import load_config
 from molslice.training import state
 from molslice.training.trainer import Trainer
+from molslice.training.ensemble import train_ensemble
 from molslice.training.run import train
 
 def die():
@@ -209,6 +212,14 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(config, tmp_pat
     with pytest.raises(MolsliceError, match="not a run folder"):
         train(config, tmp_path, resume=True, quiet=True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_refused_start_leaves_no_folders(build_config, tmp_path):
+    missing = build_config(data={"path": str(tmp_path / "none.csv")})
+    for start in (train, functools.partial(train_ensemble, members=2)):
+        with pytest.raises(MolsliceError, match=r"no such file: .*none\.csv"):
+            start(missing, tmp_path / "a" / "b", quiet=True)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_another_configuration_is_not_a_resumption(build_config, whole):
