@@ -10,6 +10,7 @@ import argparse
 
 from molslice.cli.arguments import (
     add_columns,
+    add_device,
     add_fragment,
     add_json,
     add_quiet,
@@ -82,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     encoder.add_argument("--no-encoder", action="store_true", help="fit to descriptors and fingerprints only")
     parser.add_argument("--workers", type=worker_count, metavar="N", help="processes that read SMILES")
+    add_device(parser)
     add_quiet(parser)
     add_json(parser)
 
@@ -118,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         encoder=None if args.no_encoder else args.encoder or DEFAULT_ENCODER,
         workers=args.workers,
+        device=args.device,
         quiet=args.quiet,
     )
     if args.json:

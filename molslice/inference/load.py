@@ -131,13 +131,15 @@ def load_network(
     return predictor
 
 
-def load_encoder(name_or_path: str | Path, *, fragment: str | None = None) -> Predictor:
+def load_encoder(
+    name_or_path: str | Path, device: torch.device | str = "cpu", *, fragment: str | None = None
+) -> Predictor:
     """Load a trained network that computes embeddings of molecules.
 
     Raises:
         MolsliceError: As in `load_network`, or the network has no embedding of molecules.
     """
-    network = load_network(name_or_path, fragment=fragment)
+    network = load_network(name_or_path, device, fragment=fragment)
     Embedder(network)
     return network
 

@@ -52,7 +52,7 @@ from molslice.tasks.targets import Kind, TargetInfo
 from molslice.training.fit_data import Duplicates, FitData, Scale, checked_targets, read_fit_data
 from molslice.training.fit_folds import divide_into_folds
 from molslice.training.fit_learners import FIT_LABEL, LearnerFits, TargetFit
-from molslice.training.fit_networks import affordable_epochs, fine_tune
+from molslice.training.fit_networks import DEVICES, affordable_epochs, fine_tune
 from molslice.training.fit_report import write_card
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
@@ -84,6 +84,7 @@ def fit(
     seed: int = 0,
     encoder: Path | str | None = DEFAULT_ENCODER,
     workers: int | None = None,
+    device: str = "cpu",
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Fit a model to a table and write its folder.
@@ -115,6 +116,7 @@ def fit(
         encoder: A trained encoder whose embeddings are features too, and which is fine-tuned: a run folder or
             the name of a shipped model; None for no encoder.
         workers: Processes that compute descriptors; None for all cores in large tables.
+        device: Where the encoder computes and is fine-tuned: `cpu`, `cuda` (the first GPU) or `mps`.
         quiet: Whether to hide progress.
 
     Returns:
@@ -133,12 +135,12 @@ def fit(
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
     units = checked_units(units, names)
-    _check(path, folder, members, minutes, seed, kind, scale, duplicates, fragment)
+    _check(path, folder, members, minutes, seed, kind, scale, duplicates, fragment, device)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
     # mixtures are replaced before they are described, whatever the encoder was trained with
-    network = None if encoder is None else load_encoder(encoder, fragment="keep")
+    network = None if encoder is None else load_encoder(encoder, device, fragment="keep")
     # the folder is made first, so that a path that cannot be written fails before the work
     with atomic_folder(folder, alone=True) as partial:
         processes = _count_workers(path, workers)
@@ -189,6 +191,7 @@ def fit(
                     partial,
                     epochs=epochs,
                     seed=seed,
+                    device=device,
                     progress=tuned,
                 )
             for index, each in enumerate(fitted):
@@ -235,6 +238,7 @@ def _check(
     scale: str | None,
     duplicates: str,
     fragment: str,
+    device: str,
 ) -> None:
     if not MIN_FOLDS <= members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
@@ -247,6 +251,7 @@ def _check(
         ("scale", scale, (None, "linear", "log")),
         ("duplicates", duplicates, ("average", "keep", "refuse")),
         ("fragment", fragment, FRAGMENTS),
+        ("device", device, DEVICES),
     ):
         if value not in choices:
             listed = ", ".join(choice for choice in choices if choice)

@@ -27,6 +27,7 @@ from molslice.types import MolsliceError
 
 __all__ = ["FineTuned", "affordable_epochs", "fine_tune"]
 
+DEVICES = ("cpu", "cuda", "mps")
 EPOCH_COST = 4.0  # time of training on a row relative to that of embedding it
 
 RECIPE: dict[str, Any] = {
@@ -67,6 +68,7 @@ def fine_tune(
     *,
     epochs: int,
     seed: int,
+    device: str = "cpu",
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> FineTuned:
     """Train one network for each fold on the rows of the other folds, and write their weights.
@@ -83,6 +85,7 @@ def fine_tune(
             files.
         epochs: Number of epochs of each network.
         seed: Seed of the heads, dropout and the order of rows.
+        device: One of `DEVICES`.
         progress: Called with the number of trained networks and of all networks.
 
     Raises:
@@ -91,8 +94,9 @@ def fine_tune(
     num_folds, held = int(folds.max()) + 1, np.flatnonzero(folds < 0)
     unseen = np.full(targets.shape, np.nan)
     held_out = np.empty((num_folds, len(held), targets.shape[1]))
-    with tempfile.TemporaryDirectory(dir=folder) as scratch, torch.random.fork_rng(), _errors_only():
-        runs = _Runs(Path(scratch), encoder, info)
+    generators = torch.random.fork_rng([0] if device == "cuda" else [])
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, generators, _errors_only():
+        runs = _Runs(Path(scratch), encoder, info, device)
         runs.write_table(smiles, targets, folds)
         for fold in range(num_folds):
             network = runs.train(fold, epochs, seed, network_folder(folder, fold))
@@ -134,11 +138,13 @@ class _Runs:
         path: The folder.
         encoder: The trained encoder.
         info: The description of the targets.
+        device: Where the networks are trained.
     """
 
     path: Path
     encoder: Path | str
     info: TargetInfo
+    device: str
 
     @property
     def columns(self) -> list[str]:
@@ -178,7 +184,7 @@ class _Runs:
             "data": {"name": "csv", **data, "cache_dir": str(self.path / "cache"), "workers": 0},
             "training": {**RECIPE["training"], "max_epochs": epochs, "valid_every_epochs": epochs},
             "start": {"model": str(self.encoder)},
-            "trainer": {"accelerator": "cpu"},
+            "trainer": {"accelerator": self.device},
             "seed": seed + fold,
         }
         file, run = self.path / f"fold{fold}.yaml", self.path / f"run{fold}"
@@ -199,7 +205,7 @@ class _Runs:
         folder.mkdir(parents=True)
         write_model(folder, trained.model.state_dict(), targets, trained.data, config, trained.metadata)
         shutil.rmtree(run)
-        return Predictor(read_run(folder), str(folder), torch.device("cpu"))
+        return Predictor(read_run(folder), str(folder), torch.device(self.device))
 
 
 @contextmanager

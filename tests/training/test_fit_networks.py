@@ -196,6 +196,23 @@ def test_a_stack_with_networks_follows_them(fitted, smiles):
     assert not np.allclose(found, members[1])
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")
+def test_a_device_that_is_missing_is_refused_before_the_work(fitted, tmp_path):
+    with pytest.raises(MolsliceError, match="device 'cuda' is not available"):
+        fit(fitted[0], "active", tmp_path / "m", encoder=ENCODER, device="cuda", quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_fit_on_a_gpu_predicts_as_one_on_the_cpu(fitted, smiles, tmp_path):
+    table, folder, about = fitted
+    fit(table, ["active"], tmp_path / "m", members=2, encoder=ENCODER, device="cuda", quiet=True)
+    for device in ("cpu", "cuda"):
+        found = load_model(tmp_path / "m", device).predict(smiles)
+        np.testing.assert_allclose(found, load_model(folder).predict(smiles), atol=0.05)
+
+
 def test_a_folder_without_a_network_is_refused(fitted, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(fitted[1], moved)
