@@ -18,7 +18,8 @@ Modules:
     continuation: The lock and the checks of a run folder.
     ensemble: Trains the members of an ensemble.
     compare, comparison, figure: Comparisons of attentions.
-    fit, fit_data, fit_report: `fit`, a stack of learners on fixed features.
+    fit: Fits a stack of learners and fine-tuned networks to a table.
+    fit_data, fit_folds, fit_learners, fit_networks, fit_record, fit_report: The steps of `fit`.
 
 Imports: everything below `molslice.cli`.
 

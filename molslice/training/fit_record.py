@@ -1,0 +1,145 @@
+"""What the folder of a fit records beside its learners: results, rows and calibration."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from molslice.files.cache import file_checksum
+from molslice.files.urls import File
+from molslice.fitted_folder import ROW_COLUMNS, describe_model, row_columns
+from molslice.fitted_rows import OUT_OF_FOLD
+from molslice.inference.columns import distinct_columns
+from molslice.inference.load import find_model
+from molslice.run_folder import model_file
+from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, median_factor, roc_auc
+from molslice.tasks.targets import TargetInfo
+from molslice.training.fit_data import FitData
+from molslice.training.fit_learners import FIT_LABEL, TargetFit
+from molslice.uncertainty.calibration import Calibration, HeldOut
+from molslice.version import __version__
+
+__all__ = ["calibrate_fit", "describe_factors", "rows_table", "summarize"]
+
+
+def summarize(
+    path: File,
+    found: FitData,
+    targets: TargetInfo,
+    fitted: Sequence[TargetFit],
+    folds: np.ndarray,
+    encoder: Path | str | None,
+    epochs: int,
+    left_out: list[str],
+) -> dict[str, Any]:
+    """Describe the model, its rows and its errors, for `fit.json`.
+
+    Args:
+        path: The table.
+        found: Its rows.
+        targets: The description of the targets.
+        fitted: The learners of each target, and their predictions.
+        folds: Fold of each row, int [n]; -1 for held-out rows.
+        encoder: The trained encoder; None for no encoder.
+        epochs: Number of epochs for which it was fine-tuned.
+        left_out: What was not computed for lack of time.
+    """
+    metric = METRIC_NAMES[found.kind]
+    measure = mean_absolute_error if found.kind == "regression" else roc_auc
+    table, refusals = [], found.refusals.report()
+    for kind in refusals:  # the folder of the table may name a person
+        for example in kind["examples"]:
+            example["where"] = example["where"].replace(str(path), path.name)
+    for index, (name, unit, each) in enumerate(zip(found.names, targets.units, fitted, strict=True)):
+        truth = found.targets[found.test, index]
+        table.append(
+            {
+                "target": name,
+                "unit": unit,
+                "train_rows": len(each.rows),
+                "test_rows": int(np.isfinite(truth).sum()),
+                "weights": dict(zip(each.stack.names, each.stack.weights, strict=True)),
+                "cross_validated": measure(each.unseen, found.targets[each.rows, index]),
+                "test": {label: measure(values, truth) for label, values in each.held_out.items()},
+            }
+        )
+    return {
+        **describe_model(
+            targets,
+            [each.stack for each in fitted],
+            [each.scale for each in fitted],
+            None if encoder is None else Path(encoder).name,
+            None if encoder is None else file_checksum(model_file(find_model(encoder))),
+            int(folds.max()) + 1 if epochs else 0,
+        ),
+        "source": path.name,
+        "source_sha256": file_checksum(path),
+        "smiles_column": found.smiles_column,
+        "findings": [each.replace(str(path), path.name) for each in found.findings],
+        "failed": sum(kind["count"] for kind in refusals),
+        "refusals": refusals,
+        "replaced": found.replaced,
+        "rows": {"train": int((folds >= 0).sum()), "test": int(found.test.sum())},
+        "metric": metric,
+        "metric_label": METRIC_LABELS[metric],
+        "results": table,
+        "network_epochs": epochs,
+        "left_out": left_out,
+        "version": __version__,
+    }
+
+
+def describe_factors(found: FitData, fitted: TargetFit, index: int) -> list[str]:
+    """Say how far predictions of a target whose logarithm is learned are off, beside the baselines."""
+    name = found.names[index]
+    factor = median_factor(fitted.unseen, found.targets[fitted.rows, index])
+    lines = [f"{name}: half of the cross-validated predictions are within a factor of {factor:.3g}"]
+    truth = found.targets[found.test, index]
+    if fitted.held_out and np.any(truth > 0):
+        factors = {label: median_factor(values, truth) for label, values in fitted.held_out.items()}
+        listed = ", ".join(f"{label} {factor:.3g}" for label, factor in factors.items())
+        lines.append(f"{name}: the same factor of the held-out predictions: {listed}")
+    return lines
+
+
+def calibrate_fit(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> Calibration:
+    """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
+    held_out = []
+    for index, (name, each) in enumerate(zip(found.names, fitted, strict=True)):
+        held_out.append(
+            HeldOut.of_rows(
+                name,
+                found.kind,
+                found.targets[each.rows, index],
+                each.unseen,
+                folds[each.rows],
+                scale=each.expected,
+                logarithmic=found.logarithmic[index],
+            )
+        )
+    return Calibration(found.kind, int(folds.max()) + 1, OUT_OF_FOLD, tuple(held_out))
+
+
+def rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> str:
+    """Write SMILES, targets, split, fold and predictions as CSV.
+
+    The prediction of a training row is that of the models which have not seen its fold.
+    """
+    columns = row_columns(found.names)
+    header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
+    predicted = np.full((len(found.smiles), len(columns)), np.nan)
+    for index, each in enumerate(fitted):
+        predicted[each.rows, index] = each.unseen
+        if FIT_LABEL in each.held_out:
+            predicted[found.test, index] = each.held_out[FIT_LABEL]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    for row, smiles in enumerate(found.smiles):
+        split = "test" if found.test[row] else "train"
+        cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*found.targets[row], *predicted[row])]
+        writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
+    return stream.getvalue()
