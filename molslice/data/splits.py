@@ -165,7 +165,7 @@ def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[st
     count = len(rows) - len(without)
     limits = dict(zip(shares, np.cumsum(list(shares.values())) * count + 1e-6, strict=True))
     for group in sorted(members.values(), key=lambda group: (len(group), min(group)), reverse=True):
-        parts[_find_room(len(group), parts, limits)] += group
+        parts[_first_fitting(len(group), parts, limits)] += group
     parts["train"] += without
     return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
 
@@ -194,7 +194,7 @@ def draw_groups(groups: Sequence[str], limit: float, seed: int) -> list[int] | N
     return drawn if 2 * len(drawn) >= limit else None
 
 
-def _find_room(size: int, parts: Mapping[str, list[int]], limits: Mapping[str, float]) -> str:
+def _first_fitting(size: int, parts: Mapping[str, list[int]], limits: Mapping[str, float]) -> str:
     """Return the first split that a group of this size fits into, with all splits before it."""
     first, total = next(iter(parts)), size
     if size > limits[first]:

@@ -31,7 +31,7 @@ class QueueFullError(MolsliceError):
     """Error for a request that does not fit in the queue.
 
     Attributes:
-        retry_seconds: Time after which the queue has probably room.
+        retry_seconds: Time after which the queue is probably shorter.
     """
 
     def __init__(self, message: str, retry_seconds: int) -> None:
@@ -107,7 +107,7 @@ class Batcher:
             request whose future is cancelled is not computed.
 
         Raises:
-            QueueFullError: The queue has no room for these molecules.
+            QueueFullError: These molecules do not fit into the queue.
             MolsliceError: The service is ending.
         """
         request = _Request(task, dict(options), smiles)
