@@ -175,8 +175,8 @@ def _baseline(
     values: np.ndarray,
     classes: bool,
 ) -> np.ndarray:
-    # forests compare in float32
-    matrix = np.clip(np.nan_to_num(features.matrix()), -1e30, 1e30)
+    matrix = np.clip(features.matrix(), -1e30, 1e30)  # forests compare in float32; NaN stays
+    matrix[:, np.isnan(matrix[rows]).all(0)] = 0.0  # boosting cannot bin a column without values
     with warnings.catch_warnings():  # scikit-learn's threads may leave other filters behind
         if classes:
             return model.fit(matrix[rows], values[rows]).predict_proba(matrix[test])[:, 1]

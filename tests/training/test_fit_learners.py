@@ -1,0 +1,38 @@
+"""The baselines that a fit is measured beside."""
+
+import numpy as np
+import pytest
+
+from molslice.learners import Features
+from molslice.training.fit_learners import BASELINES
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("classes", [False, True])
+def test_a_missing_descriptor_is_not_a_zero(name, classes):
+    """The target is 1 where a descriptor is missing; the other values of this descriptor are -1, 0 and 1."""
+    draw = np.random.default_rng(0)
+    missing = draw.random(200) < 0.3
+    descriptors = draw.normal(size=(200, 3))
+    descriptors[:, 0] = np.where(missing, np.nan, draw.choice([-1.0, 0.0, 1.0], 200))
+    descriptors[:150, 1] = np.nan  # without a value in the training rows
+    features = Features(descriptors, np.zeros((200, 8), np.uint8))
+    rows, test = np.arange(150), np.arange(150, 200)
+    found = BASELINES[name](features, rows, test, missing.astype(float), classes, 0)
+    np.testing.assert_allclose(found, missing[test], atol=0.15)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_huge_descriptors_are_limited(name):
+    draw = np.random.default_rng(0)
+    descriptors = draw.normal(size=(120, 2))
+    descriptors[:, 1] = np.where(descriptors[:, 0] > 0, np.inf, 1e200)
+    found = BASELINES[name](
+        Features(descriptors, np.zeros((120, 8), np.uint8)),
+        np.arange(100),
+        np.arange(100, 120),
+        descriptors[:, 0],
+        False,
+        0,
+    )
+    assert np.abs(found - descriptors[100:, 0]).mean() < 0.3
