@@ -203,7 +203,7 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
 
 
 def describe(smiles: list[str], file: Path, cache: Path) -> DescribedMolecules:
-    """Compute descriptors, counts, canonical SMILES and scaffolds, or read them from `cache`.
+    """Compute descriptors, counts, canonical SMILES, scaffolds and parents, or read them from `cache`.
 
     Args:
         smiles: All rows of `file`.
@@ -214,6 +214,7 @@ def describe(smiles: list[str], file: Path, cache: Path) -> DescribedMolecules:
         "described": file_checksum(file),
         "descriptors": DESCRIPTORS_VERSION,
         "rdkit": version("rdkit"),
+        "groups": ["scaffolds", "parents"],
     }
     arrays = keep_arrays([cache], identity, lambda: _described_arrays(smiles))
     return DescribedMolecules(
@@ -221,6 +222,7 @@ def describe(smiles: list[str], file: Path, cache: Path) -> DescribedMolecules:
         arrays["counts"],
         arrays["canonical"].tolist(),
         arrays["scaffolds"].tolist(),
+        arrays["parents"].tolist(),
         [text or None for text in arrays["errors"].tolist()],
     )
 
@@ -232,6 +234,7 @@ def _described_arrays(smiles: list[str]) -> dict[str, np.ndarray]:
         "counts": found.counts,
         "canonical": np.array(found.canonical),
         "scaffolds": np.array(found.scaffolds),
+        "parents": np.array(found.parents),
         "errors": np.array([reason or "" for reason in found.errors]),
     }
 

@@ -1,6 +1,7 @@
 """Read the table of a fit: find its columns, describe its molecules, merge duplicates, divide the rows."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -30,7 +31,7 @@ CHUNK_ROWS = 10_000
 TEST_FRACTION = 0.1
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
-MIN_MOLECULES = 5  # if several rows of a molecule are kept
+MIN_COMPOUNDS = 5  # if several rows of a molecule are kept
 ROUNDING = 1e-14  # relative difference of means of equal values
 SAME = 1e-9  # relative difference of values that count as equal
 TAILS, WIDE = (0.01, 0.99), 10.0  # ratio of these quantiles beyond which a logarithm may be learned
@@ -42,7 +43,7 @@ class FitData:
 
     Attributes:
         smiles: SMILES of each row as in the table.
-        molecules: Descriptors, counts, canonical SMILES and scaffolds of the n rows.
+        molecules: Descriptors, counts, canonical SMILES, scaffolds and parents of the n rows.
         targets: float64 [n, T], NaN where missing.
         test: Whether a row is held out, bool [n].
         names: Names of the targets.
@@ -68,9 +69,9 @@ class FitData:
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
 
-    def scaffold_or_molecule(self, row: int) -> str:
-        """Return the scaffold of a row, or its molecule without rings: such molecules share no scaffold."""
-        return self.molecules.scaffolds[row] or self.molecules.canonical[row]
+    def scaffold_or_parent(self, row: int) -> str:
+        """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
+        return self.molecules.scaffolds[row] or self.molecules.parents[row]
 
     def lose(self, finding: str) -> None:
         """Add a finding that says why there are fewer rows or values than in the table."""
@@ -171,6 +172,7 @@ def read_fit_data(
     geometric = _merge_duplicates(data, path, duplicates, by_column=bool(words))
     if not words:
         data.test = _hold_out(data, path, split, seed)
+    _describe_forms(data, by_scaffold=split == "scaffold")
     _check_targets(data, path)
     data.logarithmic = tuple(
         _is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))
@@ -333,25 +335,56 @@ def _geometric_mean(values: np.ndarray) -> np.ndarray:
 
 
 def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
-    """Draw the held-out molecules: all rows of a molecule, or of a scaffold, are in one split."""
+    """Draw the held-out rows: all rows of a compound, or of a scaffold, are in one split."""
     if len(data.smiles) < MIN_ROWS:
         return np.zeros(len(data.smiles), bool)  # refused by `_check_targets` with the count of each target
-    names, molecule = np.unique(data.molecules.canonical, return_inverse=True)
-    if len(names) < MIN_MOLECULES:
+    compound = _number_compounds(data)
+    count = int(compound.max()) + 1
+    if count < MIN_COMPOUNDS:
         raise MolsliceError(
-            f"{path}: {len(names)} different molecules in {len(data.smiles)} rows; a fit needs at least "
-            f"{MIN_MOLECULES}"
+            f"{path}: {count} different compounds in {len(data.smiles)} rows; a fit needs at least "
+            f"{MIN_COMPOUNDS}"
         )
     if split == "scaffold":  # scaffolds of one size are held out at random, not in the order of the SMILES
-        molecule = np.random.default_rng(seed).permutation(len(names))[molecule]
-    first = np.full(len(names), len(molecule))
-    np.minimum.at(first, molecule, np.arange(len(molecule)))
-    groups = [data.scaffold_or_molecule(row) for row in first] if split == "scaffold" else None
+        compound = np.random.default_rng(seed).permutation(count)[compound]
+    first = np.full(count, len(compound))
+    np.minimum.at(first, compound, np.arange(len(compound)))
+    groups = [data.scaffold_or_parent(row) for row in first] if split == "scaffold" else None
     test = None if groups is None else splits.draw_groups(groups, TEST_FRACTION * len(groups), seed)
     if test is None:
         division = splits.Division({"test": TEST_FRACTION}, seed)
-        test = division.divide({"train": np.arange(len(names))}, str(path), groups=groups)["test"]
-    return np.isin(molecule, test)
+        test = division.divide({"train": np.arange(count)}, str(path), groups=groups)["test"]
+    return np.isin(compound, test)
+
+
+def _number_compounds(data: FitData) -> np.ndarray:
+    """Number the compound of each row in the order of their first canonical SMILES, int [n]."""
+    canonical, parents = data.molecules.canonical, data.molecules.parents
+    numbers: dict[str, int] = {}
+    for row in sorted(range(len(canonical)), key=canonical.__getitem__):
+        numbers.setdefault(parents[row], len(numbers))
+    return np.array([numbers[parent] for parent in parents])
+
+
+def _describe_forms(data: FitData, *, by_scaffold: bool) -> None:
+    """Add a finding about molecules that differ from another one only in stereochemistry or salt form."""
+    parents = dict(zip(data.molecules.canonical, data.molecules.parents, strict=True))
+    sizes = Counter(parents.values())
+    several = sum(size for size in sizes.values() if size > 1)
+    if not several:
+        return
+    finding = (
+        f"{several:,} of {len(parents):,} molecules differ from another one only in stereochemistry, "
+        "isotopes or salt form"
+    )
+    if not by_scaffold:  # a counterion with rings is part of the scaffold
+        finding += "; all forms of a compound are in one fold"
+    rows = list(zip(data.molecules.canonical, data.molecules.parents, data.test, strict=True))
+    trained, names = ({row[place] for row in rows if not row[2]} for place in (1, 0))
+    divided = {name for name, parent, test in rows if test and parent in trained and name not in names}
+    if divided:
+        finding += f"; {len(divided):,} held-out molecules are forms of training molecules"
+    data.findings.append(finding)
 
 
 def _check_targets(data: FitData, path: File) -> None:

@@ -13,10 +13,10 @@ MIN_MEMBER_ROWS = 5  # with a value of a target
 
 
 def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
-    """Assign molecules (or scaffolds) to folds of nearly equal size: int [n], -1 for held-out rows.
+    """Assign compounds (or scaffolds) to folds of nearly equal size: int [n], -1 for held-out rows.
 
     Groups are assigned from the largest to the smallest, each to the fold with the fewest rows; equal ones in
-    random order. Rows of one molecule are in one fold. If this leaves a fold without a value of a target, or
+    random order. Rows of one compound are in one fold. If this leaves a fold without a value of a target, or
     a member with too few of them or without a class, the groups with rare rows are assigned first, each to
     the fold with the fewest of them. Rare rows are those of the rarer class, or those with a value.
 
@@ -25,7 +25,7 @@ def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: b
     """
     groups: dict[str, list[int]] = {}
     for row in np.flatnonzero(~found.test):
-        name = found.scaffold_or_molecule(int(row)) if by_scaffold else found.molecules.canonical[row]
+        name = found.scaffold_or_parent(int(row)) if by_scaffold else found.molecules.parents[row]
         groups.setdefault(name, []).append(int(row))
     ordered = list(groups.values())
     shuffled = [ordered[i] for i in np.random.default_rng(seed).permutation(len(ordered))]

@@ -19,6 +19,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model, load_network
 from molslice.training.fit import fit
 from molslice.training.fit_data import read_fit_data
+from molslice.training.fit_folds import divide_into_folds
 from molslice.training.fit_report import result_rows
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
@@ -179,7 +180,7 @@ def test_classes_are_probabilities(classes, smiles):
 def test_scaffolds_are_in_one_split_and_one_fold(classes):
     folder, _ = classes
     rows = read_rows(folder)
-    with MoleculeDescriber(with_scaffolds=True) as describer:
+    with MoleculeDescriber(with_groups=True) as describer:
         (described,) = describer.read([[row["smiles"] for row in rows]])
     places = {}
     for row, scaffold in zip(rows, described.scaffolds, strict=True):
@@ -395,6 +396,56 @@ def test_molecules_without_rings_are_held_out_one_by_one(tmp_path):
     assert data.test.sum() == 6
 
 
+@pytest.fixture
+def forms(tmp_path):
+    """Four forms of each of 30 compounds with rings, and 30 compounds with one form."""
+    chains = ["C" * length for length in range(1, 31)]
+    centers = ("[C@H](N)", "[C@@H](N)", "C(N)")
+    rows = [[f"c1ccccc1{center}C{chain}", len(chain)] for chain in chains for center in centers]
+    rows += [[f"c1ccccc1C(N)C{chain}.Cl", len(chain)] for chain in chains]
+    rows += [[f"N{chain}", len(chain)] for chain in chains]
+    return write_table(tmp_path / "forms.csv", ["smiles", "y"], rows)
+
+
+def test_all_forms_of_a_compound_are_held_out_or_in_one_fold(forms):
+    for seed in range(5):
+        data = read(forms, seed=seed)
+        folds = divide_into_folds(data, 5, seed, by_scaffold=False)
+        places = {}
+        for parent, fold in zip(data.molecules.parents, folds, strict=True):
+            places.setdefault(parent, set()).add(int(fold))
+        assert {len(each) for each in places.values()} == {1}
+        assert 6 <= data.test.sum() <= 24  # 6 compounds of 60
+        assert [text for text in data.findings if "stereochemistry" in text] == [
+            "120 of 150 molecules differ from another one only in stereochemistry, isotopes or salt form; "
+            "all forms of a compound are in one fold"
+        ]
+
+
+def test_forms_that_a_column_divides_are_counted(forms, tmp_path):
+    with forms.open() as stream:
+        rows = [
+            [*row, "test" if place in (0, 1, 40, 130) else "train"]
+            for place, row in enumerate(csv.reader(stream))
+        ]
+    rows[0][-1] = "part"
+    data = read(write_table(tmp_path / "divided.csv", rows[0], rows[1:]), split="part")
+    (finding,) = [text for text in data.findings if "stereochemistry" in text]
+    assert finding.endswith("; 2 held-out molecules are forms of training molecules")
+
+
+def test_forms_may_have_several_scaffolds(forms):
+    data = read(forms, split="scaffold")
+    (finding,) = [text for text in data.findings if "stereochemistry" in text]
+    assert finding.endswith("isotopes or salt form")
+
+
+def test_a_table_with_one_form_of_each_compound_has_no_finding_about_them(tmp_path):
+    rows = [["C" * length, length] for length in range(1, 41)]
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows))
+    assert not any("stereochemistry" in text for text in data.findings)
+
+
 def test_held_out_scaffolds_have_one_molecule_or_more(tmp_path):
     """The smallest groups alone would be molecules without rings, which have no scaffold."""
     chains = [["C" * length, length] for length in range(1, 101)]
@@ -476,7 +527,7 @@ def spoiled(change):
         (
             lambda rows: [["CCO", y] for _, y in rows],
             {"duplicates": "keep"},
-            r"a\.csv: 1 different molecules in 40 rows; a fit needs at least 5",
+            r"a\.csv: 1 different compounds in 40 rows; a fit needs at least 5",
         ),
         (
             lambda rows: [["CCO", y] for _, y in rows],

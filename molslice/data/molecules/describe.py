@@ -1,4 +1,4 @@
-"""Convert SMILES to descriptors, fingerprint counts, canonical SMILES and scaffolds, in parallel."""
+"""Convert SMILES to descriptors, fingerprint counts, canonical SMILES, scaffolds and parents, in parallel."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ class DescribedMolecules:
         counts: Morgan counts, uint8 [n, 2048]; zero in rows that failed.
         canonical: Canonical SMILES of each row; empty in rows that failed.
         scaffolds: Bemis-Murcko scaffold of each row; empty without rings and in rows that failed.
+        parents: Parent of each row, equal for all forms of a compound; empty in rows that failed.
         errors: Reason of each row that failed; None for the others.
     """
 
@@ -31,6 +32,7 @@ class DescribedMolecules:
     counts: np.ndarray
     canonical: list[str]
     scaffolds: list[str]
+    parents: list[str]
     errors: list[str | None]
 
     def __len__(self) -> int:
@@ -43,6 +45,7 @@ class DescribedMolecules:
             self.counts[rows],
             [self.canonical[row] for row in rows],
             [self.scaffolds[row] for row in rows],
+            [self.parents[row] for row in rows],
             [self.errors[row] for row in rows],
         )
 
@@ -57,6 +60,7 @@ class DescribedMolecules:
             np.concatenate([empty[1], *(part.counts for part in parts)]),
             [text for part in parts for text in part.canonical],
             [text for part in parts for text in part.scaffolds],
+            [text for part in parts for text in part.parents],
             [reason for part in parts for reason in part.errors],
         )
 
@@ -66,11 +70,11 @@ class MoleculeDescriber:
 
     Args:
         workers: Number of worker processes; 0 computes in this process.
-        with_scaffolds: Whether to compute scaffolds; otherwise they are empty.
+        with_groups: Whether to compute scaffolds and parents; otherwise they are empty.
     """
 
-    def __init__(self, workers: int = 0, *, with_scaffolds: bool = False) -> None:
-        self.chunk_rows, self.with_scaffolds = CHUNK_ROWS, with_scaffolds
+    def __init__(self, workers: int = 0, *, with_groups: bool = False) -> None:
+        self.chunk_rows, self.with_groups = CHUNK_ROWS, with_groups
         self._pool = WorkerPool(workers, "computes descriptors")
 
     def __enter__(self) -> "MoleculeDescriber":
@@ -88,13 +92,13 @@ class MoleculeDescriber:
         Raises:
             MolsliceError: A worker process was killed.
         """
-        yield from self._pool.map(_describe, ((chunk, self.with_scaffolds) for chunk in chunks))
+        yield from self._pool.map(_describe, ((chunk, self.with_groups) for chunk in chunks))
 
 
 def describe_molecules(
     smiles: Sequence[str], *, workers: int = 0, progress: Callable[[int, int], None] = lambda done, rows: None
 ) -> DescribedMolecules:
-    """Describe all SMILES, with scaffolds.
+    """Describe all SMILES, with scaffolds and parents.
 
     Args:
         smiles: The molecules.
@@ -103,7 +107,7 @@ def describe_molecules(
     """
     parts: list[DescribedMolecules] = []
     done = 0
-    with MoleculeDescriber(workers, with_scaffolds=True) as describer:
+    with MoleculeDescriber(workers, with_groups=True) as describer:
         size = describer.chunk_rows
         chunks = (list(smiles[start : start + size]) for start in range(0, len(smiles), size))
         for part in describer.read(chunks):
@@ -113,9 +117,10 @@ def describe_molecules(
     return DescribedMolecules.concatenate(parts)
 
 
-def _describe(smiles: Sequence[str], with_scaffolds: bool) -> DescribedMolecules:
+def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
     from molslice.chem.canonical import canonical_molecule  # all need rdkit
     from molslice.chem.descriptors import MORGAN_BITS, descriptor_names, descriptors, morgan_counts
+    from molslice.chem.parent import parents
     from molslice.chem.scaffold import scaffolds
     from molslice.chem.smiles import ChemError, quiet_rdkit
 
@@ -132,8 +137,9 @@ def _describe(smiles: Sequence[str], with_scaffolds: bool) -> DescribedMolecules
             canonical[row] = found.smiles or text
         except ChemError as error:
             errors[row] = str(error)
-    frames = scaffolds(canonical) if with_scaffolds else [""] * len(smiles)
-    return DescribedMolecules(values, counts, canonical, frames, errors)
+    empty = [""] * len(smiles)
+    groups = (scaffolds(canonical), parents(canonical)) if with_groups else (empty, empty)
+    return DescribedMolecules(values, counts, canonical, *groups, errors)
 
 
 def _reason(text: str) -> str | None:

@@ -5,6 +5,7 @@ import pytest
 
 from molslice.chem.canonical import canonical_molecule
 from molslice.chem.descriptors import descriptors, morgan_counts
+from molslice.chem.parent import parents
 from molslice.chem.scaffold import scaffolds
 from molslice.data.molecules.describe import DescribedMolecules, MoleculeDescriber
 from molslice.files.tables import Unreadable
@@ -20,7 +21,7 @@ def smiles():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_rows_are_described_in_order(smiles, workers):
-    with MoleculeDescriber(workers, with_scaffolds=True) as describer:
+    with MoleculeDescriber(workers, with_groups=True) as describer:
         parts = list(describer.read([smiles[:7], smiles[7:]]))
     assert [len(part) for part in parts] == [7, len(smiles) - 7]
     found, good = DescribedMolecules.concatenate(parts), len(smiles) - len(BAD)
@@ -29,6 +30,8 @@ def test_rows_are_described_in_order(smiles, workers):
     np.testing.assert_array_equal(found.counts[:good], [morgan_counts(each.mol) for each in expected])
     assert found.canonical[:good] == [each.smiles for each in expected]
     assert found.scaffolds[:good] == scaffolds(found.canonical[:good])
+    assert found.parents[:good] == parents(found.canonical[:good])
+    assert found.parents[good:] == [""] * len(BAD)
     assert found.errors[:good] == [None] * good
 
 
@@ -40,17 +43,17 @@ def test_a_row_that_cannot_be_read_has_a_reason(smiles):
     assert np.isnan(found.descriptors[-2:]).all()
     assert not found.counts[-2:].any()
     assert found.canonical[-2:] == ["", ""]
-    assert found.scaffolds == [""] * len(smiles)  # not asked for
+    assert found.scaffolds == found.parents == [""] * len(smiles)  # not asked for
 
 
 def test_taken_rows_are_those_of_all_fields(smiles):
-    with MoleculeDescriber(with_scaffolds=True) as describer:
+    with MoleculeDescriber(with_groups=True) as describer:
         (found,) = describer.read([smiles])
     rows = np.array([3, 0, len(smiles) - 1])
     taken = found.take(rows)
     for field in ("descriptors", "counts"):
         np.testing.assert_array_equal(getattr(taken, field), getattr(found, field)[rows])
-    for field in ("canonical", "scaffolds", "errors"):
+    for field in ("canonical", "scaffolds", "parents", "errors"):
         assert getattr(taken, field) == [getattr(found, field)[row] for row in rows]
 
 
