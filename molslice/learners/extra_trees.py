@@ -37,10 +37,10 @@ class ExtraTrees(TreeLearner):
         from sklearn.ensemble import ExtraTreesRegressor
 
         matrix = cls.matrix_of(features)
-        # a column without any defined value does not vary
-        columns = np.flatnonzero(np.fmax.reduce(matrix) > np.fmin.reduce(matrix))
+        filled = np.nan_to_num(matrix)
+        columns = np.flatnonzero(filled.max(0) > filled.min(0))
         columns = columns if len(columns) else np.array([0])
-        chosen = np.nan_to_num(matrix[:, columns])
+        chosen = filled[:, columns]
         num_folds = int(folds.max()) + 1
         share: Any = "sqrt" if classes else SHARE_OF_COLUMNS
         smallest = MIN_LEAF_ROWS["classification" if classes else "regression"]

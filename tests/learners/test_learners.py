@@ -397,3 +397,13 @@ def test_normal_scores_of_undefined_and_constant_columns_are_zero():
 def test_features_of_different_lengths_are_refused():
     with pytest.raises(MolsliceError, match="same number of rows"):
         Features(np.zeros((3, 2)), np.zeros((4, 2), np.uint8))
+
+
+def test_extra_trees_divide_rows_by_a_descriptor_that_is_missing_or_constant():
+    values = np.arange(60) % 2
+    descriptors = np.where(values[:, None] > 0, np.nan, 7.0)
+    features = Features(descriptors, np.zeros((60, 4), np.uint8))
+    _, unseen = LEARNERS.find("extra_trees").fit(
+        features, values.astype(float), np.arange(60) // 2 % 3, classes=False, seed=0
+    )
+    np.testing.assert_allclose(unseen, values, atol=1e-6)
