@@ -18,6 +18,7 @@ from molslice.uncertainty.difficulty import ErrorScale
 __all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit"]
 
 FIT_LABEL = "molslice fit"
+ALWAYS_FITTED = "extra_trees"  # without any time; boosting cannot divide fewer than 40 rows
 
 
 @dataclass(slots=True)
@@ -117,7 +118,7 @@ class LearnerFits:
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()
         for name in LEARNERS.names():
-            if not fitted.learners or self._has_time(f"{name} of {self.found.names[index]}"):
+            if name == ALWAYS_FITTED or self._has_time(f"{name} of {self.found.names[index]}"):
                 learner, unseen = LEARNERS.find(name).fit(
                     self.features[rows], values[rows], folds, classes=classes, seed=self.seed
                 )

@@ -295,12 +295,12 @@ def test_little_time_leaves_learners_out(table, tmp_path):
     about = fit(table, "size", tmp_path / "model", members=2, minutes=1e-9, encoder=None, quiet=True)
     assert len(about["results"][0]["weights"]) == 1
     assert [what.partition(" ")[0] for what in about["left_out"]] == [
-        "extra_trees",
+        "boosting",
         "gaussian_process",
         "random",
         "boosting",
     ]
-    assert load_model(tmp_path / "model").predict(["CCO"]).shape == (1,)
+    assert len(set(load_model(tmp_path / "model").predict(["CCO", "c1ccccc1CCCN"]))) == 2
     assert "not computed for lack of time" in (tmp_path / "model" / CARD).read_text()
 
 
