@@ -24,6 +24,7 @@ from molslice.data.molecules.csv import checked_units
 from molslice.files.atomic import atomic_folder
 from molslice.files.lines import STDIN
 from molslice.files.processes import check_workers, count_cores
+from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitted_folder import (
     CARD,
@@ -37,6 +38,7 @@ from molslice.inference.domain import TrainingDomain
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
+from molslice.learners.gaussian_process import MAX_POOL
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
 from molslice.tasks.targets import Kind, TargetInfo
@@ -159,6 +161,7 @@ def fit(
         )
         embedding_seconds = time.monotonic() - embedding_start
         features = Features(found.molecules.descriptors, found.molecules.counts, embedding)
+        _check_size(features, learned[~found.test], path)
         folds = divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         with _bar("learners", quiet) as move:
@@ -250,6 +253,20 @@ def _check(
         raise MolsliceError(f"{folder} is the table; choose another folder for the model")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
+
+
+def _check_size(features: Features, values: np.ndarray, path: File) -> None:
+    """Refuse, before the work, so many targets that the written learners could not be read again."""
+    columns = features.descriptors.shape[1] + (
+        0 if features.embedding is None else features.embedding.shape[1]
+    )
+    row_bytes = features.counts.shape[1] + 4 * columns
+    rows = np.minimum(np.isfinite(values).sum(0), MAX_POOL).sum()  # kept by the Gaussian processes
+    if rows * row_bytes > LARGEST_ARRAYS:
+        raise MolsliceError(
+            f"{path}: a model of {values.shape[1]:,} targets has more than {LARGEST_ARRAYS:,} bytes; "
+            "fit fewer targets at once"
+        )
 
 
 def _as_table(data: File | str) -> File:

@@ -304,6 +304,16 @@ def test_little_time_leaves_learners_out(table, tmp_path):
     assert "not computed for lack of time" in (tmp_path / "model" / CARD).read_text()
 
 
+def test_too_many_targets_are_refused_before_the_work(table, fitted, tmp_path, monkeypatch):
+    rows = fitted[1]["rows"]["train"]  # each takes about 2,900 bytes
+    monkeypatch.setattr("molslice.training.fit.LARGEST_ARRAYS", rows * 3_200)
+    fit(table, "size", tmp_path / "one", members=2, minutes=1e-9, encoder=None, quiet=True)
+    monkeypatch.setattr("molslice.training.fit.LearnerFits", None)  # a call fails
+    with pytest.raises(MolsliceError, match=r"a model of 2 targets has more than [\d,]+ bytes; fit fewer"):
+        fit(table, ["size", "half"], tmp_path / "two", members=2, encoder=None, quiet=True)
+    assert not (tmp_path / "two").exists()
+
+
 def duplicated(smiles, tmp_path, kind="number"):
     """The first molecule in three rows, in two spellings, with different values."""
     values: list[Any] = [target[0 if kind == "number" else 1] for target in targets_of(smiles)]
