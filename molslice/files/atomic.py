@@ -30,6 +30,7 @@ __all__ = [
     "atomic_file",
     "atomic_folder",
     "atomic_path",
+    "made_folder",
     "move_folder",
     "no_empty_folders",
     "remove_stale",
@@ -179,6 +180,21 @@ def no_empty_folders(path: str | os.PathLike[str]) -> Iterator[None]:
             with contextlib.suppress(OSError):  # it is not empty
                 each.rmdir()
         raise
+
+
+@contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """Make a folder and its missing parents; those that are empty after a failure are removed again.
+
+    Raises:
+        MolsliceError: The folder cannot be made.
+    """
+    with no_empty_folders(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MolsliceError(f"cannot make the folder {path}: {error.strerror}") from error
+        yield
 
 
 @contextmanager

@@ -110,17 +110,13 @@ class Study(ABC):
             MolsliceError: The request has runs but the study does not take any, the folder cannot be written,
                 or `measure` fails.
         """
-        from molslice.files.atomic import no_empty_folders, write_atomically
+        from molslice.files.atomic import made_folder, write_atomically
         from molslice.inference.json_text import to_json
 
         if request.runs and not self.takes_runs:
             raise MolsliceError(f"study {self.name!r} does not use trained models, so it takes no runs")
         out = request.out
-        with no_empty_folders(out):
-            try:
-                out.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise MolsliceError(f"cannot make the folder {out}: {error.strerror}") from error
+        with made_folder(out):
             findings = self.measure(request)
         figure = Figure(layout="constrained")
         self.draw(findings, figure)

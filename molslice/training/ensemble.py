@@ -10,7 +10,7 @@ from molslice.config import RunConfig, config_to_yaml
 from molslice.data import build_dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.ensemble_folder import ENSEMBLE, MEMBERS, is_ensemble, member_folders, write_ensemble
-from molslice.files.atomic import no_empty_folders, write_atomically
+from molslice.files.atomic import made_folder, write_atomically
 from molslice.files.lock import LOCK, lock_folder
 from molslice.inference.calibrate import write_calibration
 from molslice.run_folder import CONFIG
@@ -46,17 +46,13 @@ def train_ensemble(
     folder = Path(out)
     if config.trainer.devices > 1 or config.trainer.num_nodes > 1:
         raise MolsliceError("an ensemble trains each member on one device; trainer.devices must be 1")
-    with no_empty_folders(folder):
+    with made_folder(folder):
         return _train_members(config, folder, members, resume, quiet)
 
 
 def _train_members(
     config: RunConfig, folder: Path, members: int, resume: bool, quiet: bool
 ) -> dict[str, Any]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MolsliceError(f"cannot make the folder {folder}: {error.strerror}") from error
     dataset = build_dataset(config.data.name, dict(config.data.options))
     if not isinstance(dataset, MoleculeDataset):
         raise MolsliceError(
