@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rdkit import Chem
 from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
 
-from molslice.chem.fragments import fragment_key
+from molslice.chem.fragments import choose_fragment
 from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
 
 __all__ = ["parents"]
@@ -30,10 +30,10 @@ def parents(smiles: Iterable[str]) -> list[str]:
 
 def _parent(smiles: str, uncharger: Uncharger) -> str:
     try:
+        largest = choose_fragment(smiles, "largest")
         with quiet_rdkit():
-            mol = parse_unguarded(smiles)
+            mol = parse_unguarded(largest)
             drop_atom_maps(mol)
-            mol = min(Chem.GetMolFrags(mol, asMols=True), key=fragment_key)
             Chem.RemoveStereochemistry(mol)
             for atom in mol.GetAtoms():
                 atom.SetIsotope(0)
