@@ -10,7 +10,6 @@ import argparse
 
 from molslice.cli.arguments import (
     add_columns,
-    add_device,
     add_fragment,
     add_json,
     add_quiet,
@@ -83,7 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     encoder.add_argument("--no-encoder", action="store_true", help="fit to descriptors and fingerprints only")
     parser.add_argument("--workers", type=worker_count, metavar="N", help="processes that read SMILES")
-    add_device(parser)
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda", "mps"),
+        default="cpu",
+        help="where the encoder is fine-tuned; cuda is the first GPU (default: cpu)",
+    )
     add_quiet(parser)
     add_json(parser)
 
