@@ -379,9 +379,11 @@ def _describe_forms(data: FitData, *, by_scaffold: bool) -> None:
     )
     if not by_scaffold:  # a counterion with rings is part of the scaffold
         finding += "; all forms of a compound are in one fold"
-    rows = list(zip(data.molecules.canonical, data.molecules.parents, data.test, strict=True))
-    trained, names = ({row[place] for row in rows if not row[2]} for place in (1, 0))
-    divided = {name for name, parent, test in rows if test and parent in trained and name not in names}
+    trained, held_out = (
+        {data.molecules.canonical[row] for row in np.flatnonzero(part)} for part in (~data.test, data.test)
+    )
+    known = {parents[name] for name in trained}
+    divided = [name for name in held_out - trained if parents[name] in known]
     if divided:
         finding += f"; {len(divided):,} held-out molecules are forms of training molecules"
     data.findings.append(finding)
