@@ -206,7 +206,7 @@ def test_a_device_that_is_missing_is_refused_before_the_work(fitted, tmp_path):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_fit_on_a_gpu_predicts_as_one_on_the_cpu(fitted, smiles, tmp_path):
-    table, folder, about = fitted
+    table, folder, _ = fitted
     fit(table, ["active"], tmp_path / "m", members=2, encoder=ENCODER, device="cuda", quiet=True)
     for device in ("cpu", "cuda"):
         found = load_model(tmp_path / "m", device).predict(smiles)

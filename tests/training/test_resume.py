@@ -28,7 +28,6 @@ import os, pathlib, signal, sys
 from molslice.config import load_config
 from molslice.training import state
 from molslice.training.trainer import Trainer
-from molslice.training.ensemble import train_ensemble
 from molslice.training.run import train
 
 def die():
