@@ -198,6 +198,12 @@ class GaussianProcess(Learner):
         return learner
 
 
+def stored_bytes(features: Features, rows: int) -> int:
+    """Return how many bytes a process at least stores that is fitted to so many rows like these."""
+    columns = sum(part.shape[1] for part in _scored_parts(features))  # as float64
+    return min(rows, MAX_POOL) * (8 * columns + features.counts.shape[1])
+
+
 def _scored(features: Features, scores: tuple[NormalScores, ...]) -> Features:
     embedding = None if features.embedding is None else scores[1](features.embedding)
     return Features(scores[0](features.descriptors), features.counts, embedding)

@@ -38,7 +38,7 @@ from molslice.inference.domain import TrainingDomain
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
-from molslice.learners.gaussian_process import MAX_POOL
+from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
 from molslice.tasks.targets import Kind, TargetInfo
@@ -92,7 +92,7 @@ def fit(
         scale: Whether the learners predict the values of a number (`linear`) or their logarithms (`log`);
             None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
-        split: How to hold rows out: `random` (one tenth of the molecules), `scaffold` (one tenth, with
+        split: How to hold rows out: `random` (one tenth of the compounds), `scaffold` (one tenth, with
             scaffolds that no training row has), or the name of a column that holds train, valid or test
             (valid rows are training rows).
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
@@ -257,12 +257,7 @@ def _check(
 
 def _check_size(features: Features, values: np.ndarray, path: File) -> None:
     """Refuse, before the work, so many targets that the written learners could not be read again."""
-    columns = features.descriptors.shape[1] + (
-        0 if features.embedding is None else features.embedding.shape[1]
-    )
-    row_bytes = features.counts.shape[1] + 4 * columns
-    rows = np.minimum(np.isfinite(values).sum(0), MAX_POOL).sum()  # kept by the Gaussian processes
-    if rows * row_bytes > LARGEST_ARRAYS:
+    if sum(stored_bytes(features, int(rows)) for rows in np.isfinite(values).sum(0)) > LARGEST_ARRAYS:
         raise MolsliceError(
             f"{path}: a model of {values.shape[1]:,} targets has more than {LARGEST_ARRAYS:,} bytes; "
             "fit fewer targets at once"
