@@ -150,13 +150,21 @@ def test_a_stray_quote_takes_no_row_with_it_whatever_follows(tmp_path, cell):
     assert chunks[0].lines == [2, 3, 4]
 
 
-@pytest.mark.parametrize("cell", ['"see the notes\n",1,2', '"see\0the notes\n",1'])
-def test_a_row_of_several_lines_that_cannot_be_read_refuses_no_other(tmp_path, cell):
-    content = f"smiles,note,n\nCCN,ok,1\nCCO,{cell}\nCCC,ok,1\n"
+def test_a_row_of_several_lines_that_has_too_many_cells_refuses_no_other(tmp_path):
+    content = 'smiles,note,n\nCCN,ok,1\nCCO,"see the notes\n",1,2\nCCC,ok,1\n'
     rows, reasons, chunks = read(tmp_path / "t.csv", content.encode(), size=9)
     assert [row[0] for row in rows] == ["CCN", "CCO", rows[2][0], "CCC"]
     assert [place for place, reason in enumerate(reasons) if reason] == [1, 2]
     assert chunks[0].lines == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("cell", ["see\0the notes\n", "see the notes\n\0", "\n\0\n", "\0\r\n\r\n"])
+def test_a_row_of_several_lines_with_a_nul_is_one_row(tmp_path, cell):
+    content = f'smiles,note,n\nCCN,ok,1\nCCO,"{cell}",1\nCCC,ok,1\n'
+    rows, reasons, chunks = read(tmp_path / "t.csv", content.encode(), size=9)
+    assert rows == [["CCN", "ok", "1"], ["CCO", cell, "1"], ["CCC", "ok", "1"]]
+    assert reasons == [None, "contains a NUL character", None]
+    assert chunks[0].lines[:2] == [2, 3]
 
 
 def test_quotes_that_do_not_match_are_not_read_again_and_again(tmp_path, monkeypatch):

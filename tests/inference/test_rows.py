@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pyarrow
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -78,6 +78,7 @@ CELLS = st.one_of(
     st.sampled_from(ENDINGS),
     st.sampled_from([1, 3, 4096]),
 )
+@example(cells=["C\n\0", "\0\r\n"], given_kind=".csv", written_kind=".csv", chunk_rows=1)
 def test_one_row_out_for_each_row_in(model, tmp_path, cells, given_kind, written_kind, chunk_rows):
     embedder = Embedder(model) if written_kind == ".npy" else model
     embedder.chunk_rows = chunk_rows

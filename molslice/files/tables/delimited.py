@@ -108,18 +108,20 @@ class DelimitedTable(FileTable):
                 error = NOT_CLOSED if len(lines.row) > 1 else str(fault)
                 lines.put_back()  # a stray quote must not take the rows up to the next quote with it
                 cells, _ = self._parse_alone(lines.row[0])
-            if len(lines.row) > 1 and ((width and len(cells) != width) or "\0" in "".join(lines.row)):
+            if len(lines.row) > 1 and width and len(cells) != width:
                 # the last line may begin with the end of a quoted cell, which must not open another one
                 for number, line in enumerate(lines.row, start):
-                    yield self._checked_row(*self._parse_alone(line), line, number, width)
+                    yield self._checked_row(*self._parse_alone(line), [line], number, width)
                 continue
-            yield self._checked_row(cells, error, lines.row[0], start, width)
+            yield self._checked_row(cells, error, lines.row, start, width)
 
-    def _checked_row(self, cells: list[str], error: str | None, line: str, number: int, width: int) -> Row:
-        """Return a row that starts with a line, blank lines without cells."""
-        if len(cells) == 1 and line.isspace():
+    def _checked_row(
+        self, cells: list[str], error: str | None, lines: Sequence[str], number: int, width: int
+    ) -> Row:
+        """Return the row of some lines, a blank one without cells."""
+        if len(cells) == 1 and lines[0].isspace():
             cells = []
-        elif "\0" in line:
+        elif any("\0" in line for line in lines):
             error = NUL
         elif width and cells and len(cells) != width and error is None:
             error = f"{len(cells)} cell{'s' * (len(cells) > 1)}, the header has {width}"
