@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
         default="random",
-        metavar="random|scaffold|COLUMN",
-        help="how to hold rows out; a COLUMN holds train, valid or test (default: random)",
+        metavar="random|scaffold|all|COLUMN",
+        help="how to hold rows out; all: not at all; a COLUMN has train, valid or test (default: random)",
     )
     parser.add_argument(
         "--duplicates",
@@ -100,7 +100,7 @@ def members(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fit and print the errors on the held-out rows."""
+    """Fit a model and print its errors."""
     from molslice.pretrained import DEFAULT_ENCODER
     from molslice.training.fit import fit
     from molslice.training.fit_report import result_rows

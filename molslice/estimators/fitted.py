@@ -97,7 +97,7 @@ class _Estimator(BaseEstimator):
                         refusals.add(text.reason, text, f"row {row}")
                         continue
                     cells = [None if np.isnan(value) else float(value) for value in values]
-                    record = {"smiles": text, "split": "train", **dict(zip(names, cells, strict=True))}
+                    record = {"smiles": text, **dict(zip(names, cells, strict=True))}
                     file.write(json.dumps(record) + "\n")
             try:
                 about = fit(
@@ -107,7 +107,7 @@ class _Estimator(BaseEstimator):
                     smiles_column="smiles",
                     kind=self._kind,
                     scale=self.scale,
-                    split="split",
+                    split="all",
                     duplicates=self.duplicates,
                     fragment=self.fragment,
                     members=self.members,

@@ -93,8 +93,9 @@ def fit(
             None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
         split: How to hold rows out: `random` (one tenth of the compounds), `scaffold` (one tenth, with
-            scaffolds that no training row has), or the name of a column that holds train, valid or test
-            (valid rows are training rows).
+            scaffolds that no training row has), `all` (no row is held out; the only errors are those of
+            cross-validation), or the name of a column that holds train, valid or test (valid rows are
+            training rows).
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
             or `refuse`.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`

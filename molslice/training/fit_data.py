@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 Duplicates = Literal["average", "keep", "refuse"]
 Scale = Literal["linear", "log"]
-SPLITS = ("random", "scaffold")  # any other is a column
+SPLITS = ("random", "scaffold", "all")  # any other is a column
 CHUNK_ROWS = 10_000
 TEST_FRACTION = 0.1
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
@@ -114,7 +114,8 @@ def read_fit_data(
         kind: Kind of the targets; None finds it.
         scale: Whether the values of the targets are learned (`linear`), or their logarithms (`log`); None
             finds it for each target, from the training rows.
-        split: `random`, `scaffold`, or the name of a column that holds train, valid or test.
+        split: `random`, `scaffold`, `all` (no row is held out), or the name of a column that holds train,
+            valid or test.
         duplicates: What happens to several rows of one molecule.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
         strict: Whether to refuse a table with a SMILES that cannot be read.
@@ -336,8 +337,8 @@ def _geometric_mean(values: np.ndarray) -> np.ndarray:
 
 def _hold_out(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     """Draw the held-out rows: all rows of a compound, or of a scaffold, are in one split."""
-    if len(data.smiles) < MIN_ROWS:
-        return np.zeros(len(data.smiles), bool)  # refused by `_check_targets` with the count of each target
+    if split == "all" or len(data.smiles) < MIN_ROWS:
+        return np.zeros(len(data.smiles), bool)  # `_check_targets` refuses too few rows of each target
     compound = _number_compounds(data)
     count = int(compound.max()) + 1
     if count < MIN_COMPOUNDS:

@@ -11,27 +11,27 @@ NAMES = ("molslice fit", "random forest", "boosting")
 
 
 def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the column names and one row for each target: its errors on the held-out rows.
+    """Return the column names and one row for each target: its errors, also on the held-out rows if any.
 
     Args:
         about: The content of `fit.json`.
     """
     label = about["metric_label"]
-    header = ["target", "unit", "rows", f"cross-validated {label}", "held-out rows"]
-    header += [f"{name} {label}" for name in NAMES]
-    rows = []
-    for result in about["results"]:
-        errors = [result["test"].get(name) for name in NAMES]
-        rows.append(
-            [
-                result["target"],
-                result["unit"] or "-",
-                f"{result['train_rows']:,}",
-                format_metric(result["cross_validated"]),
-                f"{result['test_rows']:,}",
-                *map(format_metric, errors),
-            ]
-        )
+    header = ["target", "unit", "rows", f"cross-validated {label}"]
+    rows = [
+        [
+            result["target"],
+            result["unit"] or "-",
+            f"{result['train_rows']:,}",
+            format_metric(result["cross_validated"]),
+        ]
+        for result in about["results"]
+    ]
+    if about["rows"]["test"]:
+        header += ["held-out rows", *(f"{name} {label}" for name in NAMES)]
+        for row, result in zip(rows, about["results"], strict=True):
+            errors = (result["test"].get(name) for name in NAMES)
+            row += [f"{result['test_rows']:,}", *map(format_metric, errors)]
     return header, rows
 
 
@@ -51,8 +51,7 @@ def write_card(about: Mapping[str, Any]) -> str:
             f"# Model fitted to {about['source']}",
             "",
             f"Fitted by molslice {about['version']} in {about['seconds']:.0f} s on "
-            f"{about['rows']['train']:,} rows. {about['rows']['test']:,} held-out rows were used only for "
-            "these errors.",
+            f"{about['rows']['train']:,} rows. {_held_out(about['rows']['test'])}",
             "",
             *_markdown(header, rows),
             "",
@@ -71,6 +70,12 @@ def write_card(about: Mapping[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _held_out(rows: int) -> str:
+    if not rows:
+        return "No row was held out. The cross-validated errors also determined the weights of the learners."
+    return f"{rows:,} held-out row{'s were' if rows != 1 else ' was'} used only for these errors."
 
 
 def _encoder_lines(about: Mapping[str, Any]) -> list[str]:

@@ -700,3 +700,16 @@ def test_a_second_fit_into_a_folder_is_refused_while_the_first_runs(table, tmp_p
     monkeypatch.setattr("molslice.training.fit.read_fit_data", None)  # a call fails
     with atomic_folder(tmp_path / "model"), pytest.raises(MolsliceError, match="is in use by process"):
         fit(table, "size", tmp_path / "model", encoder=None, quiet=True)
+
+
+def test_all_rows_are_training_rows(smiles, tmp_path, capsys):
+    rows = [[text, *targets_of([text])[0][:1]] for text in smiles]
+    file, folder = write_table(tmp_path / "t.csv", ["smiles", "size"], rows), tmp_path / "model"
+    words = ["fit", str(file), "--target", "size", "--split", "all", "--no-encoder", "--out", str(folder)]
+    assert main([*words, "--members", "2", "--quiet"]) == 0
+    assert "held-out" not in capsys.readouterr().out
+    assert {row["split"] for row in read_rows(folder)} == {"train"}
+    assert "No row was held out. " in (folder / CARD).read_text()
+    assert main(["evaluate", str(folder), "--quiet"]) == 1
+    assert "has no split 'test'" in capsys.readouterr().err
+    assert main(["report", str(folder), "--out", str(tmp_path / "page.html"), "--quiet"]) == 0
