@@ -4,9 +4,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["fit_weights", "min_max_kernel", "rational_quadratic_kernel", "solve", "squared_distances"]
+__all__ = [
+    "fit_weights",
+    "min_max_kernel",
+    "negative_evidence",
+    "rational_quadratic_kernel",
+    "solve",
+    "squared_distances",
+]
 
 MOST_COUNTS = 15  # larger counts of one fragment are alike
+PRIOR = 0.05  # of the squared logarithms of the weights
 JITTER = 1e-4  # of the variance of the target; also keeps the matrix positive definite
 MAX_EVALUATIONS, LATER_EVALUATIONS = 60, 20  # of the evidence, from the first weights and from given ones
 
@@ -67,16 +75,11 @@ def fit_weights(kernels: np.ndarray, values: np.ndarray, start: np.ndarray | Non
     """
     from scipy.optimize import minimize
 
-    stacked = torch.from_numpy(kernels)
-    target = torch.from_numpy(values)
-    identity = torch.eye(len(values), dtype=torch.float64)
+    stacked, target = torch.from_numpy(kernels), torch.from_numpy(values)
 
     def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        raw = torch.from_numpy(logs).requires_grad_()
-        loss = _negative_evidence(raw, stacked, target, identity)
-        loss.backward()
-        assert raw.grad is not None
-        return float(loss.detach()), raw.grad.numpy()
+        loss, gradient = negative_evidence(torch.from_numpy(logs), stacked, target)
+        return float(loss), gradient.numpy()
 
     logs = np.zeros(len(kernels) + 1)
     logs[-1] = -2.0
@@ -88,13 +91,28 @@ def fit_weights(kernels: np.ndarray, values: np.ndarray, start: np.ndarray | Non
     return np.exp(found.x)
 
 
-def _negative_evidence(raw: Tensor, kernels: Tensor, target: Tensor, identity: Tensor) -> Tensor:
-    weights = raw.exp()
-    covariance = torch.einsum("k,kij->ij", weights[:-1], kernels) + (weights[-1] + JITTER) * identity
+def negative_evidence(logs: Tensor, kernels: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the negative logarithm of evidence and prior, but for a constant, and its gradient.
+
+    Args:
+        logs: Logarithms of the weights of the kernels and of the noise, float64 [kernels + 1].
+        kernels: float64 [kernels, n, n].
+        target: float64 [n].
+
+    Returns:
+        The value, and its derivatives by `logs`, float64 [kernels + 1].
+
+    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 5.8 and 5.9.
+    """
+    weights = logs.exp()
+    covariance = torch.einsum("k,kij->ij", weights[:-1], kernels)
+    covariance.diagonal().add_(weights[-1] + JITTER)
     factor = torch.linalg.cholesky(covariance)
     solved = torch.cholesky_solve(target[:, None], factor)[:, 0]
-    prior = 0.05 * (raw**2).sum()
-    return 0.5 * (target @ solved) + factor.diagonal().log().sum() + prior
+    value = 0.5 * (target @ solved) + factor.diagonal().log().sum() + PRIOR * (logs**2).sum()
+    slope = torch.cholesky_inverse(factor) - solved[:, None] * solved  # twice that of the covariance
+    slopes = torch.cat([kernels.flatten(1) @ slope.flatten(), slope.diagonal().sum()[None]])
+    return value, 0.5 * weights * slopes + 2.0 * PRIOR * logs
 
 
 def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarray:

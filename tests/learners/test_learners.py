@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from molslice.learners import LEARNERS, Features
 from molslice.learners.features import NormalScores
@@ -13,6 +14,7 @@ from molslice.learners.gaussian_process import MAX_POOL, draw_pool
 from molslice.learners.kernels import (
     fit_weights,
     min_max_kernel,
+    negative_evidence,
     rational_quadratic_kernel,
     squared_distances,
 )
@@ -369,6 +371,12 @@ def test_weights_maximize_the_evidence():
     for _ in range(50):
         assert evidence(np.log(weights) + 0.3 * draw.normal(size=3)) <= best + 1e-3
     assert weights[1] > weights[0]
+    for logs in (np.log(weights), draw.normal(size=3)):
+        found, gradient = negative_evidence(*map(torch.from_numpy, (logs, np.stack(kernels), values)))
+        assert float(found) == pytest.approx(-evidence(logs), rel=1e-10)
+        steps = 1e-5 * np.eye(3)
+        slopes = [(evidence(logs - step) - evidence(logs + step)) / 2e-5 for step in steps]
+        np.testing.assert_allclose(gradient.numpy(), slopes, rtol=1e-5, atol=1e-5)
     later = fit_weights(np.stack(kernels), values, weights * np.array([2.0, 0.5, 1.5]))
     assert evidence(np.log(later)) >= best - 1e-2
 
