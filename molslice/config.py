@@ -208,12 +208,12 @@ def _build(cls: type, mapping: Any, path: str) -> Any:  # noqa: ANN401
         raise MolsliceError(f"{path} is {show(mapping)}, expected a mapping with the keys {keys}")
     if cls is DataConfig or cls is AttentionChoice:
         mapping = _gather_options(cls, dict(mapping), path)
-    hints = typing.get_type_hints(cls)
+    hints, names = typing.get_type_hints(cls), _names(cls)  # there are hints of class variables too
     values = {}
     for key, value in mapping.items():
         where = f"{path}.{key}" if path else str(key)
-        if key not in hints:
-            raise MolsliceError(f"unknown key {where!r}; {near_names(str(key), hints)}")
+        if key not in names:
+            raise MolsliceError(f"unknown key {where!r}; {near_names(str(key), names)}")
         values[key] = _convert(value, hints[key], where)
     for f in dataclasses.fields(cls):
         if f.name not in values and f.default is f.default_factory is dataclasses.MISSING:

@@ -217,6 +217,8 @@ def test_overrides_mean_the_same_in_any_order(tmp_path):
         assert (config.data.name, config.data.options) == ("mnist", {"root": "x"})
     with pytest.raises(MolsliceError, match="unknown key 'attention.order' for 'softmax'"):
         load_config(file, [("attention.order", "interleave"), ("attention.name", "softmax")])
+    with pytest.raises(MolsliceError, match=r"unknown key 'model\.takes'; choices: (?!.*takes)"):
+        load_config(file, [("model.takes", "1")])
 
 
 def test_a_section_below_the_name_is_a_mapping_of_its_own(small):
