@@ -7,7 +7,7 @@ import numpy as np
 
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
-from molslice.learners.trees import TreeLearner, Trees
+from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
 __all__ = ["Boosting"]
 
@@ -34,7 +34,7 @@ class Boosting(TreeLearner):
         def fit_fold(fold: int) -> Any:  # noqa: ANN401
             return _fit_one(chosen[folds != fold], values[folds != fold], classes, seed + fold)
 
-        with ThreadPoolExecutor(count_cores()) as threads:
+        with hidden_warnings(), ThreadPoolExecutor(count_cores()) as threads:
             models = list(threads.map(fit_fold, range(int(folds.max()) + 1)))
         return cls.of_training(Trees.of_boosting(models, columns), matrix, folds)
 

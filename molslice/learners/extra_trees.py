@@ -1,13 +1,12 @@
 """Extremely randomized trees on descriptors, fingerprint counts and embedding."""
 
-import warnings
 from typing import Any, Self
 
 import numpy as np
 
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
-from molslice.learners.trees import TreeLearner, Trees, find_unit
+from molslice.learners.trees import TreeLearner, Trees, find_unit, hidden_warnings
 
 __all__ = ["ExtraTrees"]
 
@@ -56,7 +55,7 @@ class ExtraTrees(TreeLearner):
             )
             learned = values[folds != fold]
             offset, scale = find_unit(learned)
-            with warnings.catch_warnings():  # scikit-learn's threads may leave other filters behind
+            with hidden_warnings():
                 models.append(model.fit(chosen[folds != fold], (learned - offset) / scale))
             units.append((offset, scale))
         return cls.of_training(Trees.of_forests(models, columns, units), matrix, folds)

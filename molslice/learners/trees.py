@@ -1,6 +1,8 @@
 """Binary decision trees as flat arrays, and what all learners of trees share."""
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -10,7 +12,7 @@ from molslice.learners.base import Learner
 from molslice.learners.features import Features
 from molslice.types import MolsliceError
 
-__all__ = ["TreeLearner", "Trees", "find_unit"]
+__all__ = ["TreeLearner", "Trees", "find_unit", "hidden_warnings"]
 
 CHUNK = 1 << 22  # positions (rows times trees) at once; bounds memory
 USUAL_SPREADS, USUAL_OFFSET = (1e-3, 1e6), 1e4  # of targets, and of their mean relative to their spread
@@ -32,6 +34,17 @@ def find_unit(values: np.ndarray) -> tuple[float, float]:
     if spread == 0 or (USUAL_SPREADS[0] < spread < USUAL_SPREADS[1] and abs(mean) < USUAL_OFFSET * spread):
         return 0.0, 1.0
     return mean, spread
+
+
+@contextmanager
+def hidden_warnings() -> Iterator[None]:
+    """Hide the warnings of scikit-learn's threads, and keep the filters of the process.
+
+    Before Python 3.14, each thread sets and restores the filters of all threads. If two do so at once, the
+    list of filters may stay empty, and scikit-learn warns about that in every further task.
+    """
+    with warnings.catch_warnings(record=True):  # a filter would be lost with the others
+        yield
 
 
 @dataclass(frozen=True, slots=True)

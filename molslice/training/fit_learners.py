@@ -1,7 +1,6 @@
 """Fit the learners and the baselines of `fit`, target after target."""
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from molslice.fitted_folder import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
-from molslice.learners.trees import find_unit
+from molslice.learners.trees import find_unit, hidden_warnings
 from molslice.training.fit_data import FitData
 from molslice.uncertainty.difficulty import ErrorScale
 
@@ -178,7 +177,7 @@ def _baseline(
 ) -> np.ndarray:
     matrix = np.clip(features.matrix(), -1e30, 1e30)  # forests compare in float32; NaN stays
     matrix[:, np.isnan(matrix[rows]).all(0)] = 0.0  # boosting cannot bin a column without values
-    with warnings.catch_warnings():  # scikit-learn's threads may leave other filters behind
+    with hidden_warnings():
         if classes:
             return model.fit(matrix[rows], values[rows]).predict_proba(matrix[test])[:, 1]
         offset, scale = find_unit(values[rows])

@@ -216,21 +216,28 @@ def test_extra_trees_predict_as_scikit_learn_does(classes):
                 np.testing.assert_allclose(learner.predict(new)[fold], expected, atol=0.15)
 
 
-def test_the_filters_of_warnings_stay(monkeypatch):
+@pytest.mark.parametrize("name", ["boosting", "extra_trees"])
+def test_the_filters_of_warnings_stay(name, monkeypatch):
     """Threads of scikit-learn enter and leave `catch_warnings` in any order, which may remove all filters."""
-    from sklearn.ensemble import ExtraTreesRegressor
+    from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
-    original = ExtraTreesRegressor.fit
+    kind: Any = {"boosting": HistGradientBoostingRegressor, "extra_trees": ExtraTreesRegressor}[name]
+    original = kind.fit
 
     def resetting(self, *args):
-        warnings.simplefilter("ignore")
+        warnings.filters.clear()
+        warnings.warn("without filters", stacklevel=1)
         return original(self, *args)
 
-    monkeypatch.setattr(ExtraTreesRegressor, "fit", resetting)
-    before, features = list(warnings.filters), draw_features()
+    monkeypatch.setattr(kind, "fit", resetting)
+    features = draw_features()
     values, folds = draw_values(features, False), np.arange(len(features)) % 3
-    LEARNERS.find("extra_trees").fit(features, values, folds, classes=False, seed=0)
-    assert list(warnings.filters) == before
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        LEARNERS.find(name).fit(features, values, folds, classes=False, seed=0)
+        assert list(warnings.filters) == before
+    assert not shown
 
 
 def test_a_fold_of_one_class_is_predicted_by_it():
