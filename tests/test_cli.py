@@ -146,7 +146,7 @@ def test_evaluate_on_other_data(molslice, folder):
         "--json",
     ]
     code, out, err = molslice(*words, "--quiet", "--split", "all")
-    assert (code, "the data hold homolumogap" in err) == (1, True), err  # of another unit
+    assert (code, "are homolumogap; set data.units" in err) == (1, True), err
     code, out, err = molslice(*words, "--quiet", "--split", "all", "--data.units", "eV")
     assert (code, err) == (0, "")
     result = json.loads(out)
@@ -419,7 +419,16 @@ def test_wrong_usage(molslice, words):
 def test_wrong_usage_is_one_line_without_control_characters(molslice):
     code, _, err = molslice("train", "--out", "x", "--frob\nmore", "\x1b[31m")
     assert code == 2
-    assert err.endswith("molslice: error: unrecognized arguments: --frob\\nmore \\x1b[31m\n")
+    assert err.endswith("molslice train: error: unrecognized arguments: --frob\\nmore \\x1b[31m\n")
+
+
+@pytest.mark.parametrize("option", ["--member", "--member=3"])
+def test_an_unknown_option_is_an_error_of_its_verb(molslice, option):
+    code, _, err = molslice("fit", "a.csv", "--target", "y", "--out", "m", option)
+    assert (code, err.startswith("usage: molslice fit ")) == (2, True)
+    assert err.endswith(f"error: unrecognized arguments: {option}; did you mean --members?\n")
+    code, _, err = molslice("bench", "data", "--foo")
+    assert (code, err.endswith("molslice bench data: error: unrecognized arguments: --foo\n")) == (2, True)
 
 
 def test_input_and_output_belong_together(molslice, run_folder):

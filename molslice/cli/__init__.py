@@ -16,6 +16,7 @@ To add a verb, write one such file. A verb is thin: it calls a function that Pyt
 
 import argparse
 import atexit
+import difflib
 import gc
 import importlib
 import os
@@ -75,10 +76,20 @@ class _VerbParser(_Parser):
     default_action = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
-        """Parse the arguments, with the default action if the first one is not an action."""
+        """Parse the arguments, with the default action if the first one is not an action.
+
+        Arguments that are not known are an error of the verb, which shows its usage.
+        """
         if self.actions is not None and (not args or args[0] not in {*self.actions, "-h", "--help"}):
             args = [self.default_action, *(args or [])]
-        return super().parse_known_args(args, namespace)
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = {name.lstrip("-"): name for name in self._option_string_actions}
+            given = unknown[0].partition("=")[0].lstrip("-")
+            near = difflib.get_close_matches(given, options, n=1, cutoff=0.8)
+            hint = f"; did you mean {options[near[0]]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return namespace, unknown
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -93,12 +93,19 @@ def _evaluate(args: argparse.Namespace) -> int:
     from molslice.inference.load import load_model
     from molslice.inference.uncertainty import evaluate_uncertainty
     from molslice.inference.uncertainty_figure import write_uncertainty
+    from molslice.types import MolsliceError
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
     overrides = args.overrides
-    if args.split == "all" and _names_table(overrides, predictor.data_config):
+    another = _names_table(overrides, predictor.data_config)
+    if args.split == "all" and another:
         overrides = [*overrides, ("data.split", UNDIVIDED)]
-    dataset = find_model_data(predictor, predictor.data_config, args.root, overrides, args.fragment)
+    try:
+        dataset = find_model_data(predictor, predictor.data_config, args.root, overrides, args.fragment)
+    except MolsliceError as error:
+        if args.split == "all" or not another:
+            raise
+        raise MolsliceError(f"{error}; to measure all rows of another table, give --split all") from error
     if args.split == "all":
         rows = np.concatenate(list(dataset.splits.values()))
         dataset.splits = {**dataset.splits, "all": np.unique(rows)}

@@ -183,9 +183,10 @@ def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
     theirs = tuple(zip(dataset.target_names, dataset.target_units, strict=True))
     ours = tuple(zip(predictor.target_names, predictor.target_units, strict=True))
     if theirs != ours:
+        only_units = dataset.target_names == predictor.target_names
         raise MolsliceError(
-            f"the model predicts {_listed(ours)}, the data hold {_listed(theirs)}; evaluate on data with the "
-            "model's targets"
+            f"the model predicts {_listed(ours)}, but the targets of {dataset.source} are {_listed(theirs)}; "
+            + ("set data.units" if only_units else "evaluate on data with the targets of the model")
         )
     classes = dataset.class_names if dataset.kind == "multiclass" else ()
     if tuple(classes) != predictor.targets.classes:
