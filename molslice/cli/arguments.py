@@ -161,7 +161,7 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
         "model",
         type=model_name,
         metavar=metavar,
-        help="run folder, checkpoint folder, or name of a shipped model",
+        help="run folder, checkpoint folder, or name of a shipped model such as gap-xtb",
     )
 
 

@@ -14,7 +14,6 @@ from molslice.cli.arguments import (
     add_json,
     add_quiet,
     add_strict,
-    count,
     file_or_url,
     file_path,
     minutes,
@@ -67,12 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_fragment(parser, "keep")
     add_strict(parser)
     parser.add_argument(
-        "--members", type=members, default=5, metavar="K", help="number of folds (default: 5)"
+        "--members", type=members, default=5, metavar="K", help="number of folds, 2 to 20 (default: 5)"
     )
     parser.add_argument(
         "--minutes", type=minutes, metavar="M", help="time limit; networks train for fewer epochs"
     )
-    parser.add_argument("--seed", type=count, default=0, metavar="N", help="seed (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed (default: 0)")
     encoder = parser.add_mutually_exclusive_group()
     encoder.add_argument(
         "--encoder",
@@ -97,6 +96,13 @@ def members(text: str) -> int:
     from molslice.training.fit import MAX_FOLDS, MIN_FOLDS
 
     return whole_number(text, MIN_FOLDS, MAX_FOLDS)
+
+
+def seed(text: str) -> int:
+    """Parse a seed."""
+    from molslice.training.fit import MAX_SEED
+
+    return whole_number(text, 0, MAX_SEED)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_usage(args: argparse.Namespace) -> None:
     """End with a usage error if options do not fit together."""
     if (args.input is None) != (args.output is None):
-        args.usage_error("--input and --output need each other")
+        args.usage_error("--input needs --output" if args.output is None else "--output needs --input")
     for name, needed in NEEDS.items():
         if getattr(args, name) not in (None, False) and getattr(args, needed) is None:
             args.usage_error(f"--{name.replace('_', '-')} needs --{needed}")

@@ -135,7 +135,7 @@ def read_fit_data(
     with open_molecules([path], smiles_column=smiles_column, delimiter=delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
         if column in names:
-            raise MolsliceError(f"{path}: the column {column!r} cannot be both SMILES and target")
+            raise MolsliceError(f"{path}: the column {column!r} cannot be both the SMILES and a target")
         if split not in (*SPLITS, *table.names):
             raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *table.names])}")
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns]):
@@ -191,10 +191,10 @@ def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
     names = (columns,) if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
     if not all(isinstance(name, str) for name in names):
         raise MolsliceError(f"targets must be names of columns, got {names!r}")
-    if not names or len({name.strip() for name in names}) < len(names):
-        raise MolsliceError(
-            f"give at least one target column, each once; got {', '.join(names) or 'no column'}"
-        )
+    if not names:
+        raise MolsliceError("give at least one target column")
+    if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
+        raise MolsliceError(f"the target {twice[0]!r} is given twice")
     return names
 
 
@@ -250,11 +250,11 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
         raise MolsliceError(f"{path}: none of the {len(data.smiles)} SMILES can be read; {first}")
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
-        data.lose(f"{_rows(failed)} of {len(data.smiles):,} left out, not usable: {listed}")
+        data.lose(f"{_rows(failed)} of {len(data.smiles):,} left out: {listed}")
     known = np.any(np.isfinite(data.targets), axis=1)
     unlabeled = int((~known[rows]).sum())
     if unlabeled:
-        data.lose(f"{_rows(unlabeled)} without any target left out")
+        data.lose(f"{_rows(unlabeled)} left out: no value of any target")
     _keep(data, rows[known[rows]])
 
 

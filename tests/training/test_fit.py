@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -244,7 +245,7 @@ def test_another_table_needs_no_column_of_the_split(fitted, smiles, tmp_path, ca
     assert main(["evaluate", str(folder), "--split", "all", "--json", "--quiet", *table]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 1
     assert main(["evaluate", str(folder), "--quiet", *table]) == 1
-    assert "has no column 'split'" in capsys.readouterr().err
+    assert re.search("has no column 'split'.*; to measure all rows .* --split all", capsys.readouterr().err)
 
 
 def test_a_target_that_is_missing_in_half_of_the_rows(table, tmp_path):
@@ -496,7 +497,7 @@ def test_unreadable_rows_are_counted_by_reason(smiles, tmp_path):
     rows = [*zip(smiles, [t[0] for t in targets_of(smiles)], strict=True), ("C1CC", 1.0), ("xyz", 2.0)]
     data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows))
     assert sum(kind["count"] for kind in data.refusals.report()) == 2
-    assert any(text.startswith("2 rows of ") and " left out, not usable: " in text for text in data.findings)
+    assert any(text.startswith("2 rows of ") and " left out: " in text for text in data.findings)
 
 
 def spoiled(change):
@@ -527,7 +528,7 @@ def spoiled(change):
         (
             lambda rows: [[s + ".[Cl-]" if i < 19 else s, y] for i, (s, y) in enumerate(rows)],
             {"fragment": "refuse"},
-            r"19 training rows with a .* 20 \(19 rows of 40 left out, not usable: 19 .*; 2 rows held out\)",
+            r"19 training rows with a .* 20 \(19 rows of 40 left out: 19 .*; 2 rows held out\)",
         ),
         (
             lambda rows: [[s, kind] for s, _ in rows[:30] for kind in (0, 1)],
@@ -559,7 +560,7 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
     ("options", "words"),
     [
         ({"target": "sise"}, r"sise.*(did you mean|columns)"),
-        ({"target": ["size", "size"]}, r"each once"),
+        ({"target": ["size", "size"]}, "the target .size. is given twice"),
         ({"target": []}, r"at least one target"),
         ({"split": "scafold"}, r"unknown split 'scafold'; did you mean 'scaffold'"),
         ({"smiles_column": "smile"}, r"smile"),
@@ -578,13 +579,13 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
         ({"kind": "ranking"}, r"unknown kind 'ranking'; choices: regression, classification"),
         ({"duplicates": "drop"}, r"unknown duplicates 'drop'"),
         ({"device": "cuda:1"}, r"unknown device 'cuda:1'; choices: cpu, cuda, mps"),
-        ({"units": ["a", "b"]}, r"units must be one unit, or one for each of 1"),
-        ({"units": 3}, r"units must be one unit, or one for each of 1 targets, got 3"),
+        ({"units": ["a", "b"]}, r"units must be one unit, or one for each target"),
+        ({"units": 3}, r"units must be one unit, or one for each target \(1\), got 3"),
         ({"members": 2.5}, r"members must be an integer, got 2\.5"),
         ({"seed": None}, r"seed must be an integer, got None"),
         ({"split": None}, r"split must be text, got None"),
         ({"smiles_column": 1}, r"smiles_column must be text, got 1"),
-        ({"target": ["size", " size"]}, r"give at least one target column, each once"),
+        ({"target": ["size", " size"]}, "the target .size. is given twice"),
         ({"target": None}, r"targets must be names of columns, got \(None,\)"),
         ({"data": {"smiles": []}}, r"data must be the path or URL of a table, got dict; write it to a file"),
     ],

@@ -139,7 +139,7 @@ class Csv(MoleculeDataset):
         for split, chunk in self._chunks([*self.target_names, *extra], smiles_column):
             if self.smiles_column in self.target_names:
                 raise MolsliceError(
-                    f"{chunk.path}: the column {self.smiles_column!r} cannot be both SMILES and target"
+                    f"{chunk.path}: the column {self.smiles_column!r} cannot be both the SMILES and a target"
                 )
             targets.append(self._numbers(chunk))
             smiles += chunk[self.smiles_column]
@@ -263,9 +263,7 @@ def checked_units(units: str | Sequence[str | None] | None, columns: tuple[str, 
         return (units or "",) * len(columns)
     given = tuple(units) if isinstance(units, Iterable) and not isinstance(units, Mapping) else ()
     if len(given) != len(columns) or not all(unit is None or isinstance(unit, str) for unit in given):
-        raise MolsliceError(
-            f"units must be one unit, or one for each of {len(columns)} targets, got {units!r}"
-        )
+        raise MolsliceError(f"units must be one unit, or one for each target ({len(columns)}), got {units!r}")
     return tuple(unit or "" for unit in given)
 
 

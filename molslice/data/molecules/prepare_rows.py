@@ -72,7 +72,7 @@ class InputRows:
             if name in targets[:place]:
                 raise MolsliceError(f"the target {name!r} is given twice")
             if table.find(name) == table.find(table.smiles_column):
-                raise MolsliceError(f"the column {name!r} cannot be both SMILES and target")
+                raise MolsliceError(f"the column {name!r} cannot be both the SMILES and a target")
         self.table, self.targets = table, list(targets)
         self.name, self.size, self.digest = name_of(table.paths), table.size, ""
 

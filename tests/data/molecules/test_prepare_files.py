@@ -523,7 +523,7 @@ def test_options(tmp_path):
         (
             "smiles,gap\nC,1\n",
             {"targets": ["smiles"]},
-            "the column 'smiles' cannot be both SMILES and target",
+            "the column 'smiles' cannot be both the SMILES and a target",
         ),
         ("smiles,gap\nC,low\n", {}, r"molecules.csv, row 1 \(line 2\), column .*'low' is not a number .l"),
         ("smiles,gap\nC,1e40\n", {}, "'1e40' is too large for 32-bit floating point"),
