@@ -17,7 +17,14 @@ from typing import Any
 from billion_tables import plan_table, rate_table, volume_table
 from pretraining_tables import attentions_table, embedded_table, labels_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
-from small_data_tables import candidates_table, curve_table, error_table, scales_table, summary_table
+from small_data_tables import (
+    candidates_table,
+    curve_table,
+    error_table,
+    pairs_table,
+    scales_table,
+    summary_table,
+)
 from speed_tables import (
     data_table,
     large_store,
@@ -270,6 +277,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "probabilities": probabilities_table,
     "uncertainty_chemprop": chemprop_table,
     "small_data_summary": summary_table,
+    "small_data_pairs": pairs_table,
     "small_data_errors": error_table,
     "small_data_curve": curve_table,
     "fit_candidates": candidates_table,

@@ -286,8 +286,9 @@ def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict
         reference: The method to compare with, or the better of the two baselines for each seed.
 
     Returns:
-        Number of pairs, share of pairs with a lower error, geometric mean of the ratios of the errors and its
-        95% confidence interval, which is None for fewer than five sets. None without a common pair.
+        Number of pairs, share of pairs with a lower error, median and geometric mean of the ratios of the
+        errors, and the 95% confidence interval of the latter, which is None for fewer than five sets. None
+        without a common pair.
     """
     logarithms: dict[str, list[float]] = {}
     for (name, _), errors in mean_errors(lines, (label, reference)).items():
@@ -301,6 +302,7 @@ def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict
         "reference": reference,
         "pairs": len(every),
         "share_better": statistics.fmean(value < 0 for value in every),
+        "median_ratio": math.exp(statistics.median(every)),
         "geometric_mean_ratio": math.exp(statistics.fmean(every)),
         "interval": bootstrap_interval(list(logarithms.values())),
     }

@@ -34,6 +34,16 @@ METRICS = {
     "roc_auc": "ROC-AUC",
     "pr_auc": "PR-AUC",
 }
+PAIRS = (
+    ("fit", "fit without encoder"),
+    ("fit", "tuned"),
+    ("tuned", "scratch"),
+    ("tuned", "forest"),
+    ("frozen", "forest"),
+    ("scratch", "forest"),
+    ("chemprop", "forest"),
+    ("chemprop ensemble", "forest"),
+)
 TO_CHEMPROP, TO_BASELINE = "chemprop ensemble", "best of forest and boosting"
 
 
@@ -72,6 +82,18 @@ def _ratio(one: Mapping[str, Any] | None) -> tuple[str, str]:
     better = round(one["share_better"] * one["pairs"])
     between = " ({:.2f} to {:.2f})".format(*one["interval"]) if one["interval"] else ""
     return f"{one['geometric_mean_ratio']:.3f}{between}", f"{better} of {one['pairs']}"
+
+
+def pairs_table() -> str:
+    """Return the ratios of errors of some pairs of methods."""
+    found = {(one["label"], one["reference"]): one for one in load("small_data")["comparisons"]}
+    rows = [
+        [LABELS[label], LABELS[reference], ratio, f"{found[label, reference]['median_ratio']:.3f}", better]
+        for label, reference in PAIRS
+        if (label, reference) in found
+        for ratio, better in [_ratio(found[label, reference])]
+    ]
+    return markdown(["", "compared with", "error ratio", "median ratio", "lower on"], rows)
 
 
 def error_table() -> str:

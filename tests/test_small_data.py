@@ -284,6 +284,7 @@ def test_ratios_and_ranks_leave_the_development_sets_out(program):
     assert found["pairs"] == 2
     assert found["share_better"] == 0.5
     assert found["geometric_mean_ratio"] == pytest.approx(np.sqrt(0.8 * 2.0))
+    assert found["median_ratio"] == pytest.approx(np.sqrt(0.8 * 2.0))
     assert found["interval"] is None
     ranks = program.mean_ranks(lines)
     assert ranks["pairs"] == 2

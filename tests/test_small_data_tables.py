@@ -40,6 +40,15 @@ def tables(monkeypatch):
                 "geometric_mean_ratio": 0.9,
                 "interval": None,
             },
+            {
+                "label": "tuned",
+                "reference": "forest",
+                "pairs": 4,
+                "share_better": 0.25,
+                "median_ratio": 1.0504,
+                "geometric_mean_ratio": 1.1,
+                "interval": [0.9, 1.2],
+            },
         ],
         "results": [
             row("esol", "fit", 0.25, sd=0.01),
@@ -58,6 +67,15 @@ def test_summary_has_the_ratios_and_ranks_of_each_method_with_a_result(tables):
     assert lines[3] == "| random forest | 0.900 | 1 of 2 | - | - | 2.00 |"
     assert lines[4] == ""
     assert "7 pairs" in lines[7]
+
+
+def test_pairs_have_the_ratios_of_methods_to_others(tables):
+    assert tables.pairs_table().splitlines() == [
+        "|  | compared with | error ratio | median ratio | lower on |",
+        "| :--- | ---: | ---: | ---: | ---: |",
+        "| `encoder-small`, fine-tuned, one network | random forest | "
+        "1.100 (0.90 to 1.20) | 1.050 | 1 of 4 |",
+    ]
 
 
 def test_scales_have_one_row_for_each_set_and_scale(tables, monkeypatch):
