@@ -88,6 +88,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     import numpy as np
 
     from molslice.cli.datasets import find_model_data
+    from molslice.files.tables.base import MissingColumnError
     from molslice.inference.calibrate import calibrate, write_domain
     from molslice.inference.evaluate import evaluate
     from molslice.inference.load import load_model
@@ -97,13 +98,12 @@ def _evaluate(args: argparse.Namespace) -> int:
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
     overrides = args.overrides
-    another = _names_table(overrides, predictor.data_config)
-    if args.split == "all" and another:
+    if args.split == "all" and _names_table(overrides, predictor.data_config):
         overrides = [*overrides, ("data.split", UNDIVIDED)]
     try:
         dataset = find_model_data(predictor, predictor.data_config, args.root, overrides, args.fragment)
-    except MolsliceError as error:
-        if args.split == "all" or not another:
+    except MissingColumnError as error:
+        if predictor.data_config.options.get("split") != {"kind": "column", "column": error.column}:
             raise
         raise MolsliceError(f"{error}; to measure all rows of another table, give --split all") from error
     if args.split == "all":

@@ -246,6 +246,8 @@ def test_another_table_needs_no_column_of_the_split(fitted, smiles, tmp_path, ca
     assert json.loads(capsys.readouterr().out)["rows"] == 1
     assert main(["evaluate", str(folder), "--quiet", *table]) == 1
     assert re.search("has no column 'split'.*; to measure all rows .* --split all", capsys.readouterr().err)
+    assert main(["evaluate", str(folder), "--quiet", "--data.path", str(tmp_path / "b.csv")]) == 1
+    assert re.search(r"no such file: \S+ \(data\.path\)\n$", capsys.readouterr().err)
 
 
 def test_a_target_that_is_missing_in_half_of_the_rows(table, tmp_path):
@@ -560,7 +562,7 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
     ("options", "words"),
     [
         ({"target": "sise"}, r"sise.*(did you mean|columns)"),
-        ({"target": ["size", "size"]}, "the target .size. is given twice"),
+        ({"target": ["size", "size"]}, "the target 'size' is given twice"),
         ({"target": []}, r"at least one target"),
         ({"split": "scafold"}, r"unknown split 'scafold'; did you mean 'scaffold'"),
         ({"smiles_column": "smile"}, r"smile"),
@@ -579,13 +581,13 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
         ({"kind": "ranking"}, r"unknown kind 'ranking'; choices: regression, classification"),
         ({"duplicates": "drop"}, r"unknown duplicates 'drop'"),
         ({"device": "cuda:1"}, r"unknown device 'cuda:1'; choices: cpu, cuda, mps"),
-        ({"units": ["a", "b"]}, r"units must be one unit, or one for each target"),
+        ({"units": ["a", "b"]}, r"units must be one unit, or one for each target \(1\)"),
         ({"units": 3}, r"units must be one unit, or one for each target \(1\), got 3"),
         ({"members": 2.5}, r"members must be an integer, got 2\.5"),
         ({"seed": None}, r"seed must be an integer, got None"),
         ({"split": None}, r"split must be text, got None"),
         ({"smiles_column": 1}, r"smiles_column must be text, got 1"),
-        ({"target": ["size", " size"]}, "the target .size. is given twice"),
+        ({"target": ["size", " size"]}, "the target 'size' is given twice"),
         ({"target": None}, r"targets must be names of columns, got \(None,\)"),
         ({"data": {"smiles": []}}, r"data must be the path or URL of a table, got dict; write it to a file"),
     ],

@@ -11,7 +11,20 @@ from molslice.files.urls import File
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Chunk", "FileTable", "Row", "Table", "Unreadable", "place_of"]
+__all__ = ["Chunk", "FileTable", "MissingColumnError", "Row", "Table", "Unreadable", "place_of"]
+
+
+class MissingColumnError(MolsliceError):
+    """A table has no column of a name.
+
+    Args:
+        message: The message.
+        column: The name.
+    """
+
+    def __init__(self, message: str, column: str = "") -> None:
+        super().__init__(message)
+        self.column = column
 
 
 class Unreadable(str):
@@ -146,7 +159,8 @@ class Table(ABC):
             The index of the column.
 
         Raises:
-            MolsliceError: The column is missing or occurs more than once.
+            MissingColumnError: The column is missing.
+            MolsliceError: The column occurs more than once.
         """
         stripped = [column.strip() for column in self.names]
         found = [index for index, column in enumerate(self.names) if column == name]
@@ -155,7 +169,9 @@ class Table(ABC):
             return found[0]
         if found:
             raise MolsliceError(f"{self.path} has {len(found)} columns named {name!r}")
-        raise MolsliceError(f"{self.path} has no column {name!r}; {near_names(name, set(stripped))}")
+        raise MissingColumnError(
+            f"{self.path} has no column {name!r}; {near_names(name, set(stripped))}", name
+        )
 
     def chunks(self, size: int, columns: Sequence[str]) -> Iterator[Chunk]:
         """Yield all rows in chunks.
