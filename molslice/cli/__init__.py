@@ -16,7 +16,6 @@ To add a verb, write one such file. A verb is thin: it calls a function that Pyt
 
 import argparse
 import atexit
-import difflib
 import gc
 import importlib
 import os
@@ -84,6 +83,8 @@ class _VerbParser(_Parser):
             args = [self.default_action, *(args or [])]
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
+            import difflib  # only for this message
+
             options = {name.lstrip("-"): name for name in self._option_string_actions}
             given = unknown[0].partition("=")[0].lstrip("-")
             near = difflib.get_close_matches(given, options, n=1, cutoff=0.8)

@@ -121,7 +121,7 @@ class DelimitedTable(FileTable):
         """Return the row of some lines, a blank one without cells."""
         if len(cells) == 1 and lines[0].isspace():
             cells = []
-        elif any("\0" in line for line in lines):
+        elif "\0" in "".join(lines):
             error = NUL
         elif width and cells and len(cells) != width and error is None:
             error = f"{len(cells)} cell{'s' * (len(cells) > 1)}, the header has {width}"
