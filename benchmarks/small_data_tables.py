@@ -50,12 +50,12 @@ TO_CHEMPROP, TO_BASELINE = "chemprop ensemble", "best of forest and boosting"
 def summary_table() -> str:
     """Return the ratios of errors to both references and the mean rank of each method."""
     result = load("small_data")
-    found = {(one["reference"], one["label"]): one for one in result["comparisons"]}
+    found = _comparisons(result)
     ranks = result["mean_ranks"]["ranks"]
     rows = []
     for label, name in LABELS.items():
         cells = [
-            cell for reference in (TO_CHEMPROP, TO_BASELINE) for cell in _ratio(found.get((reference, label)))
+            cell for reference in (TO_CHEMPROP, TO_BASELINE) for cell in _ratio(found.get((label, reference)))
         ]
         rank = f"{ranks[label]:.2f}" if label in ranks else "-"
         if label in ranks or any(cell != "-" for cell in cells):
@@ -76,6 +76,11 @@ def summary_table() -> str:
     return f"{markdown([*header, 'mean rank'], rows)}\n\n{text}"
 
 
+def _comparisons(result: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Return the comparisons by method and reference."""
+    return {(one["label"], one["reference"]): one for one in result["comparisons"]}
+
+
 def _ratio(one: Mapping[str, Any] | None) -> tuple[str, str]:
     if one is None:
         return "-", "-"
@@ -86,13 +91,11 @@ def _ratio(one: Mapping[str, Any] | None) -> tuple[str, str]:
 
 def pairs_table() -> str:
     """Return the ratios of errors of some pairs of methods."""
-    found = {(one["label"], one["reference"]): one for one in load("small_data")["comparisons"]}
-    rows = [
-        [LABELS[label], LABELS[reference], ratio, f"{found[label, reference]['median_ratio']:.3f}", better]
-        for label, reference in PAIRS
-        if (label, reference) in found
-        for ratio, better in [_ratio(found[label, reference])]
-    ]
+    found, rows = _comparisons(load("small_data")), []
+    for label, reference in PAIRS:
+        if one := found.get((label, reference)):
+            ratio, better = _ratio(one)
+            rows.append([LABELS[label], LABELS[reference], ratio, f"{one['median_ratio']:.3f}", better])
     return markdown(["", "compared with", "error ratio", "median ratio", "lower on"], rows)
 
 

@@ -39,7 +39,9 @@ EXAMPLE = """\
   molslice predict gap-xtb --input 'parts/*.csv' --output predicted --engine ray    # a file for each input
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
 TAKES_OVERRIDES = False
-NEEDS = {  # options of only one kind of input
+NEEDS = {  # options that need another one
+    "input": "output",
+    "output": "input",
     "metrics": "input",
     "engine": "input",
     "resume": "input",
@@ -109,8 +111,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_usage(args: argparse.Namespace) -> None:
     """End with a usage error if options do not fit together."""
-    if (args.input is None) != (args.output is None):
-        args.usage_error("--input needs --output" if args.output is None else "--output needs --input")
     for name, needed in NEEDS.items():
         if getattr(args, name) not in (None, False) and getattr(args, needed) is None:
             args.usage_error(f"--{name.replace('_', '-')} needs --{needed}")

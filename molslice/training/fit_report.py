@@ -17,22 +17,23 @@ def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         about: The content of `fit.json`.
     """
     label = about["metric_label"]
-    header = ["target", "unit", "rows", f"cross-validated {label}"]
-    rows = [
-        [
-            result["target"],
-            result["unit"] or "-",
-            f"{result['train_rows']:,}",
-            format_metric(result["cross_validated"]),
-        ]
-        for result in about["results"]
-    ]
-    if about["rows"]["test"]:
-        header += ["held-out rows", *(f"{name} {label}" for name in NAMES)]
-        for row, result in zip(rows, about["results"], strict=True):
-            errors = (result["test"].get(name) for name in NAMES)
-            row += [f"{result['test_rows']:,}", *map(format_metric, errors)]
-    return header, rows
+    header = ["target", "unit", "rows", f"cross-validated {label}", "held-out rows"]
+    header += [f"{name} {label}" for name in NAMES]
+    rows = []
+    for result in about["results"]:
+        errors = [result["test"].get(name) for name in NAMES]
+        rows.append(
+            [
+                result["target"],
+                result["unit"] or "-",
+                f"{result['train_rows']:,}",
+                format_metric(result["cross_validated"]),
+                f"{result['test_rows']:,}",
+                *map(format_metric, errors),
+            ]
+        )
+    shown = len(header) if about["rows"]["test"] else header.index("held-out rows")
+    return header[:shown], [row[:shown] for row in rows]
 
 
 def write_card(about: Mapping[str, Any]) -> str:
