@@ -148,5 +148,6 @@ def test_what_cannot_be_evaluated(tmp_path):
     with pytest.raises(MolsliceError, match="'test' of .*data holds no labels"):
         evaluate(model, dataset)
     other = untrained(tmp_path / "other", targets=TWO)
-    with pytest.raises(MolsliceError, match=r"predicts gap \[eV\], logp, .* homolumogap \[eV\]; eval"):
+    words = r"predicts gap \[eV\], logp, but the targets of .*data are homolumogap \[eV\]; evaluate on data"
+    with pytest.raises(MolsliceError, match=words):
         evaluate(other, dataset, "valid")

@@ -207,7 +207,7 @@ def test_other_targets_are_refused(run, tmp_path, capsys):
     code = main(["report", str(tmp_path / "model"), "--out", str(tmp_path / "page.html"), "--quiet", *data])
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 1
-    assert "the model predicts gap [eV], logp, but the targets of " in line
+    assert re.search(r"the model predicts gap \[eV\], logp, but the targets of \S+ are size;", line)
     assert not (tmp_path / "page.html").exists()
 
 

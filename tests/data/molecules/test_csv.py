@@ -229,7 +229,7 @@ def test_targets_that_are_constant_or_far_from_zero_are_taken(tmp_path, gaps):
         ({"target_columns": []}, "at least one"),
         ({"target_columns": [1]}, "at least one"),
         ({"target_columns": "name"}, "column 'name': 'x' is not a number"),
-        ({"units": ["eV", "D"]}, "one for each target"),
+        ({"units": ["eV", "D"]}, r"one for each target \(1\)"),
         ({"kind": "ranking"}, "regression or classification, got 'ranking'"),
         ({"split": "ransom"}, "did you mean 'random'"),
         ({"split": {"kind": "column", "column": "set"}}, "no column 'set'"),

@@ -135,7 +135,7 @@ def test_classes(folder):
         ({"split": {"kind": "column", "column": "gap"}}, "split 'column' needs the input"),
         ({"split": "randum"}, "unknown split 'randum'"),
         ({"kind": "ranking"}, "kind must be regression or classification, got 'ranking'"),
-        ({"units": ["eV", "V"]}, "units must be one unit, or one for each target"),
+        ({"units": ["eV", "V"]}, r"units must be one unit, or one for each target \(1\)"),
         ({"path": "nowhere"}, r"no such file: nowhere \(data.path\). `molslice prepare FILE --out STORE"),
     ],
 )
