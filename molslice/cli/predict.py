@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from molslice.inference.cluster import RayEngine
     from molslice.inference.load import Predictor
     from molslice.inference.predictions import Predictions
+    from molslice.inference.table import TableReport
 
 SUMMARY = "predict from SMILES"
 EXAMPLE = """\
@@ -236,9 +237,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         files = {} if outputs is None else {"files": outputs}
         write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
     elif report.metrics is not None:
-        show = say if str(args.output) == "-" else write
-        for line in text_table(*metric_rows(report.metrics)).splitlines():
-            show(line)
+        _show_errors(report, args)
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
     if report.failed == report.rows:
@@ -263,6 +262,17 @@ def _cluster(args: argparse.Namespace) -> "RayEngine":
     return RayEngine(
         args.model, args.device, args.workers or None, args.interval, args.fragment, domain=args.domain
     )
+
+
+def _show_errors(report: "TableReport", args: argparse.Namespace) -> None:
+    show = say if str(args.output) == "-" else write
+    for line in text_table(*metric_rows(report.metrics or [])).splitlines():
+        show(line)
+    if report.trained and not args.quiet:
+        say(
+            f"the model was trained on {report.trained:,} of the measured molecules; its error for new ones "
+            "is larger"
+        )
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

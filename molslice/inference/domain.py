@@ -1,5 +1,6 @@
 """The domain of a model: whether a molecule is like those that it was trained on."""
 
+import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -154,6 +155,22 @@ class TrainingDomain:
                 f"molecules have at least {self.threshold:.2f}"
             )
         return Domain(not reason, reason, neighbors)
+
+    def contains(self, smiles: Sequence[str], fragment: str = "keep") -> np.ndarray:
+        """Find which molecules are training molecules; those that cannot be read are not, bool [n].
+
+        Args:
+            smiles: The n molecules.
+            fragment: What happens to a mixture; see `choose_fragment`.
+        """
+        from molslice.chem.canonical import canonical_molecule  # needs rdkit
+        from molslice.chem.smiles import ChemError
+
+        known, found = frozenset(self.smiles), np.zeros(len(smiles), bool)
+        for row, text in enumerate(choose_fragments(list(smiles), fragment)[0]):
+            with contextlib.suppress(ChemError):
+                found[row] = (canonical_molecule(text).smiles or text) in known
+        return found
 
     def write(self, folder: Path) -> None:
         """Write the files of the model folder.

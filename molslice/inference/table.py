@@ -26,7 +26,6 @@ from molslice.inference.predictions import TableRows
 from molslice.inference.progress import progress_bar
 from molslice.inference.sinks import STDOUT, TABLES, Sink, open_sink
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
-from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
 __all__ = ["Computed", "Engine", "TableReport", "check_target", "predict_table"]
@@ -46,6 +45,7 @@ class TableReport:
         error_column: The name of the column with reasons.
         findings: What was found in the input, one sentence each.
         metrics: Error of each target, with `name`, `unit`, `count`, `metric` and `value`; None if not asked.
+        trained: Number of rows in `metrics` whose molecule is a known training molecule of the model.
         rows: Number of rows read.
         failed: Number of rows without a prediction.
         first_failure: Place, SMILES and reason of the first row that failed.
@@ -58,6 +58,7 @@ class TableReport:
     error_column: str
     findings: tuple[str, ...] = ()
     metrics: list[dict[str, Any]] | None = None
+    trained: int = 0
     rows: int = 0
     failed: int = 0
     first_failure: str = ""
@@ -126,7 +127,7 @@ def predict_table(
         *columns, error_column = distinct_columns([*numbers, *texts, ERROR], taken=table.names)
         named = columns[: len(numbers)], columns[len(numbers) :], error_column
         report = TableReport(tuple(columns), error_column, tuple(table.findings), fragment=predictor.fragment)
-        measured = _Measured(predictor.targets, table) if metrics else None
+        measured = _Measured(predictor, table) if metrics else None
         try:
             with open_sink(target, table.names, *named, table.schema, held=strict) as sink:
                 compute = engine or functools.partial(_in_this_program, workers, log)
@@ -147,7 +148,7 @@ def predict_table(
         if log is not None:
             log.discard()
     if measured is not None:
-        report.metrics = measured.compare()
+        report.metrics, report.trained = measured.compare(), measured.trained
     return report
 
 
@@ -159,15 +160,25 @@ class _Measured:
     """Measured values in the input, and their predictions.
 
     Args:
-        targets: The targets of the model.
+        predictor: The model.
         table: The input.
+
+    Attributes:
+        columns: Number of each target that has a column, by its name.
+        trained: Number of rows with a value whose molecule is a known training molecule of the model.
 
     Raises:
         MolsliceError: The input has no column with the name of a target, or more than one.
     """
 
-    def __init__(self, targets: TargetInfo, table: MoleculeTable) -> None:
-        self._targets = targets
+    def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
+        targets = predictor.targets
+        self._targets, self._fragment, self._smiles = targets, predictor.fragment, table.smiles_column
+        try:
+            self._domain = predictor.find_domain()
+        except MolsliceError:
+            self._domain = None
+        self.trained = 0
         present = {name.strip() for name in table.names}
         self.columns = {name: index for index, name in enumerate(targets.names) if name.strip() in present}
         if not self.columns:
@@ -190,6 +201,10 @@ class _Measured:
         failed = np.array([reason is not None for reason in predictions.errors])
         self._values[-1][failed] = np.nan
         self._predicted.append(predictions.values[:, list(self.columns.values())])
+        if self._domain is not None:
+            measured, texts = np.isfinite(self._values[-1]).any(1), chunk[self._smiles]
+            smiles = [texts[row] for row in np.flatnonzero(measured)]
+            self.trained += int(self._domain.contains(smiles, self._fragment).sum())
 
     def compare(self) -> list[dict[str, Any]]:
         """Return the error of each measured target over the rows with a value and a prediction."""

@@ -28,6 +28,15 @@ def known(smiles):
     return TrainingDomain.of_smiles([*smiles, "not a molecule", smiles[0]])
 
 
+def test_training_molecules_are_found_in_any_form_of_their_smiles(known, smiles):
+    mixture = TrainingDomain.of_smiles(["CCO.Cl", "c1ccccc1"], "largest")
+    np.testing.assert_array_equal(
+        known.contains([smiles[3], "[Ru]", "C1CC", ""]), [True, False, False, False]
+    )
+    np.testing.assert_array_equal(mixture.contains(["C(O)C", "Cl.OCC", "C1=CC=CC=C1"], "largest"), [True] * 3)
+    np.testing.assert_array_equal(mixture.contains(["OCC", "Cl.OCC"]), [True, False])
+
+
 def leave_one_out(smiles):
     """The similarity of each molecule to its nearest other, by all pairs."""
     counts = [describe(text).counts for text in smiles]
@@ -214,3 +223,24 @@ def test_values_that_do_not_fit_are_damage(smiles, tmp_path):
     save_file({**arrays, "values": np.zeros((79, 1), np.float32)}, model / ARRAYS)
     with pytest.raises(MolsliceError, match=r"values are float32 \[79, 1\] for 80 molecules"):
         load_model(model).with_uncertainty(domain=True)
+
+
+def test_the_command_says_how_many_measured_molecules_it_was_trained_on(folder, smiles, tmp_path, capsys):
+    source = tmp_path / "in.csv"
+    name = load_model(folder).target_names[0]
+    source.write_text(f"smiles,{name}\n" + "".join(f"{text},1.5\n" for text in [*smiles[:3], "[Ru]"]))
+    command = [
+        "predict",
+        str(folder),
+        "--input",
+        str(source),
+        "--output",
+        str(tmp_path / "out.csv"),
+        "--metrics",
+    ]
+    assert main(command) == 0
+    line = "the model was trained on 3 of the measured molecules; its error for new ones is larger\n"
+    assert line in capsys.readouterr().err
+    source.write_text(f"smiles,{name}\n[Ru],1.5\n")
+    assert main(command) == 0
+    assert "trained on" not in capsys.readouterr().err

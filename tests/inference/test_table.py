@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from molslice.files.tables import open_table
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import Predictions
 from molslice.inference.sinks import format_value
 from molslice.inference.table import predict_table
@@ -440,6 +441,11 @@ def test_the_error_of_measured_columns(tmp_path):
     found = [(one["name"], one["unit"], one["count"], one["metric"]) for one in report.metrics]
     assert found == [("gap", "eV", 2, "mae"), ("logp", "", 2, "mae")]
     np.testing.assert_allclose([one["value"] for one in report.metrics], expected, rtol=1e-5)
+    assert report.trained == 0  # the training molecules are not known
+    TrainingDomain.of_smiles(["C(O)C", "bad", "c1ccccc1"]).write(model.folder)
+    assert predict_table(model, source, tmp_path / "out.csv", metrics=True).trained == 2
+    unmeasured = written(tmp_path / "in.csv", MEASURED.replace("c1ccccc1,,1", "c1ccccc1,,"))
+    assert predict_table(model, unmeasured, tmp_path / "out.csv", metrics=True).trained == 1
     assert predict_table(model, source, tmp_path / "out.csv").metrics is None
     other = written(tmp_path / "other.csv", "smiles,n\nCCO,1\n")
     with pytest.raises(MolsliceError, match="other.csv has no measured values: no column gap or logp"):
