@@ -431,6 +431,15 @@ def test_an_unknown_option_is_an_error_of_its_verb(molslice, option):
     assert (code, err.endswith("molslice bench data: error: unrecognized arguments: --foo\n")) == (2, True)
 
 
+def test_an_unknown_verb_names_similar_ones(molslice):
+    code, out, err = molslice("fitt", "a.csv")
+    assert (code, out) == (2, "")
+    assert (
+        f"molslice: error: unknown verb 'fitt'; did you mean 'fit'? choices: {', '.join(find_verbs())}" in err
+    )
+    assert "error: unknown verb 'a\\nb'; choices: bench, " in molslice("a\nb")[2]
+
+
 def test_input_and_output_belong_together(molslice, run_folder):
     assert molslice("predict", run_folder, "--input", "x.csv")[0] == 2
     assert molslice("predict", run_folder, "--smiles", "C", "--output", "x.csv")[0] == 2

@@ -193,7 +193,9 @@ def _ended_by_signals() -> Iterator[None]:
 def _run(argv: list[str], args: argparse.Namespace) -> int:
     words, overrides = split_overrides(argv)
     try:
-        build_parser().parse_args(words, args)
+        parser = build_parser()
+        _check_verb(parser, words)
+        parser.parse_args(words, args)
         if overrides and not args.takes_overrides:
             args.usage_error(f"unrecognized arguments: --{overrides[0][0]}")
         for key, value in overrides:
@@ -203,6 +205,15 @@ def _run(argv: list[str], args: argparse.Namespace) -> int:
         return args.run(args)
     except SystemExit as stop:  # argparse has printed the help or an error, or a signal arrived
         return int(stop.code or 0)
+
+
+def _check_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """End with a usage error and similar names if the verb is unknown."""
+    verbs = find_verbs()
+    if words and not words[0].startswith("-") and words[0] not in verbs:
+        from molslice.registry import near_names  # only for this message
+
+        parser.error(f"unknown verb {words[0]!r}; {near_names(words[0], verbs)}")
 
 
 def _is_users(error: BaseException) -> bool:
