@@ -28,6 +28,7 @@ EXAMPLE = """\
   molslice embed gap-xtb --input molecules.csv --output embedded.npy
   molslice embed runs/encoder --input molecules.csv.gz --output embedded.parquet --workers 2"""
 TAKES_OVERRIDES = False
+UNUSED = ("columns", "metrics", "trained")  # of a report: one number for each column, and errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         progress=not args.quiet,
     )
     if args.json:
-        fields = {key: value for key, value in asdict(report).items() if key != "columns"}
+        fields = {key: value for key, value in asdict(report).items() if key not in UNUSED}
         write_json({"model": args.model, "output": args.output, "size": len(report.columns), **fields})
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
