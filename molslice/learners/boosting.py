@@ -9,7 +9,7 @@ from molslice.files.processes import count_cores
 from molslice.learners.features import Features
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
-__all__ = ["Boosting"]
+__all__ = ["Boosting", "splittable_columns"]
 
 MIN_LEAF_ROWS = 20  # scikit-learn's default
 
@@ -28,7 +28,7 @@ class Boosting(TreeLearner):
     ) -> tuple[Self, np.ndarray]:
         """Fit one model for each fold; see `Learner.fit`. Scores of classes are log-odds."""
         matrix = cls.matrix_of(features)
-        columns = _splittable(matrix)
+        columns = splittable_columns(matrix)
         chosen = matrix[:, columns]
 
         def fit_fold(fold: int) -> Any:  # noqa: ANN401
@@ -50,10 +50,11 @@ def _fit_one(matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int) -
         return model.fit(_defined(matrix), values)
 
 
-def _splittable(matrix: np.ndarray) -> np.ndarray:
+def splittable_columns(matrix: np.ndarray) -> np.ndarray:
     """Return the columns that a tree can split: at least a leaf's rows differ from the most common value.
 
-    Most fingerprint bins are rare, and the time of boosting is proportional to the number of columns.
+    Boosting without the others gives the same model. Most fingerprint bins are rare, and the time of boosting
+    is proportional to the number of columns.
     """
     matrix = _defined(matrix)
     middle = np.nanmedian(matrix, axis=0)

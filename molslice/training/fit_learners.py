@@ -9,6 +9,7 @@ import numpy as np
 
 from molslice.fitted_folder import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
+from molslice.learners.boosting import splittable_columns
 from molslice.learners.stacking import Stack
 from molslice.learners.trees import find_unit, hidden_warnings
 from molslice.training.fit_data import FitData
@@ -155,7 +156,7 @@ def _forest(
 
     kind = RandomForestClassifier if classes else RandomForestRegressor
     model = kind(random_state=seed, n_jobs=-1)
-    return _baseline(model, features, rows, test, values, classes)
+    return _baseline(model, _defined(features, rows), rows, test, values, classes)
 
 
 def _boosting(
@@ -164,19 +165,26 @@ def _boosting(
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-    return _baseline(kind(random_state=seed), features, rows, test, values, classes)
+    matrix = _defined(features, rows)
+    matrix = matrix[:, splittable_columns(matrix[rows])]
+    return _baseline(kind(random_state=seed), matrix, rows, test, values, classes)
+
+
+def _defined(features: Features, rows: np.ndarray) -> np.ndarray:
+    """Return the features as a matrix in which columns without a value in `rows` are 0."""
+    matrix = np.clip(features.matrix(), -1e30, 1e30)  # forests compare in float32; NaN stays
+    matrix[:, np.isnan(matrix[rows]).all(0)] = 0.0  # boosting cannot bin a column without values
+    return matrix
 
 
 def _baseline(
     model: Any,  # noqa: ANN401
-    features: Features,
+    matrix: np.ndarray,
     rows: np.ndarray,
     test: np.ndarray,
     values: np.ndarray,
     classes: bool,
 ) -> np.ndarray:
-    matrix = np.clip(features.matrix(), -1e30, 1e30)  # forests compare in float32; NaN stays
-    matrix[:, np.isnan(matrix[rows]).all(0)] = 0.0  # boosting cannot bin a column without values
     with hidden_warnings():
         if classes:
             return model.fit(matrix[rows], values[rows]).predict_proba(matrix[test])[:, 1]

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from molslice.learners import Features
+from molslice.learners.trees import find_unit
 from molslice.training.fit_learners import BASELINES
 
 
@@ -36,3 +38,25 @@ def test_huge_descriptors_are_limited(name):
         0,
     )
     assert np.abs(found - descriptors[100:, 0]).mean() < 0.3
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_boosting_without_rare_columns_is_boosting(classes):
+    """The columns that scikit-learn is given are those that a tree can split; more give the same trees."""
+    draw = np.random.default_rng(0)
+    counts = draw.random((260, 40)) < np.linspace(0.0, 1.0, 40)
+    descriptors = np.where(draw.random((260, 3)) < 0.05, np.nan, draw.normal(size=(260, 3)))
+    descriptors[5:, 2] = 1.0  # hardly varies
+    features = Features(descriptors, counts.astype(np.uint8))
+    values = np.nan_to_num(descriptors[:, 0]) + counts[:, 10:30].sum(1)
+    values = (values > np.median(values)).astype(float) if classes else values
+    rows, test = np.arange(200), np.arange(200, 260)
+    found = BASELINES["boosting"](features, rows, test, values, classes, 0)
+    if classes:
+        model = HistGradientBoostingClassifier(random_state=0).fit(features.matrix()[rows], values[rows])
+        np.testing.assert_array_equal(found, model.predict_proba(features.matrix()[test])[:, 1])
+        return
+    offset, scale = find_unit(values[rows])
+    model = HistGradientBoostingRegressor(random_state=0)
+    model.fit(features.matrix()[rows], (values[rows] - offset) / scale)
+    np.testing.assert_array_equal(found, model.predict(features.matrix()[test]) * scale + offset)
