@@ -1,5 +1,6 @@
 """Settings of every test: one thread, a fixed seed, and checks of the tensor shapes in signatures."""
 
+import importlib
 import signal
 import sys
 from pathlib import Path
@@ -26,6 +27,23 @@ def _hangups_end_programs():
     """Restore the default action of SIGHUP, which `nohup` disables: tests send it to child programs."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _descriptors_are_remembered():
+    """Compute the descriptors of a molecule once in each process: many tests fit the same molecules."""
+    module = importlib.import_module("molslice.chem.descriptors")
+    compute, known = module.descriptors, {}
+
+    def remembered(mol):
+        key = mol.ToBinary()
+        if key not in known:
+            known[key] = compute(mol)
+        return known[key].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "descriptors", remembered)
+        yield
 
 
 @pytest.fixture(scope="module")
