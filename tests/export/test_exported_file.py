@@ -153,16 +153,16 @@ def test_all_options_of_an_attention_can_be_exported(attention, options, exporte
 def test_a_model_of_single_molecules_is_exported(fragment, tmp_path):
     data = {"name": "csv", "path": "a.csv", "target_columns": list(TWO.names), "fragment": fragment}
     folder = checkpoint_folder(tmp_path / "model", TWO, model=SIZES, data=data)
-    assert export_model(folder, tmp_path / "model.onnx").largest_difference < 1e-5
+    assert export_model(folder, tmp_path / "model.pt2").largest_difference < 1e-5
 
 
 def test_a_model_with_a_variance_is_exported_with_its_mean(tmp_path):
     training = {"loss": "gaussian", "max_steps": 1}
     folder = checkpoint_folder(tmp_path / "model", TWO, model=SIZES, training=training)
-    report = export_model(folder, tmp_path / "model.onnx")
+    report = export_model(folder, tmp_path / "model.pt2")
     assert report.largest_difference < 1e-5
     arrays = inputs(BATCHES[-1])
-    assert run_onnx(tmp_path / "model.onnx", arrays).shape == (len(BATCHES[-1]), 2)
+    assert run_pt2(tmp_path / "model.pt2", arrays).shape == (len(BATCHES[-1]), 2)
 
 
 def test_values_at_padding_do_not_change_a_prediction(exported):
