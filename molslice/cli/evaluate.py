@@ -20,10 +20,12 @@ from molslice.cli.arguments import (
     file_path,
     positive,
 )
-from molslice.cli.console import refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import TRAINED, refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.config import DataConfig
+    from molslice.data.base import Dataset
+    from molslice.inference.base import SmilesPredictor
 
 SUMMARY = "measure the error of a trained model"
 EXAMPLE = """\
@@ -138,7 +140,23 @@ def _evaluate(args: argparse.Namespace) -> int:
                 say(f"written: {file}")
         for line in refusal_lines(result.get("refusals", [])) if not args.quiet else ():
             say(line)
+    _tell_trained(predictor, dataset, args)
     return 0
+
+
+def _tell_trained(predictor: "SmilesPredictor", dataset: "Dataset", args: argparse.Namespace) -> None:
+    """Say how many measured molecules the model was trained on, unless the name of the split says it."""
+    from molslice.inference.evaluate import count_trained
+
+    if args.quiet or (args.split != "all" and not _names_data(args.overrides)):
+        return
+    if trained := count_trained(predictor, dataset, args.split):
+        say(TRAINED.format(trained))
+
+
+def _names_data(overrides: Sequence[tuple[str, str]]) -> bool:
+    """Whether other data than those of the model are measured."""
+    return bool({"data.path", "data.name"} & {key.replace("-", "_") for key, _ in overrides})
 
 
 def _names_table(overrides: Sequence[tuple[str, str]], data: "DataConfig") -> bool:
@@ -160,8 +178,7 @@ def _check_uncertainty(args: argparse.Namespace) -> None:
         args.usage_error("--out needs --uncertainty")
     if args.uncertainty and args.shuffle_atoms is not None:
         args.usage_error("--uncertainty: not with --shuffle-atoms")
-    others = {"data.path", "data.name"} & {key for key, _ in args.overrides}
-    if args.uncertainty and args.split == "all" and not others:
+    if args.uncertainty and args.split == "all" and not _names_data(args.overrides):
         args.usage_error("--uncertainty needs rows that the model was not trained on: give --split test")
 
 

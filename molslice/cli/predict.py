@@ -20,7 +20,7 @@ from molslice.cli.arguments import (
     file_path,
     share,
 )
-from molslice.cli.console import REPLACED, refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import REPLACED, TRAINED, refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.inference.base import SmilesPredictor
@@ -269,10 +269,7 @@ def _show_errors(report: "TableReport", args: argparse.Namespace) -> None:
     for line in text_table(*metric_rows(report.metrics or [])).splitlines():
         show(line)
     if report.trained and not args.quiet:
-        say(
-            f"the model was trained on {report.trained:,} of the measured molecules; its error for new ones "
-            "is larger"
-        )
+        say(TRAINED.format(report.trained))
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

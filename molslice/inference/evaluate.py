@@ -22,7 +22,7 @@ from molslice.tasks import TASKS
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import DataSpec, MolsliceError
 
-__all__ = ["check_targets", "evaluate"]
+__all__ = ["check_targets", "count_trained", "evaluate"]
 
 KIND_NAMES = {
     "regression": "regression (numbers)",
@@ -111,6 +111,22 @@ def evaluate(
         order = predictor.atom_order if atom_permutation is None else f"shuffled, seed {atom_permutation}"
         result |= {**_parameters(predictor), "atoms": order}
     return {**result, "seconds": seconds}
+
+
+def count_trained(predictor: SmilesPredictor, dataset: Dataset, split: str) -> int:
+    """Count the labeled molecules of a split that are known training molecules of the model.
+
+    The count is 0 if the model has no `domain.json`, or the data have no SMILES.
+    """
+    if not isinstance(dataset, MoleculeDataset):
+        return 0
+    try:
+        domain, smiles = predictor.find_domain(), dataset.smiles()
+    except MolsliceError:
+        return 0
+    rows = dataset.rows(split)
+    labeled = rows[np.isfinite(np.asarray(dataset.store.targets)[rows]).any(1)]
+    return int(domain.contains([smiles[row] for row in labeled], predictor.fragment).sum())
 
 
 def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:
