@@ -10,6 +10,7 @@ import numpy as np
 from molslice.fitted_folder import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.boosting import splittable_columns
+from molslice.learners.extra_trees import LARGEST
 from molslice.learners.stacking import Stack
 from molslice.learners.trees import find_unit, hidden_warnings
 from molslice.training.fit_data import FitData
@@ -155,8 +156,8 @@ def _forest(
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
     kind = RandomForestClassifier if classes else RandomForestRegressor
-    model = kind(random_state=seed, n_jobs=-1)
-    return _baseline(model, _defined(features, rows), rows, test, values, classes)
+    train, held_out = _matrices(features, rows, test)
+    return _baseline(kind(random_state=seed, n_jobs=-1), train, held_out, values[rows], classes)
 
 
 def _boosting(
@@ -165,32 +166,30 @@ def _boosting(
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-    matrix = _defined(features, rows)
-    matrix = matrix[:, splittable_columns(matrix[rows])]
-    return _baseline(kind(random_state=seed), matrix, rows, test, values, classes)
+    train, held_out = _matrices(features, rows, test)
+    columns = splittable_columns(train)
+    return _baseline(kind(random_state=seed), train[:, columns], held_out[:, columns], values[rows], classes)
 
 
-def _defined(features: Features, rows: np.ndarray) -> np.ndarray:
-    """Return the features as a matrix in which columns without a value in `rows` are 0."""
-    matrix = np.clip(features.matrix(), -1e30, 1e30)  # forests compare in float32; NaN stays
+def _matrices(features: Features, rows: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features of training and held-out rows; columns without a training value are 0."""
+    matrix = np.clip(features.matrix(), -LARGEST, LARGEST)  # forests compare in float32; NaN stays
     matrix[:, np.isnan(matrix[rows]).all(0)] = 0.0  # boosting cannot bin a column without values
-    return matrix
+    return matrix[rows], matrix[test]
 
 
 def _baseline(
     model: Any,  # noqa: ANN401
-    matrix: np.ndarray,
-    rows: np.ndarray,
-    test: np.ndarray,
+    train: np.ndarray,
+    held_out: np.ndarray,
     values: np.ndarray,
     classes: bool,
 ) -> np.ndarray:
     with hidden_warnings():
         if classes:
-            return model.fit(matrix[rows], values[rows]).predict_proba(matrix[test])[:, 1]
-        offset, scale = find_unit(values[rows])
-        model.fit(matrix[rows], (values[rows] - offset) / scale)
-        return model.predict(matrix[test]) * scale + offset
+            return model.fit(train, values).predict_proba(held_out)[:, 1]
+        offset, scale = find_unit(values)
+        return model.fit(train, (values - offset) / scale).predict(held_out) * scale + offset
 
 
 BASELINES = {"random forest": _forest, "boosting": _boosting}
