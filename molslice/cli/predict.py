@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from molslice.inference.cluster import RayEngine
     from molslice.inference.load import Predictor
     from molslice.inference.predictions import Predictions
-    from molslice.inference.table import TableReport
 
 SUMMARY = "predict from SMILES"
 EXAMPLE = """\
@@ -237,7 +236,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         files = {} if outputs is None else {"files": outputs}
         write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
     elif report.metrics is not None:
-        _show_errors(report, args)
+        _show_errors(report.metrics, report.trained, args)
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
     if report.failed == report.rows:
@@ -264,12 +263,12 @@ def _cluster(args: argparse.Namespace) -> "RayEngine":
     )
 
 
-def _show_errors(report: "TableReport", args: argparse.Namespace) -> None:
+def _show_errors(metrics: list[dict[str, Any]], trained: int, args: argparse.Namespace) -> None:
     show = say if str(args.output) == "-" else write
-    for line in text_table(*metric_rows(report.metrics or [])).splitlines():
+    for line in text_table(*metric_rows(metrics)).splitlines():
         show(line)
-    if report.trained and not args.quiet:
-        say(TRAINED.format(report.trained))
+    if trained and not args.quiet:
+        say(TRAINED.format(trained))
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
