@@ -161,6 +161,15 @@ class SmilesPredictor(ABC):
         """
         raise MolsliceError(f"{self.name} has no training molecules to compare with")
 
+    def known_domain(self) -> TrainingDomain | None:
+        """Return the training molecules; None if the model has none, or they cannot be read."""
+        if self.domain is not None:
+            return self.domain
+        try:
+            return self.find_domain()
+        except MolsliceError:
+            return None
+
     def read_domain(self, folder: Path | None) -> TrainingDomain:
         """Read the training molecules from a model folder.
 

@@ -118,11 +118,11 @@ def count_trained(predictor: SmilesPredictor, dataset: Dataset, split: str) -> i
 
     The count is 0 if the model has no `domain.json`, or the data have no SMILES.
     """
-    if not isinstance(dataset, MoleculeDataset):
+    if not isinstance(dataset, MoleculeDataset) or (domain := predictor.known_domain()) is None:
         return 0
     try:
-        domain, smiles = predictor.find_domain(), dataset.smiles()
-    except MolsliceError:
+        smiles = dataset.smiles()
+    except MolsliceError:  # a store keeps no SMILES
         return 0
     rows = dataset.rows(split)
     labeled = rows[np.isfinite(np.asarray(dataset.store.targets)[rows]).any(1)]

@@ -174,11 +174,6 @@ class _Measured:
     def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
         targets = predictor.targets
         self._targets, self._fragment, self._smiles = targets, predictor.fragment, table.smiles_column
-        try:
-            self._domain = predictor.find_domain()
-        except MolsliceError:
-            self._domain = None
-        self.trained = 0
         present = {name.strip() for name in table.names}
         self.columns = {name: index for index, name in enumerate(targets.names) if name.strip() in present}
         if not self.columns:
@@ -187,6 +182,7 @@ class _Measured:
             )
         for name in self.columns:
             table.find(name)
+        self._domain, self.trained = predictor.known_domain(), 0
         self._values: list[np.ndarray] = []
         self._predicted: list[np.ndarray] = []
 

@@ -273,11 +273,12 @@ def _groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarr
     names = (f"up to {low} heavy atoms", f"{low + 1} to {high} heavy atoms", f"more than {high} heavy atoms")
     places = (sizes > low).astype(int) + (sizes > high)
     groups = [("size", name, places == place) for place, name in enumerate(names) if (places == place).any()]
-    try:
-        domain, smiles = predictor.find_domain(), dataset.smiles()
-    except MolsliceError:  # a store keeps no SMILES
+    domain = predictor.known_domain()
+    if domain is None or domain.is_sample:  # the scaffold of a molecule outside of a sample would look new
         return groups
-    if domain.is_sample:  # the scaffold of a molecule outside of it would look new
+    try:
+        smiles = dataset.smiles()
+    except MolsliceError:  # a store keeps no SMILES
         return groups
     from molslice.chem.scaffold import scaffold_groups, scaffolds  # needs rdkit
 
