@@ -417,9 +417,9 @@ def test_wrong_usage(molslice, words):
 
 
 def test_wrong_usage_is_one_line_without_control_characters(molslice):
-    code, _, err = molslice("train", "--out", "x", "--frob\nmore", "\x1b[31m")
+    code, _, err = molslice("train", "--out", "x", "--frob\nmore\x1b[31m")
     assert code == 2
-    assert err.endswith("molslice train: error: unrecognized arguments: --frob\\nmore \\x1b[31m\n")
+    assert err.endswith("molslice train: error: unrecognized arguments: --frob\\nmore\\x1b[31m\n")
 
 
 @pytest.mark.parametrize("option", ["--member", "--member=3"])
@@ -429,6 +429,14 @@ def test_an_unknown_option_is_an_error_of_its_verb(molslice, option):
     assert err.endswith(f"error: unrecognized arguments: {option}; did you mean --members?\n")
     code, _, err = molslice("bench", "data", "--foo")
     assert (code, err.endswith("molslice bench data: error: unrecognized arguments: --foo\n")) == (2, True)
+
+
+def test_an_unknown_option_is_reported_before_a_missing_one(molslice):
+    code, _, err = molslice("fit", "a.csv", "--targt", "y", "--out", "m")
+    assert code == 2
+    assert err.endswith("error: unrecognized arguments: --targt; did you mean --target?\n")
+    err = molslice("fit", "a.csv", "--out", "m", "--", "--targt")[2]
+    assert err.endswith("error: the following arguments are required: --target\n")
 
 
 def test_an_unknown_verb_names_similar_ones(molslice):

@@ -18,6 +18,7 @@ import argparse
 import atexit
 import gc
 import importlib
+import itertools
 import os
 import pkgutil
 import signal
@@ -77,20 +78,33 @@ class _VerbParser(_Parser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
         """Parse the arguments, with the default action if the first one is not an action.
 
-        Arguments that are not known are an error of the verb, which shows its usage.
+        Arguments that are not known are an error of the verb, which shows its usage. Unknown options are
+        reported before required ones that are missing, because one may be the other with a typing error.
         """
-        if self.actions is not None and (not args or args[0] not in {*self.actions, "-h", "--help"}):
-            args = [self.default_action, *(args or [])]
-        namespace, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            import difflib  # only for this message
-
-            options = {name.lstrip("-"): name for name in self._option_string_actions}
-            given = unknown[0].partition("=")[0].lstrip("-")
-            near = difflib.get_close_matches(given, options, n=1, cutoff=0.8)
-            hint = f"; did you mean {options[near[0]]}?" if near else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        words = list(args or [])
+        if not any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions):
+            given = itertools.takewhile(lambda word: word != "--", words)
+            self._refuse([word for word in given if self._is_unknown(word)])
+        elif self.actions is not None and (not words or words[0] not in {*self.actions, "-h", "--help"}):
+            words = [self.default_action, *words]
+        namespace, unknown = super().parse_known_args(words, namespace)
+        self._refuse(unknown)
         return namespace, unknown
+
+    def _is_unknown(self, word: str) -> bool:
+        name = word.partition("=")[0]
+        return word.startswith("--") and " " not in word and name not in self._option_string_actions
+
+    def _refuse(self, unknown: Sequence[str]) -> None:
+        if not unknown:
+            return
+        import difflib  # only for this message
+
+        options = {name.lstrip("-"): name for name in self._option_string_actions}
+        given = unknown[0].partition("=")[0].lstrip("-")
+        near = difflib.get_close_matches(given, options, n=1, cutoff=0.8)
+        hint = f"; did you mean {options[near[0]]}?" if near else ""
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def build_parser() -> argparse.ArgumentParser:
