@@ -88,7 +88,7 @@ def load_config(
     _override(mapping, overrides)
     if find_base is not None:
         _fill(mapping, find_base(mapping))
-    return config_from_mapping(mapping, source=str(path))
+    return config_from_mapping(mapping, source=_named(str(path), overrides))
 
 
 def override_data(data: DataConfig, overrides: Sequence[tuple[str, str]]) -> DataConfig:
@@ -125,7 +125,7 @@ def config_from_mapping(
     try:
         return _build(RunConfig, mapping, "")
     except MolsliceError as error:
-        raise MolsliceError(f"{source}: {error}") from error
+        raise MolsliceError(f"{_named(source, overrides)}: {error}") from error
 
 
 def config_to_mapping(config: RunConfig) -> dict[str, Any]:
@@ -136,6 +136,11 @@ def config_to_mapping(config: RunConfig) -> dict[str, Any]:
 def config_to_yaml(config: RunConfig) -> str:
     """Convert a configuration to YAML with every field. Loading the YAML gives an equal configuration."""
     return yaml.safe_dump(config_to_mapping(config), sort_keys=False)
+
+
+def _named(source: str, overrides: Sequence[tuple[str, str]]) -> str:
+    """Name the origin of settings in an error message: the file, and what the command line changed."""
+    return " ".join([source, *(["with"] if overrides else []), *(f"--{key}" for key, _ in overrides)])
 
 
 def _names(cls: type) -> list[str]:

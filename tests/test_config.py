@@ -1,3 +1,4 @@
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,17 @@ def test_overrides_mean_the_same_in_any_order(tmp_path):
         load_config(file, [("attention.order", "interleave"), ("attention.name", "softmax")])
     with pytest.raises(MolsliceError, match=r"unknown key 'model\.takes'; choices: (?!.*takes)"):
         load_config(file, [("model.takes", "1")])
+
+
+def test_errors_name_the_file_and_the_overrides(small):
+    given = [("seed", "1"), ("training.max_minute", "1")]
+    named = (
+        rf"^{re.escape(str(small))} with --seed --training\.max_minute: unknown key .training\.max_minute.;"
+    )
+    with pytest.raises(MolsliceError, match=named):
+        load_config(small, given)
+    with pytest.raises(MolsliceError, match="^configuration with --foo: unknown key 'foo'"):
+        config_from_mapping({"data": "listops"}, overrides=[("foo", "1")])
 
 
 def test_a_section_below_the_name_is_a_mapping_of_its_own(small):
