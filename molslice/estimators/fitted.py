@@ -80,7 +80,7 @@ class _Estimator(BaseEstimator):
         """Fit to targets [n] or [n, T]; classes are 0 and 1, and NaN is a missing value."""
         # predicting with a pickled estimator needs no training
         from molslice.training.fit import fit
-        from molslice.training.fit_data import MIN_ROWS
+        from molslice.training.fit_table import MIN_ROWS
 
         rows = molecule_rows(X)
         check_consistent_length(rows, y)

@@ -42,12 +42,13 @@ from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
 from molslice.tasks.targets import Kind, TargetInfo
-from molslice.training.fit_data import Duplicates, Scale, checked_targets, read_fit_data
+from molslice.training.fit_data import Duplicates, Scale
 from molslice.training.fit_folds import divide_into_folds
 from molslice.training.fit_learners import LearnerFits
 from molslice.training.fit_networks import DEVICES, affordable_epochs, fine_tune
 from molslice.training.fit_record import calibrate_fit, describe_factors, rows_table, summarize
 from molslice.training.fit_report import write_card
+from molslice.training.fit_table import checked_targets, read_fit_data
 from molslice.types import MolsliceError
 
 __all__ = ["fit"]

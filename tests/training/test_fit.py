@@ -19,9 +19,9 @@ from molslice.inference.evaluate import evaluate
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model, load_network
 from molslice.training.fit import fit
-from molslice.training.fit_data import read_fit_data
 from molslice.training.fit_folds import divide_into_folds
 from molslice.training.fit_report import result_rows
+from molslice.training.fit_table import read_fit_data
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 

@@ -11,7 +11,7 @@ from molslice.cli import main
 from molslice.fitted_folder import FIT, ROWS, read_fitted
 from molslice.inference.load import load_model
 from molslice.training.fit import fit
-from molslice.training.fit_data import read_fit_data
+from molslice.training.fit_table import read_fit_data
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS, CALIBRATION
 from tests.inference.models import embedded_smiles
