@@ -28,14 +28,18 @@ EXAMPLE = """\
   molslice fit measured.csv --target logS --out solubility
   molslice fit measured.csv --target active --split scaffold --out activity
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
-  molslice fit measured.csv.gz --target logD --target logBB --split part --out several"""
+  molslice fit measured.csv.gz --target logD --target logBB --split part --out several
+  molslice fit 'parts/*.csv' --target logS --out solubility    # several files as one table"""
 TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `fit`."""
     parser.add_argument(
-        "data", type=file_or_url, metavar="FILE", help="table of molecules with measured values, or its URL"
+        "data",
+        type=file_or_url,
+        metavar="FILE",
+        help="table of molecules with measured values: a file, a URL or a pattern",
     )
     parser.add_argument(
         "--target", action="append", required=True, metavar="COLUMN", help="measured column; repeatable"

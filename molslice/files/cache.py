@@ -14,6 +14,7 @@ from molslice.files.urls import File, Url
 from molslice.types import MolsliceError
 
 FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # others: the folder is not writable
+_CHUNK = 1 << 20  # bytes
 MOST_BYTES = 1 << 30  # of a larger array only every k-th row is read, to save time
 
 
@@ -45,19 +46,26 @@ def cache_folders(cache_dir: str | os.PathLike[str] | None, beside: Path | None 
     return folders
 
 
-def file_checksum(path: File) -> str:
-    """Compute the SHA-256 of a file, given by its path or URL, in hexadecimal.
+def file_checksum(*paths: File) -> str:
+    """Compute the SHA-256 of a file, or of several files joined, in hexadecimal.
+
+    Args:
+        *paths: Paths or URLs.
 
     Raises:
-        MolsliceError: The file cannot be read.
+        MolsliceError: A file cannot be read.
     """
-    try:
-        with path.open() if isinstance(path, Url) else path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError as error:
-        raise MolsliceError(f"no such file: {path}") from error
-    except OSError as error:
-        raise MolsliceError(f"cannot read {path}: {error.strerror}") from error
+    total = hashlib.sha256()
+    for path in paths:
+        try:
+            with path.open() if isinstance(path, Url) else path.open("rb") as file:
+                while part := file.read(_CHUNK):
+                    total.update(part)
+        except FileNotFoundError as error:
+            raise MolsliceError(f"no such file: {path}") from error
+        except OSError as error:
+            raise MolsliceError(f"cannot read {path}: {error.strerror}") from error
+    return total.hexdigest()
 
 
 def files_identity(paths: Sequence[Path], root: Path) -> str:

@@ -56,6 +56,15 @@ class Opened:
         return self.packed.tell() if self.packed.seekable() else 0
 
 
+def is_pipe(file: File) -> bool:
+    """Return whether a file is standard input or a pipe, which can be read only once."""
+    if file == STDIN:
+        return True
+    with suppress(OSError, ValueError):  # opening it names the reason
+        return isinstance(file, Path) and file.is_fifo()
+    return False
+
+
 def find_any(folder: Path, *names: str) -> Path | None:
     """Find the first of several files that exists in a folder, as `name` or `name.gz`."""
     paths = (folder / file for name in names for file in (name, f"{name}.gz"))

@@ -21,8 +21,9 @@ from tqdm import tqdm
 
 from molslice.chem import FRAGMENTS
 from molslice.data.molecules.csv import checked_units
+from molslice.data.molecules.tables import check_rereadable, find_files
 from molslice.files.atomic import atomic_folder
-from molslice.files.lines import STDIN
+from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.urls import File, Url, as_file, file_size
@@ -83,8 +84,9 @@ def fit(
     """Fit a model to a table and write its folder.
 
     Args:
-        data: A table (a path or a URL) with a column of SMILES and columns of measured values: separated
-            values, Parquet, JSON lines or SDF, also compressed with gzip or Zstandard.
+        data: A table (a path, a URL, or a pattern such as `parts/*.csv` for several files) with a column of
+            SMILES and columns of measured values: separated values, Parquet, JSON lines or SDF, also
+            compressed with gzip or Zstandard.
         target: The measured column or columns. An empty cell is a missing value.
         out: The folder to write; it must not exist or be empty.
         smiles_column: The column of SMILES; None finds it.
@@ -129,7 +131,9 @@ def fit(
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
     units = checked_units(units, names)
-    _check(path, folder, members, minutes, seed, kind, scale, duplicates, fragment, device)
+    files = find_files([path])
+    check_rereadable(files)
+    _check(files, folder, members, minutes, seed, kind, scale, duplicates, fragment, device)
     check_workers(workers)
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
@@ -137,7 +141,8 @@ def fit(
     network = None if encoder is None else load_encoder(encoder, device, fragment="keep")
     # the folder is made first, so that a path that cannot be written fails before the work
     with atomic_folder(folder, alone=True) as partial:
-        processes = _count_workers(path, workers)
+        processes = _count_workers(files, workers)
+        checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
         with _bar("descriptors", quiet) as described:
             found = read_fit_data(
                 path,
@@ -200,7 +205,7 @@ def fit(
             )
             if found.logarithmic[index]:
                 found.findings += describe_factors(found, each, index)
-        about = summarize(path, found, targets, fitted, folds, encoder, epochs, left_out)
+        about = summarize(path, files, checksum, found, targets, fitted, folds, encoder, epochs, left_out)
         about["fragment"] = fragment
         about["seconds"] = round(time.monotonic() - start, 1)
         about["options"] = {
@@ -224,7 +229,7 @@ def fit(
 
 
 def _check(
-    table: File,
+    files: Sequence[File],
     folder: Path,
     members: int,
     minutes: float | None,
@@ -251,8 +256,9 @@ def _check(
         if value not in choices:
             listed = ", ".join(choice for choice in choices if choice)
             raise MolsliceError(f"unknown {name} {value!r}; choices: {listed}")
-    if isinstance(table, Path) and folder.exists() and table.exists() and folder.samefile(table):
-        raise MolsliceError(f"{folder} is the table; choose another folder for the model")
+    for table in files:
+        if isinstance(table, Path) and folder.exists() and table.exists() and folder.samefile(table):
+            raise MolsliceError(f"{folder} is the table; choose another folder for the model")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
 
@@ -272,10 +278,7 @@ def _as_table(data: File | str) -> File:
             f"data must be the path or URL of a table, got {type(data).__name__}; write it to a file, or use "
             "MolsliceRegressor or MolsliceClassifier"
         )
-    path = as_file(data)
-    if path == STDIN:
-        raise MolsliceError("cannot read the table from standard input; write it to a file")
-    return path
+    return as_file(data)
 
 
 def _as_path(name: str, value: Path | str) -> Path | str:
@@ -292,11 +295,11 @@ def _whole(name: str, value: SupportsIndex) -> int:
         raise MolsliceError(f"{name} must be an integer, got {value!r}") from error
 
 
-def _count_workers(path: File, workers: int | None) -> int:
+def _count_workers(files: Sequence[File], workers: int | None) -> int:
     if workers is not None:
         return workers
     try:
-        small = file_size(path) < PARALLEL_ROWS * 20  # about 20 bytes a row, compressed
+        small = sum(map(file_size, files)) < PARALLEL_ROWS * 20  # about 20 bytes a row, compressed
     except OSError:
         return 0  # the reader says what is wrong
     return 0 if small else count_cores()

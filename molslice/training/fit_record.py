@@ -27,6 +27,8 @@ __all__ = ["calibrate_fit", "describe_factors", "rows_table", "summarize"]
 
 def summarize(
     path: File,
+    files: Sequence[File],
+    checksum: str,
     found: FitData,
     targets: TargetInfo,
     fitted: Sequence[TargetFit],
@@ -38,8 +40,10 @@ def summarize(
     """Describe the model, its rows and its errors, for `fit.json`.
 
     Args:
-        path: The table.
-        found: Its rows.
+        path: The table, or a pattern.
+        files: The files of the table.
+        checksum: SHA-256 of the files joined.
+        found: The rows.
         targets: The description of the targets.
         fitted: The learners of each target, and their predictions.
         folds: Fold of each row, int [n]; -1 for held-out rows.
@@ -50,9 +54,9 @@ def summarize(
     metric = METRIC_NAMES[found.kind]
     measure = mean_absolute_error if found.kind == "regression" else roc_auc
     table, refusals = [], found.refusals.report()
-    for kind in refusals:  # the folder of the table may name a person
+    for kind in refusals:
         for example in kind["examples"]:
-            example["where"] = example["where"].replace(str(path), path.name)
+            example["where"] = _without_folders(example["where"], path, files)
     for index, (name, unit, each) in enumerate(zip(found.names, targets.units, fitted, strict=True)):
         truth = found.targets[found.test, index]
         table.append(
@@ -76,9 +80,9 @@ def summarize(
             int(folds.max()) + 1 if epochs else 0,
         ),
         "source": path.name,
-        "source_sha256": file_checksum(path),
+        "source_sha256": checksum,
         "smiles_column": found.smiles_column,
-        "findings": [each.replace(str(path), path.name) for each in found.findings],
+        "findings": [_without_folders(each, path, files) for each in found.findings],
         "failed": sum(kind["count"] for kind in refusals),
         "refusals": refusals,
         "replaced": found.replaced,
@@ -90,6 +94,13 @@ def summarize(
         "left_out": left_out,
         "version": __version__,
     }
+
+
+def _without_folders(text: str, path: File, files: Sequence[File]) -> str:
+    """Replace paths by the names of the files, because a folder may name a person."""
+    for each in (path, *files):
+        text = text.replace(str(each), each.name)
+    return text
 
 
 def describe_factors(found: FitData, fitted: TargetFit, index: int) -> list[str]:

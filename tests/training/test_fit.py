@@ -1,7 +1,9 @@
 """Fitting a table of molecules: what is found, refused, held out, and written."""
 
 import csv
+import hashlib
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -705,6 +707,44 @@ def test_a_table_in_a_store_is_fitted_as_a_file(table, fitted, tmp_path):
     assert about["results"] == fitted[1]["results"]
     assert about["source_sha256"] == fitted[1]["source_sha256"]
     assert about["source"] == "measured.csv"
+
+
+def test_files_of_a_pattern_are_fitted_as_one_table(table, tmp_path, capsys):
+    header, *rows = table.read_text().splitlines(keepends=True)
+    (tmp_path / "parts").mkdir()
+    for name, part in {"a": rows[:20], "b": ["0,C(,1,1,1\n", *rows[20:]]}.items():
+        (tmp_path / "parts" / f"{name}.csv").write_text("".join([header, *part]))
+    pattern, folder = tmp_path / "parts" / "*.csv", tmp_path / "model"
+    about = fit(str(pattern), "size", folder, members=2, encoder=None, quiet=True)
+    assert sum(about["rows"].values()) == len(rows)
+    assert about["failed"] == 1
+    joined = b"".join(path.read_bytes() for path in sorted((tmp_path / "parts").iterdir()))
+    assert about["source_sha256"] == hashlib.sha256(joined).hexdigest()
+    assert about["source"] == "*.csv"
+    assert str(tmp_path) not in (folder / "fit.json").read_text()
+    assert about["findings"][0].startswith("a.csv and 1 other file: ")
+
+
+def test_the_checksum_is_of_the_table_as_it_was_read(table, tmp_path, monkeypatch):
+    changed = tmp_path / "t.csv"
+    changed.write_bytes(table.read_bytes())
+
+    def read(*args, **options):
+        found = read_fit_data(*args, **options)
+        changed.unlink()
+        return found
+
+    monkeypatch.setattr("molslice.training.fit.read_fit_data", read)
+    about = fit(changed, "size", tmp_path / "model", members=2, encoder=None, quiet=True)
+    assert about["source_sha256"] == hashlib.sha256(table.read_bytes()).hexdigest()
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for name, shown in ((tmp_path / "pipe.csv", "pipe.csv"), ("-", "standard input")):
+        with pytest.raises(MolsliceError, match=f"cannot read .*{shown} more than once; write it to a file"):
+            fit(name, "size", tmp_path / "model", encoder=None, quiet=True)
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_second_fit_into_a_folder_is_refused_while_the_first_runs(table, tmp_path, monkeypatch):

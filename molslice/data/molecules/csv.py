@@ -12,7 +12,7 @@ from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.tables import find_files, name_of, open_molecules
+from molslice.data.molecules.tables import check_rereadable, find_files, name_of, open_molecules
 from molslice.files import cache
 from molslice.files.tables import (
     READER_VERSION,
@@ -226,11 +226,12 @@ def check_rounding(
 
 
 def _files(paths: str | os.PathLike[str] | Sequence[str]) -> list[File]:
-    if isinstance(paths, str | os.PathLike):
-        return find_files([as_file(paths)])
-    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
+    listed = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not listed or not all(isinstance(path, str | os.PathLike) for path in listed):
         raise MolsliceError(f"path must be a file or a list of files, got {paths!r}")
-    return find_files([as_file(path) for path in paths])
+    files = find_files([as_file(path) for path in listed])
+    check_rereadable(files)
+    return files
 
 
 def _checked_columns(target_columns: str | Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from molslice.files.lines import STDIN
+from molslice.files.lines import STDIN, is_pipe
 from molslice.files.tables import Chunk, Row, Table, open_table
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File, as_file, expand_pattern, file_size
@@ -18,6 +18,7 @@ __all__ = [
     "FileChunks",
     "MoleculeTable",
     "Structure",
+    "check_rereadable",
     "find_files",
     "find_smiles_column",
     "name_of",
@@ -62,6 +63,17 @@ def _place(path: File) -> File:
     with suppress(OSError, ValueError):  # opening it names the reason
         return Path(os.path.realpath(path))
     return path
+
+
+def check_rereadable(paths: Sequence[File]) -> None:
+    """Refuse standard input and pipes, which can be read only once.
+
+    Raises:
+        MolsliceError: One of the files is standard input or a pipe.
+    """
+    for path in paths:
+        if is_pipe(path):
+            raise MolsliceError(f"cannot read {name_of([path])} more than once; write it to a file")
 
 
 def name_of(paths: Sequence[File]) -> str:
@@ -206,7 +218,7 @@ def open_molecules(
     """
     files = find_files(paths)
     for path in files[1:]:  # their columns are read before their rows, a pipe only once
-        if path == STDIN or _is_pipe(path):
+        if is_pipe(path):
             raise MolsliceError(
                 f"{name_of([path])} must be the first input, because it can be read only once"
             )
@@ -219,12 +231,6 @@ def open_molecules(
                 if table.schema is not None and _types(other.schema) != _types(table.schema):
                     table.schema = None
         yield table
-
-
-def _is_pipe(path: File) -> bool:
-    with suppress(OSError, ValueError):  # opening it names the reason
-        return isinstance(path, Path) and path.is_fifo()
-    return False
 
 
 def _types(schema: Any) -> list[tuple[str, str]]:  # noqa: ANN401

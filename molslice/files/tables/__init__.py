@@ -25,11 +25,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from molslice.files.lines import STDIN, open_unpacked
+from molslice.files.lines import STDIN, is_pipe, open_unpacked
 from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of
 from molslice.files.tables.cells import TRUTH, labels, numbers
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.urls import File
+from molslice.types import MolsliceError
 
 __all__ = [
     "READER_VERSION",
@@ -69,9 +70,15 @@ def open_table(path: File, delimiter: str | None = None) -> Iterator[Table]:
         delimiter: The character between cells; None finds it.
 
     Raises:
-        MolsliceError: The file does not exist, is empty or damaged, or the column names cannot be read.
+        MolsliceError: The file does not exist, is empty or damaged, is a pipe in a format that is read twice,
+            or the column names cannot be read.
     """
     ending = file_format(path)
+    if ending in (*JSON, *PARQUET, *SDF) and is_pipe(path):
+        raise MolsliceError(
+            f"cannot read {path}: a pipe can be read only once, and a file {ending} is read twice; write it "
+            "to a file"
+        )
     if ending in PARQUET:
         from molslice.files.tables.parquet import open_parquet_table
 

@@ -203,6 +203,13 @@ def test_a_pipe_is_the_first_of_several_files(tmp_path):
             read(one, second)
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".sdf", ".parquet"])
+def test_a_pipe_of_a_format_that_is_read_twice_is_refused(tmp_path, ending):
+    os.mkfifo(tmp_path / f"pipe{ending}")
+    with pytest.raises(MolsliceError, match="can be read only once, and a file .* is read twice"):
+        read(tmp_path / f"pipe{ending}")
+
+
 def test_several_files_are_one_table(tmp_path):
     written(tmp_path / "1.csv", separated(","))
     written(tmp_path / "2.csv", "value;smiles;name\n4;CN;amine\n")
