@@ -1,5 +1,6 @@
 """Plots of the uncertainty of a model."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from molslice.inference.json_text import to_json
 __all__ = ["RESULT", "write_uncertainty"]
 
 RESULT = "uncertainty.json"
+_FIGURE = re.compile(r"uncertainty(_\d+)?\.png")
 BLUE, ORANGE, GRAY = "#0072b2", "#d55e00", "#8c8c8c"
 
 
 def write_uncertainty(result: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write the result of `evaluate_uncertainty` and a figure for each target.
+    """Write the result of `evaluate_uncertainty` and a figure for each target with measured values.
+
+    Figures of an earlier result are removed.
 
     Args:
         result: The result.
@@ -33,9 +37,14 @@ def write_uncertainty(result: Mapping[str, Any], folder: Path) -> list[Path]:
     files = [folder / RESULT]
     write_atomically(files[0], to_json(dict(result)))
     for place, target in enumerate(result["targets"], start=1):
+        if not target["count"]:
+            continue
         name = "uncertainty" if len(result["targets"]) == 1 else f"uncertainty_{place}"
         files.append(folder / f"{name}.png")
         write_atomically(files[-1], to_picture(draw_uncertainty(target), "png"))
+    for path in folder.glob("uncertainty*.png"):
+        if path not in files and _FIGURE.fullmatch(path.name):
+            path.unlink()
     return files
 
 

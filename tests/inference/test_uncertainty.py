@@ -169,6 +169,15 @@ def test_the_command_writes_result_and_plots(folders, name, tmp_path, capsys):
     assert "new scaffold" in text
 
 
+def test_plots_of_an_earlier_result_are_removed(numbers, tmp_path):
+    _, _, result = numbers
+    kept = [tmp_path / "uncertainty_mine.png", tmp_path / "notes.txt"]
+    for path in (tmp_path / "uncertainty_3.png", tmp_path / "uncertainty.png", *kept):
+        path.touch()
+    files = write_uncertainty({**result, "targets": result["targets"] * 2}, tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([*files, *kept])
+
+
 def test_the_picture_of_a_result_does_not_change(numbers, tmp_path):
     files = [write_uncertainty(numbers[2], tmp_path / name) for name in "ab"]
     for one, other in zip(*files, strict=True):
