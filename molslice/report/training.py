@@ -189,15 +189,26 @@ def _read_metrics(path: Path) -> dict[str, list[float]]:
 
 def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:
     options = about["options"]
-    words = ["molslice", "fit", str(about["source"])]
+    words = ["molslice", "fit", _path(about["source"])]
     for target in about["targets"]["names"]:
-        words += ["--target", target]
-    words += ["--smiles-column", str(about["smiles_column"]), "--kind", about["targets"]["kind"]]
+        words += _option("target", target)
+    words += _option("smiles-column", about["smiles_column"]) + _option("kind", about["targets"]["kind"])
     for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
-        words += ["--unit", unit]
+        words += _option("unit", unit)
     options = {"fragment": about.get("fragment"), **options}
     for option in ("delimiter", "scale", "split", "duplicates", "fragment", "members", "minutes", "seed"):
         if options.get(option) is not None:
-            words += [f"--{option}", str(options[option])]
-    words += ["--no-encoder"] if about["encoder"] is None else ["--encoder", str(about["encoder"])]
-    return [*words, "--out", name]
+            words += _option(option, options[option])
+    words += ["--no-encoder"] if about["encoder"] is None else _option("encoder", about["encoder"])
+    return [*words, *_option("out", name)]
+
+
+def _option(name: str, value: object) -> list[str]:
+    """Return the words of an option: one if the value begins with a hyphen, else two."""
+    text = str(value)
+    return [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
+
+
+def _path(name: object) -> str:
+    """Return the name of a file in this folder; a hyphen at its beginning would make it an option."""
+    return f"./{name}" if str(name).startswith("-") else str(name)

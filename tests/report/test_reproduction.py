@@ -89,6 +89,22 @@ def test_the_commands_of_a_fit_make_the_same_page_again(here, monkeypatch):
     assert run_again(page, here, monkeypatch) == page
 
 
+def test_a_target_that_begins_with_a_hyphen_is_reproduced(here, monkeypatch):
+    (here / "mine.csv").write_text((here / "mine.csv").read_text().replace("size", "-log(S)", 1))
+    words = ["fit", "mine.csv", "--target=-log(S)", "--no-encoder", "--members", "2", "--unit=-"]
+    assert main([*words, "--out", "fit", "--quiet"]) == 0
+    report("fit")
+    assert run_again(page := (here / "fit_report.html").read_text(), here, monkeypatch) == page
+
+
+def test_the_page_of_the_working_folder_has_its_name(here, monkeypatch):
+    checkpoint_folder(here / "run")
+    monkeypatch.chdir(here / "run")
+    report(".")
+    assert (here / "run" / "run_report.html").is_file()
+    assert "Report on run" in (here / "run" / "run_report.html").read_text()
+
+
 def test_mixtures_are_measured_as_the_option_says(here):
     train(here)
     pages = []
