@@ -26,7 +26,7 @@ __all__ = [
 
 
 REPLACED = "mixtures: the largest molecule is used in {:,} rows"
-TRAINED = "the model was trained on {:,} of the measured molecules; its error for new ones is larger"
+TRAINED = "the model was trained on at least {:,} of the measured molecules; its error for new ones is larger"
 
 
 class OutputClosedError(Exception):

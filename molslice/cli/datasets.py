@@ -1,5 +1,6 @@
 """The data set for a trained model."""
 
+import json
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
     from molslice.inference.fitted import FittedPredictor
     from molslice.inference.network import Predictor
 
-__all__ = ["find_dataset", "find_model_data"]
+__all__ = ["changes_rows", "find_dataset", "find_model_data", "names_data", "names_table"]
+
+UNDIVIDED = "{kind: random, fractions: [1, 0, 0]}"
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +25,9 @@ def find_model_data(
     root: str | None,
     overrides: Sequence[tuple[str, str]],
     fragment: str | None,
+    *,
+    undivided: bool = False,
+    same_division: bool = False,
 ) -> "Dataset":
     """Build the data on which a trained model is measured.
 
@@ -32,30 +38,80 @@ def find_model_data(
         overrides: As in `find_dataset`. If they name the columns of the targets, or the model is one of
             `molslice fit`, the targets get the names of the model.
         fragment: What happens to a mixture; None for what the model does.
+        undivided: Whether all rows of another table are in one split, unless `overrides` divide it.
+        same_division: Whether to refuse data that are not divided as in the training, instead of a warning.
 
     Raises:
-        MolsliceError: As in `find_dataset`.
+        MolsliceError: As in `find_dataset`, or the data are divided in another way and `same_division` is
+            set.
     """
     from molslice.inference.fitted import FittedPredictor
+    from molslice.types import MolsliceError
 
-    settings = [*overrides]
-    name = dict(settings).get("data.name") or data.name
+    settings, keys = [*overrides], _keys(overrides)
+    name = keys.get("data.name") or data.name
+    if undivided and names_table(overrides, data):
+        settings.append(("data.split", UNDIVIDED))
+    if isinstance(predictor, FittedPredictor) and "data.path" in keys and name == data.name:
+        # the rows of the fit have other columns if a target has the name of one of its own columns
+        settings.insert(0, ("data.target_columns", json.dumps(list(predictor.target_names))))
     if fragment or (predictor.fragment != "keep" and name == "csv"):
         settings.insert(0, ("data.fragment", predictor.fragment))
     dataset = find_dataset(data, root, settings)
-    if not overrides and root is None:
-        _warn_of_other_division(predictor, dataset)
-    columns = [key for key, _ in overrides if key.replace("-", "_") == "data.target_columns"]
-    columns += ["data.target_columns"] if isinstance(predictor, FittedPredictor) else []
-    if columns and len(dataset.target_names) == len(predictor.target_names):
+    if not names_data(overrides) and (difference := _other_division(predictor, dataset)):
+        if same_division:
+            raise MolsliceError(f"cannot calibrate: {difference}")
+        logger.warning("%s", difference)
+    renamed = "data.target_columns" in keys or isinstance(predictor, FittedPredictor)
+    if renamed and len(dataset.target_names) == len(predictor.target_names):
         dataset.target_names = predictor.target_names  # columns may have any name
     return dataset
 
 
-def _warn_of_other_division(
+def names_data(overrides: Sequence[tuple[str, str]]) -> bool:
+    """Return whether settings name other data than those of the model."""
+    return bool({"data.path", "data.name"} & set(_keys(overrides)))
+
+
+def changes_rows(overrides: Sequence[tuple[str, str]]) -> bool:
+    """Return whether settings name other data, or divide those of the model in another way."""
+    given = _keys(overrides)
+    return (
+        names_data(overrides) or bool({"data.valid_path", "data.test_path"} & set(given)) or _divides(given)
+    )
+
+
+def names_table(overrides: Sequence[tuple[str, str]], data: "DataConfig") -> bool:
+    """Return whether settings name another table or store, and do not say how to divide it.
+
+    It may be too small to be divided like that of the model.
+
+    Args:
+        overrides: The settings.
+        data: The data of the model.
+    """
+    given = _keys(overrides)
+    name = given.get("data.name", data.name)
+    options = set(given) | ({f"data.{key}" for key in data.options} if name == data.name else set())
+    divided = bool(options & {"data.valid_path", "data.test_path"}) or _divides(given)
+    return name in ("csv", "prepared") and "data.path" in given and not divided
+
+
+def _divides(given: dict[str, str]) -> bool:
+    return any(key.split(".")[:2] == ["data", "split"] for key in given)
+
+
+def _keys(overrides: Sequence[tuple[str, str]]) -> dict[str, str]:
+    return {key.replace("-", "_"): value for key, value in overrides}
+
+
+def _other_division(
     predictor: "Predictor | FittedPredictor | EnsemblePredictor", dataset: "Dataset"
-) -> None:
-    """Warn if the splits are not those of the training, because rows of the training may be measured."""
+) -> str | None:
+    """Describe how the splits differ from those of the training; None if they do not, or it is unknown.
+
+    Rows of the training may then be measured.
+    """
     from molslice.data.identity import changed_parts, division_identity
     from molslice.files.parsing import read_json_object
     from molslice.inference.ensemble import EnsemblePredictor
@@ -64,16 +120,14 @@ def _warn_of_other_division(
     members = predictor.members if isinstance(predictor, EnsemblePredictor) else [predictor]
     folder = members[0].folder  # all were trained on the same rows
     if folder is None or not (folder / DATA).is_file():
-        return
+        return None
     then, now = read_json_object(folder / DATA), division_identity(dataset)
     if changed := changed_parts({name: str(then.get(name)) for name in now}, now):
-        logger.warning(
-            "%s is not divided as it was when %s was trained (different: %s); rows of the training may be "
-            "among those that are measured",
-            dataset.source,
-            folder,
-            ", ".join(changed),
+        return (
+            f"{dataset.source} is not divided as it was when {folder} was trained (different: "
+            f"{', '.join(changed)}); rows of the training may be among those that are measured"
         )
+    return None
 
 
 def find_dataset(

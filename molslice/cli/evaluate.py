@@ -6,7 +6,6 @@ settings are kept: give those that the data set needs. Your own CSV file needs d
 """
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
@@ -23,9 +22,9 @@ from molslice.cli.arguments import (
 from molslice.cli.console import TRAINED, refusal_lines, say, text_table, write, write_json
 
 if TYPE_CHECKING:
-    from molslice.config import DataConfig
     from molslice.data.base import Dataset
     from molslice.inference.base import SmilesPredictor
+    from molslice.report.training import AnyPredictor
 
 SUMMARY = "measure the error of a trained model"
 EXAMPLE = """\
@@ -38,7 +37,6 @@ EXAMPLE = """\
   molslice evaluate gap-xtb --split all --data.name csv --data.path mine.csv \\
       --data.target-columns gap --data.units eV           # your own molecules"""
 TAKES_OVERRIDES = True
-UNDIVIDED = "{kind: random, fractions: [1, 0, 0]}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,30 +85,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    import numpy as np
-
-    from molslice.cli.datasets import find_model_data
-    from molslice.files.tables.base import MissingColumnError
     from molslice.inference.calibrate import calibrate, write_domain
     from molslice.inference.evaluate import evaluate
     from molslice.inference.load import load_model
     from molslice.inference.uncertainty import evaluate_uncertainty
     from molslice.inference.uncertainty_figure import write_uncertainty
-    from molslice.types import MolsliceError
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
-    overrides = args.overrides
-    if args.split == "all" and _names_table(overrides, predictor.data_config):
-        overrides = [*overrides, ("data.split", UNDIVIDED)]
-    try:
-        dataset = find_model_data(predictor, predictor.data_config, args.root, overrides, args.fragment)
-    except MissingColumnError as error:
-        if predictor.data_config.options.get("split") != {"kind": "column", "column": error.column}:
-            raise
-        raise MolsliceError(f"{error}; to measure all rows of another table, give --split all") from error
-    if args.split == "all":
-        rows = np.concatenate(list(dataset.splits.values()))
-        dataset.splits = {**dataset.splits, "all": np.unique(rows)}
+    dataset = _find_data(predictor, args)
+    trained = _count_trained(predictor, dataset, args)
     result = evaluate(
         predictor,
         dataset,
@@ -127,6 +110,8 @@ def _evaluate(args: argparse.Namespace) -> int:
         if not args.overrides:  # the data that the model was trained on
             write_domain(predictor, dataset)
     result = {"model": str(args.model), **result}
+    if trained is not None:
+        result["trained"] = trained
     if args.uncertainty:
         result["uncertainty"] = evaluate_uncertainty(predictor, dataset, args.split, progress=not args.quiet)
         files = [] if args.out is None else write_uncertainty(result["uncertainty"], args.out)
@@ -140,45 +125,72 @@ def _evaluate(args: argparse.Namespace) -> int:
                 say(f"written: {file}")
         for line in refusal_lines(result.get("refusals", [])) if not args.quiet else ():
             say(line)
-    _tell_trained(predictor, dataset, args)
+    if trained and not args.quiet:
+        say(TRAINED.format(trained))
     return 0
 
 
-def _tell_trained(predictor: "SmilesPredictor", dataset: "Dataset", args: argparse.Namespace) -> None:
-    """Say how many measured molecules the model was trained on, unless the name of the split says it."""
+def _find_data(predictor: "AnyPredictor", args: argparse.Namespace) -> "Dataset":
+    """Build the data, with a split `all` if all rows are measured."""
+    import numpy as np
+
+    from molslice.cli.datasets import find_model_data
+    from molslice.files.tables.base import MissingColumnError
+    from molslice.types import MolsliceError
+
+    data = predictor.data_config
+    try:
+        dataset = find_model_data(
+            predictor,
+            data,
+            args.root,
+            args.overrides,
+            args.fragment,
+            undivided=args.split == "all",
+            same_division=args.calibrate,
+        )
+    except MissingColumnError as error:
+        if data.options.get("split") != {"kind": "column", "column": error.column}:
+            raise
+        raise MolsliceError(f"{error}; to measure all rows of another table, give --split all") from error
+    if args.split == "all":
+        rows = np.concatenate(list(dataset.splits.values()))
+        dataset.splits = {**dataset.splits, "all": np.unique(rows)}
+    return dataset
+
+
+def _count_trained(predictor: "SmilesPredictor", dataset: "Dataset", args: argparse.Namespace) -> int | None:
+    """Count the measured molecules that the model was trained on; None if the name of the split says it.
+
+    Raises:
+        MolsliceError: Intervals would be calibrated on such molecules.
+    """
+    from molslice.cli.datasets import changes_rows
     from molslice.inference.evaluate import count_trained
+    from molslice.types import MolsliceError
 
-    if args.quiet or (args.split != "all" and not _names_data(args.overrides)):
-        return
-    if trained := count_trained(predictor, dataset, args.split):
-        say(TRAINED.format(trained))
-
-
-def _names_data(overrides: Sequence[tuple[str, str]]) -> bool:
-    """Whether other data than those of the model are measured."""
-    return bool({"data.path", "data.name"} & {key.replace("-", "_") for key, _ in overrides})
-
-
-def _names_table(overrides: Sequence[tuple[str, str]], data: "DataConfig") -> bool:
-    """Whether another table or store is measured, which may be too small to be divided like the model's."""
-    changed = {key.replace("-", "_"): value for key, value in overrides}
-    name = changed.get("data.name", data.name)
-    options = set(changed) | ({f"data.{key}" for key in data.options} if name == data.name else set())
-    divided = options & {"data.valid_path", "data.test_path"} or any(
-        key.startswith("data.split") for key in changed
-    )
-    return name in ("csv", "prepared") and "data.path" in changed and not divided
+    if args.split != "all" and not changes_rows(args.overrides):
+        return None
+    trained = count_trained(predictor, dataset, dataset.rows(args.split))
+    if trained and args.calibrate:
+        raise MolsliceError(
+            f"cannot calibrate on the split {args.split}: the model was trained on at least {trained:,} of "
+            "its molecules"
+        )
+    return trained
 
 
 def _check_uncertainty(args: argparse.Namespace) -> None:
     """End with a usage error if other options do not fit --uncertainty."""
+    from molslice.cli.datasets import names_data
+
     if args.dropout_passes is not None and not args.calibrate:
         args.usage_error("--dropout-passes needs --calibrate")
     if args.out is not None and not args.uncertainty:
         args.usage_error("--out needs --uncertainty")
     if args.uncertainty and args.shuffle_atoms is not None:
         args.usage_error("--uncertainty: not with --shuffle-atoms")
-    if args.uncertainty and args.split == "all" and not _names_data(args.overrides):
+    if args.uncertainty and args.split == "all" and not names_data(args.overrides):
         args.usage_error("--uncertainty needs rows that the model was not trained on: give --split test")
 
 
@@ -188,6 +200,9 @@ def uncertainty_text(result: dict[str, Any]) -> str:
 
     levels, groups, lines = [], [], []
     for target in result["targets"]:
+        if not target["count"]:
+            lines.append(f"{target['name']}: no molecule has a measured value")
+            continue
         for entry in target["levels"]:
             levels.append((target["name"], *_coverage_cells(entry), format_metric(_size_of(entry))))
         for entry in target["groups"]:

@@ -1,7 +1,8 @@
 """Write one HTML page about a trained model: errors, charts, molecules, parameters, data and settings.
 
 The page opens from disk without a network. The model is measured on its own data; settings such as
---data.path FILE choose other data, as in `molslice evaluate`. Of a split with more molecules than --rows, a
+--data.path FILE choose other data, as in `molslice evaluate`; all rows of another table are the split test,
+unless settings divide it. Of a split with more molecules than --rows, a
 random sample is measured. A model of `molslice fit` has its own rows, and its training rows are predicted by
 the models that have not seen them. Without the data of its training, the page has what the folder of the
 model says: curves, parameters, configuration, and the errors from the training.
@@ -52,16 +53,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
-    from molslice.cli.datasets import find_model_data
+    import numpy as np
+
+    from molslice.cli.datasets import changes_rows, find_model_data, names_table
     from molslice.files.atomic import reserved
     from molslice.inference.load import load_model
     from molslice.report import write_report
     from molslice.types import MolsliceError
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
-    path, missing = args.out or Path(f"{Path(predictor.name).name}_report.html"), ""
+    path, missing = args.out or Path(f"{Path(predictor.name).resolve().name}_report.html"), ""
     try:
-        dataset = find_model_data(predictor, predictor.data_config, args.root, args.overrides, args.fragment)
+        dataset = find_model_data(
+            predictor, predictor.data_config, args.root, args.overrides, args.fragment, undivided=True
+        )
+        if names_table(args.overrides, predictor.data_config):
+            dataset.splits = {"test": np.sort(np.concatenate(list(dataset.splits.values())))}
     except MolsliceError as error:
         if args.overrides or args.root is not None or args.fragment:
             raise
@@ -73,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
             dataset,
             path,
             most_rows=args.rows,
+            is_own=not changes_rows(args.overrides),
             missing=missing,
             command=_command(args),
             progress=not args.quiet,

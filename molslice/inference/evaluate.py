@@ -113,10 +113,15 @@ def evaluate(
     return {**result, "seconds": seconds}
 
 
-def count_trained(predictor: SmilesPredictor, dataset: Dataset, split: str) -> int:
-    """Count the labeled molecules of a split that are known training molecules of the model.
+def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray) -> int:
+    """Count the labeled molecules of some rows that are known training molecules of the model.
 
     The count is 0 if the model has no `domain.json`, or the data have no SMILES.
+
+    Args:
+        predictor: The model.
+        dataset: The data.
+        rows: Row numbers, int64 [n].
     """
     if not isinstance(dataset, MoleculeDataset) or (domain := predictor.known_domain()) is None:
         return 0
@@ -124,7 +129,6 @@ def count_trained(predictor: SmilesPredictor, dataset: Dataset, split: str) -> i
         smiles = dataset.smiles()
     except MolsliceError:  # a store keeps no SMILES
         return 0
-    rows = dataset.rows(split)
     labeled = rows[np.isfinite(np.asarray(dataset.store.targets)[rows]).any(1)]
     return int(domain.contains([smiles[row] for row in labeled], predictor.fragment).sum())
 

@@ -1,16 +1,16 @@
 """Errors of groups of molecules: by size, element and scaffold."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from molslice.chem.elements import element_symbols
-from molslice.chem.scaffold import scaffold_groups, scaffolds_of_arrays
+from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arrays
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
 
-__all__ = ["Group", "by_element", "by_scaffold", "by_size", "summarize"]
+__all__ = ["Group", "by_element", "by_scaffold", "by_size", "divide_by_scaffold", "summarize"]
 
 SIZES = (1, 10, 15, 20, 25, 30, 40, 65)  # heavy atoms: the first of each group
 MOST_TRAINING_ROWS = 50_000  # finding a scaffold takes about a millisecond
@@ -74,22 +74,35 @@ def by_element(measured: Measured, target: int) -> list[Group]:
     )
 
 
-def by_scaffold(measured: Measured, target: int) -> list[Group] | None:
-    """Group the molecules of the judged split by whether the training rows have their scaffold.
+def divide_by_scaffold(measured: Measured) -> dict[str, np.ndarray] | None:
+    """Divide the molecules of the judged split by whether training molecules have their scaffold.
 
     Returns:
-        The groups; None if there are no training rows, or too many to search.
+        Whether each molecule is in a group, bool [n]; None if the training molecules are not known, or too
+        many to search.
     """
+    train = _training_scaffolds(measured)
+    if not train or measured.judged.name == "train":
+        return None
+    return scaffold_groups(scaffolds_of_arrays(measured.molecules(measured.judged.rows)), train)
+
+
+def by_scaffold(measured: Measured, target: int, divided: Mapping[str, np.ndarray]) -> list[Group]:
+    """Group the molecules of the judged split as `divide_by_scaffold` divides them."""
+    names = list(divided)
+    return _groups(measured, target, names, lambda index: divided[names[index]])
+
+
+def _training_scaffolds(measured: Measured) -> Sequence[str]:
+    """Return the scaffolds of the training molecules; nothing if they are not known, or too many."""
+    domain = measured.predictor.known_domain()
+    if domain is not None and not domain.is_sample:
+        return scaffolds(domain.smiles) if len(domain.smiles) <= MOST_TRAINING_ROWS else ()
     train = measured.dataset.splits.get("train", np.empty(0, np.int64))
     train = train[np.asarray(measured.dataset.store.num_atoms)[train] > 0]
-    if not 0 < len(train) <= MOST_TRAINING_ROWS or measured.judged.name == "train":
-        return None
-    groups = scaffold_groups(
-        scaffolds_of_arrays(measured.molecules(measured.judged.rows)),
-        scaffolds_of_arrays(measured.molecules(train)),
-    )
-    names = list(groups)
-    return _groups(measured, target, names, lambda index: groups[names[index]])
+    if not measured.is_own or len(train) > MOST_TRAINING_ROWS:
+        return ()
+    return scaffolds_of_arrays(measured.molecules(train))
 
 
 def _groups(

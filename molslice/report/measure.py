@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from molslice.files.received import check_received
 from molslice.fitted_folder import ROW_COLUMNS, ROWS, row_columns
 from molslice.inference.columns import distinct_columns
 from molslice.inference.ensemble import EnsemblePredictor
-from molslice.inference.evaluate import check_targets
+from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
 from molslice.types import MoleculeArrays, MolsliceError
@@ -55,11 +55,15 @@ class Measured:
         predictor: The model.
         dataset: The molecules.
         splits: The splits with known targets.
+        is_own: Whether the model was trained on the rows `train` of the data.
+        trained: Number of judged molecules that are known training molecules of the model.
     """
 
     predictor: Predictor | EnsemblePredictor | FittedPredictor
     dataset: MoleculeDataset
     splits: tuple[SplitPredictions, ...]
+    is_own: bool = True
+    trained: int = 0
 
     @property
     def judged(self) -> SplitPredictions:
@@ -77,6 +81,7 @@ def measure(
     dataset: Dataset,
     most_rows: int,
     *,
+    is_own: bool = True,
     progress: bool = False,
 ) -> Measured:
     """Predict the rows of each split with known targets.
@@ -88,6 +93,7 @@ def measure(
         predictor: The model.
         dataset: Data with the targets of the model.
         most_rows: Most rows of a split; a larger split is sampled with seed 0.
+        is_own: Whether the model was trained on the rows `train` of the data.
         progress: Whether to show a bar on standard error.
 
     Raises:
@@ -118,7 +124,8 @@ def measure(
         splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted.astype(np.float64)))
     if not splits:
         raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
-    return Measured(predictor, dataset, tuple(splits))
+    found = Measured(predictor, dataset, tuple(splits), is_own)
+    return replace(found, trained=count_trained(predictor, dataset, found.judged.rows))
 
 
 def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:

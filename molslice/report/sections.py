@@ -20,7 +20,7 @@ from molslice.report.charts import (
     draw_parity,
     draw_ranking,
 )
-from molslice.report.groups import Group, by_element, by_scaffold, by_size, summarize
+from molslice.report.groups import Group, by_element, by_scaffold, by_size, divide_by_scaffold, summarize
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import (
     Html,
@@ -66,6 +66,12 @@ def errors(measured: Measured) -> Html:
         for split in measured.splits
         if len(split.rows) < split.total
     ]
+    if measured.trained:
+        note = (
+            f"{measured.judged.name}: the model was trained on at least {measured.trained:,} of these "
+            "molecules; its error for new ones is larger."
+        )
+        notes.append(paragraph(note, soft=True))
     parts = [table(header, rows), *notes]
     if isinstance(measured.predictor, FittedPredictor):
         parts.append(table(*result_rows(measured.predictor.model.about), "Compared with baselines"))
@@ -105,6 +111,9 @@ def uncertainty(measured: Measured) -> Html:
     charts, rows, notes = [], [], []
     for target in found["targets"][:MOST_TARGETS]:
         name, unit = target["name"], target["unit"]
+        if not target["count"]:
+            notes.append(f"{name}: no molecule of {split.name} has a measured value.")
+            continue
         about = f"{name}: covered molecules of {split.name}; miscalibration area"
         area = format_metric(target["miscalibration_area"])
         charts.append((draw_coverage(target["by_level"]), f"{about} {area}."))
@@ -142,17 +151,18 @@ def groups(measured: Measured) -> Html:
             f"elements. Elements of fewer than {FEWEST} molecules are not listed."
         )
     ]
+    divided = divide_by_scaffold(measured)
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
-        scaffolds = by_scaffold(measured, index)
         elements = [group for group in by_element(measured, index) if group.count >= FEWEST]
         tables = [
             _group_table(measured, by_size(measured, index), "heavy atoms"),
             _group_table(measured, elements, "element"),
         ]
-        if scaffolds is not None:
-            tables.append(_group_table(measured, scaffolds, "Bemis-Murcko scaffold"))
+        if divided is not None:
+            found = by_scaffold(measured, index, divided)
+            tables.append(_group_table(measured, found, "Bemis-Murcko scaffold"))
         parts += [heading(with_unit(name, unit)), side_by_side(*tables)]
-        if scaffolds is None:
+        if divided is None:
             note = "Scaffolds were not compared with those of the training rows."
             parts.append(paragraph(note, soft=True))
     return section(*parts, *_left_out(measured))
@@ -200,7 +210,7 @@ def data(measured: Measured) -> Html:
         paragraph(f"Heavy atoms in {judged.name}: {low:.0f} to {high:.0f}, median {middle:.0f}."),
         paragraph(f"Molecules of {judged.name} with each element: {elements}."),
     ]
-    if isinstance(measured.predictor, FittedPredictor):
+    if isinstance(measured.predictor, FittedPredictor) and measured.is_own:
         parts += [
             paragraph(f"{str(text).removesuffix(' (detected)')}.")
             for text in measured.predictor.model.about["findings"]

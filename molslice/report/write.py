@@ -22,6 +22,7 @@ def write_report(
     path: Path,
     *,
     most_rows: int = MOST_ROWS,
+    is_own: bool = True,
     missing: str = "",
     command: Sequence[str] = (),
     progress: bool = False,
@@ -35,6 +36,7 @@ def write_report(
             the folder of the model says.
         path: The file to write. An existing file is replaced when the page is complete.
         most_rows: Most molecules of a split; a larger split is sampled.
+        is_own: Whether the data are those of the training.
         missing: Why there are no data.
         command: The words of the command that writes this page, which the page shows.
         progress: Whether to show a bar on standard error.
@@ -45,14 +47,16 @@ def write_report(
             written.
     """
     predictor.reader()  # refuses a model that does not take molecules
-    measured = None if dataset is None else measure(predictor, dataset, most_rows, progress=progress)
+    measured = (
+        None if dataset is None else measure(predictor, dataset, most_rows, is_own=is_own, progress=progress)
+    )
     sections = []
     for name, make in _parts(predictor, measured, missing, command):
         tell(name)
         sections.append((name, make()))
     targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
     lead = f"A model for {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
-    write_atomically(path, page(f"Report on {Path(predictor.name).name}", lead, sections))
+    write_atomically(path, page(f"Report on {Path(predictor.name).resolve().name}", lead, sections))
 
 
 def _parts(

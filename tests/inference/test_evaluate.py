@@ -1,7 +1,12 @@
+import json
+import re
+import shutil
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.data.molecules.leaderboard import import_ogb
 from molslice.inference.evaluate import evaluate
@@ -151,3 +156,54 @@ def test_what_cannot_be_evaluated(tmp_path):
     words = r"predicts gap \[eV\], logp, but the targets of .*data are homolumogap \[eV\]; evaluate on data"
     with pytest.raises(MolsliceError, match=words):
         evaluate(other, dataset, "valid")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on 60 molecules that are divided at random."""
+    folder = tmp_path_factory.mktemp("run")
+    rows = "".join(f"{text},{len(text)}\n" for text in embedded_smiles(60))
+    (folder / "mine.csv").write_text("smiles,size\n" + rows)
+    settings = {
+        "data": {
+            "name": "csv",
+            "path": str(folder / "mine.csv"),
+            "target_columns": ["size"],
+            "split": {"kind": "random", "fractions": [0.5, 0.4, 0.1]},
+        },
+        "model": {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2},
+        "training": {"max_steps": 2, "valid_every_steps": 2, "batch_size": 16},
+        "trainer": {"accelerator": "cpu", "num_threads": 1},
+    }
+    (folder / "config.yaml").write_text(json.dumps(settings))
+    words = ["train", "--config", str(folder / "config.yaml"), "--out", str(folder / "run"), "--quiet"]
+    assert main(words) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("change", [["--data.split.seed", "3"], ["--data.split", "scaffold"]])
+def test_training_rows_in_another_division_are_counted(run, change, caplog, capsys):
+    assert main(["evaluate", str(run), "--json", *change]) == 0
+    captured = capsys.readouterr()
+    trained = json.loads(captured.out)["trained"]
+    assert trained > 0
+    assert f"the model was trained on at least {trained} of the measured molecules" in captured.err
+    assert "is not divided as it was when" in caplog.text
+    assert main(["evaluate", str(run)]) == 0
+    assert "the model was trained on" not in capsys.readouterr().err
+
+
+def test_intervals_are_not_calibrated_on_training_rows(run, capsys):
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    calibrate = ["evaluate", str(run), "--split", "valid", "--calibrate", "--quiet"]
+    assert main([*calibrate, "--data.split.seed", "3"]) == 1
+    error = capsys.readouterr().err
+    assert re.search(r"cannot calibrate: .* is not divided as it was when .* \(different: the split", error)
+    shutil.copy(run.parent / "mine.csv", run.parent / "other.csv")
+    assert main([*calibrate, "--data.path", str(run.parent / "other.csv"), "--data.split.seed", "3"]) == 1
+    assert re.search(
+        r"cannot calibrate on the split valid: the model was trained on at least \d+ of its molecules",
+        capsys.readouterr().err,
+    )
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+    assert main(calibrate) == 0

@@ -1,12 +1,15 @@
 """Errors of groups of molecules."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from molslice.chem.elements import element_symbols
 from molslice.chem.featurize import molecule_arrays
 from molslice.chem.scaffold import scaffolds, scaffolds_of_arrays
-from molslice.report.groups import by_element, by_scaffold, by_size, summarize
+from molslice.inference.domain import TrainingDomain
+from molslice.report.groups import by_element, by_scaffold, by_size, divide_by_scaffold, summarize
 from molslice.report.measure import Measured, SplitPredictions
 from tests.inference.models import embedded_smiles
 
@@ -30,6 +33,11 @@ class Data:
 class Model:
     class targets:  # noqa: N801
         kind = "regression"
+
+    domain = None
+
+    def known_domain(self):
+        return self.domain
 
 
 @pytest.fixture
@@ -76,11 +84,23 @@ def test_groups_by_size_leave_rows_without_a_value_out(measured):
 
 
 def test_scaffolds_are_compared_with_those_of_the_training_rows(measured):
-    assert as_dict(by_scaffold(measured, 0)) == {
+    assert as_dict(by_scaffold(measured, 0, divide_by_scaffold(measured))) == {
         "known scaffold": (1, 0.25),
         "new scaffold": (1, 2.0),
         "no rings": (2, 0.25),
     }
+    assert divide_by_scaffold(replace(measured, is_own=False)) is None  # the rows `train` of other data
+
+
+def test_scaffolds_are_compared_with_the_training_molecules_of_the_model(measured):
+    measured.predictor.domain = TrainingDomain.of_smiles(["c1ccncc1C", "O"])
+    for is_own in (True, False):
+        divided = divide_by_scaffold(replace(measured, is_own=is_own))
+        assert as_dict(by_scaffold(measured, 0, divided)) == {
+            "known scaffold": (1, 2.0),
+            "new scaffold": (1, 0.25),
+            "no rings": (2, 0.25),
+        }
 
 
 def test_scaffolds_of_arrays_are_those_of_the_smiles():

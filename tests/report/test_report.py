@@ -174,6 +174,43 @@ def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(
     assert "rank correlation of the error" in shown
 
 
+def test_all_rows_of_another_table_are_test_rows(tmp_path, capsys):
+    rows = [f"{text},{len(text) + row % 3}" for row, text in enumerate(embedded_smiles(60))]
+    (tmp_path / "mine.csv").write_text("\n".join(["smiles,split", *rows]))
+    words = ["fit", str(tmp_path / "mine.csv"), "--target", "split", "--out", str(tmp_path / "fit")]
+    assert main([*words, "--no-encoder", "--members", "2", "--split", "all", "--quiet"]) == 0
+    (tmp_path / "other.csv").write_text("\n".join(["smiles,split", *rows[:9], "c1cc[se]c1,4"]))
+    other = ["--data.path", str(tmp_path / "other.csv")]
+    words = Page(report(tmp_path / "fit", tmp_path / "page.html", *other)).words
+    note = "the model was trained on at least 9 of these molecules; its error for new ones is larger."
+    assert f"test: {note}" in words
+    assert "train, cross-validated" not in words
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "fit"), "--split", "all", "--json", "--quiet", *other]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["trained"]) == (10, 9)
+    own = Page(report(tmp_path / "fit", tmp_path / "own.html")).words
+    assert "train, cross-validated" in own
+
+
+def test_a_target_without_held_out_values_has_no_coverage(tmp_path, capsys):
+    lines = ["smiles,size,rare,part"]
+    for row, text in enumerate(embedded_smiles(60)):
+        part, rare = ("test", "") if row % 6 == 0 else ("train", row % 7)
+        lines.append(f"{text},{len(text)},{rare},{part}")
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    words = ["fit", str(tmp_path / "mine.csv"), "--target", "size", "--target", "rare", "--split", "part"]
+    assert main([*words, "--no-encoder", "--members", "2", "--out", str(tmp_path / "fit"), "--quiet"]) == 0
+    words = Page(report(tmp_path / "fit", tmp_path / "page.html")).words
+    assert "rare: no molecule of test has a measured value." in words
+    assert not any("nan%" in word or "same width" in word for word in words)
+    command = ["evaluate", str(tmp_path / "fit"), "--uncertainty", "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    captured = capsys.readouterr()
+    assert "rare: no molecule has a measured value" in captured.out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"uncertainty.json", "uncertainty_1.png"}
+
+
 @pytest.mark.parametrize("scale", ["linear", "log"])
 def test_charts_of_a_target_whose_logarithm_is_learned_are_logarithmic(scale, tmp_path):
     lines = ["smiles,dose,part"]
