@@ -29,6 +29,7 @@ __all__ = [
     "FINE_TUNED",
     "FIT",
     "LEARNER_FILE",
+    "NETWORKS",
     "ROWS",
     "ROW_COLUMNS",
     "SIZE",

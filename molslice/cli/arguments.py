@@ -245,10 +245,16 @@ def add_fragment(parser: argparse.ArgumentParser, default: str = "as in training
     )
 
 
-def add_strict(parser: argparse.ArgumentParser) -> None:
-    """Add `--strict`."""
+def add_strict(parser: argparse.ArgumentParser, *, in_folder: bool = False) -> None:
+    """Add `--strict`.
+
+    Args:
+        parser: The parser.
+        in_folder: Whether the output may be a folder of files that are written one after the other.
+    """
+    kept = "; files in a folder that are complete stay" if in_folder else ""
     parser.add_argument(
-        "--strict", action="store_true", help="stop at the first row that fails, and write nothing"
+        "--strict", action="store_true", help=f"stop at the first row that fails, and write nothing{kept}"
     )
 
 

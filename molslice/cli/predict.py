@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser)
     add_engine(parser)
     add_resume(parser)
-    add_strict(parser)
+    add_strict(parser, in_folder=True)
     add_fragment(parser)
     add_device(parser)
     add_quiet(parser)

@@ -14,18 +14,32 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, MoleculeDescriber
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
-from molslice.fitted_folder import DISAGREEMENT, FINE_TUNED, ROWS, SIZE, FittedModel, row_columns
+from molslice.fitted_folder import (
+    DISAGREEMENT,
+    ENCODER,
+    FINE_TUNED,
+    FIT,
+    LEARNER_FILE,
+    NETWORKS,
+    ROWS,
+    SIZE,
+    FittedModel,
+    row_columns,
+)
 from molslice.fitted_rows import out_of_fold_calibration, training_rows
 from molslice.inference.base import ChunkReader, SmilesPredictor
+from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS
 from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
-from molslice.uncertainty.calibration import Calibration
+from molslice.uncertainty.calibration import ARRAYS as CALIBRATION_ARRAYS
+from molslice.uncertainty.calibration import CALIBRATION, Calibration
 
 __all__ = ["FittedPredictor", "network_scores"]
 
+FILES = (FIT, LEARNER_FILE, ROWS, CALIBRATION, CALIBRATION_ARRAYS, DOMAIN, DOMAIN_ARRAYS)  # of a prediction
 SMALLEST_ODDS = 1e-7  # probabilities of networks are float32
 
 
@@ -112,8 +126,14 @@ class FittedPredictor(SmilesPredictor):
         return DataConfig("csv", options)
 
     def checksum(self) -> str:
-        """Return a checksum of all files of the folder; see `SmilesPredictor.checksum`."""
-        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        """Return a checksum of the files of the model; see `SmilesPredictor.checksum`.
+
+        Other files of the folder do not count: predictions may be written there.
+        """
+        files = [self.folder / name for name in FILES]
+        for part in (ENCODER, NETWORKS):
+            files += sorted((self.folder / part).rglob("*"))
+        files = [path for path in files if path.is_file()]
         names = [path.relative_to(self.folder).as_posix() for path in files]
         return hashlib.sha256(
             repr([*zip(names, map(file_checksum, files), strict=True)]).encode()

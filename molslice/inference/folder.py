@@ -1,23 +1,26 @@
 """Predict several files to a folder, one output for each input."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from molslice.data.molecules.refusals import Refusals
 from molslice.data.molecules.tables import find_files
-from molslice.files.atomic import UnwritableError
+from molslice.files.atomic import UnwritableError, atomic_file
 from molslice.files.lines import STDIN
 from molslice.files.tables import file_format
 from molslice.files.urls import File, Url
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.cluster import RayEngine
 from molslice.inference.progress import progress_bar
-from molslice.inference.table import TableReport, check_source, predict_table
+from molslice.inference.table import TableReport, check_source, predict_table, prediction_identity
 from molslice.types import MolsliceError
 
 __all__ = ["is_folder", "output_name", "predict_folder"]
 
+IDENTITY = ".prediction.json"  # what the outputs of a folder are predictions of
+LONGEST = 2**20  # maximum bytes of it
 FORMATS = {".parquet": ".parquet", ".pq": ".parquet", ".jsonl": ".jsonl", ".ndjson": ".jsonl"}
 PACKED = (".gz", ".zst")
 
@@ -69,8 +72,8 @@ def predict_folder(
         The report of all files, with the columns and findings of the first, and the outputs.
 
     Raises:
-        MolsliceError: Two files would have the same output, all outputs exist, or as in `predict_table`.
-            Finished outputs stay.
+        MolsliceError: Two files would have the same output, all outputs exist, those that exist are of
+            another model or other options, or as in `predict_table`. Finished outputs stay.
     """
     pairs = _pairs(find_files(sources), folder)
     if isinstance(folder, Path):
@@ -78,12 +81,20 @@ def predict_folder(
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror, str(folder)) from error
+    own = {name: options.get(name) for name in ("smiles_column", "delimiter") if options.get(name)}
+    identity = {**prediction_identity(predictor), **own}
+    done = 0
     if resume:
         for source, target in pairs:
             check_source([source], target)
-        pairs = [(source, target) for source, target in pairs if not target.exists()]
-        if not pairs:
+        left = [(source, target) for source, target in pairs if not target.exists()]
+        if len(left) < len(pairs):
+            _check_identity(folder, identity)
+        if not left:
             raise MolsliceError(f"{folder}: nothing to resume, because every file has its output")
+        pairs, done = left, len(pairs) - len(left)
+    if not done:
+        _write_identity(folder, identity)
     options = {**options, "resume": resume}
     reports = (
         _predicted(predictor, pairs, options) if engine is None else engine.predict_files(pairs, options)
@@ -107,6 +118,35 @@ def predict_folder(
     return total, [target for _, target in pairs]
 
 
+def _check_identity(folder: File, identity: Mapping[str, Any]) -> None:
+    """Check that the finished outputs of a folder are of the same model and options.
+
+    Raises:
+        MolsliceError: They are not, or their identity is missing.
+    """
+    path = _inside(folder, IDENTITY)
+    advice = "delete the outputs, or choose another folder"
+    if not path.exists():
+        raise MolsliceError(f"{folder} has outputs, but no {IDENTITY} that says what made them; {advice}")
+    try:
+        with path.open() if isinstance(path, Url) else path.open("rb") as file:
+            found = json.loads(file.read(LONGEST))
+        different = [key for key in {**found, **identity} if found.get(key) != identity.get(key)]
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise MolsliceError(f"cannot read {path}: {error}; {advice}") from error
+    if different:
+        raise MolsliceError(f"the outputs in {folder} are of another {' and '.join(different)}; {advice}")
+
+
+def _write_identity(folder: File, identity: Mapping[str, Any]) -> None:
+    with atomic_file(_inside(folder, IDENTITY)) as stream:
+        stream.write(json.dumps(identity, indent=1).encode() + b"\n")
+
+
+def _inside(folder: File, name: str) -> File:
+    return Url(f"{str(folder).rstrip('/')}/{name}") if isinstance(folder, Url) else folder / name
+
+
 def _pairs(sources: Sequence[File], folder: File) -> list[tuple[File, File]]:
     made: dict[str, File] = {}
     for source in sources:
@@ -119,9 +159,7 @@ def _pairs(sources: Sequence[File], folder: File) -> list[tuple[File, File]]:
             raise MolsliceError(
                 f"{other} and {source} would both be written to {output_name(source)} in {folder}"
             )
-    if isinstance(folder, Url):
-        return [(source, Url(f"{str(folder).rstrip('/')}/{name}")) for name, source in made.items()]
-    return [(source, folder / name) for name, source in made.items()]
+    return [(source, _inside(folder, name)) for name, source in made.items()]
 
 
 def _predicted(

@@ -219,6 +219,18 @@ class _Measured:
         ]
 
 
+def prediction_identity(predictor: SmilesPredictor) -> dict[str, Any]:
+    """Return JSON values in which predictions of different models, or with different options, differ."""
+    numbers, texts = predictor.table_columns()
+    return {
+        "model": predictor.checksum(),
+        "columns": [*numbers, *texts],
+        **({} if predictor.level is None else {"interval": predictor.level}),
+        **({} if predictor.calibration is None else {"calibration": predictor.calibration.checksum()}),
+        **({} if predictor.fragment == "keep" else {"fragment": predictor.fragment}),
+    }
+
+
 @contextlib.contextmanager
 def _open_log(
     target: File, predictor: SmilesPredictor, engine: Engine | None, resume: bool
@@ -231,16 +243,11 @@ def _open_log(
     if target == STDOUT or isinstance(target, Url) or engine is not None:
         yield None
         return
-    numbers, texts = predictor.table_columns()
     identity = {
-        "model": predictor.checksum(),
-        "columns": [*numbers, *texts],
-        **({} if predictor.level is None else {"interval": predictor.level}),
-        **({} if predictor.calibration is None else {"calibration": predictor.calibration.checksum()}),
+        **prediction_identity(predictor),
         "chunk_rows": predictor.chunk_rows,
         "device": predictor.device.type,
         "versions": {**current_versions(), "torch": torch.__version__},
-        **({} if predictor.fragment == "keep" else {"fragment": predictor.fragment}),
     }
     with ChunkLog(target, identity, resume=resume) as log:
         yield log

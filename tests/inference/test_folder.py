@@ -69,7 +69,12 @@ def test_each_file_has_the_bytes_of_a_run_of_its_own(model, parts, tmp_path, cap
 def test_a_folder_in_a_store(model, parts):
     command = ["predict", str(model), "--quiet", "--input", str(parts / "*"), "--output", "memory://out/"]
     assert main(command) == 0
-    assert fsspec.filesystem("memory").ls("/out", detail=False) == ["/out/a.csv", "/out/b.csv"]
+    files = ["/out/.prediction.json", "/out/a.csv", "/out/b.csv"]
+    assert sorted(fsspec.filesystem("memory").ls("/out", detail=False)) == files
+    assert main([*command, "--resume"]) == 1
+    fsspec.filesystem("memory").rm("/out/b.csv")
+    assert main([*command, "--resume"]) == 0
+    assert sorted(fsspec.filesystem("memory").ls("/out", detail=False)) == files
 
 
 def test_two_files_with_one_output_are_refused(parts, tmp_path):
@@ -131,6 +136,29 @@ def test_an_interrupted_folder_continues(model, parts, tmp_path):
     assert again == outputs[:1]
     assert report.rows == 5
     assert [path.read_bytes() for path in outputs] == expected
+
+
+def test_outputs_of_another_model_are_not_resumed(model, parts, tmp_path, capsys):
+    folder = tmp_path / "out"
+    command = ["predict", str(model), "--quiet", "--input", str(parts / "*"), "--output", str(folder)]
+    assert main(command) == 0
+    (folder / "b.csv").unlink()
+    capsys.readouterr()
+    other = checkpoint_folder(tmp_path / "other", model={"num_layers": 1})
+    assert main(["predict", str(other), *command[2:], "--resume"]) == 1
+    advice = "delete the outputs, or choose another folder"
+    assert f"the outputs in {folder} are of another model; {advice}" in capsys.readouterr().err
+    assert main([*command, "--resume", "--smiles-column", "smiles"]) == 1
+    assert f"are of another smiles_column; {advice}" in capsys.readouterr().err
+    (folder / ".prediction.json").write_text("{")
+    assert main([*command, "--resume"]) == 1
+    assert "cannot read" in capsys.readouterr().err
+    (folder / ".prediction.json").unlink()
+    assert main([*command, "--resume"]) == 1
+    assert "has outputs, but no .prediction.json that says what made them" in capsys.readouterr().err
+    assert not (folder / "b.csv").exists()
+    assert main(command) == 0  # from the beginning
+    assert (folder / "b.csv").exists()
 
 
 def test_a_cluster_that_is_not_there_is_said(model, parts, tmp_path, monkeypatch, capsys):

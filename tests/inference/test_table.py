@@ -20,9 +20,10 @@ from pyarrow import parquet
 
 from molslice.files.tables import open_table
 from molslice.inference.domain import TrainingDomain
-from molslice.inference.load import Predictions
+from molslice.inference.load import Predictions, load_model
 from molslice.inference.sinks import format_value
 from molslice.inference.table import predict_table
+from molslice.training.fit import fit
 from molslice.types import MolsliceError
 from tests.inference.models import CLASSES, TWO, checkpoint_folder, embedded_smiles, untrained
 
@@ -395,6 +396,33 @@ def test_a_torn_record_is_predicted_again(model, tmp_path, monkeypatch):
         predict_table(model, source, tmp_path / "out.csv", resume=True)
         assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
         assert not (tmp_path / "out.csv.partial").exists()
+
+
+@pytest.mark.usefixtures("few_trees")
+def test_an_output_in_the_folder_of_a_fit_is_resumed(tmp_path, monkeypatch):
+    rows = "".join(f"{text},{len(text)}\n" for text in embedded_smiles(40))
+    source = written(tmp_path / "in.csv", "smiles,size\n" + rows)
+    fit(source, "size", tmp_path / "model", members=2, encoder=None, quiet=True)
+    model, target = load_model(tmp_path / "model"), tmp_path / "model" / "out.csv"
+    monkeypatch.setattr(model, "chunk_rows", 8)
+    before, real, calls = model.checksum(), model.predict_part, []
+
+    def interrupted(part):
+        calls.append(len(part))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(part)
+
+    monkeypatch.setattr(model, "predict_part", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="the same command with --resume continues"):
+        predict_table(model, source, target)
+    assert (tmp_path / "model" / "out.csv.partial").is_dir()
+    assert model.checksum() == before
+    assert predict_table(model, source, target, resume=True).rows == 40
+    assert calls == [8] * 6
+    with (tmp_path / "model" / "rows.csv").open("a") as stream:
+        stream.write("\n")
+    assert model.checksum() != before
 
 
 def test_what_cannot_be_resumed_is_refused(model, tmp_path, monkeypatch):
