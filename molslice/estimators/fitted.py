@@ -220,8 +220,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         several = values.ndim == 2 and values.shape[1] > 1
         if not several:
             assert_all_finite(values, input_name="y", estimator_name=type(self).__name__)
-        self._is_flat = not several
         self._fit(X, values if several else column_or_1d(values, warn=True))
+        self._is_flat = not several
         return self
 
     def predict(self, X: Molecules) -> np.ndarray:  # noqa: N803
@@ -299,7 +299,6 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         several = labels.ndim == 2 and labels.shape[1] > 1
         labels = labels if several else column_or_1d(labels, warn=True)
         check_classification_targets(labels)
-        self._is_flat = not several
         classes, codes = [], []
         for column in labels.reshape(len(labels), -1).T:
             found, code = np.unique(column, return_inverse=True)
@@ -312,6 +311,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
             codes.append(code)
         self._fit(X, np.stack(codes, axis=1).astype(np.float64) if several else codes[0].astype(np.float64))
         self.classes_ = classes if several else classes[0]
+        self._is_flat = not several
         return self
 
     def predict(self, X: Molecules) -> np.ndarray:  # noqa: N803

@@ -8,7 +8,7 @@ import math
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -96,7 +96,8 @@ def open_sink(
     elif name.endswith(JSON):
         _check_repeated(path, names)
         with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
-            yield _JsonSink(stream, names, columns, [*texts, reasons])
+            values = [_value_reader(schema, name) for name in names]
+            yield _JsonSink(stream, names, values, columns, [*texts, reasons])
     else:
         with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
             sink = _CsvSink(stream)
@@ -136,16 +137,33 @@ class _CsvSink(Sink):
 
 
 class _JsonSink(Sink):
-    """One object for each row. Values of JSON lines stay as they are; a failed row has null."""
+    """One object for each row. Values of JSON lines and numbers of Parquet stay what they are.
+
+    A failed row has null.
+
+    Args:
+        stream: The file.
+        names: Names of the columns of the input.
+        values: For each of them, what converts a cell to a JSON value.
+        columns: Names of the columns of numbers.
+        texts: Names of the columns of texts.
+    """
 
     def __init__(
-        self, stream: IO[str], names: Sequence[str], columns: Sequence[str], texts: Sequence[str]
+        self,
+        stream: IO[str],
+        names: Sequence[str],
+        values: Sequence[Callable[[str], Any]],
+        columns: Sequence[str],
+        texts: Sequence[str],
     ) -> None:
         self._stream, self._names, self._columns, self._texts = stream, names, columns, texts
+        self._values = values
 
     def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
         for row, values, texts, reason in zip(cells, rows.values, rows.row_texts(), rows.errors, strict=True):
-            record: dict[str, Any] = dict(zip(self._names, map(as_value, row), strict=True))
+            cells_of_row = zip(self._names, self._values, row, strict=True)
+            record: dict[str, Any] = {name: convert(cell) for name, convert, cell in cells_of_row}
             for name, value in zip(self._columns, values, strict=True):
                 record[name] = float(format_value(value)) if math.isfinite(value) else None
             for name, text in zip(self._texts, (*texts, reason), strict=True):
@@ -224,6 +242,29 @@ def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
     numeric = pyarrow.types.is_integer(kind) or pyarrow.types.is_boolean(kind)
     floating = pyarrow.types.is_float32(kind) or pyarrow.types.is_float64(kind)
     return kind if numeric or floating else pyarrow.string()
+
+
+def _value_reader(schema: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN401
+    """Return what converts a cell of a column of the input to a JSON value."""
+    if schema is None:
+        return as_value
+    import pyarrow
+
+    kind = _kept_type(schema, name)
+    if kind == pyarrow.string():
+        return as_value
+    read = _truth if pyarrow.types.is_boolean(kind) else int if pyarrow.types.is_integer(kind) else _finite
+    return lambda cell: read(cell) if cell else None
+
+
+def _truth(cell: str) -> bool:
+    return cell == "true"
+
+
+def _finite(cell: str) -> float | None:
+    """Return a number; None for NaN and infinity, which JSON does not have."""
+    value = float(cell)
+    return value if math.isfinite(value) else None
 
 
 def _escaped(text: str) -> str:

@@ -83,9 +83,7 @@ def read_fit_data(
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
             read = tables.labels if kind == "classification" else tables.numbers
-            numbers.append(
-                np.stack([read(_as_numbers(chunk[name]), name, chunk.where) for name in names], axis=1)
-            )
+            numbers.append(np.stack([read(chunk[name], name, chunk.where) for name in names], axis=1))
             places += [chunk.where(i) for i in range(len(chunk))]
     targets = np.concatenate(numbers).astype(np.float64)
     found = kind or _find_kind(targets)
@@ -139,11 +137,6 @@ def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
     if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
         raise MolsliceError(f"the target {twice[0]!r} is given twice")
     return names
-
-
-def _as_numbers(cells: list[str]) -> list[str]:
-    """Write true and false as 1 and 0; everything else is unchanged."""
-    return [tables.TRUTH.get(cell.strip().lower(), cell) if cell else cell for cell in cells]
 
 
 def _find_kind(targets: np.ndarray) -> Kind:

@@ -48,6 +48,17 @@ def encoder(tmp_path_factory):
     return checkpoint_folder(tmp_path_factory.mktemp("encoder"))
 
 
+@pytest.mark.parametrize("kind", [MolsliceRegressor, MolsliceClassifier])
+def test_a_failed_fit_changes_nothing(kind):
+    y = SIZE if kind is MolsliceRegressor else BIG
+    model = kind(**FAST).fit(SMILES, y)
+    before = model.predict(SMILES[:3])
+    constant = np.zeros((ROWS, 2)) if kind is MolsliceRegressor else np.array([["a", "b"]] * ROWS)
+    with pytest.raises(MolsliceError):
+        model.fit(SMILES, constant)
+    np.testing.assert_array_equal(model.predict(SMILES[:3]), before)
+
+
 def test_the_names_are_exported():
     assert molslice.MolsliceRegressor is MolsliceRegressor
     assert molslice.MolsliceClassifier is MolsliceClassifier

@@ -551,6 +551,25 @@ def test_values_that_json_does_not_have_are_text(model, tmp_path):
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.jsonl")
 
 
+def test_numbers_of_parquet_stay_numbers_in_json_lines(model, tmp_path):
+    columns = {
+        "smiles": ["CCO", "C", "CC", "N"],
+        "big": pyarrow.array([2**60, -1, None, 0], pyarrow.int64()),
+        "yes": [True, None, False, True],
+        "small": pyarrow.array([0.1, float("nan"), float("-inf"), None], pyarrow.float32()),
+        "wide": [1e300, -2.5, 0.0, None],
+        "code": ["007", "1", None, "true"],
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "in.parquet")
+    predict_table(model, tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["big"] for row in rows] == [2**60, -1, None, 0]
+    assert [row["yes"] for row in rows] == [True, None, False, True]
+    assert [row["small"] for row in rows] == [0.1, None, None, None]
+    assert [row["wide"] for row in rows] == columns["wide"]
+    assert [row["code"] for row in rows] == columns["code"]
+
+
 def test_parquet_files_with_other_types_become_text(model, tmp_path):
     for name, ids in (("a", [1, 2]), ("b", ["x", "y"])):
         parquet.write_table(pyarrow.table({"smiles": ["CCO", "C"], "id": ids}), tmp_path / f"{name}.parquet")

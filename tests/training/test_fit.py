@@ -260,6 +260,18 @@ def test_another_table_needs_no_column_of_the_split(fitted, smiles, tmp_path, ca
     assert re.search(r"no such file: \S+ \(data\.path\)\n$", capsys.readouterr().err)
 
 
+def test_true_and_false_are_numbers_everywhere(smiles, tmp_path, capsys):
+    rows = [[text, len(text), str(len(text) > 35).lower()] for text in smiles]
+    file = write_table(tmp_path / "a.csv", ["smiles", "size", "big"], rows)
+    about = fit(file, ["size", "big"], tmp_path / "model", members=2, encoder=None, quiet=True)
+    assert any("big: has only 0 and 1, but is fitted as numbers" in text for text in about["findings"])
+    words = ["--input", str(file), "--output", str(tmp_path / "out.csv"), "--metrics", "--json", "--quiet"]
+    assert main(["predict", str(tmp_path / "model"), *words]) == 0
+    assert [each["count"] for each in json.loads(capsys.readouterr().out)["metrics"]] == [90, 90]
+    words = ["--split", "all", "--data.path", str(file), "--quiet"]
+    assert main(["evaluate", str(tmp_path / "model"), *words]) == 0
+
+
 def test_a_target_that_is_missing_in_half_of_the_rows(table, tmp_path):
     about = fit(table, ["size", "half"], tmp_path / "model", members=2, encoder=None, quiet=True)
     one, two = about["results"]

@@ -27,14 +27,13 @@ from pathlib import Path
 
 from molslice.files.lines import STDIN, is_pipe, open_unpacked
 from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of
-from molslice.files.tables.cells import TRUTH, labels, numbers
+from molslice.files.tables.cells import labels, numbers
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
 __all__ = [
     "READER_VERSION",
-    "TRUTH",
     "Chunk",
     "Row",
     "Table",

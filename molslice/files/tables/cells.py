@@ -7,10 +7,10 @@ import numpy as np
 
 from molslice.types import MolsliceError
 
-__all__ = ["TRUTH", "labels", "numbers"]
+__all__ = ["labels", "numbers"]
 
 MISSING = ("", "nan", "na", "n/a", "<na>", "null", "none")
-TRUTH = {"true": "1", "false": "0"}
+TRUTH = {"true": 1.0, "false": 0.0}
 ADVICE = {
     r"[<>≤≥].*": " (a limit is no value: leave the cell empty)",
     r"#.*": " (leave unknown values empty)",
@@ -22,7 +22,9 @@ ADVICE = {
 
 
 def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
-    """Convert cells to numbers. An empty cell and `nan`, `na`, `n/a`, `<na>`, `null` or `none` are NaN.
+    """Convert cells to numbers. `true` is 1 and `false` is 0.
+
+    An empty cell and `nan`, `na`, `n/a`, `<na>`, `null` or `none` are NaN.
 
     Args:
         texts: The cells.
@@ -39,8 +41,11 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
     import pandas as pd  # takes longer to import than a prediction takes
 
     text = pd.Series(texts, dtype=object).str.strip()
-    missing = text.str.lower().isin(MISSING).to_numpy()
+    words = text.str.lower()
+    missing = words.isin(MISSING).to_numpy()
     wide = np.array(pd.to_numeric(text.where(~missing, None), errors="coerce"), dtype=np.float64)
+    for word, value in TRUTH.items():
+        wide[(words == word).to_numpy()] = value
     for wrong, complaint in (
         (np.isnan(wide) & ~missing, "is not a number"),
         (np.isinf(wide), "is infinite; leave the cell empty where the target is unknown"),
@@ -55,7 +60,7 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
 
 
 def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
-    """Convert cells to 0 and 1, also from `false` and `true`. Missing cells as in `numbers` are NaN.
+    """Convert cells to 0 and 1, as `numbers` does.
 
     Args:
         texts: The cells.
@@ -68,8 +73,7 @@ def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np
     Raises:
         MolsliceError: A cell has any other text. The message names its row, its column and its text.
     """
-    words = [TRUTH.get(text.strip().lower(), text) for text in texts]
-    values = numbers(words, column, where)
+    values = numbers(texts, column, where)
     wrong = ~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)
     if wrong.any():
         place = int(wrong.argmax())
