@@ -188,7 +188,7 @@ def test_only_bad_smiles(molslice, run_folder, tmp_path):
         "predict", run_folder, "--input", tmp_path / "in.csv", "--output", tmp_path / "out.csv"
     )
     assert (code, out) == (1, "")
-    assert "none of the 2 SMILES can be read" in err
+    assert "none of the 2 SMILES in column 'smiles' can be read" in err
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3  # with the reasons
 
 

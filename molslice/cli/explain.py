@@ -69,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain, and return 1 if no molecule could be explained."""
+    for option in ("smiles_column", "delimiter"):
+        if getattr(args, option) is not None and args.input is None:
+            args.usage_error(f"--{option.replace('_', '-')} needs --input")
     if args.input is not None and args.out is None:
         args.usage_error("--input needs --out, a folder")
     is_picture = args.out is not None and args.out.suffix.lower() in (".svg", ".png")

@@ -118,7 +118,8 @@ class _Estimator(BaseEstimator):
                     quiet=True,
                 )
             except MolsliceError as error:
-                raise MolsliceError(str(error).replace(str(table), "the molecules")) from error
+                reason = str(error).replace(str(table), "the molecules").replace(" in column 'smiles'", "")
+                raise MolsliceError(reason) from error
             self.about_ = about
             self.folder_ = {
                 path.relative_to(folder).as_posix(): path.read_bytes()

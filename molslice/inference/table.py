@@ -43,6 +43,7 @@ class TableReport:
     Attributes:
         columns: The names of the columns with predictions, and with their uncertainty if it is asked for.
         error_column: The name of the column with reasons.
+        smiles_column: The column of SMILES of the input.
         findings: What was found in the input, one sentence each.
         metrics: Error of each target, with `name`, `unit`, `count`, `metric` and `value`; None if not asked.
         trained: Number of rows in `metrics` whose molecule is a known training molecule of the model.
@@ -56,6 +57,7 @@ class TableReport:
 
     columns: tuple[str, ...]
     error_column: str
+    smiles_column: str
     findings: tuple[str, ...] = ()
     metrics: list[dict[str, Any]] | None = None
     trained: int = 0
@@ -126,7 +128,13 @@ def predict_table(
         numbers, texts = predictor.table_columns()
         *columns, error_column = distinct_columns([*numbers, *texts, ERROR], taken=table.names)
         named = columns[: len(numbers)], columns[len(numbers) :], error_column
-        report = TableReport(tuple(columns), error_column, tuple(table.findings), fragment=predictor.fragment)
+        report = TableReport(
+            tuple(columns),
+            error_column,
+            table.smiles_column,
+            tuple(table.findings),
+            fragment=predictor.fragment,
+        )
         measured = _Measured(predictor, table) if metrics else None
         try:
             with open_sink(target, table.names, *named, table.schema, held=strict) as sink:

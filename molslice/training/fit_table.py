@@ -157,7 +157,8 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
         first = (
             failure_text(places[0], data.smiles[0], errors[0] or "") if errors else "the table has no rows"
         )
-        raise MolsliceError(f"{path}: none of the {len(data.smiles)} SMILES can be read; {first}")
+        which = f"none of the {len(data.smiles)} SMILES in column {data.smiles_column!r}"
+        raise MolsliceError(f"{path}: {which} can be read; {first}")
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
         data.lose(f"{_rows(failed)} of {len(data.smiles):,} left out: {listed}")

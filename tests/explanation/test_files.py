@@ -118,6 +118,8 @@ def test_several_molecules_are_drawn_to_a_folder(explain, tmp_path):
         (["--smiles", "C", "CC", "--out", "a.svg"], "--out is one picture"),
         (["--smiles", "C", "--out", "a.gif"], "a picture ends in .svg or .png"),
         (["--smiles", "C", "--format", "png"], "--format needs --out"),
+        (["--smiles", "C", "--smiles-column", "smiles"], "--smiles-column needs --input"),
+        (["--smiles", "C", "--delimiter", ";"], "--delimiter needs --input"),
         (["--smiles", "C", "--method", "lime"], "invalid choice"),
     ],
 )

@@ -145,7 +145,7 @@ def test_the_command_line(table, tmp_path, capsys):
     table.write_text("smiles\nXXX\n")
     assert main(["embed", folder, "--input", str(table), "--output", str(out)]) == 1
     error = capsys.readouterr().err
-    assert "none of the 1 SMILES can be read" in error
+    assert "none of the 1 SMILES in column" in error
     assert f"; {out} has no embeddings" in error
     wrong = str(tmp_path / "out.txt")
     assert main(["embed", folder, "--input", str(table), "--output", wrong]) == 1

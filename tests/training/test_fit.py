@@ -545,7 +545,11 @@ def spoiled(change):
             r"the target is 1 in every training",
         ),
         (lambda rows: [[s, 1] for s, _ in rows], {}, r"0 training rows of class 0 and \d+ of class 1"),
-        (lambda rows: [["?", y] for _, y in rows], {}, r"none of the 40 SMILES can be read"),
+        (
+            lambda rows: [["?", y] for _, y in rows],
+            {},
+            r"none of the 40 SMILES in column 'smiles' can be",
+        ),
         (lambda rows: [*rows, ["CCO", "high"]], {}, r"row 41 \(line 42\), column 'y': 'high'"),
         (lambda rows: rows, {"kind": "classification"}, r"row 1 \(line 2\), column 'y'"),
         (lambda rows: [[s, ""] for s, _ in rows], {}, r"0 training rows with a value|no target"),

@@ -25,10 +25,12 @@ __all__ = [
     "open_molecules",
 ]
 
-SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi", "structure", "molecule", "mol")
+SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
+VAGUE_NAMES = ("structure", "molecule", "mol")  # also of names, numbers and pictures
 PROBED_ROWS = 50
 SHOWN_NAMES = 8  # of columns, in messages
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
+VAGUE_SHARE = 0.5  # the same in a column of a vague name
 
 
 class Structure(str):
@@ -203,7 +205,7 @@ def open_molecules(
     """Open one or several files of molecules.
 
     Without `smiles_column`, the column of SMILES has a usual name such as `smiles`, or is the only one whose
-    first cells are SMILES.
+    first cells are SMILES. A name such as `molecule` is taken if its cells are SMILES, or no others are.
 
     Args:
         paths: Files, URLs and patterns such as `parts/*.csv`; `-` is standard input.
@@ -327,18 +329,19 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
     """
     if isinstance(table, _Structures):
         return table.names[0]
-    for known in SMILES_NAMES:
-        matches = [name for name in table.names if name.strip().lower() == known]
-        if len(matches) == 1:
-            return matches[0]
-        if len(set(matches)) == 1:
-            table.find(known)  # refuses the repeated name
+    if (named := _find_name(table, SMILES_NAMES)) is not None:
+        return named
+    vague = _find_name(table, VAGUE_NAMES)
     rows = [row.cells for row in table.peek(PROBED_ROWS) if row.error is None]
+    if vague is not None and _are_smiles([cells[table.find(vague)] for cells in rows], VAGUE_SHARE):
+        return vague
     likely = [
         name
         for place, name in enumerate(table.names)
         if name.strip() and table.names.count(name) == 1 and _are_smiles([cells[place] for cells in rows])
     ]
+    if vague is not None and not likely:
+        return vague  # its rows are refused one by one
     headless = next((name for name in likely or table.names if _is_smiles(name)), None)
     if headless is not None:
         raise MolsliceError(
@@ -349,18 +352,33 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
         return table.names[0]
     if len(likely) == 1:
         return likely[0]
-    advice = "Give the column alone" if alone else "Name it: --smiles-column"
+    advice = "Give the column alone" if alone else "Name it: --smiles-column, or data.smiles_column of a run"
     if likely:
         reason = f"several could be it ({', '.join(likely)})"
     else:
         listed = ", ".join(map(repr, table.names[:SHOWN_NAMES])) + ", ..." * (len(table.names) > SHOWN_NAMES)
         reason = f"no column contains SMILES (columns: {listed})"
-        advice += "" if alone else "; or check the line of the column names, and the delimiter (--delimiter)"
+        advice += "" if alone else "; or check the line of the column names, and the delimiter"
     raise MolsliceError(f"{table.path}: cannot find the column of SMILES: {reason}. {advice}")
 
 
-def _are_smiles(cells: Sequence[str]) -> bool:
-    return bool(cells) and sum(map(_is_smiles, cells)) >= PROBED_SHARE * len(cells)
+def _find_name(table: Table, known: Sequence[str]) -> str | None:
+    """Return the column with the first of some names that a table has; None if it has none of them.
+
+    Raises:
+        MolsliceError: Several columns have exactly this name.
+    """
+    for each in known:
+        matches = [name for name in table.names if name.strip().lower() == each]
+        if len(matches) == 1:
+            return matches[0]
+        if len(set(matches)) == 1:
+            table.find(each)  # refuses the repeated name
+    return None
+
+
+def _are_smiles(cells: Sequence[str], share: float = PROBED_SHARE) -> bool:
+    return bool(cells) and sum(map(_is_smiles, cells)) >= share * len(cells)
 
 
 def _is_smiles(cell: str) -> bool:

@@ -203,6 +203,21 @@ def test_a_pipe_is_the_first_of_several_files(tmp_path):
             read(one, second)
 
 
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("molecule,structure_text\naspirin,CCO\nwater,O=C\n", "structure_text"),
+        ("mol,other\nCCO,CCN\nC(,CCN\n", "mol"),
+        ("structure,x\naspirin,1\nwater,2\n", "structure"),  # the only candidate, whose rows are refused
+        ("mol,smiles\nCCO,aspirin\n", "smiles"),
+        ("Structure,smi\nCCO,x\n", "smi"),
+    ],
+)
+def test_a_vague_name_is_that_of_smiles_if_its_cells_are(tmp_path, text, column):
+    with open_molecules([written(tmp_path / "a.csv", text)]) as table:
+        assert table.smiles_column == column
+
+
 @pytest.mark.parametrize("ending", [".jsonl", ".sdf", ".parquet"])
 def test_a_pipe_of_a_format_that_is_read_twice_is_refused(tmp_path, ending):
     os.mkfifo(tmp_path / f"pipe{ending}")
