@@ -138,7 +138,8 @@ def atomic_folder(
     """Yield an empty partial folder; leaving the block without an error renames the folder.
 
     Args:
-        path: The final path. Its missing parents are created, and removed after a failure.
+        path: The final path. Its missing parents are created, and removed after a failure. A mount point or
+            the working folder stays, and the content is moved into it.
         replace: Whether to replace an earlier folder with the final name. An empty one is always replaced.
         alone: Whether to refuse to start while another process is writing the same folder.
 
@@ -310,10 +311,41 @@ def _move_aside(final: Path) -> None:
 
 def _rename_folder(partial: Path, final: Path) -> None:
     try:
-        os.rename(partial, final)
+        if _must_stay(final):
+            _fill(partial, final)
+        else:
+            os.rename(partial, final)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(partial)) from error
+        raise
+
+
+def _must_stay(final: Path) -> bool:
+    """Return whether a folder cannot be replaced: a mount point, or the working folder of this process."""
+    if not final.is_dir():
+        return False
+    with contextlib.suppress(OSError):  # the working folder is removed
+        if final.samefile(os.getcwd()):
+            return True
+    return os.path.ismount(final)
+
+
+def _fill(partial: Path, final: Path) -> None:
+    """Move the content of a folder into an empty one, all of it or nothing unless the process is killed."""
+    if any(final.iterdir()):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(final))
+    names = sorted(os.listdir(partial))
+    try:
+        for name in names:
+            shutil.move(partial / name, final / name)  # copies it to another file system
+        _sync_content(final)
+    except BaseException:
+        for name in names:
+            if (final / name).is_dir():
+                shutil.rmtree(final / name, ignore_errors=True)
+            else:
+                (final / name).unlink(missing_ok=True)
         raise
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,50 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, write):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UnwritableError, match=r"cannot write .*/file/name: Not a directory"):
         write(tmp_path / "file" / "name", "content")
+
+
+@pytest.mark.parametrize("kind", ["working folder", "mount point"])
+def test_a_folder_that_must_stay_is_filled(tmp_path, monkeypatch, kind):
+    final = tmp_path / "final"
+    final.mkdir()
+    if kind == "working folder":
+        monkeypatch.chdir(final)
+    else:
+        monkeypatch.setattr("os.path.ismount", lambda path: path == final)
+    before = final.stat().st_ino
+    with atomic_folder("." if kind == "working folder" else final) as partial:
+        (partial / "a").write_text("1")
+        (partial / "inner").mkdir()
+        (partial / "inner" / "b").write_text("2")
+    assert final.stat().st_ino == before
+    assert (final / "a").read_text() + (final / "inner" / "b").read_text() == "12"
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+    with pytest.raises(UnwritableError) as caught, atomic_folder(final) as partial:
+        (partial / "c").write_text("3")
+    assert caught.value.errno == errno.EEXIST
+    assert sorted(path.name for path in final.iterdir()) == ["a", "inner"]
+
+
+def write_two(path):
+    with atomic_folder(path) as partial:
+        (partial / "a").mkdir()
+        (partial / "a" / "x").write_text("1")
+        (partial / "b").write_text("2")
+
+
+def test_a_folder_that_cannot_be_filled_stays_empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    real = shutil.move
+
+    def move(source, target):
+        if target.name == "b":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(source, target)
+
+    monkeypatch.setattr("shutil.move", move)
+    with pytest.raises(UnwritableError, match=r"cannot write .*: No space left on device"):
+        write_two(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failure_removes_the_empty_folders_that_it_has_made(tmp_path):

@@ -352,7 +352,7 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
         return table.names[0]
     if len(likely) == 1:
         return likely[0]
-    advice = "Give the column alone" if alone else "Name it: --smiles-column, or data.smiles_column of a run"
+    advice = "Give the column alone" if alone else "Name it: --smiles-column, or --data.smiles-column"
     if likely:
         reason = f"several could be it ({', '.join(likely)})"
     else:
