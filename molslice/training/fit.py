@@ -27,16 +27,7 @@ from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.urls import File, Url, as_file, file_size
-from molslice.fitted_folder import (
-    CARD,
-    FINE_TUNED,
-    FIT,
-    ROWS,
-    save_encoder,
-    save_learners,
-)
-from molslice.inference.domain import TrainingDomain
-from molslice.inference.json_text import to_json
+from molslice.fitted_folder import FINE_TUNED, save_encoder
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
 from molslice.learners.gaussian_process import stored_bytes
@@ -47,8 +38,7 @@ from molslice.training.fit_data import Duplicates, Scale
 from molslice.training.fit_folds import divide_into_folds
 from molslice.training.fit_learners import LearnerFits
 from molslice.training.fit_networks import DEVICES, affordable_epochs, fine_tune
-from molslice.training.fit_record import calibrate_fit, describe_factors, rows_table, summarize
-from molslice.training.fit_report import write_card
+from molslice.training.fit_record import describe_factors, summarize, write_fit
 from molslice.training.fit_table import checked_targets, read_fit_data
 from molslice.types import MolsliceError
 
@@ -217,14 +207,7 @@ def fit(
             "minutes": minutes,
             "seed": seed,
         }
-        save_learners(partial, [each.learners for each in fitted])
-        (partial / ROWS).write_text(rows_table(found, fitted, folds), encoding="utf-8")
-        calibrate_fit(found, fitted, folds).write(partial)
-        known = np.flatnonzero(~found.test)
-        smiles = [found.smiles[row] for row in known]
-        TrainingDomain.of_smiles(smiles, fragment, values=found.targets[known]).write(partial)
-        (partial / FIT).write_text(to_json(about), encoding="utf-8")
-        (partial / CARD).write_text(write_card(about), encoding="utf-8")
+        write_fit(partial, about, found, fitted, folds)
     return about
 
 

@@ -1,4 +1,4 @@
-"""What the folder of a fit records beside its learners: results, rows and calibration."""
+"""The files of a fit: learners, rows with predictions, calibration, domain, results and card."""
 
 import csv
 import io
@@ -10,19 +10,22 @@ import numpy as np
 
 from molslice.files.cache import file_checksum
 from molslice.files.urls import File
-from molslice.fitted_folder import ROW_COLUMNS, describe_model, row_columns
+from molslice.fitted_folder import CARD, FIT, ROW_COLUMNS, ROWS, describe_model, row_columns, save_learners
 from molslice.fitted_rows import OUT_OF_FOLD
 from molslice.inference.columns import distinct_columns
+from molslice.inference.domain import TrainingDomain
+from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, median_factor, roc_auc
 from molslice.tasks.targets import TargetInfo
 from molslice.training.fit_data import FitData
 from molslice.training.fit_learners import FIT_LABEL, TargetFit
+from molslice.training.fit_report import write_card
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
 
-__all__ = ["calibrate_fit", "describe_factors", "rows_table", "summarize"]
+__all__ = ["describe_factors", "summarize", "write_fit"]
 
 
 def summarize(
@@ -116,7 +119,29 @@ def describe_factors(found: FitData, fitted: TargetFit, index: int) -> list[str]
     return lines
 
 
-def calibrate_fit(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> Calibration:
+def write_fit(
+    folder: Path, about: dict[str, Any], found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray
+) -> None:
+    """Write the learners, the rows, the calibration, the domain, `fit.json` and the card.
+
+    Args:
+        folder: The folder of the model.
+        about: The content of `fit.json`.
+        found: The rows.
+        fitted: The learners of each target.
+        folds: Fold of each row, int [n]; -1 for held-out rows.
+    """
+    save_learners(folder, [each.learners for each in fitted])
+    (folder / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
+    _calibrate(found, fitted, folds).write(folder)
+    known = np.flatnonzero(~found.test)
+    smiles = [found.smiles[row] for row in known]
+    TrainingDomain.of_smiles(smiles, about["fragment"], values=found.targets[known]).write(folder)
+    (folder / FIT).write_text(to_json(about), encoding="utf-8")
+    (folder / CARD).write_text(write_card(about), encoding="utf-8")
+
+
+def _calibrate(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> Calibration:
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
     held_out = []
     for index, (name, each) in enumerate(zip(found.names, fitted, strict=True)):
@@ -134,7 +159,7 @@ def calibrate_fit(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray
     return Calibration(found.kind, int(folds.max()) + 1, OUT_OF_FOLD, tuple(held_out))
 
 
-def rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> str:
+def _rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> str:
     """Write SMILES, targets, split, fold and predictions as CSV.
 
     The prediction of a training row is that of the models which have not seen its fold.
