@@ -3,8 +3,8 @@
 A verb is a file with `SUMMARY`, `EXAMPLE`, `TAKES_OVERRIDES`, `add_arguments(parser)` and `run(args) -> int`.
 The name of the file is the name of the verb. The docstring of the file is its description in `--help`. Files
 without `SUMMARY` are shared: `arguments.py`, `datasets.py`, and `console.py` for the standard streams.
-A verb with several actions is a package with `SUMMARY`, `EXAMPLE`, `ACTIONS` (modules like those of verbs, by
-name) and `DEFAULT_ACTION`, which runs if no action is named.
+A verb with several actions may be a package with `SUMMARY`, `EXAMPLE`, `ACTIONS` (modules like those of
+verbs, by name) and `DEFAULT_ACTION`, which runs if no action is named.
 
 Results go to files or to standard output (as JSON with `--json`). Messages and progress go to standard error.
 Exit codes: 0 success, 1 a reported error, 2 wrong usage, 130 interrupted, 128 + number for another signal.

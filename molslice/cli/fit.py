@@ -1,4 +1,4 @@
-"""Fit a model to a CSV file of molecules with measured values.
+"""Fit a model to a table of molecules with measured values.
 
 The model is a stack of gradient boosting, extra trees, a Gaussian process and a fine-tuned encoder. The
 column of SMILES and the kind of the targets are found and named in the output. One tenth of the molecules is

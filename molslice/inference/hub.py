@@ -5,6 +5,7 @@ neither a folder nor a shipped model.
 """
 
 import importlib
+import logging
 import re
 import shutil
 import tempfile
@@ -28,6 +29,8 @@ from molslice.tasks.metrics import with_unit
 from molslice.types import MolsliceError
 
 __all__ = ["from_pretrained", "hub_card", "push_to_hub"]
+
+logger = logging.getLogger(__name__)
 
 CARD = "README.md"
 WEIGHTS = ("model.safetensors", "learners.safetensors", "calibration.safetensors")
@@ -53,6 +56,7 @@ def from_pretrained(
     token: str | None = None,
     local_files_only: bool = False,
     device: torch.device | str = "cpu",
+    fragment: str | None = None,
 ) -> Predictor | FittedPredictor | EnsemblePredictor:
     """Load a model from a folder, by the name of a shipped model, or from the Hugging Face Hub.
 
@@ -64,6 +68,7 @@ def from_pretrained(
         token: Token for a private repository; None for that of the Hub's library.
         local_files_only: Whether to use downloaded files only, without the network.
         device: Where to compute, such as `cpu` or `cuda`.
+        fragment: As in `load_model`.
 
     Raises:
         MolsliceError: There is no such folder, model or repository, `huggingface_hub` is not installed, the
@@ -71,7 +76,7 @@ def from_pretrained(
     """
     name = str(name_or_repo)
     if Path(name).exists() or name in pretrained_names() or not _NAME.fullmatch(name):
-        return load_model(name_or_repo, device)
+        return load_model(name_or_repo, device, fragment=fragment)
     hub = _import_hub(f"loading {name}")
     with _hub_errors(f"download {name} from"):
         folder = hub.snapshot_download(
@@ -82,7 +87,7 @@ def from_pretrained(
             local_files_only=local_files_only,
             allow_patterns=[*WEIGHTS, *TEXTS, *TRAINING_DATA, "*/" + WEIGHTS[0], "*/" + TEXTS[0]],
         )
-    return load_model(folder, device)
+    return load_model(folder, device, fragment=fragment)
 
 
 def push_to_hub(
@@ -96,7 +101,9 @@ def push_to_hub(
 ) -> str:
     """Publish a model in a repository of the Hugging Face Hub, with a card.
 
-    The weights, the configuration (which names the file of the data) and the measured errors are published.
+    The weights, the configuration (which names the file of the data), the measured errors and the calibration
+    (which has measured values of validation rows) are published. The learners of a model of `molslice fit`
+    contain the descriptors and the measured values of its training rows; a warning says so.
 
     Args:
         name_or_path: The model, as in `load_model`.
@@ -104,8 +111,8 @@ def push_to_hub(
         license: Identifier of the license of the model, such as `mit`.
         private: Whether a new repository is private; None for the default of the account.
         token: Token with the right to write; None for that of the Hub's library.
-        training_data: Whether to publish the molecules and values of the training too. Without them, the
-            published model does not name the nearest known molecules.
+        training_data: Whether to publish the SMILES of the training too. Without them, the published model
+            does not name the nearest known molecules.
 
     Returns:
         The address of the commit.
@@ -119,6 +126,12 @@ def push_to_hub(
     folder = find_model(name_or_path)
     folder = folder.parent if folder.is_file() else folder
     load_model(folder)
+    if is_fitted_folder(folder):
+        logger.warning(
+            "%s is a model of molslice fit: its learners contain the descriptors and the measured values of "
+            "its training rows, and they are published",
+            folder,
+        )
     hub = _import_hub(f"publishing {repo}")
     with tempfile.TemporaryDirectory() as name:
         staged = Path(name)

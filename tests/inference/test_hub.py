@@ -119,6 +119,7 @@ def test_a_published_model_is_loaded_by_its_name(name, hub, tmp_path):
     for found in values:
         np.testing.assert_array_equal(np.array(found, np.float32), expected)
     assert "commit" in address
+    assert ("contain the descriptors and the measured values" in done.stderr) == (name == "fit_encoder")
     assert reason.startswith("cannot download me/other from the Hugging Face Hub: ")
     assert "\n" not in reason
     assert hub.files["README.md"].startswith(b"---\nlicense: mit\n")
@@ -184,6 +185,10 @@ def test_the_library_of_the_hub_reads_the_card():
         assert [each.metric_type for each in data.eval_results or ()] == (
             [] if name == "softmax" else ["mae"]
         )
+
+
+def test_mixtures_are_treated_as_asked():
+    assert from_pretrained("gap-xtb", fragment="largest").fragment == "largest"
 
 
 def test_a_folder_and_a_shipped_model_need_no_library(monkeypatch):

@@ -130,7 +130,7 @@ class TrainPlan:
 def plan_entries(
     models: Sequence[str],
     attentions: str | None = None,
-    precisions: Sequence[str] = ("32",),
+    precisions: Sequence[str] | None = None,
     *,
     config: Path | None = None,
     overrides: Sequence[tuple[str, str]] = (),
@@ -141,7 +141,7 @@ def plan_entries(
     Args:
         models: Names in `MODELS`; unused if `config` is given.
         attentions: Attentions as in a comparison; None for those of the mission, or for that of `config`.
-        precisions: `32`, `bf16` or `16`.
+        precisions: `32`, `bf16` or `16`; None for that of `config`, or for `32` without it.
         config: A configuration file whose model, batches and optimizer are measured.
         overrides: Settings of the configuration, such as `("training.batch_size", "128")`.
         device: `cpu` or `cuda`, which determines the size of batches without `config`.
@@ -150,6 +150,8 @@ def plan_entries(
         MolsliceError: A name or setting is unknown or given twice, or a model cannot be built.
     """
     _check_device(device)
+    if precisions is None:
+        precisions = ["32" if config is None else load_run_config(config, overrides).trainer.precision]
     for precision in precisions:
         if precision not in PRECISIONS:
             raise MolsliceError(f"unknown precision {precision!r}; choices: {', '.join(PRECISIONS)}")

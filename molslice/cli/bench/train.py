@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_molecules(parser)
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument(
-        "--precision", default="32", metavar="P,...", help="32, bf16 or 16, or several (default: 32)"
+        "--precision", metavar="P,...", help="32, bf16 or 16, or several (default: 32, or that of --config)"
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
     add_rounds(parser, 5.0, steps=True)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     entries = plan_entries(
         _names(args.models),
         args.attentions,
-        _names(args.precision),
+        None if args.precision is None else _names(args.precision),
         config=args.config,
         overrides=args.overrides,
         device=args.device,

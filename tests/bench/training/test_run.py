@@ -75,6 +75,13 @@ def test_models_attentions_and_precisions_are_combined():
         assert entry.config.attention.name == entry.attention
 
 
+def test_a_configuration_is_measured_with_its_own_precision():
+    file = ROOT / "configs" / "molecule" / "pcqm4m_v2.yaml"
+    for precisions, expected in ((None, "bf16"), (["32"], "32")):
+        (entry,) = plan_entries([], None, precisions, config=file)
+        assert entry.precision == entry.config.trainer.precision == expected
+
+
 def test_settings_change_the_configuration():
     (entry,) = plan_entries(["slim"], "flow", overrides=[("training.batch_size", "7"), ("model.dim", "16")])
     assert (entry.config.training.batch_size, entry.config.model.dim) == (7, 16)
