@@ -394,6 +394,7 @@ def test_bad_input_is_one_line(molslice, folder, run_folder):
         ["compare", "--config", "x", "--out", "x", "--seeds", "0"],
         ["compare", "--config", "x", "--out", "x", "--minutes", "-1"],
         ["compare", "--runs", "x", "--out", "x", "--minutes", "1"],
+        ["compare", "--runs", "x", "--out", "x", "--seeds", "1"],
         ["prepare", "--dataset", "pcqm4m"],
         ["prepare", "--dataset", "qm9", "--root", "x"],
         ["prepare", "--config", "x.yaml", "--root", "y"],

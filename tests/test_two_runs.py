@@ -26,7 +26,7 @@ DATA = ("--data.path", "measured.csv", "--data.units", "eV")
 UNCERTAIN = ("--calibrate", "--split", "valid", "--uncertainty", "--out", "out")
 # the command, what it writes, and the function that Ctrl-C interrupts
 COMMANDS = {
-    "fit": (("fit", *TABLE, "--members", "2", "--no-encoder"), "out", "molslice.training.fit.save_learners"),
+    "fit": (("fit", *TABLE, "--members", "2", "--no-encoder"), "out", "molslice.training.fit.write_fit"),
     "prepare": (("prepare", *TABLE), "out", "molslice.data.molecules.prepare_files.StoreWriter.append"),
     "predict": (
         ("predict", "model", "--input", "measured.csv", "--output", "out.csv"),

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--attention", metavar="A,B,...", help="entries to train (default: softmax,slice_sort,flow,singular)"
     )
     parser.add_argument(
-        "--seeds", type=positive, default=1, metavar="N", help="number of seeds for each entry (default: 1)"
+        "--seeds", type=positive, metavar="N", help="number of seeds for each entry (default: 1)"
     )
     parser.add_argument(
         "--folds",
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             say(message)
 
     if args.runs is not None:
-        if args.attention or args.minutes or args.folds or args.overrides:
+        if args.attention or args.minutes or args.seeds or args.folds or args.overrides:
             args.usage_error("--runs compares finished runs; settings for training need --config")
         comparison: Comparison = compare_runs(args.runs, args.out)
     else:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             args.config,
             args.attention or FOUR,
             args.out,
-            seeds=args.seeds,
+            seeds=args.seeds or 1,
             folds=args.folds,
             minutes=args.minutes,
             overrides=args.overrides,

@@ -193,7 +193,7 @@ def _report_text(prepared: "PreparedStore") -> str:
 def _target_text(found: dict[str, Any]) -> str:
     count = f"{found['values']:,} values"
     if not found["values"]:
-        return count
+        return f"{count}: it cannot be trained on"
     mean, std, least, most = (f"{found[name]:.4g}" for name in ("mean", "std", "min", "max"))
     return f"{count}, mean {mean}, spread {std}, {least} to {most}"
 

@@ -104,6 +104,8 @@ class TargetInfo:
             if kind == "classification" and not np.isin(present, (0.0, 1.0)).all():
                 odd = present[~np.isin(present, (0.0, 1.0))][0]
                 raise MolsliceError(f"target {name!r} holds {odd:g}; classes are 0 and 1")
+            if kind == "classification" and np.ptp(present) == 0:
+                logger.warning("target %r is %g in every training row", name, present[0])
             if kind == "multiclass" and not np.isin(present, np.arange(len(classes))).all():
                 odd = present[~np.isin(present, np.arange(len(classes)))][0]
                 raise MolsliceError(f"target {name!r} holds {odd:g}; its {len(classes)} classes count from 0")

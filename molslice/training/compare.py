@@ -103,7 +103,15 @@ def compare_attentions(
     with lock_folder(folder):
         _keep_plan(folder, entries)
         _check_data(folder, runs)
+        if others := _other_runs(folder, runs):
+            tell(f"not in the table, because they are not asked for: {others} finished runs in {folder}")
         return _compare(folder, runs, quiet, tell)
+
+
+def _other_runs(folder: Path, runs: Iterable[_Planned]) -> int:
+    """Count the finished runs of a comparison that are not among the planned ones."""
+    planned = {_run_folder(folder, each) for each in runs}
+    return sum(file.parent not in planned for file in (folder / "runs").glob(f"*/*/{SUMMARY}"))
 
 
 def _check_data(folder: Path, runs: Iterable[_Planned]) -> None:
@@ -181,6 +189,7 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
             raise MolsliceError(f"{known[place]} and {run} are the same run folder; name each run once")
         known[place] = run
     found = [_read_finished(Path(run)) for run in runs]
+    _check_same_data([Path(run) for run in runs])
     folds = [config.data.options.get("fold") for config, _ in found]
     labels = labels_of([_on_any_fold(config) for config, _ in found], folds)
     comparison = Comparison()
@@ -191,6 +200,22 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
     with lock_folder(folder):
         _write(comparison, folder)
     return comparison
+
+
+def _check_same_data(runs: Sequence[Path]) -> None:
+    """Refuse runs on different rows or targets; features, and the division of folds, may differ.
+
+    Raises:
+        MolsliceError: The message names the runs and what differs.
+    """
+    known = [(run, read_json_object(run / DATA)) for run in runs if (run / DATA).is_file()]
+    for run, about in known[1:]:
+        first, expected = known[0]
+        if different := [name for name in ("rows", "targets") if about.get(name) != expected.get(name)]:
+            raise MolsliceError(
+                f"{run} and {first} were trained on data with different {' and '.join(different)}; only runs "
+                "on the same data can be compared"
+            )
 
 
 def _plan(entry: Entry, seeds: int, folds: int | None) -> list[_Planned]:

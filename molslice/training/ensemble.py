@@ -1,6 +1,7 @@
 """Train the members of an ensemble: the same configuration from several seeds."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from molslice.files.atomic import made_folder, write_atomically
 from molslice.files.lock import LOCK, lock_folder
 from molslice.inference.calibrate import write_calibration
 from molslice.run_folder import CONFIG
-from molslice.training.continuation import as_begun
+from molslice.training.continuation import as_begun, check_data
 from molslice.training.run import train
 from molslice.types import MolsliceError
 
@@ -62,6 +63,8 @@ def _train_members(
         if _has_members(folder):
             _check_same(folder, members, resume)
             as_begun(config, folder)
+            for run in member_folders(folder):
+                check_data(run, dataset)  # also of those that are finished
         else:
             write_ensemble(folder, members)
             write_atomically(folder / CONFIG, config_to_yaml(config))
@@ -109,7 +112,10 @@ def _mean_errors(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     for split in ("train", "valid", "test"):
         parts = [summary[split][metric] for summary in summaries]
         known = [part for part in parts if part]
-        means[split] = (
-            {name: float(np.mean([p[name] for p in known])) for name in known[0]} if known else None
-        )
+        means[split] = {name: _mean([part[name] for part in known]) for name in known[0]} if known else None
     return means
+
+
+def _mean(errors: list[float | None]) -> float:
+    """Return a mean; NaN if one of the errors is not defined, which is None in `summary.json`."""
+    return float(np.mean([math.nan if error is None else error for error in errors]))

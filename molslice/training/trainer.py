@@ -1,5 +1,6 @@
 """The loop of a run: steps, validations, checkpoints and signals."""
 
+import logging
 import math
 import signal
 import threading
@@ -23,6 +24,8 @@ from molslice.training.validation import Evaluator
 from molslice.types import MolsliceError
 
 SAME_SIGNAL_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -151,8 +154,8 @@ class Trainer:
 
     def _diverged(self, what: str) -> MolsliceError:
         return MolsliceError(
-            f"{what}; a smaller optimizer.lr, a longer warm-up or trainer.precision 32 may help. The "
-            f"checkpoint in {self.folder} is from an earlier step"
+            f"{what}; a smaller optimizer.lr, a longer warm-up or trainer.precision 32 may help"
+            + f". The checkpoint in {self.folder} is from an earlier step" * self.checkpoint.exists()
         )
 
     def _refuse_broken(self) -> float:
@@ -176,6 +179,12 @@ class Trainer:
         losses = self._refuse_broken()
         metrics = self.valid.metrics(model)
         score = task.score(metrics)
+        if not math.isfinite(score) and not progress.best_metrics and self.lead:
+            logger.warning(
+                "the error on the split valid is not defined for %s; early stopping is off, and the last "
+                "weights are kept instead of the best",
+                ", ".join(name for name, value in metrics.items() if not math.isfinite(value)),
+            )
         better = progress.best_score is None or score < progress.best_score
         epoch = progress.epoch + progress.index / self.stepper.batches.steps_per_epoch
         progress.validation_due, progress.validated_step = False, progress.step

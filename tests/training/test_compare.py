@@ -251,6 +251,32 @@ def test_a_run_counts_once(build_config, write_config, tmp_path, how):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("part", ["rows", "targets", "inputs", "split test"])
+def test_runs_on_other_rows_or_targets_are_refused(build_config, write_config, tmp_path, part):
+    for seed, name in enumerate(("a", "b")):
+        (tmp_path / name).mkdir()
+        write_config(build_config(seed=seed), tmp_path / name / "config.yaml")
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary_of(1.0, seed)))
+        identity = {"rows": "7", "targets": "1", "inputs": "2", "split test": "3"}
+        (tmp_path / name / "data.json").write_text(json.dumps({**identity, part: str(seed)}))
+    runs = [tmp_path / "a", tmp_path / "b"]
+    if part in ("inputs", "split test"):  # other features, another fold
+        assert compare_runs(runs, tmp_path / "out").lines()[0].seeds == 2
+        return
+    with pytest.raises(MolsliceError, match=rf"b and .*a were trained on data with different {part}; only"):
+        compare_runs(runs, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_finished_runs_that_are_not_asked_for_are_counted(config_file, tmp_path):
+    told = []
+    compare_attentions(config_file, "softmax,flow", tmp_path / "out", quiet=True, tell=told.append)
+    assert not any("not asked for" in line for line in told)
+    compare_attentions(config_file, "flow", tmp_path / "out", quiet=True, tell=told.append)
+    line = "not in the table, because they are not asked for: 1 finished runs in"
+    assert sum(line in text for text in told) == 1
+
+
 def test_runs_that_cannot_be_drawn(build_config, write_config, tmp_path):
     for name, units in (("a", {"gap": "eV"}), ("b", {"logp": ""})):
         (tmp_path / name).mkdir()

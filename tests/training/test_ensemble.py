@@ -15,7 +15,7 @@ from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model, load_network
 from molslice.inference.table import predict_table
 from molslice.run_folder import CONFIG, SUMMARY
-from molslice.training.ensemble import train_ensemble
+from molslice.training.ensemble import _mean_errors, train_ensemble
 from molslice.training.run import train
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS, CALIBRATION
@@ -174,6 +174,28 @@ def test_an_interrupted_ensemble_continues_with_the_same_weights(config, ensembl
         train_ensemble(config, folder, 2, resume=True, quiet=True)
     assert main(["train", "--resume", "--out", str(folder), "--quiet"]) == 0
     assert load_model(folder).checksum() == load_model(ensemble[0]).checksum()
+
+
+def test_changed_data_are_refused_although_members_are_finished(config, tmp_path):
+    table = tmp_path / "mine.csv"
+    shutil.copy(config.data.options["path"], table)
+    data = dataclasses.replace(config.data, options={**config.data.options, "path": str(table)})
+    mine = dataclasses.replace(config, data=data)
+    train_ensemble(mine, tmp_path / "two", 2, quiet=True)
+    shutil.rmtree(member_folder(tmp_path / "two", 1))
+    header, first, *rows = table.read_text().splitlines(keepends=True)
+    table.write_text("".join([header, *rows, first]))
+    with pytest.raises(MolsliceError, match=r"the data of the run in .* have changed since its start"):
+        train_ensemble(mine, tmp_path / "two", 2, resume=True, quiet=True)
+    assert not member_folder(tmp_path / "two", 1).exists()
+
+
+def test_an_undefined_error_of_a_finished_member_has_no_mean():
+    summaries = [
+        {"metric": "roc_auc", **{split: {"roc_auc": {"y": error}} for split in ("train", "valid", "test")}}
+        for error in (0.5, None)
+    ]
+    assert np.isnan(_mean_errors(summaries)["test"]["y"])
 
 
 def test_several_devices_are_refused(config, tmp_path):

@@ -87,6 +87,7 @@ class Csv(MoleculeDataset):
         self.kind = checked_kind(kind)
         given = {"train": path, "valid": valid_path, "test": test_path}
         self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
+        splits.warn_of_repeated(self.files)
         self.source, self._delimiter = name_of(self.files["train"]), delimiter
         choice = splits.checked_choice(split, set(self.files))
         smiles, targets, words, sizes = self._read(choice.column, smiles_column)

@@ -176,14 +176,15 @@ def join_headers(
 
 def _said(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stores that are read as one have in common."""
-    descriptors = arrays.get("descriptors")
+    descriptors, options = arrays.get("descriptors"), header.get("about", {}).get(ABOUT, {})
     return {
         "target names": list(header["target_names"]),
         "target units": list(header["target_units"]),
         "names of targets of atoms": list(header.get("atom_target_names", ())),
         "optional arrays": [name for name in OPTIONAL_LAYOUT if name in arrays],
         "number of descriptors": 0 if descriptors is None else descriptors.shape[1],
-        "order of the atoms": header.get("about", {}).get(ABOUT, {}).get("atom_order", ""),
+        "order of the atoms": options.get("atom_order", ""),
+        "treatment of mixtures": options.get("fragment", "keep"),
         "version of the featurizer": header.get("versions", {}).get("featurizer", ""),
     }
 

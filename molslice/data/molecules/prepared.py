@@ -13,7 +13,7 @@ from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.csv import checked_kind, checked_units
 from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.splits import checked_choice, consecutive_rows
+from molslice.data.splits import checked_choice, consecutive_rows, warn_of_repeated
 from molslice.types import MolsliceError
 
 
@@ -50,6 +50,7 @@ class Prepared(ArraysOnly):
         given = {"train": path, "valid": valid_path, "test": test_path}
         folders = {name: _listed(paths) for name, paths in given.items() if paths is not None}
         self._folders = [folder for each in folders.values() for folder in each]
+        warn_of_repeated(folders)
         self.source, others = self._folders[0], len(self._folders) - 1
         if others:
             self.source += f" and {others} other store{'s' * (others > 1)}"
@@ -102,7 +103,11 @@ def _listed(paths: str | os.PathLike[str] | Sequence[str]) -> list[str]:
         return [os.fspath(paths)]
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise MolsliceError(f"path must be a store or a list of stores, got {paths!r}")
-    return [os.fspath(path) for path in paths]
+    folders = [os.fspath(path) for path in paths]
+    places = [os.path.realpath(folder) for folder in folders]
+    if twice := [folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]:
+        raise MolsliceError(f"{twice[0]} is given twice")
+    return folders
 
 
 def _checked_about(store: MoleculeStore, source: str) -> Mapping[str, Any]:

@@ -134,6 +134,16 @@ def test_rows_without_a_molecule_do_not_count_in_a_split_by_scaffold(tmp_path):
         assert sum(map(len, data.splits.values())) == 40
 
 
+def test_a_file_in_two_splits_is_named(tmp_path, caplog):
+    path = write(tmp_path / "t.csv", {"smiles": SMILES, "a": range(10)})
+    (tmp_path / "link.csv").symlink_to(path)
+    other = write(tmp_path / "other.csv", {"smiles": SMILES, "a": range(10)})
+    Csv(path=path, target_columns="a", valid_path=other)
+    assert not caplog.text
+    Csv(path=path, target_columns="a", valid_path=other, test_path=tmp_path / "link.csv")
+    assert f"{tmp_path / 'link.csv'} is in the splits train and test" in caplog.text
+
+
 def test_units_are_one_for_all_or_one_for_each():
     assert checked_units(["eV", None], ("a", "b")) == ("eV", "")
     assert checked_units("eV", ("a", "b")) == ("eV", "eV")

@@ -165,8 +165,18 @@ def test_several_stores(folder):
         build_dataset("prepared", {**options, "split": "random"})
     with pytest.raises(MolsliceError, match="differ in target names"):
         build_dataset("prepared", {**options, "valid_path": str(store(folder, "toxic"))})
+    with pytest.raises(MolsliceError, match="store-gap is given twice"):
+        build_dataset("prepared", {"path": [str(first), str(first)]})
+    with pytest.raises(MolsliceError, match="differ in treatment of mixtures: largest and keep"):
+        build_dataset("prepared", {**options, "valid_path": str(store(folder, "gap", fragment="largest"))})
     with pytest.raises(MolsliceError, match=r"path must be a store or a list of stores, got \[\]"):
         build_dataset("prepared", {"path": []})
+
+
+def test_a_store_in_two_splits_is_named(folder, caplog):
+    path = store(folder, "gap")
+    build_dataset("prepared", {"path": str(path), "test_path": str(path)})
+    assert f"{path} is in the splits train and test" in caplog.text
 
 
 def test_other_stores(folder, tmp_path, monkeypatch):
