@@ -107,7 +107,8 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_file_changes_nothing(model, 
     assert (tmp_path / "killed").exists()
     for folder in ("local", "ray"):
         assert sorted(path.name for path in (tmp_path / folder).iterdir()) == [
-            f"part{i}.csv" for i in range(3)
+            ".prediction.json",
+            *(f"part{i}.csv" for i in range(3)),
         ]
     for part in parts.iterdir():
         assert (tmp_path / "ray" / part.name).read_bytes() == (tmp_path / "local" / part.name).read_bytes()
@@ -119,7 +120,8 @@ def test_an_error_of_a_worker_is_one_line_and_leaves_no_output(model, parts, tmp
     assert run(*command, "--engine", "ray", "--workers", 1) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("molslice")]
     assert f"{parts}/part2.csv, line 3: a quote is never closed" in line
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["part0.csv", "part1.csv"]
+    names = [".prediction.json", "part0.csv", "part1.csv"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
 
 
 def test_standard_input_is_refused(model, tmp_path, capsys, monkeypatch):
