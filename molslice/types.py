@@ -316,7 +316,7 @@ class DataSpec:
             are compared.
 
     Raises:
-        MolsliceError: A required number is missing or below one.
+        MolsliceError: A required number is missing or below one, or a count is not an integer.
     """
 
     num_outputs: int
@@ -344,6 +344,10 @@ class DataSpec:
             value = getattr(self, name)
             if value is None or value < 1:
                 raise MolsliceError(f"{name} of the data must be at least 1, got {value}")
+        for name in ("num_atom_outputs", "num_descriptors"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise MolsliceError(f"{name} of the data must be an integer of at least 0, got {value}")
 
 
 class PretrainingOutput(NamedTuple):

@@ -383,3 +383,9 @@ def test_any_folder_is_a_model_that_predicts_or_is_refused_in_one_line(folder, t
             check_forged_folder(folder, Path(name), draw)
 
     fuzz_for_a_minute(st.data(), check, settings(deadline=None, suppress_health_check=list(HealthCheck)))
+
+
+@pytest.mark.parametrize("value", [None, -1, "3", 1.5])
+def test_the_number_of_descriptors_is_an_integer(value):
+    with pytest.raises(MolsliceError, match="num_descriptors of the data must be an integer of at least 0"):
+        DataSpec(1, num_descriptors=value)
