@@ -1,7 +1,5 @@
 """Division of rows into train, valid and test: at random, by class, by group, in folds, or by a column."""
 
-import logging
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,23 +18,6 @@ DEFAULT_FRACTIONS = {"valid": 0.1, "test": 0.1}
 OPTIONS = {"random": ("fractions", "seed"), "scaffold": ("fractions",), "column": ("column",)}
 FOLD_OVER = ("all", "train")
 OFFICIAL_TEST = "official_test"  # the source's own test rows, if folds are made of the other rows
-
-logger = logging.getLogger(__name__)
-
-
-def warn_of_repeated(files: Mapping[str, Sequence[object]]) -> None:
-    """Warn of files that are in several splits, because their errors are those of training rows.
-
-    Args:
-        files: The paths or URLs of each split.
-    """
-    known: dict[str, str] = {}
-    for split, paths in files.items():
-        for path in paths:
-            text = str(path)
-            other = known.setdefault(text if "://" in text else os.path.realpath(text), split)
-            if other != split:
-                logger.warning("%s is in the splits %s and %s", path, other, split)
 
 
 @dataclass(frozen=True, slots=True)

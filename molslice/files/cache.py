@@ -14,7 +14,6 @@ from molslice.files.urls import File, Url
 from molslice.types import MolsliceError
 
 FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # others: the folder is not writable
-_CHUNK = 1 << 20  # bytes
 MOST_BYTES = 1 << 30  # of a larger array only every k-th row is read, to save time
 
 
@@ -59,8 +58,7 @@ def file_checksum(*paths: File) -> str:
     for path in paths:
         try:
             with path.open() if isinstance(path, Url) else path.open("rb") as file:
-                while part := file.read(_CHUNK):
-                    total.update(part)
+                hashlib.file_digest(file, lambda: total)
         except FileNotFoundError as error:
             raise MolsliceError(f"no such file: {path}") from error
         except OSError as error:

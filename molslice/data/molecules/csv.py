@@ -12,7 +12,13 @@ from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.tables import check_rereadable, find_files, name_of, open_molecules
+from molslice.data.molecules.tables import (
+    check_rereadable,
+    find_files,
+    name_of,
+    open_molecules,
+    warn_of_repeated,
+)
 from molslice.files import cache
 from molslice.files.tables import (
     READER_VERSION,
@@ -87,7 +93,7 @@ class Csv(MoleculeDataset):
         self.kind = checked_kind(kind)
         given = {"train": path, "valid": valid_path, "test": test_path}
         self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
-        splits.warn_of_repeated(self.files)
+        warn_of_repeated(self.files)
         self.source, self._delimiter = name_of(self.files["train"]), delimiter
         choice = splits.checked_choice(split, set(self.files))
         smiles, targets, words, sizes = self._read(choice.column, smiles_column)

@@ -3,6 +3,7 @@
 import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,8 @@ from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.csv import checked_kind, checked_units
 from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.splits import checked_choice, consecutive_rows, warn_of_repeated
+from molslice.data.molecules.tables import check_different, warn_of_repeated
+from molslice.data.splits import checked_choice, consecutive_rows
 from molslice.types import MolsliceError
 
 
@@ -50,7 +52,7 @@ class Prepared(ArraysOnly):
         given = {"train": path, "valid": valid_path, "test": test_path}
         folders = {name: _listed(paths) for name, paths in given.items() if paths is not None}
         self._folders = [folder for each in folders.values() for folder in each]
-        warn_of_repeated(folders)
+        warn_of_repeated({name: [Path(folder) for folder in each] for name, each in folders.items()})
         self.source, others = self._folders[0], len(self._folders) - 1
         if others:
             self.source += f" and {others} other store{'s' * (others > 1)}"
@@ -103,11 +105,8 @@ def _listed(paths: str | os.PathLike[str] | Sequence[str]) -> list[str]:
         return [os.fspath(paths)]
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise MolsliceError(f"path must be a store or a list of stores, got {paths!r}")
-    folders = [os.fspath(path) for path in paths]
-    places = [os.path.realpath(folder) for folder in folders]
-    if twice := [folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]:
-        raise MolsliceError(f"{twice[0]} is given twice")
-    return folders
+    check_different([Path(path) for path in paths])
+    return [os.fspath(path) for path in paths]
 
 
 def _checked_about(store: MoleculeStore, source: str) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """Tables of molecules: one or several files of any format, read as one table with a column of SMILES."""
 
 import itertools
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,11 +19,13 @@ __all__ = [
     "FileChunks",
     "MoleculeTable",
     "Structure",
+    "check_different",
     "check_rereadable",
     "find_files",
     "find_smiles_column",
     "name_of",
     "open_molecules",
+    "warn_of_repeated",
 ]
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
@@ -31,6 +34,8 @@ PROBED_ROWS = 50
 SHOWN_NAMES = 8  # of columns, in messages
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
 VAGUE_SHARE = 0.5  # the same in a column of a vague name
+
+logger = logging.getLogger(__name__)
 
 
 class Structure(str):
@@ -48,14 +53,37 @@ def find_files(paths: Sequence[str | File]) -> list[File]:
         MolsliceError: A pattern matches no file, a file is named twice, or a store cannot be listed.
     """
     found = [file for path in paths for file in expand_pattern(as_file(path))]
+    check_different(found)
+    return found
+
+
+def check_different(paths: Sequence[File]) -> None:
+    """Refuse a file or folder that is named twice.
+
+    Raises:
+        MolsliceError: The message has both names.
+    """
     places: dict[File, File] = {}
-    for path in found:
+    for path in paths:
         place = _place(path)
         if place in places:
             other = places[place]
             raise MolsliceError(f"{path} is given twice" + (f", also as {other}" if other != path else ""))
         places[place] = path
-    return found
+
+
+def warn_of_repeated(paths: Mapping[str, Sequence[File]]) -> None:
+    """Warn of files or folders that are in several splits, because their errors are those of training rows.
+
+    Args:
+        paths: The files or folders of each split.
+    """
+    splits: dict[File, str] = {}
+    for split, own in paths.items():
+        for path in own:
+            other = splits.setdefault(_place(path), split)
+            if other != split:
+                logger.warning("%s is in the splits %s and %s", path, other, split)
 
 
 def _place(path: File) -> File:
