@@ -74,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
         say(line)
     if report.failed == report.rows:
         where = f"; {args.output} has no embeddings"
-        which = f"none of the {report.rows} SMILES in column {report.smiles_column!r}"
-        say(f"error: {which} can be read; {report.first_failure}{where}")
+        say(f"error: {report.describe_failure()}{where}")
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} rows have no embedding; {report.first_failure}")

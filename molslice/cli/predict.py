@@ -241,8 +241,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         say(line)
     if report.failed == report.rows:
         where = "" if str(args.output) == "-" else f"; {args.output} has no predictions"
-        which = f"none of the {report.rows} SMILES in column {report.smiles_column!r}"
-        say(f"error: {which} can be read; {report.first_failure}{where}")
+        say(f"error: {report.describe_failure()}{where}")
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")

@@ -24,7 +24,7 @@ from molslice.files.parsing import read_json_object
 from molslice.inference.predictions import TableRows
 from molslice.types import MolsliceError
 
-__all__ = ["ChunkLog", "log_folder"]
+__all__ = ["ChunkLog", "different_keys", "log_folder"]
 
 IDENTITY, RECORDS = "prediction.json", "chunks"
 
@@ -130,7 +130,7 @@ class ChunkLog:
                 f"{self.folder} is not the unfinished prediction of {self._target}: {error}; choose another "
                 "name for the output"
             ) from error
-        different = [key for key in {**found, **self.identity} if found.get(key) != self.identity.get(key)]
+        different = different_keys(found, self.identity)
         if different and self._resume:
             raise MolsliceError(
                 f"{self.folder} is an unfinished prediction with another {' and '.join(different)}; delete "
@@ -172,6 +172,11 @@ class ChunkLog:
             return None
         self._end = self._file.tell()
         return record
+
+
+def different_keys(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ between the identities of two predictions."""
+    return [key for key in {**then, **now} if then.get(key) != now.get(key)]
 
 
 def smiles_checksum(smiles: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from molslice.files.lines import STDIN
 from molslice.files.tables import file_format
 from molslice.files.urls import File, Url
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.chunk_log import different_keys
 from molslice.inference.cluster import RayEngine
 from molslice.inference.progress import progress_bar
 from molslice.inference.table import TableReport, check_source, predict_table, prediction_identity
@@ -83,25 +84,21 @@ def predict_folder(
             raise UnwritableError(error.errno, error.strerror, str(folder)) from error
     own = {name: options.get(name) for name in ("smiles_column", "delimiter") if options.get(name)}
     identity = {**prediction_identity(predictor), **own}
-    done = 0
     if resume:
         for source, target in pairs:
             check_source([source], target)
-        left = [(source, target) for source, target in pairs if not target.exists()]
-        if len(left) < len(pairs):
-            _check_identity(folder, identity)
-        if not left:
-            raise MolsliceError(f"{folder}: nothing to resume, because every file has its output")
-        pairs, done = left, len(pairs) - len(left)
-    if not done:
+    left = [(source, target) for source, target in pairs if not (resume and target.exists())]
+    if len(left) < len(pairs):
+        _check_identity(folder, identity)
+    else:
         _write_identity(folder, identity)
+    if not left:
+        raise MolsliceError(f"{folder}: nothing to resume, because every file has its output")
     options = {**options, "resume": resume}
-    reports = (
-        _predicted(predictor, pairs, options) if engine is None else engine.predict_files(pairs, options)
-    )
+    reports = _predicted(predictor, left, options) if engine is None else engine.predict_files(left, options)
     total: TableReport | None = None
     refusals = Refusals()
-    with progress_bar(len(pairs), "files", progress, desc="predict") as bar:
+    with progress_bar(len(left), "files", progress, desc="predict") as bar:
         for report in reports:
             if total is None:
                 total = report
@@ -115,7 +112,7 @@ def predict_folder(
             bar.update()
     assert total is not None  # there is at least one file
     total.refusals = refusals.report()
-    return total, [target for _, target in pairs]
+    return total, [target for _, target in left]
 
 
 def _check_identity(folder: File, identity: Mapping[str, Any]) -> None:
@@ -131,8 +128,8 @@ def _check_identity(folder: File, identity: Mapping[str, Any]) -> None:
     try:
         with path.open() if isinstance(path, Url) else path.open("rb") as file:
             found = json.loads(file.read(LONGEST))
-        different = [key for key in {**found, **identity} if found.get(key) != identity.get(key)]
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        different = different_keys(found, identity)
+    except (OSError, ValueError, TypeError) as error:
         raise MolsliceError(f"cannot read {path}: {error}; {advice}") from error
     if different:
         raise MolsliceError(f"the outputs in {folder} are of another {' and '.join(different)}; {advice}")

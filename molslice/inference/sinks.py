@@ -253,12 +253,10 @@ def _value_reader(schema: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN4
     kind = _kept_type(schema, name)
     if kind == pyarrow.string():
         return as_value
-    read = _truth if pyarrow.types.is_boolean(kind) else int if pyarrow.types.is_integer(kind) else _finite
+    if pyarrow.types.is_boolean(kind):
+        return text_to_json
+    read = int if pyarrow.types.is_integer(kind) else _finite
     return lambda cell: read(cell) if cell else None
-
-
-def _truth(cell: str) -> bool:
-    return cell == "true"
 
 
 def _finite(cell: str) -> float | None:

@@ -68,6 +68,11 @@ class TableReport:
     fragment: str = "keep"
     replaced: int = 0
 
+    def describe_failure(self) -> str:
+        """Return the text for a table of which no row has a prediction."""
+        which = f"none of the {self.rows} SMILES in column {self.smiles_column!r}"
+        return f"{which} can be read; {self.first_failure}"
+
 
 def predict_table(
     predictor: SmilesPredictor,
