@@ -1,5 +1,6 @@
 """The interface of everything that predicts from SMILES."""
 
+import contextlib
 import copy
 from abc import ABC, abstractmethod
 from collections import deque
@@ -69,6 +70,7 @@ class SmilesPredictor(ABC):
     fragment: str = "keep"
     keeps_members: bool = False
     domain: TrainingDomain | None = None
+    _known_domain: TrainingDomain | None = None
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -165,10 +167,10 @@ class SmilesPredictor(ABC):
         """Return the training molecules; None if the model has none, or they cannot be read."""
         if self.domain is not None:
             return self.domain
-        try:
-            return self.find_domain()
-        except MolsliceError:
-            return None
+        if self._known_domain is None:  # reading many molecules takes seconds
+            with contextlib.suppress(MolsliceError):
+                self._known_domain = self.find_domain()
+        return self._known_domain
 
     def read_domain(self, folder: Path | None) -> TrainingDomain:
         """Read the training molecules from a model folder.

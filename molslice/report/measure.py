@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,19 +56,22 @@ class Measured:
         dataset: The molecules.
         splits: The splits with known targets.
         is_own: Whether the model was trained on the rows `train` of the data.
-        trained: Number of judged molecules that are known training molecules of the model.
     """
 
     predictor: Predictor | EnsemblePredictor | FittedPredictor
     dataset: MoleculeDataset
     splits: tuple[SplitPredictions, ...]
     is_own: bool = True
-    trained: int = 0
 
     @property
     def judged(self) -> SplitPredictions:
         """The split whose errors are examined: test if it has known targets, else the last one."""
         return next((split for split in self.splits if split.name == "test"), self.splits[-1])
+
+    @property
+    def trained(self) -> int:
+        """Number of judged molecules that are known training molecules of the model."""
+        return count_trained(self.predictor, self.dataset, self.judged.rows)
 
     def molecules(self, rows: np.ndarray) -> Iterator[MoleculeArrays]:
         """Yield the arrays of rows."""
@@ -124,8 +127,7 @@ def measure(
         splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted.astype(np.float64)))
     if not splits:
         raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
-    found = Measured(predictor, dataset, tuple(splits), is_own)
-    return replace(found, trained=count_trained(predictor, dataset, found.judged.rows))
+    return Measured(predictor, dataset, tuple(splits), is_own)
 
 
 def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:

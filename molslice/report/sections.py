@@ -66,9 +66,9 @@ def errors(measured: Measured) -> Html:
         for split in measured.splits
         if len(split.rows) < split.total
     ]
-    if measured.trained:
+    if trained := measured.trained:
         note = (
-            f"{measured.judged.name}: the model was trained on at least {measured.trained:,} of these "
+            f"{measured.judged.name}: the model was trained on at least {trained:,} of these "
             "molecules; its error for new ones is larger."
         )
         notes.append(paragraph(note, soft=True))
