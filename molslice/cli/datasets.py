@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from molslice.inference.fitted import FittedPredictor
     from molslice.inference.network import Predictor
 
-__all__ = ["changes_rows", "find_dataset", "find_model_data", "names_data", "names_table"]
+__all__ = ["changes_rows", "find_dataset", "find_model_data", "names_data"]
 
+FILES_OF_SPLITS = ("valid_path", "test_path")
 UNDIVIDED = "{kind: random, fractions: [1, 0, 0]}"
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ def find_model_data(
     overrides: Sequence[tuple[str, str]],
     fragment: str | None,
     *,
-    undivided: bool = False,
+    whole: str | None = None,
     same_division: bool = False,
 ) -> "Dataset":
     """Build the data on which a trained model is measured.
@@ -38,7 +39,8 @@ def find_model_data(
         overrides: As in `find_dataset`. If they name the columns of the targets, or the model is one of
             `molslice fit`, the targets get the names of the model.
         fragment: What happens to a mixture; None for what the model does.
-        undivided: Whether all rows of another table are in one split, unless `overrides` divide it.
+        whole: Name of the only split of another table, which may be too small to be divided like that of the
+            model, unless `overrides` divide it; None to divide it.
         same_division: Whether to refuse data that are not divided as in the training, instead of a warning.
 
     Raises:
@@ -50,7 +52,8 @@ def find_model_data(
 
     settings, keys = [*overrides], _keys(overrides)
     name = keys.get("data.name") or data.name
-    if undivided and names_table(overrides, data):
+    whole = whole if _names_table(keys, data) else None
+    if whole is not None:
         settings.append(("data.split", UNDIVIDED))
     if isinstance(predictor, FittedPredictor) and "data.path" in keys and name == data.name:
         # the rows of the fit have other columns if a target has the name of one of its own columns
@@ -58,6 +61,8 @@ def find_model_data(
     if fragment or (predictor.fragment != "keep" and name == "csv"):
         settings.insert(0, ("data.fragment", predictor.fragment))
     dataset = find_dataset(data, root, settings)
+    if whole is not None:
+        dataset.splits = {whole: dataset.splits["train"]}
     if not names_data(overrides) and (difference := _other_division(predictor, dataset)):
         if same_division:
             raise MolsliceError(f"cannot calibrate: {difference}")
@@ -75,30 +80,20 @@ def names_data(overrides: Sequence[tuple[str, str]]) -> bool:
 
 def changes_rows(overrides: Sequence[tuple[str, str]]) -> bool:
     """Return whether settings name other data, or divide those of the model in another way."""
-    given = _keys(overrides)
-    return (
-        names_data(overrides) or bool({"data.valid_path", "data.test_path"} & set(given)) or _divides(given)
-    )
+    return names_data(overrides) or _divides(_keys(overrides))
 
 
-def names_table(overrides: Sequence[tuple[str, str]], data: "DataConfig") -> bool:
-    """Return whether settings name another table or store, and do not say how to divide it.
-
-    It may be too small to be divided like that of the model.
-
-    Args:
-        overrides: The settings.
-        data: The data of the model.
-    """
-    given = _keys(overrides)
+def _names_table(given: dict[str, str], data: "DataConfig") -> bool:
+    """Return whether settings name another table or store, and neither they nor the model divide it."""
     name = given.get("data.name", data.name)
-    options = set(given) | ({f"data.{key}" for key in data.options} if name == data.name else set())
-    divided = bool(options & {"data.valid_path", "data.test_path"}) or _divides(given)
+    divided = _divides(given) or (name == data.name and not {*FILES_OF_SPLITS}.isdisjoint(data.options))
     return name in ("csv", "prepared") and "data.path" in given and not divided
 
 
 def _divides(given: dict[str, str]) -> bool:
-    return any(key.split(".")[:2] == ["data", "split"] for key in given)
+    """Return whether settings say which rows are in which split."""
+    parts = [key.split(".") for key in given]
+    return any(part[0] == "data" and part[1] in ("split", *FILES_OF_SPLITS) for part in parts)
 
 
 def _keys(overrides: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -146,7 +146,7 @@ def _find_data(predictor: "AnyPredictor", args: argparse.Namespace) -> "Dataset"
             args.root,
             args.overrides,
             args.fragment,
-            undivided=args.split == "all",
+            whole="all" if args.split == "all" else None,
             same_division=args.calibrate,
         )
     except MissingColumnError as error:

@@ -53,22 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
-    import numpy as np
-
-    from molslice.cli.datasets import changes_rows, find_model_data, names_table
+    from molslice.cli.datasets import changes_rows, find_model_data
     from molslice.files.atomic import reserved
     from molslice.inference.load import load_model
-    from molslice.report import write_report
+    from molslice.report.write import short_name, write_report
     from molslice.types import MolsliceError
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
-    path, missing = args.out or Path(f"{Path(predictor.name).resolve().name}_report.html"), ""
+    path, missing = args.out or Path(f"{short_name(predictor)}_report.html"), ""
     try:
         dataset = find_model_data(
-            predictor, predictor.data_config, args.root, args.overrides, args.fragment, undivided=True
+            predictor, predictor.data_config, args.root, args.overrides, args.fragment, whole="test"
         )
-        if names_table(args.overrides, predictor.data_config):
-            dataset.splits = {"test": np.sort(np.concatenate(list(dataset.splits.values())))}
     except MolsliceError as error:
         if args.overrides or args.root is not None or args.fragment:
             raise
@@ -94,9 +90,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _command(args: argparse.Namespace) -> list[str]:
     """Return the words of this command, without those that do not change the page."""
+    from molslice.report.training import option_words
+
     words = ["molslice", "report", str(args.model)]
-    if args.rows != ROWS:
-        words += ["--rows", str(args.rows)]
-    for option, value in (("--root", args.root), ("--fragment", args.fragment)):
-        words += [] if value is None else [option, str(value)]
-    return [*words, *(word for key, value in args.overrides for word in (f"--{key}", value))]
+    rows = None if args.rows == ROWS else args.rows
+    for option, value in (("rows", rows), ("root", args.root), ("fragment", args.fragment), *args.overrides):
+        words += [] if value is None else option_words(option, value)
+    return words

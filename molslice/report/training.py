@@ -30,7 +30,15 @@ from molslice.training.fit_report import result_rows
 from molslice.types import MolsliceError
 from molslice.version import __version__
 
-__all__ = ["AnyPredictor", "networks_of", "parameters", "recorded_errors", "reproduction", "training"]
+__all__ = [
+    "AnyPredictor",
+    "networks_of",
+    "option_words",
+    "parameters",
+    "recorded_errors",
+    "reproduction",
+    "training",
+]
 
 AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
@@ -191,19 +199,20 @@ def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:
     options = about["options"]
     words = ["molslice", "fit", _path(about["source"])]
     for target in about["targets"]["names"]:
-        words += _option("target", target)
-    words += _option("smiles-column", about["smiles_column"]) + _option("kind", about["targets"]["kind"])
+        words += option_words("target", target)
+    words += option_words("smiles-column", about["smiles_column"])
+    words += option_words("kind", about["targets"]["kind"])
     for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
-        words += _option("unit", unit)
+        words += option_words("unit", unit)
     options = {"fragment": about.get("fragment"), **options}
     for option in ("delimiter", "scale", "split", "duplicates", "fragment", "members", "minutes", "seed"):
         if options.get(option) is not None:
-            words += _option(option, options[option])
-    words += ["--no-encoder"] if about["encoder"] is None else _option("encoder", about["encoder"])
-    return [*words, *_option("out", name)]
+            words += option_words(option, options[option])
+    words += ["--no-encoder"] if about["encoder"] is None else option_words("encoder", about["encoder"])
+    return [*words, *option_words("out", name)]
 
 
-def _option(name: str, value: object) -> list[str]:
+def option_words(name: str, value: object) -> list[str]:
     """Return the words of an option: one if the value begins with a hyphen, else two."""
     text = str(value)
     return [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]

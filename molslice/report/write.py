@@ -1,5 +1,6 @@
 """Write a report."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from molslice.report.sections import SECTIONS
 from molslice.report.training import AnyPredictor, parameters, recorded_errors, reproduction, training
 from molslice.tasks.metrics import with_unit
 
-__all__ = ["write_report"]
+__all__ = ["short_name", "write_report"]
 
 MOST_ROWS = 10_000
 
@@ -56,7 +57,12 @@ def write_report(
         sections.append((name, make()))
     targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
     lead = f"A model for {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
-    write_atomically(path, page(f"Report on {Path(predictor.name).resolve().name}", lead, sections))
+    write_atomically(path, page(f"Report on {short_name(predictor)}", lead, sections))
+
+
+def short_name(predictor: AnyPredictor) -> str:
+    """Return the last part of the name of a model; for `.`, the name of that folder."""
+    return os.path.basename(os.path.abspath(predictor.name))
 
 
 def _parts(

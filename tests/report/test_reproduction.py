@@ -1,5 +1,6 @@
 """What a report says without data, and the commands that make it again."""
 
+import argparse
 import csv
 import html
 import json
@@ -10,6 +11,7 @@ import shutil
 import pytest
 
 from molslice.cli import main
+from molslice.cli.report import ROWS, _command
 from molslice.inference.load import load_model
 from molslice.report import write_report
 from molslice.types import MolsliceError
@@ -103,6 +105,20 @@ def test_the_page_of_the_working_folder_has_its_name(here, monkeypatch):
     report(".")
     assert (here / "run" / "run_report.html").is_file()
     assert "Report on run" in (here / "run" / "run_report.html").read_text()
+    (here / "latest").symlink_to(here / "run")
+    report(str(here / "latest"))
+    assert "Report on latest" in (here / "run" / "latest_report.html").read_text()
+
+
+def test_a_setting_that_begins_with_a_hyphen_is_reproduced():
+    words = {
+        "rows": ROWS,
+        "root": None,
+        "fragment": None,
+        "overrides": [("data.units", "-"), ("data.a", "1")],
+    }
+    command = _command(argparse.Namespace(model="run", **words))
+    assert command == ["molslice", "report", "run", "--data.units=-", "--data.a", "1"]
 
 
 def test_mixtures_are_measured_as_the_option_says(here):
