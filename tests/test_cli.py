@@ -22,30 +22,16 @@ from molslice.run_folder import read_config
 from molslice.tasks.metrics import format_metric
 from molslice.training.start import load_run_config
 from molslice.types import DataSpec, MolsliceError
-from tests.inference.models import checkpoint_folder, embedded_smiles
+from tests.inference.models import checkpoint_folder, write_tiny_config
 
 ROOT = Path(__file__).resolve().parents[1]
-TINY = {
-    "model": {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2, "dropout": 0.0},
-    "training": {"max_steps": 3, "batch_size": 16, "token_budget": 1024},
-    "trainer": {"accelerator": "cpu", "num_threads": 1},
-}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Write a CSV file of 60 molecules and a configuration."""
     folder = tmp_path_factory.mktemp("cli")
-    rows = "".join(f"{text},{len(text) / 10}\n" for text in embedded_smiles(60))
-    (folder / "molecules.csv").write_text("smiles,gap\n" + rows)
-    data = {
-        "name": "csv",
-        "path": str(folder / "molecules.csv"),
-        "target_columns": ["gap"],
-        "units": ["eV"],
-        "cache_dir": str(folder / "cache"),
-    }
-    (folder / "config.yaml").write_text(json.dumps({"data": data, **TINY}))  # JSON is YAML
+    write_tiny_config(folder, "gap", 0.1, units=["eV"], cache_dir=str(folder / "cache"))
     return folder
 
 

@@ -3,6 +3,7 @@
 import csv
 import functools
 import gzip
+import json
 from pathlib import Path
 
 import torch
@@ -25,6 +26,23 @@ FORMS = {
     "flow": {"name": "flow"},
     "singular": {"name": "singular"},
 }
+
+
+TINY = {
+    "model": {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2, "dropout": 0.0},
+    "training": {"max_steps": 3, "batch_size": 16, "token_budget": 1024},
+    "trainer": {"accelerator": "cpu", "num_threads": 1},
+}
+
+
+def write_tiny_config(folder, target, scale, **options):
+    """Write a table of 60 molecules whose target grows with their SMILES, and a configuration for it."""
+    table = folder / "molecules.csv"
+    rows = "".join(f"{text},{len(text) * scale}\n" for text in embedded_smiles(60))
+    table.write_text(f"smiles,{target}\n{rows}")
+    data = {"name": "csv", "path": str(table), "target_columns": [target], **options}
+    (folder / "config.yaml").write_text(json.dumps({"data": data, **TINY}))  # JSON is YAML
+    return folder / "config.yaml"
 
 
 def embedded_smiles(count, start=0):

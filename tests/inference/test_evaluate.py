@@ -12,7 +12,7 @@ from molslice.data.molecules.leaderboard import import_ogb
 from molslice.inference.evaluate import evaluate
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import gap_folder
-from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained
+from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained, write_tiny_config
 
 GAPS = {"names": ("homolumogap",), "units": ("eV",)}
 
@@ -162,21 +162,9 @@ def test_what_cannot_be_evaluated(tmp_path):
 def run(tmp_path_factory):
     """A run on 60 molecules that are divided at random."""
     folder = tmp_path_factory.mktemp("run")
-    rows = "".join(f"{text},{len(text)}\n" for text in embedded_smiles(60))
-    (folder / "mine.csv").write_text("smiles,size\n" + rows)
-    settings = {
-        "data": {
-            "name": "csv",
-            "path": str(folder / "mine.csv"),
-            "target_columns": ["size"],
-            "split": {"kind": "random", "fractions": [0.5, 0.4, 0.1]},
-        },
-        "model": {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2},
-        "training": {"max_steps": 2, "valid_every_steps": 2, "batch_size": 16},
-        "trainer": {"accelerator": "cpu", "num_threads": 1},
-    }
-    (folder / "config.yaml").write_text(json.dumps(settings))
-    words = ["train", "--config", str(folder / "config.yaml"), "--out", str(folder / "run"), "--quiet"]
+    split = {"kind": "random", "fractions": [0.5, 0.4, 0.1]}
+    config = write_tiny_config(folder, "size", 1, split=split)
+    words = ["train", "--config", str(config), "--out", str(folder / "run"), "--quiet"]
     assert main(words) == 0
     return folder / "run"
 
@@ -199,7 +187,7 @@ def test_intervals_are_not_calibrated_on_training_rows(run, capsys):
     assert main([*calibrate, "--data.split.seed", "3"]) == 1
     error = capsys.readouterr().err
     assert re.search(r"cannot calibrate: .* is not divided as it was when .* \(different: the split", error)
-    shutil.copy(run.parent / "mine.csv", run.parent / "other.csv")
+    shutil.copy(run.parent / "molecules.csv", run.parent / "other.csv")
     assert main([*calibrate, "--data.path", str(run.parent / "other.csv"), "--data.split.seed", "3"]) == 1
     assert re.search(
         r"cannot calibrate on the split valid: the model was trained on at least \d+ of its molecules",
