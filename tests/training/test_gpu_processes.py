@@ -28,7 +28,8 @@ def train_on(build_config, write_config, tmp_path_factory):
     def run(name, *options):
         left_out = ("LOCAL_RANK", "WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
         environment = {key: value for key, value in os.environ.items() if key not in left_out}
-        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         words = ["train", "--config", str(path), "--out", str(folder / name), "--quiet", *options]
         command = [sys.executable, "-m", "molslice", *words]
         done = subprocess.run(
