@@ -158,7 +158,7 @@ class Attention(nn.Module, ABC):
         output = self.mix(tokens.masked_fill(~mask, 0.0), context)
         if context.memory_mask is not None:
             mask = mask & context.memory_mask.any(1)[:, None, None]
-        return output._replace(tokens=output.tokens.masked_fill(~mask, 0.0))
+        return AttentionOutput(output.tokens.masked_fill(~mask, 0.0), output.penalty, output.carry)
 
     @staticmethod
     def _clean_memory(context: TokenContext) -> TokenContext:

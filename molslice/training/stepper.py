@@ -10,6 +10,7 @@ from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
 
 from molslice.config import RunConfig
+from molslice.model.encoder import EncoderLayer
 from molslice.tasks.base import Task
 from molslice.training.batches import StepBatch, TrainingBatches, prefetch
 from molslice.training.ema import WeightAverage
@@ -46,8 +47,7 @@ class Stepper:
         decay = config.optimizer.ema_decay
         self.average = None if decay is None else WeightAverage(self.model, decay)
         if config.training.compile:
-            # only the encoder, because the tensors of bonds have another shape in each batch
-            getattr(self.model, "encoder", self.model).compile(dynamic=True)
+            compile_layers(self.model)
         self.module = fabric.setup_module(task)
         if isinstance(fabric.strategy, ModelParallelStrategy):
             task.to(fabric.device)
@@ -185,3 +185,14 @@ class Stepper:
         }
         check_like(state, expected, "optimizer.state")
         return spread(state, expected)
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Compile each layer of the encoders in place; a model without such layers is compiled as a whole.
+
+    The layers share one compiled function, which takes seconds to compile. The rest is not compiled, because
+    the tensors of bonds have another shape in each batch.
+    """
+    layers = [module for module in model.modules() if isinstance(module, EncoderLayer)]
+    for module in layers or [model]:
+        module.compile(dynamic=True)
