@@ -5,6 +5,7 @@ Minutes are converted to a number of steps by measurement. The number is then fi
 
 import itertools
 import time
+from contextlib import closing
 
 import torch
 
@@ -60,20 +61,21 @@ def _seconds_per_token(stepper: Stepper, seconds: float) -> float:
     tokens = stepper.batches.padded_tokens(0)
     spent, done, timed = 0.0, 0, 0
     begin = time.perf_counter()
-    for number, batch in enumerate(itertools.islice(stepper.batches.stream(0, 0), WARM_UP_STEPS + MAX_TIMED)):
-        if number == WARM_UP_STEPS:
-            _wait(stepper)
-            begin = time.perf_counter()
-        stepper.step(batch, rate=0.0)
-        if stepper.average:
-            stepper.average.update(1)
-        if number >= WARM_UP_STEPS:
-            _wait(stepper)
-            spent, timed = time.perf_counter() - begin, timed + 1
-            done += int(tokens[batch.index] if batch.epoch == 0 else tokens.mean())
-            # all processes must stop at the same step
-            if timed >= MIN_TIMED and stepper.fabric.broadcast(spent > SHARE * seconds):
-                break
+    with closing(stepper.stream(0, 0)) as stream:
+        for number, batch in enumerate(itertools.islice(stream, WARM_UP_STEPS + MAX_TIMED)):
+            if number == WARM_UP_STEPS:
+                _wait(stepper)
+                begin = time.perf_counter()
+            stepper.step(batch, rate=0.0)
+            if stepper.average:
+                stepper.average.update(1)
+            if number >= WARM_UP_STEPS:
+                _wait(stepper)
+                spent, timed = time.perf_counter() - begin, timed + 1
+                done += int(tokens[batch.index] if batch.epoch == 0 else tokens.mean())
+                # all processes must stop at the same step
+                if timed >= MIN_TIMED and stepper.fabric.broadcast(spent > SHARE * seconds):
+                    break
     stepper.model.load_state_dict(weights)
     if stepper.average:
         stepper.average.model.load_state_dict(weights)
