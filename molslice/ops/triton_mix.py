@@ -87,7 +87,21 @@ def mix_and_sort_into(
         )
 
 
-@triton.jit
+# What depends on the number of tokens is not specialized: a multiple of 16 would be compiled again.
+@triton.jit(
+    do_not_specialize=[
+        "length",
+        "value_b",
+        "pair_b",
+        "pair_h",
+        "pair_row",
+        "mask_b",
+        "ranked_b",
+        "order_b",
+        "order_h",
+        "order_c",
+    ]
+)
 @no_type_check
 def _mix_kernel(
     values,

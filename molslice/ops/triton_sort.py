@@ -19,7 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST = 4096  # maximum number of tokens
+LONGEST = 512  # maximum number of tokens; torch's sort is faster for more
+WARPS = 4  # of a program
 _BITS = {2: torch.int16, 4: torch.int32}
 LARGEST = {2: 2**15 - 1, 4: 2**31 - 1}  # sorts after infinity, and is the key of no value
 
@@ -51,7 +52,7 @@ def sort_into(
     """
     batch, groups, columns, length = values.shape
     width = values.element_size()
-    padded, per_program, warps = _tile(length, columns, width)
+    padded, per_program = _tile(length, columns)
     source, out = bits_as_integers(values), None if ranked is None else bits_as_integers(ranked)
     flags = None if descending is None else descending.expand(batch, groups, columns).view(torch.uint8)
     with torch.cuda.device_of(values):
@@ -74,8 +75,8 @@ def sort_into(
             SHIFT=8 * width,
             COLUMNS=per_program,
             LENGTH=padded,
-            THREADS=32 * warps,
-            num_warps=warps,
+            THREADS=32 * WARPS,
+            num_warps=WARPS,
         )
 
 
@@ -118,12 +119,11 @@ def zero_strides(count: int) -> tuple[int, ...]:
     return (0,) * count
 
 
-def _tile(length: int, columns: int, width: int) -> tuple[int, int, int]:
-    """Return tokens, columns (16 bytes of neighbors) and warps (32 keys per thread) of a program."""
+def _tile(length: int, columns: int) -> tuple[int, int]:
+    """Return padded tokens and columns of a program; few keys per thread were fastest on an H200."""
     padded = triton.next_power_of_2(length)
-    wanted = max(4096 // padded, 16 // width)
-    per_program = min(triton.next_power_of_2(columns), wanted)
-    return padded, per_program, min(32, max(1, padded * per_program // 1024))
+    wanted = max(4, 32 * WARPS // padded) if padded <= 128 else 2
+    return padded, min(triton.next_power_of_2(columns), wanted)
 
 
 @triton.jit
@@ -175,7 +175,8 @@ def positions(is_real, length, TO_FRONT: tl.constexpr, LENGTH: tl.constexpr):
     return found
 
 
-@triton.jit
+# What depends on the number of tokens is not specialized: a multiple of 16 would be compiled again.
+@triton.jit(do_not_specialize=["length", "mask_b", "value_b", "ranked_b", "order_b", "order_c"])
 @no_type_check
 def _sort_kernel(
     values,
@@ -242,7 +243,7 @@ def _sort_kernel(
         tl.store(order + where * order_n, taken.to(order.dtype.element_ty), mask=is_inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length", "value_b", "order_b", "order_c", "out_b"])
 @no_type_check
 def _permute_kernel(
     values,
