@@ -68,8 +68,7 @@ class Softmax(Attention):
             )
         else:
             mask = self._mask(context, query.dtype)
-            is_bias = mask.is_floating_point() and mask.device.type == "cpu" and mask.dtype.itemsize >= 4
-            attend = biased_attention if is_bias else functional.scaled_dot_product_attention
+            attend = biased_attention if mask.is_floating_point() else functional.scaled_dot_product_attention
             heads = attend(query, key, value, mask, dropout)
         return AttentionOutput(self.output(self.merge_heads(heads)))
 
