@@ -31,7 +31,7 @@ from molslice.training.stepper import Stepper
 
 __all__ = ["Training", "measure"]
 
-WARM_UP_STEPS = {"cpu": 3, "cuda": 10}
+WARM_UP_STEPS = {"cpu": 3, "cuda": 40}  # kernels are compiled for each range of lengths
 SLOW_STEP_SECONDS = 5.0  # after a slow step that is not the first one, no further warm-up is needed
 MIN_STEPS = 3
 LOSS_STEPS = {"cpu": 1, "cuda": 50}  # steps between readings of the loss, as in training
