@@ -1,8 +1,9 @@
-"""Measure the sort of `slice_sort` on a GPU against the memory bandwidth and against FlashAttention.
+"""Measure the kernels of `slice_sort` and `softmax` on a GPU against memory bandwidth and torch's kernels.
 
-On sequences, the forward and backward passes of these are timed: the sort of [B, N, D] with the Triton kernel
-and with PyTorch operations, `scaled_dot_product_attention` with the FlashAttention backend and 64 channels
-per head, and whole layers with their projections. On molecules, it is the sort fused with softmax(S + E) V.
+On sequences, the forward and backward passes of these are timed: the sort of [B, N, D] as molslice computes
+it and with PyTorch operations only, `scaled_dot_product_attention` with the FlashAttention backend and 64
+channels per head, and whole layers with their projections. On molecules, it is the sort fused with
+softmax(S + E) V, and softmax attention with the bias S + E. Triton sorts up to 512 tokens, torch more.
 
 The lower bound is the time to copy as many bytes as the sort must move. The forward pass reads the values and
 writes the sorted values and the indices. The backward pass reads the gradient and the indices and writes the
@@ -30,6 +31,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from molslice.attention import build_attention
 from molslice.ops import column_ops
+from molslice.ops.biased_attention import biased_attention
 from molslice.ops.masked import pair_softmax
 from molslice.ops.mixed_sort import mix_and_sort
 from molslice.ops.sorting import sorted_columns
@@ -37,6 +39,7 @@ from molslice.types import AttentionSpec, TokenContext
 
 ROOT = Path(__file__).resolve().parents[1]
 CHANNELS = 64  # per head, on sequences
+LENGTHS = (256, 1024, 4096, 16384)
 Step = Callable[[], object]
 
 
@@ -124,6 +127,9 @@ def molecule_steps(batch: int, length: int, width: int, options: argparse.Namesp
         masked = bias.masked_fill(~mask[:, None, None], floor)
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=masked)
 
+    def attend_by_kernel() -> Tensor:
+        return biased_attention(query, key, value, bias.masked_fill(~mask[:, None, None], floor))
+
     mixed = backward_of(lambda: mix_and_sort(value, weights, mask), [value, weights])
     softened = backward_of(lambda: mix_and_sort(value, bias, mask, is_bias=True), [value, bias])
     return {
@@ -131,6 +137,7 @@ def molecule_steps(batch: int, length: int, width: int, options: argparse.Namesp
         "mix and sort, torch form": without_kernels(mixed),
         "softmax, mix and sort": softened,
         "softmax, mix and sort, torch form": without_kernels(softened),
+        "attention with bias": backward_of(attend_by_kernel, [query, key, value, bias]),
         "scaled_dot_product_attention with bias": backward_of(attend, [query, key, value, bias]),
     }
 
@@ -167,7 +174,7 @@ def measure(steps: dict[str, Step], options: argparse.Namespace) -> dict[str, di
 
 def check_kernels(options: argparse.Namespace) -> None:
     """Check that the kernels give the same result as the PyTorch operations at the measured lengths."""
-    for length in (24, 1024, 4096):
+    for length in (24, *LENGTHS):
         values = draw(2, length, 64, options=options).detach().transpose(1, 2)
         mask = torch.arange(length, device=options.device) < torch.tensor([[length], [length - 7]]).to(
             values.device
@@ -199,7 +206,7 @@ def main() -> None:
         options.width, options.tokens, options.rounds, options.repeats = 64, 4096, 2, 1
     check_kernels(options)
     rows = []
-    for length in (1024, 4096):
+    for length in (64, 256) if options.small else LENGTHS:
         batch = max(1, options.tokens // length)
         steps = sequence_steps(batch, length, options.width, options)
         rows.append({"batch": batch, "tokens": length, "width": options.width, "ms": measure(steps, options)})
