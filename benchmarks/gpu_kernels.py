@@ -17,8 +17,7 @@ Writes `benchmarks/results/NAME.json`. `--device cpu --small` only checks that t
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -43,21 +42,11 @@ LENGTHS = (256, 1024, 4096, 16384)
 Step = Callable[[], object]
 
 
-@contextmanager
-def torch_forms() -> Iterator[None]:
-    """Disable the kernels of molslice."""
-    before, column_ops.KERNELS = column_ops.KERNELS, False
-    try:
-        yield
-    finally:
-        column_ops.KERNELS = before
-
-
 def without_kernels(step: Step) -> Step:
     """Return the step without the kernels of molslice."""
 
     def run() -> None:
-        with torch_forms():
+        with column_ops.torch_forms():
             step()
 
     return run
@@ -180,7 +169,7 @@ def check_kernels(options: argparse.Namespace) -> None:
             values.device
         )
         found = sorted_columns(values, mask)
-        with torch_forms():
+        with column_ops.torch_forms():
             expected = sorted_columns(values, mask)
         if not torch.equal(found, expected):
             raise AssertionError(f"the kernel and the PyTorch operations differ at {length} tokens")

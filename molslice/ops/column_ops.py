@@ -6,7 +6,8 @@ reference, and kernels with equal results: numpy's on the CPU (`numpy_sort.py`),
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -55,6 +56,17 @@ def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
     shape = [like.shape[_AXES.index(axis)] for axis in layout]
     empty = torch.empty(shape, dtype=dtype, device=like.device)
     return empty.permute([layout.index(axis) for axis in _AXES])
+
+
+@contextmanager
+def torch_forms() -> Iterator[None]:
+    """Use operations of torch instead of the kernels."""
+    global KERNELS
+    before, KERNELS = KERNELS, False
+    try:
+        yield
+    finally:
+        KERNELS = before
 
 
 def _triton_for(columns: Tensor) -> ModuleType | None:

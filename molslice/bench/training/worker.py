@@ -22,6 +22,7 @@ from molslice.bench.training.job import TrainJob
 from molslice.config import RunConfig, config_from_mapping
 from molslice.data.molecules.store import MoleculeStore
 from molslice.model import build_model
+from molslice.ops import column_ops
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
 from molslice.training.batches import StepBatch, TrainingBatches
@@ -182,9 +183,15 @@ def _flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
     # the longest rows of a batch are the last ones, so a part of it has the same padded length
     batches = [rows[-COUNTED_ROWS:] for rows in batches]
     task, fabric, dataset = training.stepper.task, training.stepper.fabric, training.batches.dataset
-    # The counter has no formula for the fused kernel of the CPU; the plain form has the same products.
+    # The counter has no formula for fused kernels; the plain forms have the same products.
     counter, tokens = FlopCounterMode(display=False), 0
-    with torch.compiler.set_stance("force_eager"), counter, sdpa_kernel(SDPBackend.MATH), fabric.autocast():
+    with (
+        torch.compiler.set_stance("force_eager"),
+        column_ops.torch_forms(),
+        sdpa_kernel(SDPBackend.MATH),
+        counter,
+        fabric.autocast(),
+    ):
         for rows in batches:
             micro_batch = MicroBatch(dataset.collate(rows), len(rows), len(rows)).to(training.device)
             task.training_step(micro_batch).backward()
