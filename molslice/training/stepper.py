@@ -193,6 +193,7 @@ def compile_layers(model: nn.Module) -> None:
     The layers share one compiled function, which takes seconds to compile. The rest is not compiled, because
     the tensors of bonds have another shape in each batch.
     """
+    torch._dynamo.reset()  # the layers of other models in this process count toward its limit of variants
     layers = [module for module in model.modules() if isinstance(module, EncoderLayer)]
     for module in layers or [model]:
         module.compile(dynamic=True)
