@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from billion_tables import plan_table, rate_table, volume_table
+from gpu_tables import bench_table, profile_table, sort_table
 from pretraining_tables import attentions_table, embedded_table, labels_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
 from small_data_tables import (
@@ -264,6 +265,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "gap_xtb": gap_xtb,
     "featurizing": featurizing,
     "training_speed": training_speed,
+    "gpu_bench": lambda: markdown(*bench_table(load("gpu_bench_train"))),
+    "gpu_profile": lambda: markdown(*profile_table(load("gpu_profile"))),
+    "gpu_sort": lambda: markdown(*sort_table(load("gpu_sort_tiles"))),
     "data_path": data_path,
     "prediction": prediction,
     "preparation": preparation,

@@ -1,0 +1,58 @@
+"""Tables of the documentation from the results on a GPU; `result_tables.py` writes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def bench_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: training steps of each attention, from `gpu_bench_train.json`."""
+    header = ["", "parameters", "molecules/s", "waiting", "memory (GB)", "TFLOP/s", "of peak"]
+    rows = [
+        [
+            f"`{row['model']}`, `{row['attention']}`",
+            f"{row['parameters']:,}",
+            f"{row['molecules_per_second']['median']:,.0f}",
+            f"{row['waiting_share']['median']:.1%}",
+            f"{row['peak_bytes']['median'] / 1e9:.1f}",
+            f"{row['flops_per_second'] / 1e12:.0f}",
+            f"{row['peak_share']:.1%}",
+        ]
+        for row in result["rows"]
+    ]
+    return header, rows
+
+
+def profile_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: what a step costs the device and the host, from `gpu_profile.json`."""
+    header = ["", "tokens", "step (ms)", "computing (ms)", "of it attention (ms)", "launched kernels"]
+    rows = [
+        [
+            row["form"],
+            f"{row['profiled_tokens'] / row['profiled']:,.0f}",
+            number(row.get("step_ms")),
+            number(row["device_ms"]),
+            number(row.get("attention_ms")),
+            f"{row['launches']:,.0f}",
+        ]
+        for row in result["rows"]
+    ]
+    return header, rows
+
+
+def sort_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: torch's sort and the fastest tile by length, from `gpu_sort_tiles.json`."""
+    header = ["tokens", "torch (ms)", "fastest tile (ms)", "columns x warps of it"]
+    rows = []
+    timed = [row for row in result["rows"] if row["dtype"] == "bfloat16" and row["ms"] is not None]
+    for tokens in sorted({row["tokens"] for row in timed}):
+        own = [row for row in timed if row["tokens"] == tokens]
+        torch_ms = min(row["ms"] for row in own if row["columns"] is None)
+        tiles = sorted((row["ms"], row["columns"], row["warps"]) for row in own if row["columns"])
+        best = [f"{tiles[0][0]:.1f}", f"{tiles[0][1]} x {tiles[0][2]}"] if tiles else ["", ""]
+        rows.append([f"{tokens:,}", f"{torch_ms:.1f}", *best])
+    return header, rows
+
+
+def number(value: float | None) -> str:
+    """Return a number with one decimal; empty for None."""
+    return "" if value is None else f"{value:.1f}"
