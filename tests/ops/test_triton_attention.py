@@ -117,13 +117,14 @@ def test_an_extra_axis_under_vmap(device):
     torch.testing.assert_close(found, expected)
 
 
-def test_what_the_kernels_support():
-    heads, bias = torch.zeros(1, 128, 1, 128), torch.zeros(1, 1, 128, 128)
+def test_what_the_kernels_serve():
+    heads, bias = (torch.zeros(shape, dtype=torch.bfloat16) for shape in [(1, 64, 1, 128), (1, 1, 64, 64)])
     assert triton_attention.supports(heads, heads, bias)
-    assert not triton_attention.supports(heads.double(), heads.double(), bias.double())
-    assert not triton_attention.supports(heads, heads, bias.bfloat16())
+    assert not triton_attention.supports(heads.float(), heads.float(), bias.float())
+    assert not triton_attention.supports(heads, heads, bias.float())
     assert not triton_attention.supports(heads, heads, bias[:, :, :1])
     assert not triton_attention.supports(heads[:0], heads[:0], bias[:0])
-    for shape in [(1, 129, 1, 8), (1, 8, 1, 129)]:
-        longer = torch.zeros(shape)
-        assert not triton_attention.supports(longer, longer, torch.zeros(1, 1, shape[1], shape[1]))
+    for shape in [(1, 65, 1, 8), (1, 8, 1, 129)]:
+        larger = torch.zeros(shape, dtype=torch.bfloat16)
+        bias = torch.zeros(1, 1, shape[1], shape[1], dtype=torch.bfloat16)
+        assert not triton_attention.supports(larger, larger, bias)
