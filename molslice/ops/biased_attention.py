@@ -22,8 +22,9 @@ def biased_attention(
 ) -> Float[Tensor, "B H N C"]:
     """Compute dropout(softmax(Q K^T / sqrt(C) + bias)) V.
 
-    On a GPU, one Triton kernel computes short sequences. On a CPU, the N x N weights are in memory. For
-    molecules both are faster than `scaled_dot_product_attention`, which serves all other cases.
+    On a GPU, one Triton kernel computes short sequences in bfloat16 and float16. On a CPU, the N x N weights
+    are in memory. For molecules both are faster than `scaled_dot_product_attention`, which serves all other
+    cases.
 
     Args:
         query: Queries Q.
@@ -33,9 +34,10 @@ def biased_attention(
         dropout: Dropout rate of the weights.
     """
     if _kernels_for(query, key, bias) is not None:
-        seed = torch.zeros(1, dtype=torch.int64, device=query.device)
         if dropout:
             seed = torch.randint(2**31 - 1, (1,), device=query.device)
+        else:
+            seed = torch.zeros(1, dtype=torch.int64, device=query.device)
         by_token = (part.transpose(1, 2).contiguous() for part in (query, key, value))
         return _attend(*by_token, bias.contiguous(), seed, dropout).transpose(1, 2)
     if query.device.type == "cpu" and bias.dtype.itemsize >= 4:
