@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from molslice.ops import column_ops
@@ -33,13 +34,13 @@ def biased_attention(
         bias: What is added to the scores, finite.
         dropout: Dropout rate of the weights.
     """
-    if _kernels_for(query, key, bias) is not None:
+    if _kernels_for(query, key, value, bias) is not None:
         if dropout:
             seed = torch.randint(2**31 - 1, (1,), device=query.device)
         else:
             seed = torch.zeros(1, dtype=torch.int64, device=query.device)
-        by_token = (part.transpose(1, 2).contiguous() for part in (query, key, value))
-        return _attend(*by_token, bias.contiguous(), seed, dropout).transpose(1, 2)
+        by_token = (part.transpose(1, 2) for part in (query, key, value))
+        return _attend(*by_token, bias, seed, dropout).transpose(1, 2)
     if query.device.type == "cpu" and bias.dtype.itemsize >= 4:
         return _in_memory(query, key, value, bias, dropout)
     return functional.scaled_dot_product_attention(query, key, value, bias, dropout)
@@ -56,11 +57,23 @@ def _in_memory(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout:
     return torch.bmm(weights, flat_value).view(batch, heads, length, channels)
 
 
-def _kernels_for(query: Tensor, key: Tensor, bias: Tensor) -> ModuleType | None:
-    kernels = _load_triton() if column_ops.KERNELS and query.is_cuda else None
-    if kernels is None or not kernels.supports(query.transpose(1, 2), key.transpose(1, 2), bias):
+def _kernels_for(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> ModuleType | None:
+    if _TRITON is None or not column_ops.KERNELS or not _is_on_gpu(query) or _is_transformed():
         return None
-    return kernels
+    by_token = (part.transpose(1, 2) for part in (query, key, value))
+    return _TRITON if _TRITON.supports(*by_token, bias) else None
+
+
+def _is_on_gpu(heads: Tensor) -> bool:
+    return heads.is_cuda
+
+
+def _is_transformed() -> bool:
+    """Return whether a transform of `torch.func` or forward-mode differentiation is active."""
+    if torch.compiler.is_compiling():
+        return False
+    stack = torch._C._functorch.peek_interpreter_stack()  # pyright: ignore[reportAttributeAccessIssue]
+    return stack is not None or forward_ad._current_level >= 0
 
 
 @cache
@@ -71,18 +84,23 @@ def _load_triton() -> ModuleType | None:
         return None
 
 
+# imported with this module, because torch.compile cannot trace an import
+_TRITON = _load_triton() if torch.backends.cuda.is_built() else None
+
+
 @torch.library.custom_op("molslice::biased_attention", mutates_args=())
 def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor, dropout: float) -> Tensor:
-    """Call the kernel with contiguous heads [B, N, H, C]."""
-    kernels, out = _load_triton(), torch.empty_like(query)
+    """Call the kernel with heads [B, N, H, C], which it needs to be contiguous."""
+    kernels, out = _load_triton(), query.new_empty(query.shape)
     assert kernels is not None  # checked in `biased_attention`
-    kernels.attend_into(query, key, value, bias, seed, dropout, out)
+    tensors = [part.contiguous() for part in (query, key, value, bias)]
+    kernels.attend_into(*tensors, seed, dropout, out)
     return out
 
 
 @_attend.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor, dropout: float) -> Tensor:
-    return torch.empty_like(query)
+    return query.new_empty(query.shape)
 
 
 @torch.library.custom_op("molslice::biased_attention_gradients", mutates_args=())
@@ -91,7 +109,8 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     kernels, results = _load_triton(), _empty_gradients(query, bias)
     assert kernels is not None  # checked in `biased_attention`
-    kernels.gradients_into(grad, query, key, value, bias, seed, dropout, results)
+    tensors = [part.contiguous() for part in (grad, query, key, value, bias)]
+    kernels.gradients_into(*tensors, seed, dropout, results)
     return results
 
 
@@ -103,7 +122,8 @@ def _(
 
 
 def _empty_gradients(query: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return torch.empty_like(query), torch.empty_like(query), torch.empty_like(query), torch.empty_like(bias)
+    by_query, by_key, by_value = (query.new_empty(query.shape) for _ in range(3))
+    return by_query, by_key, by_value, bias.new_empty(bias.shape)
 
 
 def _keep(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
@@ -112,8 +132,7 @@ def _keep(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    return (*_gradients(grad.contiguous(), *ctx.saved_tensors, ctx.dropout), None, None)
+    return (*_gradients(grad, *ctx.saved_tensors, ctx.dropout), None, None)
 
 
 _attend.register_autograd(_backward, setup_context=_keep)
-_attend.register_vmap(column_ops.vmap_rule(_attend))

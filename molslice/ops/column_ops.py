@@ -69,10 +69,10 @@ def torch_forms() -> Iterator[None]:
         KERNELS = before
 
 
-def _triton_for(columns: Tensor) -> ModuleType | None:
-    """Return Triton's kernels if they support such columns, else None."""
+def _triton_for(columns: Tensor, *, sorts: bool) -> ModuleType | None:
+    """Return Triton's kernels if they sort or permute such columns, else None."""
     kernels = _load_triton() if KERNELS and columns.is_cuda else None
-    return kernels if kernels is not None and kernels.supports(columns) else None
+    return kernels if kernels is not None and kernels.supports(columns, sorts=sorts) else None
 
 
 @cache
@@ -133,7 +133,7 @@ def _sort_into(
     if KERNELS and values.device.type == "cpu" and values.dtype in _NUMPY_SORTS:
         numpy_sort.sort_blocks(values, token_mask, descending, to_front, ranked, order)
         return
-    if kernels := _triton_for(values):
+    if kernels := _triton_for(values, sorts=True):
         kernels.sort_into(values, token_mask, descending, to_front, ranked, order)
         return
     found = sort_by_torch(values, token_mask, descending, to_front)
@@ -180,7 +180,7 @@ def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -
     out = empty_columns(values, layout, values.dtype)
     if KERNELS and values.device.type == "cpu":
         numpy_sort.permute_blocks(values, order, inverse, out)
-    elif kernels := _triton_for(values):
+    elif kernels := _triton_for(values, sorts=False):
         kernels.permute_into(values, order, inverse, out)
     else:
         out.copy_(permute_by_torch(values, order, inverse))

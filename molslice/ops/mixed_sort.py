@@ -45,7 +45,7 @@ def mix_and_sort(
 
 
 def _fused_for(values: Tensor, pairs: Tensor) -> ModuleType | None:
-    kernels = _load_triton() if column_ops.KERNELS and values.is_cuda else None
+    kernels = _TRITON if column_ops.KERNELS and values.is_cuda else None
     return kernels if kernels is not None and kernels.supports(values, pairs) else None
 
 
@@ -55,6 +55,10 @@ def _load_triton() -> ModuleType | None:
         return import_module("molslice.ops.triton_mix")
     except ImportError:
         return None
+
+
+# imported with this module, because torch.compile cannot trace an import
+_TRITON = _load_triton() if torch.backends.cuda.is_built() else None
 
 
 @torch.library.custom_op("molslice::mix_and_sort", mutates_args=())

@@ -23,16 +23,16 @@ LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
 
 
-def supports(query: Tensor, key: Tensor, bias: Tensor) -> bool:
+def supports(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> bool:
     """Return whether the kernels are used for heads [B, N, H, C] and a bias [B, H, N, N] like these.
 
-    They compute more than that, in float32 and for longer sequences, but have not been timed there.
+    They also compute float32 and longer sequences, for which they have not been timed.
     """
     batch, length, heads, channels = query.shape
     return (
         query.dtype in (torch.bfloat16, torch.float16)
-        and query.dtype == key.dtype == bias.dtype
-        and query.shape == key.shape
+        and query.dtype == key.dtype == value.dtype == bias.dtype
+        and query.shape == key.shape == value.shape
         and bias.shape == (batch, heads, length, length)
         and length <= LONGEST
         and channels <= WIDEST
@@ -55,7 +55,7 @@ def attend_into(
         out: Receives the result [B, N, H, C].
     """
     with torch.cuda.device_of(query):
-        _forward_kernel[(query.shape[0] * query.shape[2],)](
+        _attention_forward[(query.shape[0] * query.shape[2],)](
             query, key, value, bias, seed, out, query.shape[1], dropout, **_settings(query, dropout)
         )
 
@@ -84,7 +84,7 @@ def gradients_into(
     """
     inputs = (grad, query, key, value, bias, seed, *results)
     with torch.cuda.device_of(query):
-        _backward_kernel[(query.shape[0] * query.shape[2],)](
+        _attention_backward[(query.shape[0] * query.shape[2],)](
             *inputs, query.shape[1], dropout, **_settings(query, dropout)
         )
 
@@ -134,7 +134,7 @@ def kept_factor(seed, program, rows, columns, dropout, LENGTH: tl.constexpr):
 # A length is not specialized: a multiple of 16 would be compiled again.
 @triton.jit(do_not_specialize=["length"])
 @no_type_check
-def _forward_kernel(
+def _attention_forward(
     query,
     key,
     value,
@@ -171,7 +171,7 @@ def _forward_kernel(
 
 @triton.jit(do_not_specialize=["length"])
 @no_type_check
-def _backward_kernel(
+def _attention_backward(
     grad,
     query,
     key,

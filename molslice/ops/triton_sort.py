@@ -19,16 +19,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST = 512  # maximum number of tokens; torch's sort is faster for more
+LONGEST = 4096  # maximum number of tokens
+LONGEST_SORT = 512  # torch's sort is faster for more tokens
 WARPS = 4  # of a program
 _BITS = {2: torch.int16, 4: torch.int32}
 LARGEST = {2: 2**15 - 1, 4: 2**31 - 1}  # sorts after infinity, and is the key of no value
 
 
-def supports(columns: Tensor) -> bool:
-    """Return whether the kernels support columns [B, G, C, N] of this size and dtype."""
+def supports(columns: Tensor, *, sorts: bool = True) -> bool:
+    """Return whether the kernels are used to sort, or else to permute, columns [B, G, C, N] like these."""
     floats = (torch.float32, torch.bfloat16, torch.float16)
-    return columns.dtype in floats and columns.shape[-1] <= LONGEST and columns.numel() > 0
+    longest = LONGEST_SORT if sorts else LONGEST
+    return columns.dtype in floats and columns.shape[-1] <= longest and columns.numel() > 0
 
 
 def sort_into(
@@ -176,7 +178,7 @@ def positions(is_real, length, TO_FRONT: tl.constexpr, LENGTH: tl.constexpr):
 
 
 # What depends on the number of tokens is not specialized: a multiple of 16 would be compiled again.
-@triton.jit(do_not_specialize=["length", "mask_b", "value_b", "ranked_b", "order_b", "order_c"])
+@triton.jit(do_not_specialize=["length", "mask_b", "value_b", "ranked_b", "order_b", "order_g", "order_c"])
 @no_type_check
 def _sort_kernel(
     values,
@@ -243,7 +245,7 @@ def _sort_kernel(
         tl.store(order + where * order_n, taken.to(order.dtype.element_ty), mask=is_inside)
 
 
-@triton.jit(do_not_specialize=["length", "value_b", "order_b", "order_c", "out_b"])
+@triton.jit(do_not_specialize=["length", "value_b", "order_b", "order_g", "order_c", "out_b"])
 @no_type_check
 def _permute_kernel(
     values,
