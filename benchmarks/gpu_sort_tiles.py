@@ -3,16 +3,15 @@
     python benchmarks/gpu_sort_tiles.py
 
 A program of the kernel sorts some columns with some warps. For each length, several of these tiles and
-torch's sort are timed on [B, N, 1024] with 65,536 tokens. The tiles are compiled in parallel processes and
-timed one at a time. Each time is a median. Writes `benchmarks/results/gpu_sort_tiles.json`.
+torch's sort are timed on [B, N, 1024] with 65,536 tokens. All tiles are first compiled in parallel processes,
+then timed in one. Each time is a median. Writes `benchmarks/results/gpu_sort_tiles.json`.
 """
 
 # pyright: reportMissingImports=false
 # triton is installed only with a GPU
 import argparse
-import fcntl
 import multiprocessing
-import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,8 +19,21 @@ from record import record
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENS, WIDTH = 1 << 16, 1024
-LENGTHS = (32, 64, 128, 256, 512, 1024)
-TILES = ((2, 4), (4, 4), (4, 8), (8, 4), (8, 8), (8, 16), (16, 4), (32, 4), (64, 4), (128, 4))
+LENGTHS = (32, 64, 128, 256, 512, 1024, 4096, 16384)
+TILES = (
+    (1, 8),
+    (2, 4),
+    (2, 16),
+    (4, 4),
+    (4, 8),
+    (8, 4),
+    (8, 8),
+    (8, 16),
+    (16, 4),
+    (32, 4),
+    (64, 4),
+    (128, 4),
+)
 MOST_KEYS = 64  # of a thread
 
 
@@ -51,15 +63,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=8, help="processes that compile")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
+    jobs = [job for dtype in options.dtypes.split(",") for job in list_jobs(dtype)]
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        for _ in pool.imap_unordered(compile_step, jobs):
+            pass
     rows = []
-    with (
-        tempfile.NamedTemporaryFile() as lock,
-        multiprocessing.get_context("spawn").Pool(options.jobs) as pool,
-    ):
-        jobs = [job for dtype in options.dtypes.split(",") for job in list_jobs(dtype)]
-        for row in pool.imap(measure, [(job, lock.name) for job in jobs]):
-            print(row, flush=True)
-            rows.append(row)
+    for job in jobs:
+        rows.append(measure(job))
+        print(rows[-1], flush=True)
     payload = {"tokens_of_a_batch": TOKENS, "width": WIDTH, "rows": rows}
     print("wrote", record("gpu_sort_tiles", payload, options.out))
 
@@ -75,40 +86,52 @@ def list_jobs(dtype: str) -> list[Job]:
     return jobs
 
 
-def measure(task: tuple[Job, str]) -> dict[str, object]:
-    """Return the time of a job in milliseconds, or why there is none."""
+def compile_step(job: Job) -> None:
+    """Compile what a job times; Triton keeps it on the disk."""
+    build_step(job)
+
+
+def build_step(job: Job) -> Callable[[], object] | str:
+    """Compile what a job times and run it once.
+
+    Returns:
+        The step; if it cannot run, the reason.
+    """
     import torch
     import triton
-    from triton.testing import do_bench
 
     from molslice.ops import column_ops, triton_sort
 
-    job, lock_path = task
     values = torch.randn(
         TOKENS // job.tokens, job.tokens, WIDTH, device="cuda", dtype=getattr(torch, job.dtype)
     )
     columns = values.transpose(1, 2)[:, None]
     mask = torch.ones(values.shape[:2], dtype=torch.bool, device="cuda")
     mask[:, -3:] = False
-    if job.columns is not None:
-        triton_sort._tile = lambda length, _: (triton.next_power_of_2(length), job.columns)
-        triton_sort.WARPS, triton_sort.LONGEST = job.warps, LENGTHS[-1]
 
-    def step() -> None:
+    def step() -> object:
         if job.columns is None:
-            column_ops.sort_by_torch(columns, mask)
-        else:
-            column_ops.sort_columns(columns, mask, None, False)
+            return column_ops.sort_by_torch(columns, mask)
+        triton_sort._tile = lambda length, _: (triton.next_power_of_2(length), job.columns)
+        triton_sort.WARPS, triton_sort.LONGEST_SORT = job.warps, LENGTHS[-1]
+        return column_ops.sort_columns(columns, mask, None, False)
 
-    row: dict[str, object] = asdict(job)
     try:
         step()
         torch.cuda.synchronize()
     except RuntimeError as error:  # the tile needs more registers or memory than there are
-        return {**row, "ms": None, "reason": str(error).splitlines()[0]}
-    with Path(lock_path).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return {**row, "ms": do_bench(step, warmup=3, rep=15, return_mode="median")}
+        return str(error).splitlines()[0]
+    return step
+
+
+def measure(job: Job) -> dict[str, object]:
+    """Return the time of a job in milliseconds, or the reason for its absence."""
+    from triton.testing import do_bench
+
+    step = build_step(job)
+    if isinstance(step, str):
+        return {**asdict(job), "ms": None, "reason": step}
+    return {**asdict(job), "ms": do_bench(step, warmup=3, rep=15, return_mode="median")}
 
 
 if __name__ == "__main__":

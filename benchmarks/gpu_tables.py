@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+FORMS = {"torch": "torch's kernels", "kernels": "own kernels", "compiled": "own kernels, compiled"}
+
 
 def bench_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: training steps of each attention, from `gpu_bench_train.json`."""
@@ -24,14 +26,14 @@ def bench_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def profile_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: what a step costs the device and the host, from `gpu_profile.json`."""
-    header = ["", "tokens", "step (ms)", "computing (ms)", "of it attention (ms)", "launched kernels"]
+    header = ["", "tokens", "computing (ms)", "for 10,000 tokens (ms)", "attention (ms)", "launched kernels"]
     rows = [
         [
-            row["form"],
-            f"{row['profiled_tokens'] / row['profiled']:,.0f}",
-            number(row.get("step_ms")),
+            f"`{row['attention']}`, {FORMS[row['form']]}",
+            f"{row['tokens']:,.0f}",
             number(row["device_ms"]),
-            number(row.get("attention_ms")),
+            number(10_000 * row["device_ms"] / row["tokens"]),
+            number(row["attention_ms"]),
             f"{row['launches']:,.0f}",
         ]
         for row in result["rows"]

@@ -122,7 +122,7 @@ class TrainingConfig:
             only.
         early_stopping_patience: Number of validations without improvement after which training stops; None
             disables early stopping.
-        compile: Whether to compile the encoder with `torch.compile`.
+        compile: Whether to compile each layer of the encoder with `torch.compile`.
         loss: Loss of regression. With `gaussian` the model also predicts a variance, from which a prediction
             has a spread; the loss is the negative log likelihood of a normal distribution. Classification
             uses cross-entropy.

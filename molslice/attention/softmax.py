@@ -22,8 +22,8 @@ class Softmax(Attention):
     Args:
         spec: Settings that the model passes to each attention.
         fused: Whether to use `scaled_dot_product_attention`, which avoids N x N tensors where its kernels
-            can. If false, matmul, softmax, dropout and matmul run separately, as in the Transformers that the
-            papers compare with. Both compute the same function.
+            can, or with a pair bias `biased_attention`. If false, matmul, softmax, dropout and matmul run
+            separately, as in the Transformers that the papers compare with. Both compute the same function.
 
     Raises:
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.

@@ -190,10 +190,12 @@ class Stepper:
 def compile_layers(model: nn.Module) -> None:
     """Compile each layer of the encoders in place; a model without such layers is compiled as a whole.
 
-    The layers share one compiled function, which takes seconds to compile. The rest is not compiled, because
-    the tensors of bonds have another shape in each batch.
+    The layers share one compiled function. The rest is not compiled, because the tensors of bonds have
+    another shape in each batch. torch limits the variants of a function, and the layers of earlier models
+    would count; therefore all compiled functions of the process are discarded, and compiled again when they
+    are called.
     """
-    torch._dynamo.reset()  # the layers of other models in this process count toward its limit of variants
+    torch._dynamo.reset()
     layers = [module for module in model.modules() if isinstance(module, EncoderLayer)]
     for module in layers or [model]:
         module.compile(dynamic=True)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from molslice.ops import mixed_sort
+from molslice.ops import column_ops, mixed_sort
 from molslice.ops.column_ops import sort_by_torch
 from molslice.ops.masked import pair_softmax
 
@@ -52,3 +52,10 @@ def test_the_order_is_not_differentiable(fused):
     ranked, order = mixed_sort._MixAndSort.apply(values, pairs, mask, None, True)
     assert ranked.requires_grad
     assert not order.requires_grad
+
+
+def test_kernels_are_off_within_torch_forms():
+    before = column_ops.KERNELS
+    with column_ops.torch_forms():
+        assert not column_ops.KERNELS
+    assert column_ops.KERNELS is before

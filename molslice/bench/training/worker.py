@@ -33,7 +33,7 @@ from molslice.training.stepper import Stepper
 __all__ = ["Training", "measure"]
 
 WARM_UP_STEPS = {"cpu": 3, "cuda": 40}  # kernels are compiled for each range of lengths
-SLOW_STEP_SECONDS = 5.0  # after a slow step that is not the first one, no further warm-up is needed
+SLOW_STEP_SECONDS = 5.0  # on a CPU, a slow step after the first one ends the warm-up
 MIN_STEPS = 3
 LOSS_STEPS = {"cpu": 1, "cuda": 50}  # steps between readings of the loss, as in training
 COUNTED_BATCHES, COUNTED_ROWS = 4, 64  # of the timed batches, for the operations
@@ -149,12 +149,13 @@ def _measure(job: TrainJob, training: Training) -> Numbers:
 
 
 def _warm_up(training: Training, stream: Iterator[StepBatch]) -> None:
-    """Run steps that are not timed; the first one allocates memory, compiles and starts threads."""
+    """Run steps that are not timed; the first ones allocate memory, compile and start threads."""
+    on_cpu = training.device.type == "cpu"
     for number in range(WARM_UP_STEPS[training.device.type]):
         start = time.perf_counter()
         training.step(next(stream))
         training.wait()
-        if number > 0 and time.perf_counter() - start > SLOW_STEP_SECONDS:
+        if on_cpu and number > 0 and time.perf_counter() - start > SLOW_STEP_SECONDS:
             return
 
 
