@@ -72,6 +72,10 @@ class AttentionOutput(NamedTuple):
     penalty: Float[Tensor, ""] | None = None
     carry: Tensor | None = None
 
+    def with_tokens(self, tokens: Float[Tensor, "B N D"]) -> "AttentionOutput":
+        """Return the same output with other tokens. torch.compile of torch 2.11 cannot return `_replace`."""
+        return AttentionOutput(tokens, self.penalty, self.carry)
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:

@@ -158,8 +158,7 @@ class Attention(nn.Module, ABC):
         output = self.mix(tokens.masked_fill(~mask, 0.0), context)
         if context.memory_mask is not None:
             mask = mask & context.memory_mask.any(1)[:, None, None]
-        # torch.compile of torch 2.11 cannot return the result of `_replace`
-        return AttentionOutput(output.tokens.masked_fill(~mask, 0.0), output.penalty, output.carry)
+        return output.with_tokens(output.tokens.masked_fill(~mask, 0.0))
 
     @staticmethod
     def _clean_memory(context: TokenContext) -> TokenContext:

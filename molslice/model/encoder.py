@@ -74,8 +74,7 @@ class EncoderLayer(nn.Module):
     def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Return the tokens of the next layer [B, N, D], with the penalty and carry of the attention."""
         mixed = self.attention(self.attention_norm(tokens) if self.norm_first else tokens, context)
-        # torch.compile of torch 2.11 cannot return the result of `_replace`
-        return AttentionOutput(self._add(tokens, mixed.tokens), mixed.penalty, mixed.carry)
+        return mixed.with_tokens(self._add(tokens, mixed.tokens))
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
         """Compute the layer for the next token; see `Attention.step`.
