@@ -29,7 +29,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from molslice.attention import build_attention
-from molslice.ops import column_ops
+from molslice.ops import column_ops, kernels
 from molslice.ops.biased_attention import biased_attention
 from molslice.ops.masked import pair_softmax
 from molslice.ops.mixed_sort import mix_and_sort
@@ -46,7 +46,7 @@ def without_kernels(step: Step) -> Step:
     """Return the step without the kernels of molslice."""
 
     def run() -> None:
-        with column_ops.torch_forms():
+        with kernels.torch_forms():
             step()
 
     return run
@@ -169,7 +169,7 @@ def check_kernels(options: argparse.Namespace) -> None:
             values.device
         )
         found = sorted_columns(values, mask)
-        with column_ops.torch_forms():
+        with kernels.torch_forms():
             expected = sorted_columns(values, mask)
         if not torch.equal(found, expected):
             raise AssertionError(f"the kernel and the PyTorch operations differ at {length} tokens")

@@ -9,19 +9,17 @@ PyTorch's profiler. Writes `benchmarks/results/gpu_profile.json`.
 
 import argparse
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gpu_training import FORMS
+from gpu_training import FORMS, kernels_of, parse_forms, plan_form
 from record import record
 from torch.profiler import ProfilerActivity, profile
 
 from molslice.bench.molecules import Molecules, open_store
-from molslice.bench.training.plan import plan_entries
 from molslice.bench.training.worker import Training
 from molslice.data.molecules.store import MoleculeStore
-from molslice.ops import column_ops
 from molslice.training.fabric import quiet_lightning
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +34,7 @@ def main() -> None:
     )
     parser.add_argument("--attentions", default="softmax,slice_sort")
     parser.add_argument("--model", default="base", help="preset")
-    parser.add_argument("--forms", default=",".join(FORMS))
+    parser.add_argument("--forms", type=parse_forms, default=FORMS)
     parser.add_argument("--warm-up", type=int, default=40)
     parser.add_argument("--steps", type=int, default=15, help="timed and profiled steps, an epoch by default")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
@@ -45,7 +43,7 @@ def main() -> None:
     with open_store(Molecules()) as place, quiet_lightning():
         store = MoleculeStore.open(place, verify=False)
         for attention in options.attentions.split(","):
-            for form in options.forms.split(","):
+            for form in options.forms:
                 rows.append(profile_steps(attention, form, options, store))
                 print(rows[-1], flush=True)
     about = {"model": options.model, "precision": "bf16", "warm_up": options.warm_up}
@@ -56,9 +54,8 @@ def profile_steps(
     attention: str, form: str, options: argparse.Namespace, store: MoleculeStore
 ) -> dict[str, Any]:
     """Time and profile the steps of one attention in one form."""
-    overrides = [("training.compile", str(form == "compiled").lower())]
-    (entry,) = plan_entries([options.model], attention, ["bf16"], overrides=overrides, device="cuda")
-    with column_ops.torch_forms() if form == "torch" else nullcontext():
+    entry = plan_form(options.model, attention, form, "bf16", "cuda")
+    with kernels_of(form):
         training = Training(entry.config, store)
         with closing(training.stream()) as stream:
             for _ in range(options.warm_up):

@@ -15,7 +15,7 @@ runs.
 """
 
 import argparse
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ import torch
 from record import record
 
 from molslice.bench.molecules import Molecules, open_store
-from molslice.bench.training.plan import DEFAULT_ATTENTIONS, TrainPlan, plan_entries
+from molslice.bench.training.plan import DEFAULT_ATTENTIONS, TrainEntry, TrainPlan, plan_entries
 from molslice.bench.training.worker import measure
-from molslice.ops import column_ops
+from molslice.ops import kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 FORMS = ("torch", "kernels", "compiled")
@@ -37,7 +37,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--attentions", default=DEFAULT_ATTENTIONS)
-    parser.add_argument("--forms", default=",".join(FORMS))
+    parser.add_argument("--forms", type=parse_forms, default=FORMS)
     parser.add_argument("--model", default="base", help="preset")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--precision", default="bf16", choices=["bf16", "32"])
@@ -46,14 +46,11 @@ def main() -> None:
     parser.add_argument("--store", type=Path, help="prepared molecules (default: data/gap_xtb)")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
-    forms = options.forms.split(",")
-    if unknown := set(forms) - set(FORMS):
-        parser.error(f"unknown form {min(unknown)}; choices: {', '.join(FORMS)}")
     rows: list[dict[str, Any]] = []
     with open_store(Molecules(store=options.store)) as store:
         for number in range(options.rounds):
             for attention in options.attentions.split(","):
-                for form in forms:
+                for form in options.forms:
                     rows.append({"attention": attention, "form": form, "round": number})
                     rows[-1] |= measure_form(attention, form, options, store)
                     print(describe(rows[-1]), flush=True)
@@ -61,18 +58,35 @@ def main() -> None:
     print("wrote", record("gpu_training", {**about, "rows": rows}, options.out))
 
 
+def parse_forms(text: str) -> tuple[str, ...]:
+    """Return the forms of an option."""
+    forms = tuple(text.split(","))
+    if unknown := set(forms) - set(FORMS):
+        raise argparse.ArgumentTypeError(f"unknown form {min(unknown)}; choices: {', '.join(FORMS)}")
+    return forms
+
+
+def plan_form(model: str, attention: str, form: str, precision: str, device: str) -> TrainEntry:
+    """Return the training of one form of an attention."""
+    overrides = [("training.compile", str(form == "compiled").lower())]
+    (entry,) = plan_entries([model], attention, [precision], overrides=overrides, device=device)
+    return entry
+
+
+def kernels_of(form: str) -> AbstractContextManager[None]:
+    """Return a context with the kernels of a form."""
+    return kernels.torch_forms() if form == "torch" else nullcontext()
+
+
 def measure_form(attention: str, form: str, options: argparse.Namespace, store: Path) -> dict[str, Any]:
     """Measure one form of an attention."""
-    overrides = [("training.compile", "true")] if form == "compiled" else []
-    entries = plan_entries(
-        [options.model], attention, [options.precision], overrides=overrides, device=options.device
-    )
-    plan = TrainPlan(entries, device=options.device, rounds=1, steps=options.steps)
+    entry = plan_form(options.model, attention, form, options.precision, options.device)
+    plan = TrainPlan([entry], device=options.device, rounds=1, steps=options.steps)
     ((_, _, job),) = plan.jobs(store)
     if options.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    with column_ops.torch_forms() if form == "torch" else nullcontext():
+    with kernels_of(form):
         return measure(job)
 
 

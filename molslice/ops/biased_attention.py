@@ -1,8 +1,5 @@
 """Softmax attention with a bias on the scores: kernels for short sequences, torch's for others."""
 
-from functools import cache
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -11,7 +8,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from molslice.ops import column_ops
+from molslice.ops import kernels
+
+_TRITON = kernels.load_kernels("triton_attention")
 
 
 def biased_attention(
@@ -34,13 +33,11 @@ def biased_attention(
         bias: What is added to the scores, finite.
         dropout: Dropout rate of the weights.
     """
-    if _kernels_for(query, key, value, bias) is not None:
-        if dropout:
-            seed = torch.randint(2**31 - 1, (1,), device=query.device)
-        else:
-            seed = torch.zeros(1, dtype=torch.int64, device=query.device)
-        by_token = (part.transpose(1, 2) for part in (query, key, value))
-        return _attend(*by_token, bias, seed, dropout).transpose(1, 2)
+    if _TRITON is not None and _may_use_kernels(query):
+        by_token = [part.transpose(1, 2) for part in (query, key, value)]
+        if _TRITON.supports(*by_token, bias):
+            seed = torch.randint(2**31 - 1, (1,), device=query.device) if dropout else None
+            return _attend(*by_token, bias, seed, dropout).transpose(1, 2)
     if query.device.type == "cpu" and bias.dtype.itemsize >= 4:
         return _in_memory(query, key, value, bias, dropout)
     return functional.scaled_dot_product_attention(query, key, value, bias, dropout)
@@ -57,11 +54,8 @@ def _in_memory(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout:
     return torch.bmm(weights, flat_value).view(batch, heads, length, channels)
 
 
-def _kernels_for(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> ModuleType | None:
-    if _TRITON is None or not column_ops.KERNELS or not _is_on_gpu(query) or _is_transformed():
-        return None
-    by_token = (part.transpose(1, 2) for part in (query, key, value))
-    return _TRITON if _TRITON.supports(*by_token, bias) else None
+def _may_use_kernels(query: Tensor) -> bool:
+    return kernels.ENABLED and _is_on_gpu(query) and not _is_transformed()
 
 
 def _is_on_gpu(heads: Tensor) -> bool:
@@ -76,47 +70,37 @@ def _is_transformed() -> bool:
     return stack is not None or forward_ad._current_level >= 0
 
 
-@cache
-def _load_triton() -> ModuleType | None:
-    try:
-        return import_module("molslice.ops.triton_attention")
-    except ImportError:
-        return None
-
-
-# imported with this module, because torch.compile cannot trace an import
-_TRITON = _load_triton() if torch.backends.cuda.is_built() else None
-
-
 @torch.library.custom_op("molslice::biased_attention", mutates_args=())
-def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor, dropout: float) -> Tensor:
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float
+) -> Tensor:
     """Call the kernel with heads [B, N, H, C], which it needs to be contiguous."""
-    kernels, out = _load_triton(), query.new_empty(query.shape)
-    assert kernels is not None  # checked in `biased_attention`
+    assert _TRITON is not None  # checked in `biased_attention`
+    out = query.new_empty(query.shape)
     tensors = [part.contiguous() for part in (query, key, value, bias)]
-    kernels.attend_into(*tensors, seed, dropout, out)
+    _TRITON.attend_into(*tensors, seed, dropout, out)
     return out
 
 
 @_attend.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor, dropout: float) -> Tensor:
+def _(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float) -> Tensor:
     return query.new_empty(query.shape)
 
 
 @torch.library.custom_op("molslice::biased_attention_gradients", mutates_args=())
 def _gradients(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor, dropout: float
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    kernels, results = _load_triton(), _empty_gradients(query, bias)
-    assert kernels is not None  # checked in `biased_attention`
+    assert _TRITON is not None  # checked in `biased_attention`
+    results = _empty_gradients(query, bias)
     tensors = [part.contiguous() for part in (grad, query, key, value, bias)]
-    kernels.gradients_into(*tensors, seed, dropout, results)
+    _TRITON.gradients_into(*tensors, seed, dropout, results)
     return results
 
 
 @_gradients.register_fake
 def _(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor, dropout: float
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _empty_gradients(query, bias)
 

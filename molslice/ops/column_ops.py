@@ -2,23 +2,19 @@
 
 Columns are [B, G, C, N], G groups of C, in any memory layout. Each operator has a torch form, which is the
 reference, and kernels with equal results: numpy's on the CPU (`numpy_sort.py`), Triton's on CUDA
-(`triton_sort.py`). The environment variable MOLSLICE_KERNELS=0 selects the torch forms.
+(`triton_sort.py`); see `kernels.py`.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
-from importlib import import_module
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from molslice.ops import numpy_sort
+from molslice.ops import kernels, numpy_sort
 
-KERNELS = os.environ.get("MOLSLICE_KERNELS", "1") != "0"
+_TRITON = kernels.load_kernels("triton_sort")
 _NUMPY_SORTS = (torch.float32, torch.bfloat16, torch.float16)
 _AXES = "BGCN"
 _is_exporting = getattr(torch.compiler, "is_exporting", bool)  # torch before 2.7 lacks it
@@ -58,29 +54,11 @@ def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
     return empty.permute([layout.index(axis) for axis in _AXES])
 
 
-@contextmanager
-def torch_forms() -> Iterator[None]:
-    """Use operations of torch instead of the kernels."""
-    global KERNELS
-    before, KERNELS = KERNELS, False
-    try:
-        yield
-    finally:
-        KERNELS = before
-
-
 def _triton_for(columns: Tensor, *, sorts: bool) -> ModuleType | None:
     """Return Triton's kernels if they sort or permute such columns, else None."""
-    kernels = _load_triton() if KERNELS and columns.is_cuda else None
-    return kernels if kernels is not None and kernels.supports(columns, sorts=sorts) else None
-
-
-@cache
-def _load_triton() -> ModuleType | None:
-    try:
-        return import_module("molslice.ops.triton_sort")
-    except ImportError:
+    if _TRITON is None or not kernels.ENABLED or not columns.is_cuda:
         return None
+    return _TRITON if _TRITON.supports(columns, sorts=sorts) else None
 
 
 @torch.library.custom_op("molslice::sort_columns", mutates_args=())
@@ -130,11 +108,11 @@ def _sort_into(
     ranked: Tensor | None,
     order: Tensor | None,
 ) -> None:
-    if KERNELS and values.device.type == "cpu" and values.dtype in _NUMPY_SORTS:
+    if kernels.ENABLED and values.device.type == "cpu" and values.dtype in _NUMPY_SORTS:
         numpy_sort.sort_blocks(values, token_mask, descending, to_front, ranked, order)
         return
-    if kernels := _triton_for(values, sorts=True):
-        kernels.sort_into(values, token_mask, descending, to_front, ranked, order)
+    if triton := _triton_for(values, sorts=True):
+        triton.sort_into(values, token_mask, descending, to_front, ranked, order)
         return
     found = sort_by_torch(values, token_mask, descending, to_front)
     for out, result in zip((ranked, order), found, strict=True):
@@ -178,10 +156,10 @@ def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -
         layout: The memory layout of the result.
     """
     out = empty_columns(values, layout, values.dtype)
-    if KERNELS and values.device.type == "cpu":
+    if kernels.ENABLED and values.device.type == "cpu":
         numpy_sort.permute_blocks(values, order, inverse, out)
-    elif kernels := _triton_for(values, sorts=False):
-        kernels.permute_into(values, order, inverse, out)
+    elif triton := _triton_for(values, sorts=False):
+        triton.permute_into(values, order, inverse, out)
     else:
         out.copy_(permute_by_torch(values, order, inverse))
     return out

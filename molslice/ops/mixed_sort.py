@@ -1,18 +1,17 @@
 """Mixes heads by pair weights, then sorts: one kernel on a GPU, two steps elsewhere."""
 
-from functools import cache
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from molslice.ops import column_ops
+from molslice.ops import column_ops, kernels
 from molslice.ops.column_ops import BY_COLUMN, BY_TOKEN, empty_columns, index_dtype
 from molslice.ops.masked import pair_softmax
 from molslice.ops.sorting import permute_columns, sorted_columns
+
+_TRITON = kernels.load_kernels("triton_mix")
 
 
 def mix_and_sort(
@@ -36,7 +35,7 @@ def mix_and_sort(
     Returns:
         The sorted columns of `pairs @ values` [B, H, C, N].
     """
-    if _fused_for(values, pairs) is not None:
+    if _is_fused(values, pairs):
         flags = None if descending is None else descending[None]
         return _MixAndSort.apply(values, pairs, token_mask, flags, is_bias)[0]
     weights = pair_softmax(pairs, token_mask) if is_bias else pairs
@@ -44,21 +43,8 @@ def mix_and_sort(
     return sorted_columns(mixed.transpose(2, 3), token_mask, descending)
 
 
-def _fused_for(values: Tensor, pairs: Tensor) -> ModuleType | None:
-    kernels = _TRITON if column_ops.KERNELS and values.is_cuda else None
-    return kernels if kernels is not None and kernels.supports(values, pairs) else None
-
-
-@cache
-def _load_triton() -> ModuleType | None:
-    try:
-        return import_module("molslice.ops.triton_mix")
-    except ImportError:
-        return None
-
-
-# imported with this module, because torch.compile cannot trace an import
-_TRITON = _load_triton() if torch.backends.cuda.is_built() else None
+def _is_fused(values: Tensor, pairs: Tensor) -> bool:
+    return _TRITON is not None and kernels.ENABLED and values.is_cuda and _TRITON.supports(values, pairs)
 
 
 @torch.library.custom_op("molslice::mix_and_sort", mutates_args=())
@@ -66,9 +52,8 @@ def _mix_and_sort(
     values: Tensor, pairs: Tensor, token_mask: Tensor, descending: Tensor | None, is_bias: bool
 ) -> tuple[Tensor, Tensor]:
     ranked, order = _empty(values)
-    kernels = _load_triton()
-    assert kernels is not None  # checked in `mix_and_sort`
-    kernels.mix_and_sort_into(values, pairs, token_mask, descending, is_bias, ranked, order)
+    assert _TRITON is not None  # checked in `mix_and_sort`
+    _TRITON.mix_and_sort_into(values, pairs, token_mask, descending, is_bias, ranked, order)
     return ranked, order
 
 

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from molslice.ops.triton_mix import INTERPRETED
+from molslice.ops.triton_mix import INTERPRETED, product
 
 LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
@@ -41,7 +41,7 @@ def supports(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> bool:
 
 
 def attend_into(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor, dropout: float, out: Tensor
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float, out: Tensor
 ) -> None:
     """Write dropout(softmax(Q K^T / sqrt(C) + bias)) V to a given tensor. All tensors are contiguous.
 
@@ -50,13 +50,13 @@ def attend_into(
         key: Keys K.
         value: Values V.
         bias: What is added to the scores [B, H, N, N], finite.
-        seed: Seed of the dropped weights, int64 [1]; unused without dropout.
+        seed: Seed of the dropped weights, int64 [1]; None without dropout.
         dropout: Dropout rate of the weights.
         out: Receives the result [B, N, H, C].
     """
     with torch.cuda.device_of(query):
         _attention_forward[(query.shape[0] * query.shape[2],)](
-            query, key, value, bias, seed, out, query.shape[1], dropout, **_settings(query, dropout)
+            query, key, value, bias, seed, out, query.shape[1], dropout, **_settings(query)
         )
 
 
@@ -66,7 +66,7 @@ def gradients_into(
     key: Tensor,
     value: Tensor,
     bias: Tensor,
-    seed: Tensor,
+    seed: Tensor | None,
     dropout: float,
     results: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
@@ -85,18 +85,17 @@ def gradients_into(
     inputs = (grad, query, key, value, bias, seed, *results)
     with torch.cuda.device_of(query):
         _attention_backward[(query.shape[0] * query.shape[2],)](
-            *inputs, query.shape[1], dropout, **_settings(query, dropout)
+            *inputs, query.shape[1], dropout, **_settings(query)
         )
 
 
-def _settings(query: Tensor, dropout: float) -> dict[str, object]:
+def _settings(query: Tensor) -> dict[str, object]:
     _, length, heads, channels = query.shape
     padded = max(16, triton.next_power_of_2(length))
     return {
         "HEADS": heads,
         "WIDTH": channels,
         "SCALE": channels**-0.5,
-        "HAS_DROPOUT": dropout > 0,
         "IN_FLOAT32": INTERPRETED,
         "LENGTH": padded,
         "CHANNELS": max(16, triton.next_power_of_2(channels)),
@@ -106,28 +105,49 @@ def _settings(query: Tensor, dropout: float) -> dict[str, object]:
 
 @triton.jit
 @no_type_check
-def product(one, other, IN_FLOAT32: tl.constexpr):
-    """Multiply two matrices, in float32 if the interpreter has no product of their type."""
-    if IN_FLOAT32:
-        one, other = one.to(tl.float32), other.to(tl.float32)
-    return tl.dot(one, other, input_precision="ieee")
+def load_head(
+    query,
+    key,
+    value,
+    bias,
+    length,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SCALE: tl.constexpr,
+    IN_FLOAT32: tl.constexpr,
+    LENGTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Load Q, K and V of this program's head and compute softmax(Q K^T SCALE + bias).
 
-
-@triton.jit
-@no_type_check
-def attention_weights(query, key, bias, is_pair, is_key, SCALE: tl.constexpr, IN_FLOAT32: tl.constexpr):
-    """Return softmax(Q K^T SCALE + bias), zero outside of the sequence."""
-    scores = product(query, tl.trans(key), IN_FLOAT32) * SCALE + bias.to(tl.float32)
-    scores = tl.where(is_key, scores, float("-inf"))
+    Returns:
+        Q, K, V and the weights, which are zero outside of the sequence. Then the places of the entries of a
+        head and of the pairs, and masks of those inside.
+    """
+    program = tl.program_id(0)
+    b, h = (program // HEADS).to(tl.int64), program % HEADS
+    n, c = tl.arange(0, LENGTH)[:, None], tl.arange(0, CHANNELS)[None, :]
+    k = tl.arange(0, LENGTH)[None, :]
+    is_head, is_pair = (n < length) & (c < WIDTH), (n < length) & (k < length)
+    head = b * length * HEADS * WIDTH + n * (HEADS * WIDTH) + h * WIDTH + c
+    pair = (b * HEADS + h) * length * length + n * length + k
+    q = tl.load(query + head, mask=is_head, other=0.0)
+    keys = tl.load(key + head, mask=is_head, other=0.0)
+    v = tl.load(value + head, mask=is_head, other=0.0)
+    s = tl.load(bias + pair, mask=is_pair, other=0.0)
+    scores = product(q, tl.trans(keys), IN_FLOAT32) * SCALE + s.to(tl.float32)
+    scores = tl.where(k < length, scores, float("-inf"))
     weights = tl.exp(scores - tl.max(scores, 1)[:, None])
-    return tl.where(is_pair, weights / tl.sum(weights, 1)[:, None], 0.0)
+    weights = tl.where(is_pair, weights / tl.sum(weights, 1)[:, None], 0.0)
+    return q, keys, v, weights, head, pair, is_head, is_pair
 
 
 @triton.jit
 @no_type_check
-def kept_factor(seed, program, rows, columns, dropout, LENGTH: tl.constexpr):
-    """Return 1 / (1 - dropout) at the weights that are kept, else zero."""
-    place = program.to(tl.int64) * LENGTH * LENGTH + rows * LENGTH + columns
+def kept_factor(seed, dropout, LENGTH: tl.constexpr):
+    """Return 1 / (1 - dropout) at the weights of this program's head that are kept, else zero."""
+    n, k = tl.arange(0, LENGTH)[:, None], tl.arange(0, LENGTH)[None, :]
+    place = tl.program_id(0).to(tl.int64) * LENGTH * LENGTH + n * LENGTH + k
     return tl.where(tl.rand(tl.load(seed), place) >= dropout, 1.0 / (1.0 - dropout), 0.0)
 
 
@@ -146,25 +166,15 @@ def _attention_forward(
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     SCALE: tl.constexpr,
-    HAS_DROPOUT: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    program = tl.program_id(0)
-    b, h = (program // HEADS).to(tl.int64), program % HEADS
-    n, c = tl.arange(0, LENGTH)[:, None], tl.arange(0, CHANNELS)[None, :]
-    k = tl.arange(0, LENGTH)[None, :]
-    is_head, is_pair = (n < length) & (c < WIDTH), (n < length) & (k < length)
-    head = b * length * HEADS * WIDTH + n * (HEADS * WIDTH) + h * WIDTH + c
-    pair = (b * HEADS + h) * length * length + n * length + k
-    q = tl.load(query + head, mask=is_head, other=0.0)
-    keys = tl.load(key + head, mask=is_head, other=0.0)
-    v = tl.load(value + head, mask=is_head, other=0.0)
-    s = tl.load(bias + pair, mask=is_pair, other=0.0)
-    weights = attention_weights(q, keys, s, is_pair, k < length, SCALE, IN_FLOAT32)
-    if HAS_DROPOUT:
-        weights *= kept_factor(seed, program, n, k, dropout, LENGTH)
+    _, _, v, weights, head, _, is_head, _ = load_head(
+        query, key, value, bias, length, HEADS, WIDTH, SCALE, IN_FLOAT32, LENGTH, CHANNELS
+    )
+    if seed is not None:
+        weights *= kept_factor(seed, dropout, LENGTH)
     found = product(weights.to(v.dtype), v, IN_FLOAT32)
     tl.store(out + head, found.to(v.dtype), mask=is_head)
 
@@ -187,28 +197,18 @@ def _attention_backward(
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     SCALE: tl.constexpr,
-    HAS_DROPOUT: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    program = tl.program_id(0)
-    b, h = (program // HEADS).to(tl.int64), program % HEADS
-    n, c = tl.arange(0, LENGTH)[:, None], tl.arange(0, CHANNELS)[None, :]
-    k = tl.arange(0, LENGTH)[None, :]
-    is_head, is_pair = (n < length) & (c < WIDTH), (n < length) & (k < length)
-    head = b * length * HEADS * WIDTH + n * (HEADS * WIDTH) + h * WIDTH + c
-    pair = (b * HEADS + h) * length * length + n * length + k
+    q, keys, v, weights, head, pair, is_head, is_pair = load_head(
+        query, key, value, bias, length, HEADS, WIDTH, SCALE, IN_FLOAT32, LENGTH, CHANNELS
+    )
     upstream = tl.load(grad + head, mask=is_head, other=0.0)
-    q = tl.load(query + head, mask=is_head, other=0.0)
-    keys = tl.load(key + head, mask=is_head, other=0.0)
-    v = tl.load(value + head, mask=is_head, other=0.0)
-    s = tl.load(bias + pair, mask=is_pair, other=0.0)
-    weights = attention_weights(q, keys, s, is_pair, k < length, SCALE, IN_FLOAT32)
     by_weights = product(upstream, tl.trans(v), IN_FLOAT32)
     used = weights
-    if HAS_DROPOUT:
-        factor = kept_factor(seed, program, n, k, dropout, LENGTH)
+    if seed is not None:
+        factor = kept_factor(seed, dropout, LENGTH)
         used, by_weights = weights * factor, by_weights * factor
     by_scores = weights * (by_weights - tl.sum(weights * by_weights, 1)[:, None])
     rounded = by_scores.to(q.dtype)

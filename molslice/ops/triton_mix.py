@@ -87,6 +87,15 @@ def mix_and_sort_into(
         )
 
 
+@triton.jit
+@no_type_check
+def product(one, other, IN_FLOAT32: tl.constexpr):
+    """Multiply two matrices, in float32 if the interpreter has no product of their type."""
+    if IN_FLOAT32:
+        one, other = one.to(tl.float32), other.to(tl.float32)
+    return tl.dot(one, other, input_precision="ieee")
+
+
 # What depends on the number of tokens is not specialized: a multiple of 16 would be compiled again.
 @triton.jit(
     do_not_specialize=[
@@ -158,10 +167,7 @@ def _mix_kernel(
     values += b * value_b + h * value_h + n[:, None] * value_n + c[None, :] * value_c
     value = tl.load(values, mask=is_real[:, None] & (c[None, :] < columns), other=0)
     weights = weights.to(value.dtype)
-    if IN_FLOAT32:
-        mixed = tl.dot(weights.to(tl.float32), value.to(tl.float32), input_precision="ieee")
-    else:
-        mixed = tl.dot(weights, value, input_precision="ieee")
+    mixed = product(weights, value, IN_FLOAT32)
     bits = mixed.to(value.dtype).to(ranked.dtype.element_ty, bitcast=True)
     ranks = tl.trans(ranks_of(bits, LARGEST_RANK))
     c = c[:, None]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from molslice.ops import column_ops, mixed_sort
+from molslice.ops import kernels, mixed_sort
 from molslice.ops.column_ops import sort_by_torch
 from molslice.ops.masked import pair_softmax
 
@@ -19,9 +19,9 @@ def mix_and_sort_into(values, pairs, token_mask, descending, is_bias, ranked, or
 
 @pytest.fixture
 def fused(monkeypatch):
-    kernels = SimpleNamespace(mix_and_sort_into=mix_and_sort_into)
-    monkeypatch.setattr(mixed_sort, "_load_triton", lambda: kernels)
-    monkeypatch.setattr(mixed_sort, "_fused_for", lambda values, pairs: kernels)
+    fake = SimpleNamespace(mix_and_sort_into=mix_and_sort_into)
+    monkeypatch.setattr(mixed_sort, "_TRITON", fake)
+    monkeypatch.setattr(mixed_sort, "_is_fused", lambda values, pairs: True)
 
 
 @pytest.mark.parametrize("is_bias", [True, False])
@@ -41,7 +41,7 @@ def test_the_fused_operation_equals_two_steps(is_bias, flags, fused, monkeypatch
         return ranked.masked_fill(~mask[:, None, None], 0.0), by_values, by_pairs.masked_fill(~real, 0.0)
 
     found = run()
-    monkeypatch.setattr(mixed_sort, "_fused_for", lambda values, pairs: None)
+    monkeypatch.setattr(mixed_sort, "_is_fused", lambda values, pairs: False)
     for one, other in zip(found, run(), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -55,7 +55,7 @@ def test_the_order_is_not_differentiable(fused):
 
 
 def test_kernels_are_off_within_torch_forms():
-    before = column_ops.KERNELS
-    with column_ops.torch_forms():
-        assert not column_ops.KERNELS
-    assert column_ops.KERNELS is before
+    before = kernels.ENABLED
+    with kernels.torch_forms():
+        assert not kernels.ENABLED
+    assert kernels.ENABLED is before

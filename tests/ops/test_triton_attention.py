@@ -1,6 +1,6 @@
 """The Triton kernels of attention with a bias equal its definition: interpreted on a CPU, compiled on a GPU.
 
-Skipped if Triton is not installed. For the interpreter, run `pip install triton`, then this file.
+See `triton_devices.py`.
 """
 
 import os
@@ -11,20 +11,15 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-HAS_CUDA = torch.cuda.is_available()
-if not HAS_CUDA:
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read where Triton is imported
-pytest.importorskip("triton")
+from tests.ops.triton_devices import HAS_CUDA, each_device
 
-from molslice.ops import biased_attention as module  # noqa: E402
-from molslice.ops import column_ops, triton_attention  # noqa: E402
-from molslice.ops.biased_attention import biased_attention  # noqa: E402
-from molslice.ops.masked import masked_pair_bias  # noqa: E402
+# isort: split
+from molslice.ops import biased_attention as module
+from molslice.ops import kernels, triton_attention
+from molslice.ops.biased_attention import biased_attention
+from molslice.ops.masked import masked_pair_bias
 
-INTERPRETED = pytest.param("cpu", marks=pytest.mark.skipif(HAS_CUDA, reason="compiled, not interpreted"))
-COMPILED = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_CUDA, reason="no GPU")])
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # of the largest entry
-each_device = pytest.mark.parametrize("device", [INTERPRETED, COMPILED])
 
 
 @pytest.fixture
@@ -158,7 +153,7 @@ def test_the_kernels_are_used_on_a_gpu(monkeypatch):
 
     assert count(64, torch.bfloat16) == count(30, torch.float16) == 1
     assert count(65, torch.bfloat16) == count(30, torch.float32) == 0
-    with column_ops.torch_forms():
+    with kernels.torch_forms():
         assert count(30, torch.bfloat16) == 0
 
 

@@ -1,27 +1,20 @@
 """Triton kernels equal the PyTorch operations: interpreted on a CPU, compiled on a GPU.
 
-Skipped if Triton is not installed. For the interpreter, run `pip install triton`, then this file.
+See `triton_devices.py`.
 """
-
-import os
 
 import pytest
 import torch
 
-HAS_CUDA = torch.cuda.is_available()
-if not HAS_CUDA:
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read where Triton is imported
-pytest.importorskip("triton")
+from tests.ops.triton_devices import HAS_CUDA, each_device
 
-from molslice.ops import column_ops, triton_mix, triton_sort  # noqa: E402
-from molslice.ops.masked import pair_softmax  # noqa: E402
-from molslice.ops.mixed_sort import mix_and_sort  # noqa: E402
-from molslice.ops.sorting import sort_columns, sorted_columns  # noqa: E402
+# isort: split
+from molslice.ops import column_ops, kernels, triton_mix, triton_sort
+from molslice.ops.masked import pair_softmax
+from molslice.ops.mixed_sort import mix_and_sort
+from molslice.ops.sorting import sort_columns, sorted_columns
 
-INTERPRETED = pytest.param("cpu", marks=pytest.mark.skipif(HAS_CUDA, reason="compiled, not interpreted"))
-COMPILED = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_CUDA, reason="no GPU")])
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-each_device = pytest.mark.parametrize("device", [INTERPRETED, COMPILED])
 
 
 def some_columns(shape, dtype, layout, device):
@@ -124,7 +117,8 @@ def everywhere(monkeypatch):
     """Use the Triton kernels for all columns, also on the CPU."""
     monkeypatch.setattr(column_ops, "_triton_for", lambda columns, sorts: triton_sort)
     monkeypatch.setattr(column_ops, "_NUMPY_SORTS", ())
-    monkeypatch.setattr("molslice.ops.mixed_sort._fused_for", lambda values, pairs: triton_mix)
+    monkeypatch.setattr("molslice.ops.mixed_sort._TRITON", triton_mix)
+    monkeypatch.setattr("molslice.ops.mixed_sort._is_fused", lambda values, pairs: True)
 
 
 @each_device
@@ -145,9 +139,9 @@ def test_gradients_behind_the_same_functions(device, everywhere, monkeypatch):
         return [*ranked, *torch.autograd.grad(loss, [values, heads, bias, weights])]
 
     found = run()
-    monkeypatch.setattr(column_ops, "KERNELS", False)
+    monkeypatch.setattr(kernels, "ENABLED", False)
     monkeypatch.setattr(column_ops, "_triton_for", lambda columns, sorts: None)
-    monkeypatch.setattr("molslice.ops.mixed_sort._fused_for", lambda values, pairs: None)
+    monkeypatch.setattr("molslice.ops.mixed_sort._is_fused", lambda values, pairs: False)
     expected = run()
     expected[-1] = expected[-1].masked_fill(~(mask[:, None, :, None] & mask[:, None, None, :]), 0)
     found[-1] = found[-1].masked_fill(~(mask[:, None, :, None] & mask[:, None, None, :]), 0)

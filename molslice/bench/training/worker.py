@@ -22,7 +22,7 @@ from molslice.bench.training.job import TrainJob
 from molslice.config import RunConfig, config_from_mapping
 from molslice.data.molecules.store import MoleculeStore
 from molslice.model import build_model
-from molslice.ops import column_ops
+from molslice.ops import kernels
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
 from molslice.training.batches import StepBatch, TrainingBatches
@@ -188,7 +188,7 @@ def _flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
     counter, tokens = FlopCounterMode(display=False), 0
     with (
         torch.compiler.set_stance("force_eager"),
-        column_ops.torch_forms(),
+        kernels.torch_forms(),
         sdpa_kernel(SDPBackend.MATH),
         counter,
         fabric.autocast(),
