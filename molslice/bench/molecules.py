@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from molslice.data import MoleculeDataset, build_dataset
+from molslice.data.molecules.input_files import find_files, name_of
 from molslice.data.molecules.packed import LAYOUT, PackedMolecules
 from molslice.data.molecules.prepare import CHUNK_ROWS, featurize_chunk
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.tables import find_files, name_of, open_molecules
+from molslice.data.molecules.tables import open_molecules
 from molslice.files.processes import WorkerPool
 from molslice.settings import DataConfig
 from molslice.types import MolsliceError

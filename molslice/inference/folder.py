@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from molslice.data.molecules.input_files import find_files
 from molslice.data.molecules.refusals import Refusals
-from molslice.data.molecules.tables import find_files
 from molslice.files.atomic import UnwritableError, atomic_file
 from molslice.files.lines import STDIN
 from molslice.files.tables import file_format

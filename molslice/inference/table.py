@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from molslice.data.molecules.header import current_versions
+from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import Refusals, failure_text
-from molslice.data.molecules.tables import MoleculeTable, name_of, open_molecules
+from molslice.data.molecules.tables import MoleculeTable, open_molecules
 from molslice.files.atomic import UnwritableError, reserved
 from molslice.files.lines import STDIN
 from molslice.files.processes import count_cores

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from molslice.chem import FRAGMENTS
 from molslice.data.molecules.csv import checked_units
-from molslice.data.molecules.tables import check_rereadable, find_files
+from molslice.data.molecules.input_files import check_rereadable, find_files
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores

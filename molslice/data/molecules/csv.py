@@ -11,14 +11,9 @@ from molslice.data.base import Kind
 from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
+from molslice.data.molecules.input_files import check_rereadable, find_files, name_of, warn_of_repeated
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.tables import (
-    check_rereadable,
-    find_files,
-    name_of,
-    open_molecules,
-    warn_of_repeated,
-)
+from molslice.data.molecules.tables import open_molecules
 from molslice.files import cache
 from molslice.files.tables import (
     READER_VERSION,

@@ -9,8 +9,9 @@ import numpy as np
 from tqdm import tqdm
 
 from molslice.data.molecules import prepare
+from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.packed import PackedMolecules
-from molslice.data.molecules.tables import MoleculeTable, name_of
+from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.lines import STDIN
 from molslice.files.processes import count_cores
 from molslice.files.tables import Chunk, numbers

@@ -12,9 +12,9 @@ from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.base import Kind
 from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.csv import checked_kind, checked_units
+from molslice.data.molecules.input_files import check_different, warn_of_repeated
 from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.tables import check_different, warn_of_repeated
 from molslice.data.splits import checked_choice, consecutive_rows
 from molslice.types import MolsliceError
 

@@ -1,31 +1,24 @@
 """Tables of molecules: one or several files of any format, read as one table with a column of SMILES."""
 
 import itertools
-import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from molslice.data.molecules.input_files import find_files, name_of
 from molslice.files.lines import STDIN, is_pipe
 from molslice.files.tables import Chunk, Row, Table, open_table
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
-from molslice.files.urls import File, as_file, expand_pattern, file_size
+from molslice.files.urls import File, file_size
 from molslice.types import MolsliceError
 
 __all__ = [
     "FileChunks",
     "MoleculeTable",
     "Structure",
-    "check_different",
-    "check_rereadable",
-    "find_files",
     "find_smiles_column",
-    "name_of",
     "open_molecules",
-    "warn_of_repeated",
 ]
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
@@ -35,81 +28,11 @@ SHOWN_NAMES = 8  # of columns, in messages
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
 VAGUE_SHARE = 0.5  # the same in a column of a vague name
 
-logger = logging.getLogger(__name__)
-
 
 class Structure(str):
     """A connection table in a cell for a SMILES."""
 
     __slots__ = ()
-
-
-def find_files(paths: Sequence[str | File]) -> list[File]:
-    """Expand patterns such as `parts/*.csv` or `s3://bucket/*.csv` to files in alphabetical order.
-
-    Other names are kept.
-
-    Raises:
-        MolsliceError: A pattern matches no file, a file is named twice, or a store cannot be listed.
-    """
-    found = [file for path in paths for file in expand_pattern(as_file(path))]
-    check_different(found)
-    return found
-
-
-def check_different(paths: Sequence[File]) -> None:
-    """Refuse a file or folder that is named twice.
-
-    Raises:
-        MolsliceError: The message has both names.
-    """
-    places: dict[File, File] = {}
-    for path in paths:
-        place = _place(path)
-        if place in places:
-            other = places[place]
-            raise MolsliceError(f"{path} is given twice" + (f", also as {other}" if other != path else ""))
-        places[place] = path
-
-
-def warn_of_repeated(paths: Mapping[str, Sequence[File]]) -> None:
-    """Warn of files or folders that are in several splits, because their errors are those of training rows.
-
-    Args:
-        paths: The files or folders of each split.
-    """
-    splits: dict[File, str] = {}
-    for split, own in paths.items():
-        for path in own:
-            other = splits.setdefault(_place(path), split)
-            if other != split:
-                logger.warning("%s is in the splits %s and %s", path, other, split)
-
-
-def _place(path: File) -> File:
-    """Return a file without symbolic links; a path that cannot be followed, as it is."""
-    if not isinstance(path, Path) or path == STDIN:
-        return path
-    with suppress(OSError, ValueError):  # opening it names the reason
-        return Path(os.path.realpath(path))
-    return path
-
-
-def check_rereadable(paths: Sequence[File]) -> None:
-    """Refuse standard input and pipes, which can be read only once.
-
-    Raises:
-        MolsliceError: One of the files is standard input or a pipe.
-    """
-    for path in paths:
-        if is_pipe(path):
-            raise MolsliceError(f"cannot read {name_of([path])} more than once; write it to a file")
-
-
-def name_of(paths: Sequence[File]) -> str:
-    """Return the name of one or several files for messages."""
-    name, others = "standard input" if paths[0] == STDIN else str(paths[0]), len(paths) - 1
-    return f"{name} and {others} other file{'s' * (others > 1)}" if others else name
 
 
 class MoleculeTable:

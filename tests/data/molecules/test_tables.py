@@ -14,7 +14,8 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from molslice.data.molecules.csv import Csv
-from molslice.data.molecules.tables import FileChunks, find_files, open_molecules
+from molslice.data.molecules.input_files import find_files
+from molslice.data.molecules.tables import FileChunks, open_molecules
 from molslice.types import MolsliceError
 
 ROWS = [("CCO", "ethanol", 1.5), ("c1ccccc1", "benzene", 2.0), ("C[C@H](N)C(=O)O", "alanine", -1.0)]
