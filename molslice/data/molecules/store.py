@@ -322,15 +322,14 @@ def _open_array(folder: Path, name: str, header: dict[str, Any], verify: bool) -
     check_received(file)
     try:
         with file.open("rb") as stream:
-            read_array_header(stream)
+            _, shape, written = read_array_header(stream)
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise MolsliceError(f"cannot read {file}: {error}") from error
     dtype = {**LAYOUT, **OPTIONAL_LAYOUT}[name][0]
-    if array.dtype.str != dtype or list(array.shape) != stated.get("shape"):
+    if written != dtype or list(shape) != stated.get("shape"):
         raise MolsliceError(
-            f"{file} holds {array.dtype.str} {list(array.shape)}, but its header says "
-            f"{dtype} {stated.get('shape')}"
+            f"{file} holds {written} {list(shape)}, but its header says {dtype} {stated.get('shape')}"
         )
     if verify and _checksum(array) != stated.get("sha256"):
         raise MolsliceError(f"{file} does not match its checksum in {folder / HEADER}; delete the folder")

@@ -72,6 +72,15 @@ def test_any_changed_byte_is_found(sound, tmp_path_factory, name, data):
         MoleculeStore.open(path)
 
 
+def test_another_spelling_of_a_type_is_found(path):
+    """On this machine `=i8` is the same type as `<i8`, but it is not what was written."""
+    file = path / "atom_offsets.npy"
+    file.write_bytes(file.read_bytes().replace(b"'<i8'", b"'=i8'", 1))
+    assert [str(file) in problem for problem in verify_store(path).problems] == [True]
+    with pytest.raises(MolsliceError, match="holds =i8"):
+        MoleculeStore.open(path)
+
+
 def test_a_changed_letter_in_the_name_of_the_checksum_is_found(path):
     header = path / "header.json"
     header.write_text(header.read_text().replace('"header_sha256"', '"header_sha257"', 1))
