@@ -1,11 +1,13 @@
 """Write docs/config.schema.json, the JSON schema of a configuration.
 
-Editors use it for completion and validation. The schema is generated from the dataclasses in
-`molslice.config` and the registries of data sets, attentions and models. A test compares the file with the
-code.
+Editors use it for completion, validation and the description of a key. The schema is generated from the
+dataclasses in `molslice.config`, the registries of data sets, attentions and models, and their docstrings. A
+test compares the file with the code.
 """
 
 import dataclasses
+import functools
+import inspect
 import json
 import os
 import types
@@ -14,11 +16,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import griffe
+
 from molslice.attention import ATTENTIONS
 from molslice.config import DataConfig, RunConfig
 from molslice.data import DATASETS
 from molslice.model import DEFAULT_MODEL, MODELS, AttentionChoice, ModelSpec
 from molslice.registry import Registry
+from molslice.tasks import TASKS
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "config.schema.json"
 Schema = dict[str, Any]
@@ -31,6 +36,7 @@ def make_schema() -> Schema:
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "molslice configuration"}
     schema = _fields(RunConfig)
     schema["required"].remove("model")  # `start` has one
+    schema["properties"]["task"] = {"enum": TASKS.names(), **schema["properties"]["task"]}
     schema["anyOf"] = [{"required": ["model"]}, {"required": ["start"]}]
     return {**head, **schema}
 
@@ -39,7 +45,7 @@ def _fields(cls: type, **first: Schema) -> Schema:
     hints = typing.get_type_hints(cls)
     found = {f.name: f for f in dataclasses.fields(cls) if f.name not in {*first, "options"}}
     properties = {name: _with_default(_type(hints[name]), found[name].default) for name in found}
-    return _mapping({**first, **properties}, [name for name in found if _is_required(found[name])])
+    return _mapping({**first, **properties}, [name for name in found if _is_required(found[name])], cls)
 
 
 def _is_required(one: dataclasses.Field[Any]) -> bool:
@@ -52,16 +58,57 @@ def _options(registry: Registry[Any], name: str, own: type) -> Schema:
     given = {key: _with_default(_type(hints.get(key, Any)), one.default) for key, one in options.items()}
     needed = [key for key, one in options.items() if one.default is one.empty]
     fields = _fields(own, name={"const": name})["properties"]
-    return _mapping({**fields, **given}, ["name", *needed])
+    return _mapping({**fields, **given}, ["name", *needed], registry.find(name))
 
 
-def _mapping(properties: Schema, required: list[str]) -> Schema:
+def _mapping(properties: Schema, required: list[str], documented: type) -> Schema:
+    about, texts = _docstring(documented)
     return {
         "type": "object",
-        "properties": properties,
+        "description": about,
+        "properties": {
+            key: {"description": texts[key], **schema} if key in texts and key != "name" else schema
+            for key, schema in properties.items()
+        },
         "additionalProperties": False,
         **({"required": required} if required else {}),
     }
+
+
+@functools.cache
+def _docstring(cls: type) -> tuple[str, dict[str, str]]:
+    """Return the text of a class before its arguments, and the description of each argument or attribute.
+
+    An argument without a description of its own has that of a base class.
+    """
+    texts: list[str] = []
+    found: dict[str, str] = {}
+    for one in cls.__mro__:
+        sections = _sections(one)
+        if one is cls and sections and sections[0].kind.value == "text":
+            texts = [_unwrapped(text) for text in sections[0].value.split("\n\n")]
+        for section in sections:
+            if section.kind.value in ("parameters", "attributes"):
+                for item in section.value:
+                    if not item.description.startswith("See `"):
+                        found.setdefault(item.name, _unwrapped(item.description))
+    return "\n\n".join(texts), found
+
+
+def _sections(cls: type) -> list[Any]:
+    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+    return griffe.Docstring(text, parser="google").parse(warnings=False)
+
+
+def _unwrapped(text: str) -> str:
+    """Join the lines of a paragraph, and keep those of a list apart."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if not lines or line.startswith("- "):
+            lines.append(line)
+        else:
+            lines[-1] = f"{lines[-1]} {line.strip()}".strip()
+    return "\n".join(lines)
 
 
 def _by_name(members: dict[str, Schema], default: str | None) -> Schema:
@@ -90,7 +137,9 @@ def _type(hint: Any) -> Schema:  # noqa: ANN401
     if origin is Literal:
         return {"enum": [*arguments, *(int(one) for one in arguments if str(one).isdecimal())]}
     if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [_type(argument) for argument in arguments]}
+        forms = [_type(argument) for argument in arguments]
+        distinct = [form for place, form in enumerate(forms) if form not in forms[:place]]
+        return {"anyOf": distinct} if len(distinct) > 1 else distinct[0]
     kind = PLAIN.get(hint) or FORMS.get(origin)
     if kind == "array":
         return {"type": kind, "items": _type(arguments[0])}

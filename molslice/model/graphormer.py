@@ -40,7 +40,8 @@ class GraphormerSpec(OneEncoderSpec):
     Attributes:
         needed: The sizes that must be set, directly or by a preset.
         name: Configuration name of the model.
-        preset: Name of the preset for the sizes that are None.
+        preset: Sizes for those that are None: `base` (12 layers, width 768, feed-forward width 768, 32
+            heads), `small` (6, 512, 512, 32) or `slim` (12, 80, 80, 8).
         readout: Whether the prediction uses the graph token or the mean of the atoms.
         legacy_vocab: Whether to use the tables of the published Graphormer (512 rows per feature), to compare
             parameter counts.
