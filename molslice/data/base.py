@@ -73,6 +73,14 @@ class Dataset(ABC):
         return f"{count}; they are not used. The first, {self.where(row)}: {reason}"
 
     @property
+    def repeats(self) -> str:
+        """Message with the number of held-out rows whose input is that of a training row; empty without them.
+
+        Only molecules are compared.
+        """
+        return ""
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """JSON values to save with the model besides the spec, such as the words of a vocabulary."""
         return {}

@@ -173,8 +173,8 @@ def _build_parts(
     start, config = time.perf_counter(), begun.config
     rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
     rows["test"] = _test_rows(dataset)
-    if dataset.failures:
-        logger.warning("%s: %s", dataset.source, dataset.failures)
+    for finding in filter(None, (dataset.failures, dataset.repeats)):
+        logger.warning("%s: %s", dataset.source, finding)
     targets = _describe_targets(dataset, rows["train"])
     source = None if config.start is None or begun.has_checkpoint else read_start(config.start, dataset)
     torch.manual_seed(config.seed)

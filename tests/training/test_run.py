@@ -195,6 +195,19 @@ def test_an_undefined_score_and_a_single_class_are_named(build_config, tmp_path,
     assert "target 'toxic' is 1 in every training row" in caplog.text
 
 
+def test_held_out_rows_of_training_molecules_are_reported(build_config, tmp_path, caplog):
+    smiles = embedded_smiles(20)
+    parts = [*["train"] * 16, "valid", "valid", "test", "test"]
+    smiles[17], smiles[18] = smiles[0], smiles[1]
+    table = tmp_path / "twice.csv"
+    rows = [f"{text},{row},{part}" for row, (text, part) in enumerate(zip(smiles, parts, strict=True))]
+    table.write_text("\n".join(["smiles,a,part", *rows]))
+    options = {"path": str(table), "target_columns": ["a"], "split": {"kind": "column", "column": "part"}}
+    train(build_config(data=options, training={"max_steps": 1}), tmp_path / "run", quiet=True)
+    line = f"{table}: 1 of 2 valid molecules and 1 of 2 test molecules are also training molecules"
+    assert caplog.text.count(line) == 1
+
+
 def test_a_loss_that_is_not_finite_stops_with_the_step(build_config, tmp_path):
     config = build_config(optimizer={"lr": 1e30, "gradient_clip": None, "warmup_steps": 0})
     with pytest.raises(MolsliceError, match=r"the loss became (nan|inf) at step \d+; .* 32 may help$"):

@@ -16,6 +16,7 @@ from molslice.types import DataSpec, MoleculeBatch, MolsliceError
 
 DESCRIBED = {"descriptors_version": DESCRIPTORS_VERSION}
 DESCRIBED_ROWS = 50_000  # rows that are measured, at most; each takes about 6 KB of memory
+COMPARED_ROWS = 2_000_000  # rows that are searched for repeated molecules, at most
 TAILS = 0.005, 0.995  # quantiles of a descriptor to which values outside are moved
 
 
@@ -61,6 +62,29 @@ class MoleculeDataset(Dataset):
     def errors(self) -> Mapping[int, str]:
         """Reasons why rows are unreadable, by row number."""
         return self.store.errors
+
+    @property
+    def repeats(self) -> str:
+        """Message with the number of valid and test molecules whose arrays are those of a training molecule.
+
+        Data of more than two million rows are not searched.
+        """
+        if len(self) > COMPARED_ROWS or "train" not in self.splits:
+            return ""
+        trained = set(self._hashes("train"))
+        found = []
+        for split in ("valid", "test"):
+            own = self._hashes(split) if split in self.splits else []
+            if count := sum(one in trained for one in own):
+                found.append(f"{count:,} of {len(own):,} {split} molecules")
+        return f"{' and '.join(found)} are also training molecules" if found else ""
+
+    def _hashes(self, split: str) -> list[int]:
+        """Return a hash of the arrays of each readable row of a split with a known target."""
+        rows = self.rows(split)
+        rows = rows[(self.num_tokens[rows] > 0) & np.isfinite(self.targets[rows]).any(axis=1)]
+        molecules = map(self.store.arrays, rows.tolist())
+        return [hash((one.atoms.tobytes(), one.bonds.tobytes())) for one in molecules]
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -144,6 +144,26 @@ def test_a_file_in_two_splits_is_named(tmp_path, caplog):
     assert f"{tmp_path / 'link.csv'} is in the splits train and test" in caplog.text
 
 
+def test_held_out_molecules_that_are_also_training_molecules_are_counted(tmp_path):
+    rows = [("CCO", 1, "train"), ("CCN", 2, "train"), ("CCF", "", "train"), ("C(", 3, "train")]
+    valid = [("OCC", 1, "valid"), ("C(", 3, "valid"), ("CCCl", 1, "valid")]
+    test = [("NCC", 1, "test"), ("C(O)C", 5, "test"), ("CCF", 2, "test"), ("CCN", "", "test")]
+    columns = dict(zip(("smiles", "a", "part"), zip(*rows, *valid, *test, strict=True), strict=True))
+    path = write(tmp_path / "t.csv", columns)
+    data = Csv(path=path, target_columns="a", split={"kind": "column", "column": "part"})
+    assert data.repeats == "1 of 2 valid molecules and 2 of 3 test molecules are also training molecules"
+    other = write(tmp_path / "other.csv", {"smiles": ["CCS", "CCBr"], "a": [1, 2]})
+    assert Csv(path=path, target_columns="a", valid_path=other).repeats == ""
+
+
+def test_large_data_are_not_searched_for_repeated_molecules(tmp_path, monkeypatch):
+    path = write(tmp_path / "t.csv", {"smiles": ["CCO"] * 20, "a": range(20)})
+    data = Csv(path=path, target_columns="a")
+    assert data.repeats.startswith("2 of 2 valid molecules")
+    monkeypatch.setattr("molslice.data.molecules.base.COMPARED_ROWS", 19)
+    assert data.repeats == ""
+
+
 def test_units_are_one_for_all_or_one_for_each():
     assert checked_units(["eV", None], ("a", "b")) == ("eV", "")
     assert checked_units("eV", ("a", "b")) == ("eV", "eV")
