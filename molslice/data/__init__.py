@@ -4,6 +4,7 @@ Modules:
     base: The contract of a data set.
     batching: Which rows share a batch.
     splits: Division of rows into train, valid and test.
+    split_choice: The option `split` of a configuration.
     sequences: Rows of any length in flat arrays, and their cache.
     identity: Checksums of a data set.
 

@@ -1,9 +1,8 @@
 """Division of rows into train, valid and test: at random, by class, by group, in folds, or by a column."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,6 @@ Splits = dict[str, np.ndarray]
 NAMES = ("train", "valid", "test")
 ALIASES = {"training": "train", "val": "valid", "validation": "valid", "testing": "test"}
 DEFAULT_FRACTIONS = {"valid": 0.1, "test": 0.1}
-OPTIONS = {"random": ("fractions", "seed"), "scaffold": ("fractions",), "column": ("column",)}
 FOLD_OVER = ("all", "train")
 OFFICIAL_TEST = "official_test"  # the source's own test rows, if folds are made of the other rows
 
@@ -106,7 +104,7 @@ class Division:
                 splits |= _filled(drawn, {"train": 1 - fraction, name: fraction}, source)
         elif missing:
             shares = {"train": self.fractions.get("train", 1 - sum(missing.values())), **missing}
-            _check_fractions(shares)
+            check_fractions(shares)
             rows = np.asarray(splits["train"], dtype=np.int64)
             drawn = self._at_random(rows, shares) if groups is None else _by_group(rows, shares, groups)
             splits |= _filled(drawn, shares, source, groups)
@@ -222,72 +220,6 @@ def _filled(
     return splits
 
 
-@dataclass(frozen=True, slots=True)
-class SplitChoice:
-    """The option `split` of a configuration.
-
-    Attributes:
-        kind: `random`, `scaffold`, `column`, or `files` (each file is a split).
-        division: Fractions and seed, for `random` and `scaffold`.
-        column: Name of the column with the split of each row, for `column`.
-    """
-
-    kind: str
-    division: Division = field(default_factory=Division)
-    column: str | None = None
-
-
-def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]) -> SplitChoice:
-    """Check the option `split` of a configuration.
-
-    Args:
-        split: Name of the kind, or a mapping with `kind` and its options.
-        files: Names of the splits that have their own file.
-
-    Raises:
-        MolsliceError: The kind or an option is unknown, invalid, or cannot be combined with the files.
-    """
-    if "valid" in files:
-        if split is not None:
-            raise MolsliceError("split cannot be used with valid_path, which already divides the rows")
-        return SplitChoice("files")
-    choice: dict[str, Any] = dict(split) if isinstance(split, Mapping) else {"kind": split or "random"}
-    kind = choice.pop("kind", "random")
-    if not isinstance(kind, str) or kind not in OPTIONS:
-        raise MolsliceError(f"unknown split {kind!r}; {near_names(str(kind), OPTIONS)}")
-    for option in choice:
-        if option not in OPTIONS[kind]:
-            raise MolsliceError(
-                f"split {kind!r} has no option {option!r}; {near_names(str(option), OPTIONS[kind])}"
-            )
-    if kind == "column":
-        return _by_column(choice.get("column"), files)
-    names = [name for name in NAMES if name not in files or name == "train"]
-    return SplitChoice(kind, Division(_fractions(choice.get("fractions"), names), choice.get("seed", 0)))
-
-
-def _by_column(column: object, files: Collection[str]) -> SplitChoice:
-    if not isinstance(column, str):
-        raise MolsliceError(f"a split by column needs the option column, a column name; got {column!r}")
-    if "test" in files:
-        raise MolsliceError("a split by column cannot be combined with test_path")
-    return SplitChoice("column", column=column)
-
-
-def _fractions(given: object, names: Sequence[str]) -> dict[str, float]:
-    if given is None:
-        total = 1 - sum(DEFAULT_FRACTIONS[name] for name in NAMES[1:] if name not in names)
-        return {name: DEFAULT_FRACTIONS[name] / total for name in names if name != "train"}
-    if isinstance(given, Mapping) and set(given) <= set(names):
-        fractions = {name: given.get(name, 0.0) for name in names}
-    elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(names):
-        fractions = dict(zip(names, given, strict=True))
-    else:
-        raise MolsliceError(f"split fractions must be given for {', '.join(names)}, got {given!r}")
-    _check_fractions(fractions)
-    return {name: fraction for name, fraction in fractions.items() if fraction}
-
-
 def column_split(
     values: Sequence[str],
     column: str,
@@ -327,8 +259,12 @@ def column_split(
     return {name: rows for name, rows in splits.items() if len(rows)}
 
 
-def _check_fractions(fractions: Mapping[str, float]) -> None:
-    """Check fractions by split name: between 0 and 1, with sum 1, and positive for train."""
+def check_fractions(fractions: Mapping[str, float]) -> None:
+    """Check fractions of rows by split name.
+
+    Raises:
+        MolsliceError: A fraction is not between 0 and 1, their sum is not 1, or that of train is 0.
+    """
     values = list(fractions.values())
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if numbers and fractions["train"] <= 0:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from molslice.data.splits import OFFICIAL_TEST, Division, checked_choice, column_split
+from molslice.data.split_choice import checked_choice
+from molslice.data.splits import OFFICIAL_TEST, Division, column_split
 from molslice.types import MolsliceError
 
 TENTHS = {"valid": 0.1, "test": 0.1}

@@ -12,6 +12,7 @@ import torch
 from molslice.data import splits
 from molslice.data.base import Dataset
 from molslice.data.sequences import checked_rows
+from molslice.data.split_choice import checked_choice
 from molslice.types import DataSpec, EpisodeBatch, MolsliceError
 
 # dimensions of a state and an action of the locomotion tasks, in D4RL's files and in Gymnasium
@@ -71,7 +72,7 @@ class D4rl(Dataset):
         for name, value in (("context", context), ("max_episode_steps", max_episode_steps)):
             if type(value) is not int or value < 1:
                 raise MolsliceError(f"{name} must be a positive integer, got {value!r}")
-        choice = splits.checked_choice(split, ())
+        choice = checked_choice(split, ())
         if choice.kind != "random":
             raise MolsliceError(f"invalid split {choice.kind!r} of episodes; choices: random")
         self.source, self.context, self.max_episode_steps = str(path), context, max_episode_steps

@@ -14,6 +14,7 @@ from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.input_files import check_rereadable, find_files, name_of, warn_of_repeated
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import open_molecules
+from molslice.data.split_choice import checked_choice
 from molslice.files import cache
 from molslice.files.tables import (
     READER_VERSION,
@@ -90,7 +91,7 @@ class Csv(MoleculeDataset):
         self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
         warn_of_repeated(self.files)
         self.source, self._delimiter = name_of(self.files["train"]), delimiter
-        choice = splits.checked_choice(split, set(self.files))
+        choice = checked_choice(split, set(self.files))
         smiles, targets, words, sizes = self._read(choice.column, smiles_column)
         self.store = self._prepare(
             smiles,

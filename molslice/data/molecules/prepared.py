@@ -15,7 +15,8 @@ from molslice.data.molecules.csv import checked_kind, checked_units
 from molslice.data.molecules.input_files import check_different, warn_of_repeated
 from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.splits import checked_choice, consecutive_rows
+from molslice.data.split_choice import checked_choice
+from molslice.data.splits import consecutive_rows
 from molslice.types import MolsliceError
 
 
