@@ -125,7 +125,8 @@ def kind(schema: Schema) -> str:
     if schema.get("type") == "array":
         return f"list of {PLURALS[schema['items']['type']]}"
     words = {"object": "mapping", "null": "`null`", "string": "text", "boolean": "`true`, `false`"}
-    return words.get(schema.get("type", ""), schema.get("type", "any"))
+    name = str(schema.get("type", "any"))
+    return words.get(name, name)
 
 
 def code(value: object) -> str:
