@@ -231,10 +231,10 @@ def restore(recorded: Path, runs: Path) -> int:
 
 
 def comparable(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the lines without the seeds of random divisions that not all methods of a set have finished.
+    """Return the lines without the seeds of drawn rows that not all methods of a set have finished.
 
-    Each seed of a random division has other test rows, so means over other seeds cannot be compared. All
-    seeds of the other divisions have the same test rows.
+    Each seed of a random division has other test rows, and each seed of a learning curve other training rows,
+    so means over other seeds cannot be compared. The rows of the other divisions are the same for all seeds.
     """
     seeds: dict[tuple[Any, ...], dict[str, set[int]]] = {}
     for line in lines:
@@ -244,7 +244,7 @@ def comparable(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         line
         for line in lines
-        if line["split"] != "random"
+        if (line["split"] != "random" and line["train_rows"] is None)
         or line["seed"] in shared[line["measured"], line["split"], line["train_rows"]]
     ]
 

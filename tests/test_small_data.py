@@ -325,6 +325,18 @@ def test_means_of_a_random_split_have_the_seeds_of_all_methods(program):
     assert found["hiv", "random", "forest"] == (0.3, 1)
 
 
+def test_means_of_a_learning_curve_have_the_seeds_of_all_methods(program):
+    """Seeds of a curve have other training rows, whatever the split."""
+    seeds = [
+        *lines_of("tdc_ames", 0, split="own", fit=0.4, forest=0.5),
+        *lines_of("tdc_ames", 1, split="own", forest=0.7),
+    ]
+    lines = [{**line, "train_rows": rows, "processor_seconds": 1.0} for line in seeds for rows in (100, None)]
+    found = {(row["train_rows"], row["label"]): row for row in program.summarize(program.comparable(lines))}
+    assert (found[100, "forest"]["mean"], found[100, "forest"]["seeds"]) == (0.5, 1)
+    assert (found[None, "forest"]["mean"], found[None, "forest"]["seeds"]) == (pytest.approx(0.6), 2)
+
+
 def test_confidence_intervals_resample_whole_sets(program):
     draw = np.random.default_rng(1)
     one_split = [[value] for value in draw.normal(-0.1, 0.2, 50)]
