@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import lightning.fabric
 import torch
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_PROCESS = "MOLSLICE_FIRST_PROCESS"  # the ID of the process that started the others
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+WAIT = timedelta(minutes=30)  # for the first process, which prepares the data; Fabric's default
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 3.0  # for the other processes to end by themselves
 PATIENCE_SECONDS = 30.0  # for the first process to notice that another one has ended
@@ -185,6 +187,7 @@ def _use_own_keys(fabric: lightning.fabric.Fabric) -> None:
         store=PrefixStore(f"restart-{count}", store),
         rank=fabric.global_rank,
         world_size=fabric.world_size,
+        timeout=WAIT,
     )
 
 
