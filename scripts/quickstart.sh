@@ -27,10 +27,10 @@ tell_how_to_continue() {
 }
 trap tell_how_to_continue EXIT
 
-# Time budget: in benchmarks/results/quickstart.json a step of softmax takes 56 ms on two cores. In
+# Time budget: in benchmarks/results/quickstart.json a step of softmax takes 37 ms on two cores. In
 # benchmarks/results/compare_gap_xtb.json the four attentions take 0.95 times as long as softmax on average. So
-# 1,800 steps take 100 s, and the comparison of four times 360 steps takes 76 s. A machine that is half as fast
-# needs 352 s, which leaves 248 of 600 s for the installation and the reports. The budget is in steps and not in
+# 1,800 steps take 67 s, and the comparison of four times 360 steps takes 51 s. A machine that is half as fast
+# needs 236 s, which leaves 364 of 600 s for the installation and the reports. The budget is in steps and not in
 # minutes, so that other load on the machine does not change the results.
 
 step 1 "Preparing the environment: one to two minutes the first time, then a second"
