@@ -227,7 +227,7 @@ def choice() -> str:
     fewer = 100 * (1 - key_sort["layer_parameters"] / full)
     rows = [
         [
-            "the lowest error on molecules",
+            "accuracy on molecules",
             "`softmax`",
             f"{cell(errors['softmax'])} eV; molecules are short, so its cost matters little",
         ],
