@@ -105,9 +105,9 @@ class GaussianProcess(Learner):
             standardized = (values[used] - offsets[fold]) / spread
             weights = None
             for size in EVIDENCE_ROWS:
-                few = used[:size]
-                part = kernels[:, few[:, None], few].astype(np.float64)
-                weights = fit_weights(part, standardized[: len(few)], start=weights)
+                few = rows[used[:size]]
+                exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
+                weights = fit_weights(exact, standardized[: len(few)], start=weights)
             assert weights is not None
             covariance = np.zeros((len(used), len(used)))
             held = np.flatnonzero(folds == fold)

@@ -116,7 +116,16 @@ def negative_evidence(logs: Tensor, kernels: Tensor, target: Tensor) -> tuple[Te
 
 
 def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarray:
-    """Solve (covariance + noise I) x = values for x [n]; `covariance` [n, n] is overwritten."""
-    covariance[np.diag_indices_from(covariance)] += noise + JITTER
-    factor = torch.linalg.cholesky(torch.from_numpy(covariance))
+    """Solve (covariance + noise I) x = values for x [n]; `covariance` [n, n] is overwritten.
+
+    The rounding of a covariance of float32 kernels can exceed a small noise. The noise is then raised tenfold
+    until the sum is positive definite.
+    """
+    diagonal, added = np.diag_indices_from(covariance), noise + JITTER
+    covariance[diagonal] += added
+    factor, failure = torch.linalg.cholesky_ex(torch.from_numpy(covariance))
+    while failure and np.isfinite(added):
+        covariance[diagonal] += 9.0 * added
+        added *= 10.0
+        factor, failure = torch.linalg.cholesky_ex(torch.from_numpy(covariance))
     return torch.cholesky_solve(torch.from_numpy(values)[:, None], factor)[:, 0].numpy()

@@ -16,6 +16,7 @@ from molslice.learners.kernels import (
     min_max_kernel,
     negative_evidence,
     rational_quadratic_kernel,
+    solve,
     squared_distances,
 )
 from molslice.types import MolsliceError
@@ -386,6 +387,29 @@ def test_weights_maximize_the_evidence():
         np.testing.assert_allclose(gradient.numpy(), slopes, rtol=1e-5, atol=1e-5)
     later = fit_weights(np.stack(kernels), values, weights * np.array([2.0, 0.5, 1.5]))
     assert evidence(np.log(later)) >= best - 1e-2
+
+
+def test_a_smooth_function_without_noise_is_fitted():
+    """Its weights are large and its noise small, so kernels must be positive definite to many digits."""
+    draw = np.random.default_rng(1)
+    hidden = draw.normal(size=(600, 1))
+    features = Features(np.tanh(hidden @ draw.normal(size=(1, 30))), np.ones((600, 4), np.uint8), None)
+    values, folds = hidden[:, 0] ** 2, np.arange(600) % 2
+    _, unseen = LEARNERS.find("gaussian_process").fit(features, values, folds, classes=False, seed=0)
+    assert np.sqrt(np.mean((unseen - values) ** 2)) < 0.2 * values.std()
+
+
+def test_the_noise_is_raised_where_the_covariance_is_not_positive_definite():
+    draw = np.random.default_rng(0)
+    factor = draw.normal(size=(80, 3))
+    covariance = factor @ factor.T - 0.003 * np.eye(80)
+    values = factor @ draw.normal(size=3)
+    found = solve(covariance.copy(), 1e-5, values)
+    raised = covariance + 1.1e-2 * np.eye(80)  # (1e-5 + JITTER) * 100
+    np.testing.assert_allclose(raised @ found, values, rtol=1e-6, atol=1e-8)
+    definite = factor @ factor.T
+    kept = solve(definite.copy(), 1e-5, values)
+    np.testing.assert_allclose((definite + 1.1e-4 * np.eye(80)) @ kept, values, rtol=1e-6, atol=1e-6)
 
 
 def test_normal_scores_are_those_of_scikit_learn():
