@@ -15,6 +15,9 @@ from torch.nn import functional
 
 from molslice.ops import column_ops
 from molslice.ops.column_ops import BY_TOKEN, index_dtype, layout_of
+from molslice.ops.features import precise
+
+LONGEST_CHAIN = 4.0  # of tied keys, in the difference that ties two of them
 
 
 def sort_columns(
@@ -273,21 +276,27 @@ def tied_mean(
         keys: Keys, ascending over the first `count` entries [B, N].
         count: Number of real entries of each sequence [B].
         tolerance: Neighboring keys are tied if they differ by at most this share of the largest magnitude of
-            a key, or by the rounding of one of them. Ties chain.
+            a key, or by the rounding of one of them. Ties chain over at most four times this difference:
+            without a limit, the many neighboring keys of a long sequence in half precision would be one run.
 
     Returns:
         Columns [B, K, N] with the mean of its run at each entry. Entries from `count` on do not change.
     """
-    length = keys.shape[-1]
-    is_real = torch.arange(length, device=keys.device) < count[:, None]
-    keys = keys.detach().masked_fill(~is_real, 0.0)
+    position = torch.arange(keys.shape[-1], device=keys.device)
+    is_real = position < count[:, None]
+    eps = torch.finfo(keys.dtype).eps
+    keys = precise(keys.detach().masked_fill(~is_real, 0.0))
     magnitude = keys.abs()
     # Half precision rounds a key by a share of the key itself.
-    rounding = torch.finfo(keys.dtype).eps * torch.maximum(magnitude[:, :-1], magnitude[:, 1:])
-    largest = tolerance * magnitude.amax(-1, keepdim=True)
-    is_tied = (keys.diff(dim=-1) <= torch.maximum(largest, rounding)) & is_real[:, 1:]
+    allowed = torch.maximum(tolerance * magnitude.amax(-1, keepdim=True), eps * magnitude)
+    is_tied = (keys.diff(dim=-1) <= torch.maximum(allowed[:, :-1], allowed[:, 1:])) & is_real[:, 1:]
+    start = torch.where(functional.pad(is_tied, (1, 0)), 0, position).cummax(-1).values
+    limit = (LONGEST_CHAIN * allowed.gather(-1, start)).clamp(min=torch.finfo(keys.dtype).tiny)
+    part = ((keys - keys.gather(-1, start)) / limit).floor()
+    is_tied = is_tied & (part.diff(dim=-1) == 0)
     run = functional.pad(~is_tied, (1, 0)).cumsum(-1)
     size = torch.zeros_like(keys).scatter_add(-1, run, torch.ones_like(keys))
     run = run[:, None].expand_as(values)
-    total = torch.zeros_like(values).scatter_add(-1, run, values)
-    return (total / size.clamp(min=1).to(values.dtype)[:, None]).gather(-1, run)
+    wide = precise(values)  # a sum of many values in half precision overflows, or stops growing
+    total = torch.zeros_like(wide).scatter_add(-1, run, wide)
+    return (total / size.clamp(min=1)[:, None]).gather(-1, run).to(values.dtype)

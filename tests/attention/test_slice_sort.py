@@ -116,6 +116,20 @@ def test_interleave_of_the_first_layers():
     ]
 
 
+@pytest.mark.parametrize("length", [32, 4096])
+def test_aligned_in_bfloat16_is_close_to_float64_at_any_length(length):
+    attention = build_attention("slice_sort", AttentionSpec(16, 2), {"placement": "aligned"})
+    attention.reset_parameters()
+    draw = torch.Generator().manual_seed(0)
+    tokens = torch.randn(1, length, 16, generator=draw)
+    context = TokenContext(torch.ones(1, length, dtype=torch.bool))
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = attention(tokens, context).tokens.double()
+    with torch.no_grad():
+        expected = attention.double()(tokens.double(), context).tokens
+    assert (found - expected).norm() < 0.05 * expected.norm()
+
+
 def test_parameters_are_two_maps_and_the_weights_of_the_permutations():
     def count(**options):
         attention = build_attention("slice_sort", AttentionSpec(768, 32), options)

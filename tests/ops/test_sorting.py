@@ -151,6 +151,23 @@ def test_small_keys_in_half_precision_are_not_tied_by_a_large_one():
     assert tied_mean(values, keys, torch.tensor([4]), 1e-5).tolist() == [[[1.0, 3.0, 3.0, 8.0]]]
 
 
+def test_a_chain_of_ties_is_limited():
+    """At 4,096 tokens neighboring keys in bfloat16 are hardly ever distinct, so that all would be one run."""
+    keys = torch.linspace(1.0, 2.0, 4096).bfloat16()[None]
+    values = keys.float()[None]
+    shared = tied_mean(values, keys, torch.tensor([4096]), 1e-5)
+    assert 20 < len(shared.unique()) < 129
+    assert (shared - values).abs().max() <= 4 * 2**-7
+
+
+def test_many_tied_values_in_half_precision_have_their_mean():
+    values = torch.full((1, 1, 8192), 9.0, dtype=torch.float16)
+    keys = torch.ones(1, 8192, dtype=torch.float16)
+    shared = tied_mean(values, keys, torch.tensor([8192]), 1e-5)
+    assert shared.dtype == torch.float16
+    assert (shared == 9.0).all()
+
+
 def test_what_ties_does_not_depend_on_batch_mates():
     values = torch.tensor([[[1.0, 2.0, 4.0]], [[1.0, 2.0, 4.0]]])
     keys = torch.tensor([[1.0, 1.5, 2.0], [1e6, 2e6, 3e6]])
