@@ -28,9 +28,10 @@ def unit_vectors(x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
     `torch.nn.functional.normalize` multiplies the gradient of a zero vector by 1 over its epsilon. A token of
     zeros, such as a missing step of a series, has such a query until a bias is learned.
     """
-    square = x.square().sum(-1, keepdim=True)
+    wide = precise(x)  # squares overflow in float16
+    square = wide.square().sum(-1, keepdim=True)
     is_short = square < SHORTEST**2
-    return torch.where(is_short, 0.0, x * torch.where(is_short, 1.0, square).rsqrt())
+    return torch.where(is_short, 0.0, wide * torch.where(is_short, 1.0, square).rsqrt()).to(x.dtype)
 
 
 def full_precision(x: Tensor) -> torch.autocast:

@@ -12,6 +12,7 @@ from molslice.ops.features import (
     orthogonal_projection,
     positive_average,
     positive_elu,
+    unit_vectors,
 )
 
 DRAWS = 2000
@@ -82,6 +83,19 @@ def test_layers_and_seeds_draw_different_numbers_and_repeat_them():
     assert len({tuple(draw.tolist()) for draw in draws.values()}) == 4
     assert torch.equal(draws[1, 1], gaussian_projection((3,), layer_generator(1, 1)))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 300.0])
+def test_vectors_of_any_size_get_the_length_one_and_zeros_stay_zero(size, dtype):
+    vectors = torch.full((2, 16), size, dtype=dtype, requires_grad=True)
+    units = unit_vectors(vectors)
+    assert units.dtype == dtype
+    torch.testing.assert_close(
+        units.float().norm(dim=-1), torch.full((2,), float(size > 0)), rtol=1e-2, atol=0
+    )
+    (gradient,) = torch.autograd.grad(units.sum(), vectors)
+    assert gradient.isfinite().all()
 
 
 def test_positive_elu_stays_positive_where_elu_plus_one_rounds_to_zero():
