@@ -40,9 +40,9 @@ class TokenContext:
         carry: `AttentionOutput.carry` of the layer below; None in the first layer.
         memory: The sequence of keys and values in cross attention [B, M, D]; None in self-attention.
         memory_mask: True at real tokens of the memory [B, M]; None in self-attention.
-        all_real: Whether the caller guarantees that no token is padding. Kernels without a mask can then be
-            used, without a synchronization on a GPU to read the mask. If it is true for a padded batch,
-            results are wrong.
+        all_real: Whether the caller guarantees that no token is padding; the memory may be padded. Kernels
+            without a mask can then be used, without a synchronization on a GPU to read the mask. If it is
+            true for a padded batch, results are wrong.
     """
 
     token_mask: Bool[Tensor, "B N"]

@@ -150,7 +150,7 @@ class Attention(nn.Module, ABC):
                 `torch.func.vmap` is used on an attention that does not support it.
         """
         self._check(tokens, context)
-        if context.all_real:
+        if context.all_real and not self.spec.cross:
             return self.mix(tokens, context)
         mask = context.token_mask[..., None]
         if self.spec.cross:

@@ -61,7 +61,7 @@ class Softmax(Attention):
         dropout = self.spec.dropout if self.training else 0.0
         if not self.fused:
             heads = _attend_unfused(query, key, value, self._mask(context, query.dtype), dropout)
-        elif context.all_real and self.spec.pair_bias_mode != "logits":
+        elif context.all_real and not self.spec.cross and self.spec.pair_bias_mode != "logits":
             # Without a mask, PyTorch can choose a flash kernel.
             heads = functional.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=self.spec.causal

@@ -157,9 +157,10 @@ def check_padding_gradient(subject: Subject) -> None:
 
 
 def check_all_real(subject: Subject) -> None:
-    """Check that `all_real` does not change the result of a batch without padding."""
-    attention = subject.attention()
-    tokens, context, positions = Inputs.draw(6, 6).batch(subject.spec)
+    """Check that `all_real` does not change the result of a batch without padding, but for its memory."""
+    attention, inputs = subject.attention(), Inputs.draw(6, 6)
+    inputs.memories[1] = inputs.memories[1][:5]
+    tokens, context, positions = inputs.batch(subject.spec, garbage=1e3)
     expected = run(attention, tokens, context, positions)
     found = run(attention, tokens, replace(context, all_real=True), positions)
     close(found.output.tokens, expected.output.tokens, "the result with all_real")
