@@ -30,7 +30,8 @@ def masked_mean(
 ) -> Float[Tensor, "*mean"]:
     """Average values along `dim` where `mask` is true, without that axis; zero without entries."""
     count = mask.expand(values.shape).sum(dim).clamp(min=1)
-    return masked_sum(values, mask, dim) / count
+    wide = torch.promote_types(values.dtype, torch.float32)  # a sum of many values overflows in float16
+    return (values.masked_fill(~mask, 0.0).sum(dim, dtype=wide) / count).to(values.dtype)
 
 
 def masked_max(

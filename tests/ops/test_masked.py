@@ -22,6 +22,13 @@ PLAIN = {
 }
 
 
+def test_the_mean_of_many_values_does_not_overflow_in_half_precision():
+    values = torch.full((4000, 2), 40.0, dtype=torch.float16)
+    mean = masked_mean(values, torch.ones(4000, 1, dtype=torch.bool), 0)
+    assert mean.dtype == torch.float16
+    assert mean.tolist() == [40.0, 40.0]
+
+
 @pytest.mark.parametrize("garbage", [0.0, 1e30, torch.inf, torch.nan])
 @pytest.mark.parametrize("function", PLAIN, ids=lambda function: function.__name__)
 def test_equals_the_plain_one_on_real_entries(function, garbage):
