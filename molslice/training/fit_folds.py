@@ -16,7 +16,7 @@ def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: b
     """Assign compounds (or scaffolds) to folds of nearly equal size: int [n], -1 for held-out rows.
 
     Groups are assigned from the largest to the smallest, each to the fold with the fewest rows; equal ones in
-    random order. Rows of one compound are in one fold. If this leaves a fold without a value of a target, or
+    random order. Rows of one group are in one fold. If this leaves a fold without a value of a target, or
     a member with too few of them or without a class, the groups with rare rows are assigned first, each to
     the fold with the fewest of them. Rare rows are those of the rarer class, or those with a value.
 
