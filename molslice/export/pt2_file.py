@@ -1,5 +1,6 @@
 """Write a program of `torch.export` as a .pt2 file, and run it."""
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,8 +31,10 @@ def write_pt2(program: ExportedProgram, path: Path, about: str) -> None:
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
             node.meta.pop("stack_trace", None)  # paths of the machine that exported it
-    with atomic_path(path) as partial, partial.open("wb") as stream:
-        torch.export.save(program, stream, extra_files={METADATA: about})
+    buffer = io.BytesIO()  # torch's writer aborts the process if it cannot write to a file
+    torch.export.save(program, buffer, extra_files={METADATA: about})
+    with atomic_path(path) as partial:
+        partial.write_bytes(buffer.getbuffer())
 
 
 def run_pt2(path: Path, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Exported files predict what the model predicts, without molslice."""
 
 import json
+import resource
 import subprocess
 import sys
 
@@ -29,7 +30,7 @@ from molslice.export.exported_file import (
 )
 from molslice.export.onnx_file import run_onnx
 from molslice.export.program import MoleculeProgram
-from molslice.export.pt2_file import run_pt2
+from molslice.export.pt2_file import run_pt2, write_pt2
 from molslice.inference.load import load_model
 from molslice.types import MolsliceError
 from tests.inference.models import CLASSES, TWO, checkpoint_folder
@@ -316,3 +317,16 @@ def test_the_command_reports_the_difference(tmp_path, capsys):
     assert written["largest_difference"] < 1e-5
     assert written["bytes"] == (tmp_path / "a.pt2").stat().st_size
     assert main(["export", str(tmp_path), "--out", str(tmp_path / "a.txt")]) == 1
+
+
+def test_a_pt2_file_that_cannot_be_written_is_an_error(tmp_path):
+    """The writer of torch ends the process if it fails."""
+    program = torch.export.export(torch.nn.Linear(64, 64), (torch.zeros(1, 64),))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="model.pt2"):
+            write_pt2(program, tmp_path / "model.pt2", "{}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
