@@ -538,6 +538,20 @@ def test_an_output_that_cannot_be_written_is_one_line(words, code, message):
     assert (done.returncode, done.stderr) == (code, message)
 
 
+def test_a_closed_pipe_ends_a_prediction_quietly(tmp_path):
+    (tmp_path / "in.csv").write_text("smiles\n" + "CCO\n" * 5000)
+    words = f"{sys.executable} -m molslice predict gap-xtb --input in.csv --output - --workers 0"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {words} | head -1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "smiles,homolumogap_eV,error\n", "")
+
+
 def test_help_is_fast():
     code = "import sys; from molslice.cli import main; main(['--help']); main(['train', '--help']); "
     code += "print(sorted({'torch', 'numpy', 'rdkit', 'lightning', 'yaml'} & sys.modules.keys()))"

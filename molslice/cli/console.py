@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 __all__ = [
     "REPLACED",
@@ -22,6 +22,7 @@ __all__ = [
     "warnings_as_messages",
     "write",
     "write_json",
+    "writing_to",
 ]
 
 
@@ -122,7 +123,22 @@ def close_output() -> None:
         _abandon_output(error)
 
 
-def _abandon_output(error: OSError) -> None:
+@contextlib.contextmanager
+def writing_to(target: object) -> Iterator[None]:
+    """Convert the error of a block that writes to `target`, if this is standard output, `-`.
+
+    Raises:
+        OutputClosedError: The reader has closed standard output.
+    """
+    try:
+        yield
+    except BrokenPipeError as error:
+        if str(target) != "-":
+            raise
+        _abandon_output(error)
+
+
+def _abandon_output(error: OSError) -> NoReturn:
     if sys.stdout is not None:
         _drop(sys.stdout)
     if isinstance(error, BrokenPipeError):

@@ -20,7 +20,16 @@ from molslice.cli.arguments import (
     file_path,
     share,
 )
-from molslice.cli.console import REPLACED, TRAINED, refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import (
+    REPLACED,
+    TRAINED,
+    refusal_lines,
+    say,
+    text_table,
+    write,
+    write_json,
+    writing_to,
+)
 
 if TYPE_CHECKING:
     from molslice.inference.base import SmilesPredictor
@@ -220,18 +229,19 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
     else:
         if cluster and args.resume:
             args.usage_error("--resume with --engine needs a folder as --output")
-        report = predict_table(
-            predictor,
-            args.input,
-            args.output,
-            metrics=args.metrics,
-            workers=args.workers,
-            resume=args.resume,
-            strict=args.strict,
-            engine=None if cluster is None else partial(cluster.predict_chunks, args.delimiter),
-            progress=not args.quiet,
-            **columns,
-        )
+        with writing_to(args.output):
+            report = predict_table(
+                predictor,
+                args.input,
+                args.output,
+                metrics=args.metrics,
+                workers=args.workers,
+                resume=args.resume,
+                strict=args.strict,
+                engine=None if cluster is None else partial(cluster.predict_chunks, args.delimiter),
+                progress=not args.quiet,
+                **columns,
+            )
     if args.json:
         files = {} if outputs is None else {"files": outputs}
         write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
