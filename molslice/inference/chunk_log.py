@@ -24,9 +24,21 @@ from molslice.files.parsing import read_json_object
 from molslice.inference.predictions import TableRows
 from molslice.types import MolsliceError
 
-__all__ = ["ChunkLog", "different_keys", "log_folder"]
+__all__ = ["ChunkLog", "describe_difference", "log_folder"]
 
 IDENTITY, RECORDS = "prediction.json", "chunks"
+WORDS = {
+    "model": "model",
+    "columns": "choice of columns",
+    "interval": "level of the interval",
+    "calibration": "calibration",
+    "fragment": "treatment of mixtures",
+    "smiles_column": "column of SMILES",
+    "delimiter": "delimiter",
+    "chunk_rows": "number of rows in a chunk",
+    "device": "device",
+    "versions": "version of molslice or a library",
+}
 
 
 def log_folder(target: Path) -> Path:
@@ -130,11 +142,11 @@ class ChunkLog:
                 f"{self.folder} is not the unfinished prediction of {self._target}: {error}; choose another "
                 "name for the output"
             ) from error
-        different = different_keys(found, self.identity)
-        if different and self._resume:
+        words = describe_difference(found, self.identity)
+        if words and self._resume:
             raise MolsliceError(
-                f"{self.folder} is an unfinished prediction with another {' and '.join(different)}; delete "
-                "it, or choose another name for the output"
+                f"{self.folder} is an unfinished prediction with another {words}; delete it, or choose "
+                "another name for the output"
             )
         if not self._resume:
             raise MolsliceError(
@@ -174,9 +186,13 @@ class ChunkLog:
         return record
 
 
-def different_keys(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the keys whose values differ between the identities of two predictions."""
-    return [key for key in {**then, **now} if then.get(key) != now.get(key)]
+def describe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return in words what differs between the identities of two predictions; empty if they are equal.
+
+    Another model is named alone, because it has other columns too.
+    """
+    keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+    return WORDS["model"] if "model" in keys else " and ".join(WORDS.get(key, key) for key in keys)
 
 
 def smiles_checksum(smiles: Sequence[str]) -> str:

@@ -5,25 +5,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from molslice.data.molecules.header import HEADER
 from molslice.data.molecules.input_files import find_files
 from molslice.data.molecules.refusals import Refusals
+from molslice.ensemble_folder import ENSEMBLE
 from molslice.files.atomic import UnwritableError, atomic_file
 from molslice.files.lines import STDIN
 from molslice.files.tables import file_format
-from molslice.files.urls import File, Url
+from molslice.files.urls import File, Url, file_size
+from molslice.fitted_folder import FIT
 from molslice.inference.base import SmilesPredictor
-from molslice.inference.chunk_log import different_keys
+from molslice.inference.chunk_log import describe_difference
 from molslice.inference.cluster import RayEngine
 from molslice.inference.progress import progress_bar
 from molslice.inference.table import TableReport, check_source, predict_table, prediction_identity
+from molslice.run_folder import CONFIG, MODEL
 from molslice.types import MolsliceError
 
 __all__ = ["is_folder", "output_name", "predict_folder"]
 
-IDENTITY = ".prediction.json"  # what the outputs of a folder are predictions of
-LONGEST = 2**20  # maximum bytes of it
+RECORD = ".prediction.json"  # model and options of the outputs of a folder, and the size of each input
+INPUTS = "inputs"  # the key of the sizes, in bytes by the name of the output
+LONGEST = 2**26  # maximum bytes of it
+OTHERS = {  # what a folder holds that is not for predictions
+    MODEL: "a model",
+    CONFIG: "a run",
+    FIT: "a model",
+    ENSEMBLE: "a model",
+    HEADER: "a store",
+}
 FORMATS = {".parquet": ".parquet", ".pq": ".parquet", ".jsonl": ".jsonl", ".ndjson": ".jsonl"}
 PACKED = (".gz", ".zst")
+ADVICE = "delete the outputs, or choose another folder"
 
 
 def is_folder(target: File) -> bool:
@@ -66,6 +79,7 @@ def predict_folder(
         folder: The folder; it is created.
         engine: The cluster that predicts the files; by default this program does, one after the other.
         resume: Whether to keep the outputs that exist, because they are complete, and to continue the others.
+            Without it, they are replaced.
         progress: Whether to show a bar on standard error.
         options: Further options of `predict_table`.
 
@@ -73,10 +87,16 @@ def predict_folder(
         The report of all files, with the columns and findings of the first, and the outputs.
 
     Raises:
-        MolsliceError: Two files would have the same output, all outputs exist, those that exist are of
-            another model or other options, or as in `predict_table`. Finished outputs stay.
+        MolsliceError: Two files would have the same output, the folder is that of a model or a store, outputs
+            in it are of another model, other options or another input, all outputs exist, or as in
+            `predict_table`. Finished outputs stay.
     """
     pairs = _pairs(find_files(sources), folder)
+    for name, kind in OTHERS.items():
+        if _inside(folder, name).exists():
+            raise MolsliceError(
+                f"{folder} is the folder of {kind}; choose another folder for the predictions"
+            )
     if isinstance(folder, Path):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -88,10 +108,7 @@ def predict_folder(
         for source, target in pairs:
             check_source([source], target)
     left = [(source, target) for source, target in pairs if not (resume and target.exists())]
-    if len(left) < len(pairs):
-        _check_identity(folder, identity)
-    else:
-        _write_identity(folder, identity)
+    _update_record(folder, identity, pairs, left)
     if not left:
         raise MolsliceError(f"{folder}: nothing to resume, because every file has its output")
     options = {**options, "resume": resume}
@@ -112,32 +129,83 @@ def predict_folder(
             bar.update()
     assert total is not None  # there is at least one file
     total.refusals = refusals.report()
+    if kept := len(pairs) - len(left):
+        total.findings += (f"{kept} finished output{'s' * (kept > 1)} kept",)
     return total, [target for _, target in left]
 
 
-def _check_identity(folder: File, identity: Mapping[str, Any]) -> None:
-    """Check that the finished outputs of a folder are of the same model and options.
+def _update_record(
+    folder: File,
+    identity: Mapping[str, Any],
+    pairs: Sequence[tuple[File, File]],
+    left: Sequence[tuple[File, File]],
+) -> None:
+    """Check that the finished outputs of a folder belong to this prediction, and record what the others are.
+
+    An output that is to be replaced because its input has changed is removed, so that it cannot be taken for
+    finished after an interruption.
+
+    Args:
+        folder: The folder.
+        identity: Model and options.
+        pairs: Inputs and outputs.
+        left: Those whose output is not finished, or is to be replaced.
 
     Raises:
-        MolsliceError: They are not, or their identity is missing.
+        MolsliceError: Outputs are of another model, other options or another input, or nothing says of what.
     """
-    path = _inside(folder, IDENTITY)
-    advice = "delete the outputs, or choose another folder"
+    keeps = len(left) < len(pairs)
+    known = _read_record(folder, needed=keeps)
+    inputs: dict[str, int] = known.pop(INPUTS, {})
+    sizes = {target.name: file_size(source) for source, target in pairs}
+    names = [name for name in inputs if _inside(folder, name).exists()]
+    if (keeps or names) and (words := describe_difference(known, identity)):
+        raise MolsliceError(f"the outputs in {folder} are of another {words}; {ADVICE}")
+    replaced = {target.name for _, target in left}
+    for source, target in pairs:
+        size, before = sizes[target.name], inputs.get(target.name)
+        if before in (None, size) or target.name not in names:
+            continue
+        if target.name not in replaced:
+            raise MolsliceError(
+                f"{source} has changed since {target} was predicted: {size:,} bytes instead of {before:,}; "
+                f"delete {target} to predict it again"
+            )
+        if isinstance(target, Path):
+            target.unlink()
+    kept = {name: inputs[name] for name in names}
+    record = {**identity, INPUTS: {**kept, **sizes}}
+    if record != {**known, INPUTS: inputs}:
+        with atomic_file(_inside(folder, RECORD)) as stream:
+            stream.write(json.dumps(record, indent=1).encode() + b"\n")
+
+
+def _read_record(folder: File, *, needed: bool) -> dict[str, Any]:
+    """Read the record of a folder.
+
+    Args:
+        folder: The folder.
+        needed: Whether there are finished outputs to keep. If not, a missing or damaged record is empty.
+
+    Raises:
+        MolsliceError: It is needed, and missing or damaged.
+    """
+    path = _inside(folder, RECORD)
     if not path.exists():
-        raise MolsliceError(f"{folder} has outputs, but no {IDENTITY} that says what made them; {advice}")
+        if needed:
+            raise MolsliceError(f"{folder} has outputs, but no {RECORD} that says what made them; {ADVICE}")
+        return {}
     try:
         with path.open() if isinstance(path, Url) else path.open("rb") as file:
             found = json.loads(file.read(LONGEST))
-        different = different_keys(found, identity)
-    except (OSError, ValueError, TypeError) as error:
-        raise MolsliceError(f"cannot read {path}: {error}; {advice}") from error
-    if different:
-        raise MolsliceError(f"the outputs in {folder} are of another {' and '.join(different)}; {advice}")
-
-
-def _write_identity(folder: File, identity: Mapping[str, Any]) -> None:
-    with atomic_file(_inside(folder, IDENTITY)) as stream:
-        stream.write(json.dumps(identity, indent=1).encode() + b"\n")
+        inputs = found.setdefault(INPUTS, {})  # earlier versions have none
+        if any(type(size) is not int or "/" in name for name, size in inputs.items()):
+            raise ValueError(f"invalid {INPUTS}")  # noqa: TRY301
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        if needed:
+            raise MolsliceError(f"cannot read {path}: {error}; {ADVICE}") from error
+        return {}
+    return found
 
 
 def _inside(folder: File, name: str) -> File:

@@ -146,7 +146,7 @@ def predict_table(
             with open_sink(target, table.names, *named, table.schema, held=strict) as sink:
                 compute = engine or functools.partial(_in_this_program, workers, log)
                 _stream(predictor, table, sink, report, measured, compute, strict, progress)
-        except UnwritableError:
+        except (UnwritableError, _OtherInputError):
             raise
         except _RefusedRowError as error:
             if log is not None:
@@ -168,6 +168,10 @@ def predict_table(
 
 class _RefusedRowError(MolsliceError):
     """Error for the first row that fails in a strict prediction."""
+
+
+class _OtherInputError(MolsliceError):
+    """Error for finished chunks that are of another input."""
 
 
 class _Measured:
@@ -312,9 +316,10 @@ def _in_this_program(
     for checksum, predictions in log.finished() if log is not None else ():
         chunk = next(chunks, None)
         if chunk is None or smiles_checksum(chunk[table.smiles_column]) != checksum:
-            raise MolsliceError(
+            assert log is not None
+            raise _OtherInputError(
                 f"{name_of(table.paths)} is not the input of the unfinished prediction: it differs after row "
-                f"{rows}; delete the folder of the output to start again"
+                f"{rows}; delete {log.folder} to start again"
             )
         rows += len(chunk)
         yield chunk, predictions, table.position

@@ -1,5 +1,6 @@
 """Tests of predicting several files to a folder."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -149,7 +150,7 @@ def test_outputs_of_another_model_are_not_resumed(model, parts, tmp_path, capsys
     advice = "delete the outputs, or choose another folder"
     assert f"the outputs in {folder} are of another model; {advice}" in capsys.readouterr().err
     assert main([*command, "--resume", "--smiles-column", "smiles"]) == 1
-    assert f"are of another smiles_column; {advice}" in capsys.readouterr().err
+    assert f"are of another column of SMILES; {advice}" in capsys.readouterr().err
     (folder / ".prediction.json").write_text("{")
     assert main([*command, "--resume"]) == 1
     assert "cannot read" in capsys.readouterr().err
@@ -159,6 +160,68 @@ def test_outputs_of_another_model_are_not_resumed(model, parts, tmp_path, capsys
     assert not (folder / "b.csv").exists()
     assert main(command) == 0  # from the beginning
     assert (folder / "b.csv").exists()
+
+
+def test_outputs_of_two_models_are_not_mixed(model, parts, tmp_path):
+    folder, one = tmp_path / "out", [str(parts / "a.csv")]
+    other = load_model(checkpoint_folder(tmp_path / "other", model={"num_layers": 1}))
+    predict_folder(load_model(model), one, folder, progress=False)
+    before = (folder / "a.csv").read_bytes()
+    for inputs in (one, [str(parts / "b.smi")]):
+        with pytest.raises(MolsliceError, match="are of another model; delete the outputs, or"):
+            predict_folder(other, inputs, folder, progress=False)
+    assert [path.name for path in sorted(folder.glob("[!.]*"))] == ["a.csv"]
+    assert (folder / "a.csv").read_bytes() == before
+    (folder / "a.csv").unlink()
+    predict_folder(other, one, folder, progress=False)
+    report, _ = predict_folder(other, [str(parts / "*")], folder, resume=True, progress=False)
+    assert report.findings[-1] == "1 finished output kept"
+
+
+def test_a_changed_input_is_predicted_again_or_named(model, parts, tmp_path, monkeypatch):
+    predictor, folder, inputs = load_model(model), tmp_path / "out", [str(parts / "*")]
+    predict_folder(predictor, inputs, folder, progress=False)
+    with (parts / "a.csv").open("a") as file:
+        file.write("CCO\n")
+    (folder / "b.csv").unlink()
+    with pytest.raises(
+        MolsliceError, match=r"a.csv has changed since .*a.csv was predicted: \d+ bytes instead"
+    ):
+        predict_folder(predictor, inputs, folder, resume=True, progress=False)
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("molslice.inference.folder.predict_table", stop)
+        with pytest.raises(KeyboardInterrupt):
+            predict_folder(predictor, inputs, folder, progress=False)
+    predict_folder(predictor, inputs, folder, resume=True, progress=False)
+    assert len((folder / "a.csv").read_text().splitlines()) == 7
+
+
+def test_a_folder_of_an_earlier_version_is_continued(model, parts, tmp_path):
+    predictor, folder, inputs = load_model(model), tmp_path / "out", [str(parts / "*")]
+    predict_folder(predictor, inputs, folder, progress=False)
+    record = json.loads((folder / ".prediction.json").read_text())
+    sizes = {f"{path.stem}.csv": path.stat().st_size for path in parts.iterdir()}
+    assert record.pop("inputs") == sizes
+    (folder / ".prediction.json").write_text(json.dumps(record))
+    (folder / "b.csv").unlink()
+    _, outputs = predict_folder(predictor, inputs, folder, resume=True, progress=False)
+    assert [path.name for path in outputs] == ["b.csv"]
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "config.yaml", "fit.json", "ensemble.json", "header.json"]
+)
+def test_predictions_are_not_written_into_a_model_or_a_store(model, parts, tmp_path, name):
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / name).write_text("{}")
+    with pytest.raises(MolsliceError, match="made is the folder of a .*; choose another folder for the pred"):
+        predict_folder(load_model(model), [str(parts / "a.csv")], folder, progress=False)
+    assert [path.name for path in folder.iterdir()] == [name]
 
 
 def test_a_cluster_that_is_not_there_is_said(model, parts, tmp_path, monkeypatch, capsys):

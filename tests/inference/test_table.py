@@ -433,7 +433,7 @@ def test_what_cannot_be_resumed_is_refused(model, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         predict_table(model, source, tmp_path / "out.csv")
     other = written(tmp_path / "other.csv", source.read_text().replace("smiles\n", "smiles\nCCO\n"))
-    with pytest.raises(MolsliceError, match=r"other.csv is not the input of the unfinished .* after row 0"):
+    with pytest.raises(MolsliceError, match=r"other.csv is not the .*out.csv.partial to start again$"):
         predict_table(model, other, tmp_path / "out.csv", resume=True)
     another = untrained(tmp_path / "another", attention={"name": "flow"})
     another.chunk_rows = 8

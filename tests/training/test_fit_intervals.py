@@ -302,7 +302,7 @@ def test_an_interrupted_table_continues_with_the_same_texts(classes, smiles, tmp
     monkeypatch.setattr(type(model), "predict_part", fail_late)
     with pytest.raises(KeyboardInterrupt, match="--resume continues"):
         predict_table(model, source, target, workers=0, progress=False)
-    with pytest.raises(MolsliceError, match="another interval"):
+    with pytest.raises(MolsliceError, match="another level of the interval"):
         predict_table(load_model(classes).with_uncertainty(0.7), source, target, resume=True, progress=False)
     predict_table(model, source, target, workers=0, resume=True, progress=False)
     assert target.read_text() == whole.read_text()
