@@ -225,12 +225,13 @@ def uncertainty_columns(
 
     Returns:
         The names of the numbers, of which the first T are `columns` unless they are taken, and of the texts.
+        The name of an interval begins with the name of its prediction.
     """
     ends = {"regression": ["lower", "upper"], "classification": ["calibrated"]}.get(kind or "", [])
+    columns = distinct_columns(columns, taken=taken)
     numbers = [f"{name}_{end}" for end in [*ends, *["spread"] * spread] for name in columns]
     numbers += [SIMILARITY] * domain
     texts = [f"{name}_set" for name in columns] if kind == "classification" else []
     texts += [IN_DOMAIN, REASON, NEAREST] * domain
-    names = distinct_columns([*columns, *numbers, *texts], taken=taken)
-    count = len(columns) + len(numbers)
-    return names[:count], names[count:]
+    names = distinct_columns([*numbers, *texts], taken=[*taken, *columns])
+    return [*columns, *names[: len(numbers)]], names[len(numbers) :]

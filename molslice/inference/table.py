@@ -131,9 +131,9 @@ def predict_table(
         _open_log(target, predictor, engine, resume) as log,
     ):
         check_source(table.paths, target)
-        numbers, texts = predictor.table_columns()
-        *columns, error_column = distinct_columns([*numbers, *texts, ERROR], taken=table.names)
-        named = columns[: len(numbers)], columns[len(numbers) :], error_column
+        numbers, texts = predictor.table_columns(table.names)
+        columns = [*numbers, *texts]
+        error_column = distinct_columns([*columns, ERROR], taken=table.names)[-1]
         report = TableReport(
             tuple(columns),
             error_column,
@@ -143,7 +143,9 @@ def predict_table(
         )
         measured = _Measured(predictor, table) if metrics else None
         try:
-            with open_sink(target, table.names, *named, table.schema, held=strict) as sink:
+            with open_sink(
+                target, table.names, numbers, texts, error_column, table.schema, held=strict
+            ) as sink:
                 compute = engine or functools.partial(_in_this_program, workers, log)
                 _stream(predictor, table, sink, report, measured, compute, strict, progress)
         except (UnwritableError, _OtherInputError):

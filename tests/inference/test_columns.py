@@ -4,6 +4,7 @@ import pytest
 
 from molslice.cli.predict import listed_json
 from molslice.inference.columns import distinct_columns, prediction_columns
+from molslice.inference.predictions import uncertainty_columns
 from molslice.tasks.targets import TargetInfo
 from tests.inference.models import untrained
 
@@ -40,3 +41,17 @@ def test_json_holds_every_prediction(tmp_path):
     assert entry["error"] is None
     assert [entry[target["column"]] for target in report["targets"]] == predictions.values[0].tolist()
     assert len(entry) == 6
+
+
+def test_the_columns_of_an_interval_begin_with_that_of_the_prediction():
+    options = {"kind": "regression", "spread": True, "domain": False}
+    numbers = ["a_predicted", "a_predicted_lower", "a_predicted_upper", "a_predicted_spread"]
+    assert uncertainty_columns(["a"], taken=["smiles", "a"], **options) == (numbers, [])
+    numbers[1] = "a_predicted_lower_predicted"
+    assert uncertainty_columns(["a"], taken=["a", "a_predicted_lower"], **options) == (numbers, [])
+    options = {"kind": "classification", "spread": False, "domain": False}
+    found = uncertainty_columns(["a", "b"], taken=["b"], **options)
+    assert found == (
+        ["a", "b_predicted", "a_calibrated", "b_predicted_calibrated"],
+        ["a_set", "b_predicted_set"],
+    )

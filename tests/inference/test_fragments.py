@@ -89,7 +89,7 @@ def test_replaced_mixtures_are_counted_also_in_a_continued_prediction(folder, ta
         predict_table(model, table, tmp_path / "out.csv", progress=False)
     other = load_model(folder)
     other.chunk_rows = 1
-    with pytest.raises(MolsliceError, match="unfinished prediction with another fragment"):
+    with pytest.raises(MolsliceError, match="unfinished prediction with another treatment of mixtures"):
         predict_table(other, table, tmp_path / "out.csv", resume=True, progress=False)
     continued = predict_table(model, table, tmp_path / "out.csv", resume=True, progress=False)
     assert (continued.replaced, continued.rows) == (2, 5)
