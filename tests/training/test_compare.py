@@ -290,7 +290,12 @@ def test_runs_that_cannot_be_drawn(build_config, write_config, tmp_path):
     (tmp_path / "bad").mkdir()
     write_config(build_config(), tmp_path / "bad" / "config.yaml")
     (tmp_path / "bad" / "summary.json").write_text('{"metric": "mae", "units": 3}')
+    for name, file in (("fitted", "fit.json"), ("members", "ensemble.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}")
     for runs, message in [
+        (["a", "fitted"], "fitted was written by molslice fit; a comparison takes runs of one network each"),
+        (["members"], "members was written by molslice train --members; a comparison takes runs"),
         (["a", "b"], "only runs with the same targets can be compared"),
         (["a", "open"], "open is not a finished run: it holds no summary.json"),
         (["a", "none"], "none: no such run folder"),
