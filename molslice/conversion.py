@@ -116,6 +116,8 @@ def _convert_to_one(value: Any, hints: Sequence[Any], where: str) -> Any:  # noq
 def _say(hint: Any) -> str:  # noqa: ANN401
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     forms = {dict: "a mapping", Mapping: "a mapping", Sequence: "a list"}
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(map(str, typing.get_args(hint)))
     return words.get(hint) or forms.get(typing.get_origin(hint) or hint) or str(hint).replace("typing.", "")
 
 

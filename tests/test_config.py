@@ -105,6 +105,7 @@ def test_the_same_attention_keeps_its_options(small):
         ("trainer.precision", "64", ["trainer.precision", "bf16"]),
         ("seed", "[", ["cannot read --seed as YAML: "]),
         ("seed", "2024-13-45", ["seed is '2024-13-45', expected a whole number"]),
+        ("training.max_epochs", "abc", ["max_epochs is 'abc', expected a whole number or auto"]),
         ("seed", "10000000000000000000000", ["--seed", "more than 64 bits"]),
         ("seed", str(2**63), ["seed is 9223372036854775808", "63 bits"]),
         ("seed.a", "1", ["seed is {'a': 1}"]),

@@ -76,7 +76,10 @@ def read_fit_data(
     with open_molecules([path], smiles_column=smiles_column, delimiter=delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
         if column in names:
-            raise MolsliceError(f"{path}: the column {column!r} cannot be both the SMILES and a target")
+            raise MolsliceError(
+                f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
+                "SMILES with --smiles-column"
+            )
         if split not in (*SPLITS, *table.names):
             raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *table.names])}")
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns]):
@@ -102,7 +105,11 @@ def read_fit_data(
         ]
     chosen, replaced = choose_fragments(smiles, fragment)
     if fragment != "keep":
-        findings.append(f"mixtures: {fragment}, replaced in {replaced:,} rows")
+        after, before = (
+            sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)
+        )
+        done = "replaced" if fragment == "largest" else "refused"
+        findings.append(f"mixtures: {fragment}, {done} in {replaced + after - before:,} rows")
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
     data.findings, data.replaced = findings, replaced

@@ -34,6 +34,7 @@ def test_a_model_fitted_to_the_largest_molecules_predicts_them(tmp_path, capsys)
     assert load_model(tmp_path / "plain").fragment == "keep"
     refused = fit(table, "y", tmp_path / "refused", fragment="refuse", **options)
     assert refused["failed"] == 30
+    assert "mixtures: refuse, refused in 30 rows" in (tmp_path / "refused" / "card.md").read_text()
     assert [(kind["reason"], kind["count"]) for kind in refused["refusals"]] == [
         ("mixture of … molecules", 30)
     ]
