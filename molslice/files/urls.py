@@ -74,6 +74,16 @@ class Url:
             system, path = self._locate()
             return int(system.size(path) or 0)
 
+    def unlink(self) -> None:
+        """Remove the file of this URL.
+
+        Raises:
+            MolsliceError: The store does not allow it.
+        """
+        with self._reported("remove"):
+            system, path = self._locate()
+            system.rm_file(path)
+
     def matches(self) -> "list[Url]":
         """Return the files that this pattern, such as `s3://bucket/*.csv`, matches, in alphabetical order.
 

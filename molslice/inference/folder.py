@@ -171,8 +171,7 @@ def _update_record(
                 f"{source} has changed since {target} was predicted: {size:,} bytes instead of {before:,}; "
                 f"delete {target} to predict it again"
             )
-        if isinstance(target, Path):
-            target.unlink()
+        target.unlink()
     kept = {name: inputs[name] for name in names}
     record = {**identity, INPUTS: {**kept, **sizes}}
     if record != {**known, INPUTS: inputs}:

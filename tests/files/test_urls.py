@@ -115,6 +115,16 @@ def test_an_object_exists_when_it_is_complete(memory):
     assert url.size() == 6
 
 
+def test_an_object_is_removed(memory):
+    url = Url(f"{memory}/a.csv")
+    with atomic_file(url) as stream:
+        stream.write(b"one")
+    url.unlink()
+    assert not url.exists()
+    with pytest.raises(MolsliceError, match=f"no such file: {memory}/a.csv"):
+        url.unlink()
+
+
 def test_an_error_leaves_the_former_object(memory):
     url = Url(f"{memory}/a.csv")
     put(str(url), b"former")

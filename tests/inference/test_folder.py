@@ -76,6 +76,11 @@ def test_a_folder_in_a_store(model, parts):
     fsspec.filesystem("memory").rm("/out/b.csv")
     assert main([*command, "--resume"]) == 0
     assert sorted(fsspec.filesystem("memory").ls("/out", detail=False)) == files
+    with (parts / "a.csv").open("a") as file:
+        file.write("CCO\n")
+    assert main([*command, "--resume"]) == 1
+    assert main(command) == 0
+    assert len(fsspec.filesystem("memory").cat_file("/out/a.csv").splitlines()) == 7
 
 
 def test_two_files_with_one_output_are_refused(parts, tmp_path):
