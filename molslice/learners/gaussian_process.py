@@ -103,11 +103,11 @@ class GaussianProcess(Learner):
             offsets[fold] = values[used].mean()
             spread = values[used].std() or 1.0
             standardized = (values[used] - offsets[fold]) / spread
-            weights = None
+            weights, few = None, rows[used[: EVIDENCE_ROWS[-1]]]
+            exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
             for size in EVIDENCE_ROWS:
-                few = rows[used[:size]]
-                exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
-                weights = fit_weights(exact, standardized[: len(few)], start=weights)
+                part = np.ascontiguousarray(exact[:, :size, :size])
+                weights = fit_weights(part, standardized[: part.shape[1]], start=weights)
             assert weights is not None
             covariance = np.zeros((len(used), len(used)))
             held = np.flatnonzero(folds == fold)

@@ -123,9 +123,8 @@ def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarra
     """
     diagonal, added = np.diag_indices_from(covariance), noise + JITTER
     covariance[diagonal] += added
-    factor, failure = torch.linalg.cholesky_ex(torch.from_numpy(covariance))
-    while failure and np.isfinite(added):
+    matrix = torch.from_numpy(covariance)
+    while (found := torch.linalg.cholesky_ex(matrix)).info and np.isfinite(added):
         covariance[diagonal] += 9.0 * added
         added *= 10.0
-        factor, failure = torch.linalg.cholesky_ex(torch.from_numpy(covariance))
-    return torch.cholesky_solve(torch.from_numpy(values)[:, None], factor)[:, 0].numpy()
+    return torch.cholesky_solve(torch.from_numpy(values)[:, None], found.L)[:, 0].numpy()
