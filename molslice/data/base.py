@@ -145,10 +145,14 @@ class Dataset(ABC):
         Raises:
             MolsliceError: The split is unknown, or none of its rows is readable and has a target.
         """
-        rows = self.rows(split)
-        known = np.isfinite(self.targets[rows]).any(axis=1)
-        rows = rows[(self.num_tokens[rows] > 0) & known]
+        rows = self._usable_rows(split)
         if not len(rows):
             name = self.row_name.removesuffix("s")
             raise MolsliceError(f"the split {split!r} of {self.source} has no {name} with a known target")
         return rows
+
+    def _usable_rows(self, split: str) -> np.ndarray:
+        """Return the readable rows of a split with a known target, int64 [n]; it may be empty."""
+        rows = self.rows(split)
+        known = np.isfinite(self.targets[rows]).any(axis=1)
+        return rows[(self.num_tokens[rows] > 0) & known]

@@ -173,7 +173,8 @@ def _build_parts(
     start, config = time.perf_counter(), begun.config
     rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
     rows["test"] = _test_rows(dataset)
-    for finding in filter(None, (dataset.failures, dataset.repeats)):
+    repeats = dataset.repeats if fabric.is_global_zero else ""  # it reads all molecules
+    for finding in filter(None, (dataset.failures, repeats)):
         logger.warning("%s: %s", dataset.source, finding)
     targets = _describe_targets(dataset, rows["train"])
     source = None if config.start is None or begun.has_checkpoint else read_start(config.start, dataset)

@@ -81,9 +81,7 @@ class MoleculeDataset(Dataset):
 
     def _hashes(self, split: str) -> list[int]:
         """Return a hash of the arrays of each readable row of a split with a known target."""
-        rows = self.rows(split)
-        rows = rows[(self.num_tokens[rows] > 0) & np.isfinite(self.targets[rows]).any(axis=1)]
-        molecules = map(self.store.arrays, rows.tolist())
+        molecules = map(self.store.arrays, self._usable_rows(split).tolist())
         return [hash((one.atoms.tobytes(), one.bonds.tobytes())) for one in molecules]
 
     @property
