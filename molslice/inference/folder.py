@@ -1,7 +1,7 @@
 """Predict several files to a folder, one output for each input."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,9 @@ def predict_folder(
     if resume:
         for source, target in pairs:
             check_source([source], target)
-    left = [(source, target) for source, target in pairs if not (resume and target.exists())]
-    _update_record(folder, identity, pairs, left)
+    present = {target.name for _, target in pairs if target.exists()}
+    left = [(source, target) for source, target in pairs if not (resume and target.name in present)]
+    _update_record(folder, identity, pairs, present, resume=resume)
     if not left:
         raise MolsliceError(f"{folder}: nothing to resume, because every file has its output")
     options = {**options, "resume": resume}
@@ -138,7 +139,9 @@ def _update_record(
     folder: File,
     identity: Mapping[str, Any],
     pairs: Sequence[tuple[File, File]],
-    left: Sequence[tuple[File, File]],
+    present: Collection[str],
+    *,
+    resume: bool,
 ) -> None:
     """Check that the finished outputs of a folder belong to this prediction, and record what the others are.
 
@@ -149,24 +152,26 @@ def _update_record(
         folder: The folder.
         identity: Model and options.
         pairs: Inputs and outputs.
-        left: Those whose output is not finished, or is to be replaced.
+        present: Names of the outputs that exist.
+        resume: Whether they are finished, and not to be replaced.
 
     Raises:
         MolsliceError: Outputs are of another model, other options or another input, or nothing says of what.
     """
-    keeps = len(left) < len(pairs)
+    keeps = resume and bool(present)
     known = _read_record(folder, needed=keeps)
     inputs: dict[str, int] = known.pop(INPUTS, {})
     sizes = {target.name: file_size(source) for source, target in pairs}
-    names = [name for name in inputs if _inside(folder, name).exists()]
+    names = [
+        name for name in inputs if name in present or (name not in sizes and _inside(folder, name).exists())
+    ]
     if (keeps or names) and (words := describe_difference(known, identity)):
         raise MolsliceError(f"the outputs in {folder} are of another {words}; {ADVICE}")
-    replaced = {target.name for _, target in left}
     for source, target in pairs:
         size, before = sizes[target.name], inputs.get(target.name)
-        if before in (None, size) or target.name not in names:
+        if before in (None, size) or target.name not in present:
             continue
-        if target.name not in replaced:
+        if resume:
             raise MolsliceError(
                 f"{source} has changed since {target} was predicted: {size:,} bytes instead of {before:,}; "
                 f"delete {target} to predict it again"
