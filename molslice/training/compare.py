@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from molslice.config import RunConfig, config_to_yaml, load_config
 from molslice.data import DATASETS, build_dataset
 from molslice.data.base import Dataset
-from molslice.ensemble_folder import ENSEMBLE
+from molslice.ensemble_folder import is_ensemble
 from molslice.entries import Entry, folder_name, labels_of, parse_entries
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
-from molslice.fitted_folder import FIT
+from molslice.fitted_folder import is_fitted_folder
 from molslice.run_folder import CONFIG, DATA, SUMMARY, read_summary
 from molslice.training.comparison import Comparison, Result
 from molslice.training.continuation import check_data
@@ -288,8 +288,8 @@ def _train_or_find(config: RunConfig, run: Path, quiet: bool) -> dict[str, Any]:
 def _read_finished(run: Path) -> tuple[RunConfig, dict[str, Any]]:
     if not run.is_dir():
         raise MolsliceError(f"{run}: no such run folder")
-    for name, made in ((FIT, "molslice fit"), (ENSEMBLE, "molslice train --members")):
-        if (run / name).is_file():
+    for is_other, made in ((is_fitted_folder, "molslice fit"), (is_ensemble, "molslice train --members")):
+        if is_other(run):
             raise MolsliceError(f"{run} was written by {made}; a comparison takes runs of one network each")
     for name in (CONFIG, SUMMARY):
         if not (run / name).is_file():
