@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from molslice.ops.features import precise
+
 
 def zero_padding(
     tokens: Float[Tensor, "B N *rest"], token_mask: Bool[Tensor, "B N"]
@@ -30,8 +32,8 @@ def masked_mean(
 ) -> Float[Tensor, "*mean"]:
     """Average values along `dim` where `mask` is true, without that axis; zero without entries."""
     count = mask.expand(values.shape).sum(dim).clamp(min=1)
-    wide = torch.promote_types(values.dtype, torch.float32)  # a sum of many values overflows in float16
-    return (values.masked_fill(~mask, 0.0).sum(dim, dtype=wide) / count).to(values.dtype)
+    total = masked_sum(precise(values), mask, dim)  # a sum of many values overflows in float16
+    return (total / count).to(values.dtype)
 
 
 def masked_max(
