@@ -6,12 +6,11 @@ The page shows the schema of `config_schema.py`. A test compares the page with t
 import json
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from config_schema import Schema, make_schema
-from tables import markdown
+from tables import ROOT, left_aligned
 
-FILE = Path(__file__).resolve().parents[1] / "docs" / "guides" / "configuration.md"
+FILE = ROOT / "docs" / "guides" / "configuration.md"
 MAX_CHOICES = 12  # more are listed in their own section
 PLURALS = {"integer": "integers", "number": "numbers", "string": "texts"}
 SECTIONS = ("optimizer", "training", "trainer", "start")
@@ -84,7 +83,7 @@ def described(mapping: Schema) -> tuple[str, str]:
 def table(properties: Schema, required: Iterable[str] = ("data", "model")) -> str:
     """Return the table of keys."""
     rows = [cells(key, schema, required) for key, schema in properties.items() if "const" not in schema]
-    return shown(["key", "value", "default", "description"], rows)
+    return left_aligned(["key", "value", "default", "description"], rows) + "\n"
 
 
 def attention_table(attentions: list[tuple[str, Schema]]) -> str:
@@ -95,12 +94,7 @@ def attention_table(attentions: list[tuple[str, Schema]]) -> str:
         for key, schema in member["properties"].items()
         if "const" not in schema and key != "pair_bias"
     ]
-    return shown(["attention", "key", "value", "default", "description"], rows)
-
-
-def shown(header: list[str], rows: list[list[str]]) -> str:
-    """Return a table with all columns aligned to the left, and an empty line after it."""
-    return markdown(header, rows).replace("---:", ":---") + "\n"
+    return left_aligned(["attention", "key", "value", "default", "description"], rows) + "\n"
 
 
 def cells(key: str, schema: Schema, required: Iterable[str]) -> list[str]:

@@ -35,7 +35,7 @@ from speed_tables import (
     start_table,
     training_table,
 )
-from tables import COSTS, ROOT, cell, load, markdown, percent
+from tables import COSTS, ROOT, cell, left_aligned, load, markdown, percent
 from uncertainty_tables import (
     chemprop_table,
     class_sets_table,
@@ -243,7 +243,7 @@ def choice() -> str:
             "[measured](docs/results/attention-cost.md) from 256 to 16,384 tokens",
         ],
     ]
-    return markdown(["goal", "attention", "reason"], rows).replace("---:", ":---")
+    return left_aligned(["goal", "attention", "reason"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

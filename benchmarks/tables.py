@@ -27,6 +27,11 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def left_aligned(header: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table with all columns aligned left."""
+    return markdown(header, rows).replace("---:", ":---")
+
+
 def percent(values: dict[str, Any]) -> str:
     """Return the mean and, for several seeds, the standard deviation, in percent."""
     spread = f" ± {100 * values['sd']:.1f}" if values["sd"] is not None else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from result_tables import load, markdown
+from tables import left_aligned, load, markdown
 
 from molslice.attention import ATTENTIONS, build_attention
 from molslice.attention.base import Traits
@@ -79,11 +79,7 @@ def formulas() -> str:
         [f"`{name}`", f"{formula_of(name)}<br>{ATTENTIONS.find(name).traits.source}"]
         for name in ATTENTIONS.names()
     ]
-    return _left(markdown(["", "formula and source"], rows))
-
-
-def _left(table: str) -> str:
-    return table.replace("---:", ":---")
+    return left_aligned(["", "formula and source"], rows)
 
 
 def promises() -> str:
