@@ -30,6 +30,7 @@ __all__ = [
     "atomic_file",
     "atomic_folder",
     "atomic_path",
+    "is_taken",
     "made_folder",
     "move_folder",
     "no_empty_folders",
@@ -151,6 +152,8 @@ def atomic_folder(
     partial = _partial(final)
     with no_empty_folders(final.parent):
         try:
+            if not replace and is_taken(final):  # before the work of the block
+                raise UnwritableError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
             with contextlib.suppress(FileExistsError):  # a parent is a file: `mkdir` below reports it
                 final.parent.mkdir(parents=True, exist_ok=True)
             remove_stale(final.parent)
@@ -167,6 +170,11 @@ def atomic_folder(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     _sync_folder(final.parent)
+
+
+def is_taken(path: Path) -> bool:
+    """Return whether something other than an empty folder has a path."""
+    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
 
 
 @contextmanager

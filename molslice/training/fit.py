@@ -22,7 +22,7 @@ from tqdm import tqdm
 from molslice.chem import FRAGMENTS
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_rereadable, find_files
-from molslice.files.atomic import atomic_folder
+from molslice.files.atomic import atomic_folder, is_taken
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
 from molslice.files.received import LARGEST_ARRAYS
@@ -242,7 +242,7 @@ def _check(
     for table in files:
         if isinstance(table, Path) and folder.exists() and table.exists() and folder.samefile(table):
             raise MolsliceError(f"{folder} is the table; choose another folder for the model")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if is_taken(folder):
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
 
 

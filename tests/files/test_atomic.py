@@ -186,13 +186,26 @@ def test_a_folder_is_not_replaced_unasked(tmp_path):
     write_folder(tmp_path / "name", "before")
 
     def write():
-        with atomic_folder(tmp_path / "name") as folder:
-            (folder / "file").write_text("after")
+        with atomic_folder(tmp_path / "name"):
+            pytest.fail("the block ran, and its work would be lost")
 
     with pytest.raises(UnwritableError) as caught:
         write()
     assert caught.value.errno == errno.EEXIST
     assert content_of(tmp_path / "name") == "before"
+    assert names(tmp_path) == ["name"]
+
+
+def test_a_folder_that_is_taken_during_the_work_is_not_replaced(tmp_path):
+    def write():
+        with atomic_folder(tmp_path / "name") as folder:
+            (folder / "file").write_text("after")
+            write_folder(tmp_path / "name", "another")
+
+    with pytest.raises(UnwritableError) as caught:
+        write()
+    assert caught.value.errno == errno.EEXIST
+    assert content_of(tmp_path / "name") == "another"
     assert names(tmp_path) == ["name"]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from tqdm import tqdm
 
-from molslice.files.atomic import atomic_folder, reserved
+from molslice.files.atomic import atomic_folder, is_taken, reserved
 from molslice.types import MolsliceError
 
 BLOCK = 1 << 20
@@ -80,7 +80,7 @@ def download(name: str, root: str | os.PathLike[str]) -> Path:
     archive, folder = ARCHIVES[name], Path(root)
     if all((folder / file).is_file() for file in NEEDED):
         return folder
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if is_taken(folder):
         raise MolsliceError(f"{folder} exists but is not {name}: it lacks {' or '.join(NEEDED)}")
     part = folder.with_name(f"{archive.folder}.zip.part")
     try:

@@ -27,7 +27,7 @@ from molslice.data.molecules.refusals import check_all_read, failure_text
 from molslice.data.molecules.report import Tally
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.data.molecules.tables import Structure, open_molecules
-from molslice.files.atomic import UnwritableError, move_folder, write_atomically
+from molslice.files.atomic import UnwritableError, is_taken, move_folder, write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.files.processes import WorkerPool
@@ -126,7 +126,7 @@ def prepare_files(
             "versions": current_versions(),
             **({} if how.fragment == "keep" else {"fragment": how.fragment}),
         }
-        if not _is_taken(final):
+        if not is_taken(final):
             with _reserved(final) as folder:
                 if _is_complete(folder):  # killed between the last two steps
                     move_folder(folder / CONTENT, final)
@@ -157,10 +157,6 @@ def _reserved(final: Path) -> Iterator[Path]:
         finally:
             if not (folder / PROGRESS).exists():
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_taken(final: Path) -> bool:
-    return final.exists() and not (final.is_dir() and not any(final.iterdir()))
 
 
 def _is_complete(folder: Path) -> bool:
