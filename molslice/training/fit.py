@@ -125,6 +125,8 @@ def fit(
     check_rereadable(files)
     _check(files, folder, members, minutes, seed, kind, scale, duplicates, fragment, device)
     check_workers(workers)
+    if encoder is None and device != "cpu":
+        raise MolsliceError(f"device {device!r} needs an encoder: without one, `fit` computes on the CPU")
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
     # mixtures are replaced before they are described, whatever the encoder was trained with

@@ -606,6 +606,7 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
         ({"seed": 2**32 - 1}, r"the seed must be from 0 to 4294967275, got 4294967295"),
         ({"kind": "ranking"}, r"unknown kind 'ranking'; choices: regression, classification"),
         ({"duplicates": "drop"}, r"unknown duplicates 'drop'"),
+        ({"device": "cuda"}, r"device 'cuda' needs an encoder"),
         ({"device": "cuda:1"}, r"unknown device 'cuda:1'; choices: cpu, cuda, mps"),
         ({"units": ["a", "b"]}, r"units must be one unit, or one for each target \(1\)"),
         ({"units": 3}, r"units must be one unit, or one for each target \(1\), got 3"),
