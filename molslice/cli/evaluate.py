@@ -160,7 +160,7 @@ def _find_data(predictor: "AnyPredictor", args: argparse.Namespace) -> "Dataset"
 
 
 def _count_trained(predictor: "SmilesPredictor", dataset: "Dataset", args: argparse.Namespace) -> int | None:
-    """Count the measured molecules that the model was trained on; None if the name of the split says it.
+    """Count the measured molecules that the model was trained on; None if it is not needed.
 
     Raises:
         MolsliceError: Intervals would be calibrated on such molecules.
@@ -170,6 +170,8 @@ def _count_trained(predictor: "SmilesPredictor", dataset: "Dataset", args: argpa
     from molslice.types import MolsliceError
 
     if args.split != "all" and not changes_rows(args.overrides):
+        return None
+    if args.quiet and not args.json and not args.calibrate:  # the count would not be shown
         return None
     trained = count_trained(predictor, dataset, dataset.rows(args.split))
     if trained and args.calibrate:
