@@ -33,7 +33,11 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
     if by_column:
         both = {name for name, test in groups if test} & {name for name, test in groups if not test}
         if both:
-            overlap = f"{len(both)} held-out molecules are also training molecules"
+            overlap = (
+                "1 held-out molecule is also a training molecule"
+                if len(both) == 1
+                else f"{len(both):,} held-out molecules are also training molecules"
+            )
             if duplicates == "refuse":
                 raise MolsliceError(
                     f"{path}: {overlap}; the first: {min(both)}. Remove them, or choose duplicates average "
@@ -44,7 +48,11 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
     if not several:
         return data.targets
     differing = [rows for rows in several if _differ(data.targets[rows])]
-    count = f"{len(several)} molecules have several rows, {len(differing)} of them with different values"
+    count = (
+        f"1 molecule has several rows, with {'different' if differing else 'equal'} values"
+        if len(several) == 1
+        else f"{len(several):,} molecules have several rows, {len(differing):,} of them with different values"
+    )
     if duplicates == "refuse":
         first = " and ".join(dict.fromkeys(data.smiles[row] for row in several[0][:2]))
         raise MolsliceError(

@@ -365,9 +365,7 @@ def test_duplicates_are_averaged(smiles, tmp_path):
     data = read(duplicated(smiles, tmp_path))
     assert len(data.smiles) == ROWS_OF_TABLE
     assert data.targets[data.smiles.index(smiles[0]), 0] == pytest.approx(targets_of(smiles)[0][0] + 2.0)
-    assert (
-        "1 molecules have several rows, 1 of them with different values; they are averaged" in data.findings
-    )
+    assert "1 molecule has several rows, with different values; they are averaged" in data.findings
 
 
 def test_a_target_without_a_value_in_any_row_of_a_molecule_stays_missing(smiles, tmp_path):
@@ -393,9 +391,7 @@ def test_kept_duplicates_stay_together(smiles, tmp_path):
 
 
 def test_duplicates_are_refused_if_asked(smiles, tmp_path):
-    with pytest.raises(
-        MolsliceError, match=r"1 molecules have several rows, 1 of them with different values"
-    ):
+    with pytest.raises(MolsliceError, match=r"1 molecule has several rows, with different values"):
         read(duplicated(smiles, tmp_path), duplicates="refuse")
 
 
@@ -403,11 +399,9 @@ def test_held_out_duplicates_of_training_molecules_are_refused_if_asked(smiles, 
     rows = [[text, len(text), "train"] for text in smiles] + [[smiles[3], 1.0, "test"]]
     file = write_table(tmp_path / "a.csv", ["smiles", "y", "part"], rows)
     assert (
-        "1 held-out molecules are also training molecules; both are kept" in read(file, split="part").findings
+        "1 held-out molecule is also a training molecule; both are kept" in read(file, split="part").findings
     )
-    with pytest.raises(
-        MolsliceError, match=r"1 held-out molecules are also .*; the first: \S+\. Remove them"
-    ):
+    with pytest.raises(MolsliceError, match=r"1 held-out molecule is also .*; the first: \S+\. Remove them"):
         read(file, split="part", duplicates="refuse")
 
 
