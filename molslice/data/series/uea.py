@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,9 +88,11 @@ class Uea(SequenceDataset):
         if valid_fraction == 0:
             parts["valid"] = parts["test"]
         self.splits = division.divide(parts, self.source, strata=self.labels[:, 0])
-        mean, spread = _statistics([cases[row] for row in self.splits["train"]], self.channels)
-        if not standardize:
-            mean, spread = np.zeros_like(mean), np.ones_like(spread)
+        mean, spread = np.zeros(self.channels), np.ones(self.channels)
+        self._meaning = problem if missing == "interpolate" else f"{problem}, missing {missing}"
+        if standardize:
+            mean, spread = _statistics([cases[row] for row in self.splits["train"]], self.channels)
+            self._meaning += f", standardized {_fingerprint(mean, spread)}"
         filled = (_filled((case - mean) / spread, missing, missing_indicator) for case in cases)
         self.sequences = Sequences.pack(filled, np.float32)
         empty = np.flatnonzero(self.sequences.lengths == 0)
@@ -97,14 +100,21 @@ class Uea(SequenceDataset):
 
     @property
     def spec(self) -> DataSpec:
-        """One output per class or one number, and tokens up to the longest series."""
+        """One output per class or one number, and tokens up to the longest series.
+
+        The vocabulary identifies the standardization, so that a model is not used with another one.
+        """
         longest = int(self.sequences.lengths.max(initial=1))
         outputs = len(self.class_names) or 1
-        return _spec(outputs, self.channels, longest, self.problem, self.missing_indicator)
+        return _spec(outputs, self.channels, longest, self._meaning, self.missing_indicator)
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
-        """Derive the spec of the ten problems of the Flowformer paper; None for others."""
+        """Derive the spec of the ten problems of the Flowformer paper, without the standardization.
+
+        Returns:
+            None for other problems.
+        """
         problem = options.get("problem")
         if problem not in SIZES:
             return None
@@ -161,9 +171,9 @@ class Uea(SequenceDataset):
         self.labels = labels.astype(np.float32)[:, None]
 
 
-def _spec(outputs: int, channels: int, longest: int, problem: str, indicator: bool) -> DataSpec:
+def _spec(outputs: int, channels: int, longest: int, meaning: str, indicator: bool) -> DataSpec:
     width = channels * (2 if indicator else 1)
-    return DataSpec(outputs, "values", channels=width, max_tokens=longest, vocabulary=problem)
+    return DataSpec(outputs, "values", channels=width, max_tokens=longest, vocabulary=meaning)
 
 
 def _original(problem: str) -> str:
@@ -207,6 +217,11 @@ def _statistics(cases: Sequence[np.ndarray], channels: int) -> tuple[np.ndarray,
     spread = np.sqrt(squares / np.maximum(count, 1))
     spread[spread <= 1e-12 * np.abs(mean)] = 1.0
     return mean, spread
+
+
+def _fingerprint(mean: np.ndarray, spread: np.ndarray) -> str:
+    """Compute a short name of the statistics, which rounding on another machine does not change."""
+    return sha256(" ".join(f"{value:.6g}" for value in (*mean, *spread)).encode()).hexdigest()[:12]
 
 
 def _filled(case: np.ndarray, missing: Filling, indicator: bool) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -50,6 +51,19 @@ def test_classes_are_those_of_the_training_file(folder):
     np.testing.assert_array_equal(data.labels[:, 0], [0, 1, 1, 0, 1, 0, np.nan])
     assert data.spec == DataSpec(2, "values", channels=2, max_tokens=4, vocabulary="Toy")
     assert data.row_name == "cases"
+
+
+def test_another_standardization_is_another_vocabulary(folder):
+    named = [
+        toy(folder, **options).spec.vocabulary
+        for options in ({"standardize": True}, {}, {"missing": "zero"}, {"standardize": True})
+    ]
+    assert named[0] == named[3]
+    assert len(set(named)) == 3
+    more = TRAIN.replace("7:8:a", "7:9:a")
+    (folder / "Toy_TRAIN.ts").write_text(more)
+    assert toy(folder).spec.vocabulary == named[1]
+    assert toy(folder, standardize=True).spec.vocabulary not in named
 
 
 def test_a_class_that_only_the_test_file_has_comes_last(folder):
@@ -215,7 +229,9 @@ def test_real_files_have_the_sizes_that_are_said_of_them(problem, rows, longest_
     shared("uea_timeseries", f"{problem}_TRAIN.ts.gz")
     options = {"root": str(SHARED / "uea_timeseries"), "problem": problem, "valid_fraction": 0.0}
     data = build_dataset("uea", options)
-    assert data.spec == Uea.describe(options)
+    described = Uea.describe(options)
+    assert described is not None
+    assert replace(data.spec, vocabulary=problem) == described
     train = data.rows("train")
     assert (len(train), len(data.rows("test"))) == rows
     assert data.num_tokens[train].max() == longest_to_train
