@@ -1,6 +1,7 @@
 """Read columns of a table in CSV, TSV, JSON lines or Parquet."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ class Records:
         return place_of(self.path, row + 1, self.lines[row] if self.lines else None)
 
     def texts(self, column: str) -> list[str]:
-        """Convert the cells of a column to text; a missing cell is empty.
+        """Convert the cells of a column to text; a missing cell (None or NaN) is empty.
 
         Raises:
             MolsliceError: A cell is not text or a number. The message names its row and column.
@@ -56,8 +57,10 @@ class Records:
         Raises:
             MolsliceError: The value is not text or a number.
         """
-        if value is None or isinstance(value, str):
-            return "" if value is None else value
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return ""
+        if isinstance(value, str):
+            return value
         if isinstance(value, int | float):
             return str(value)
         shown = f"{str(value)[:40]!r} is not a text or number"

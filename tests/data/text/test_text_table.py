@@ -42,6 +42,16 @@ def test_one_class_of_several(tmp_path):
     assert 4 not in np.concatenate([data.labeled_rows(split) for split in ("train", "valid")])
 
 
+def test_a_label_of_json_lines_that_is_nan_is_missing(tmp_path):
+    labels = [1, 0, float("nan"), None]
+    rows = [{"text": f"{NOTES[place]} {place}", "label": labels[place % 4]} for place in range(20)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = TextTable(path=path, text_column="text", label_columns="label")
+    assert data.class_names == ("0", "1")
+    np.testing.assert_array_equal(data.labels[:4, 0], [1, 0, np.nan, np.nan])
+
+
 def test_several_labels_in_a_cell(tmp_path):
     """The format of MIMIC-III: TEXT, ICD9_CODE with semicolons."""
     path = csv_file(tmp_path / "a.csv", HADM_ID=range(20), TEXT=NOTES, ICD9_CODE=CODES)
