@@ -80,7 +80,10 @@ def generate(
     lexicon = Lexicon.from_mapping(predictor.metadata.get("lexicon"))
     if len(lexicon) > (size := predictor.data.vocabulary_size or 0):
         raise MolsliceError(f"{predictor.name} names {len(lexicon)} tokens, but its weights are for {size}")
-    numbers = lexicon.encode(prompt) or [lexicon.line_end]
+    try:
+        numbers = lexicon.encode(prompt) or [lexicon.line_end]
+    except UnicodeEncodeError as error:
+        raise MolsliceError(f"the prompt has no UTF-8 form: {error.reason}") from error
     given = len(numbers)
     generator = torch.Generator().manual_seed(seed)
     with float32_inference(predictor.device), progress_bar(tokens, "tokens", progress) as bar:

@@ -1,6 +1,7 @@
 """Tests of text generation: sampling, window, recurrent and windowed decoding, the command."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -147,6 +148,15 @@ def test_the_text_continues_where_the_prompt_ends(predictor, kind):
         assert result.continuation == (f" {made}" if apart else made)
     # nothing to continue is a new line
     assert generate(loaded, "", 6, seed=3).numbers == generate(loaded, "\n", 6, seed=3).numbers
+
+
+def test_bytes_of_a_prompt_that_are_not_utf_8(predictor):
+    loaded = predictor(kind="bytes")
+    result = generate(loaded, os.fsdecode(b"one \xff"), 3)
+    assert result.prompt == os.fsdecode(b"one \xff")
+    assert Lexicon("bytes").encode(result.prompt) == list(b"one \xff")
+    with pytest.raises(MolsliceError, match="the prompt has no UTF-8 form"):
+        generate(loaded, "one \ud800", 3)
 
 
 def test_unknown_words_of_the_prompt_are_reported(predictor):

@@ -99,7 +99,9 @@ class Lexicon:
 
     def _encode_block(self, lines: list[Line]) -> np.ndarray:
         if self.kind == "bytes":
-            data = b"".join((x if isinstance(x, bytes) else x.encode()) + b"\n" for x in lines)
+            # the bytes of the command line that are not UTF-8 are surrogates in Python's text
+            encoded = (x if isinstance(x, bytes) else x.encode(errors="surrogateescape") for x in lines)
+            data = b"".join(x + b"\n" for x in encoded)
             return np.frombuffer(data, np.uint8)
         find = self._numbers.get
         return np.fromiter((find(x, 0) for x in self._entries_of(lines)), smallest_type(len(self)))
