@@ -12,6 +12,7 @@ from molslice.data.images.decoding import Decoding, Fit, class_folders, decode_a
 from molslice.data.images.dividing import checked_scale, divide
 from molslice.data.splits import NAMES, Division, consecutive_rows, split_folders
 from molslice.files.cache import files_identity
+from molslice.files.lines import read_lines
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
@@ -158,7 +159,7 @@ def _tiny_images(folder: Path) -> dict[str, list[Path]]:
     images = {path.name: path for group in class_folders(folder).values() for path in group}
     found: dict[str, list[Path]] = {}
     file = folder / TINY_LABELS
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_lines(file), start=1):
         cells = line.split("\t")
         if len(cells) < 2 or cells[0] not in images:
             raise MolsliceError(

@@ -96,6 +96,9 @@ def test_tiny_imagenet(tmp_path):
     file.write_text("7.png\tn01\t0\n")
     with pytest.raises(MolsliceError, match=r"val_annotations.txt, line 1: .*got '7.png"):
         ImageFolder(root=tmp_path, patch=4)
+    file.write_bytes(b"0.png\tn01\n1.png\tn\xe9\n")
+    with pytest.raises(MolsliceError, match=r"val_annotations.txt, line 2: byte 7 is not utf-8"):
+        ImageFolder(root=tmp_path, patch=4)
 
 
 def test_images_of_any_size(tmp_path):
