@@ -83,7 +83,9 @@ class Wikitext(Dataset):
         self.text = arrays["text"]
         self.lexicon = Lexicon(tokens, tuple(json.loads(arrays["entries"].tobytes())))
         self.vocabulary_size = vocabulary_size or len(self.lexicon)
-        self._cut(dict(zip(SPLITS, arrays["lengths"].tolist(), strict=True)))
+        sizes = dict(zip(SPLITS, arrays["lengths"].tolist(), strict=True))
+        self._check_sizes(sizes, texts)
+        self._cut(sizes)
 
     def _prepare(
         self,
@@ -115,6 +117,17 @@ class Wikitext(Dataset):
         }
         return keep_arrays(cache_folders(cache_dir), identity, build)
 
+    def _check_sizes(self, sizes: Mapping[str, int], texts: Mapping[str, Sequence[Path]]) -> None:
+        """Refuse a split without a token to predict."""
+        for split in ("train", "valid", *texts):
+            if sizes[split] > 1:
+                continue
+            if split in texts:
+                source, advice = ", ".join(map(str, texts[split])), ""
+            else:
+                source, advice = f"the last tenth of {self.source}", "; give a longer text or valid_path"
+            raise MolsliceError(f"{source} has fewer than 2 tokens, too few for the split {split}{advice}")
+
     def _cut(self, sizes: Mapping[str, int]) -> None:
         """Set the start and length of each window in the text, and the rows of each split."""
         starts, lengths, first, row = [], [], 0, 0
@@ -125,8 +138,6 @@ class Wikitext(Dataset):
             lengths.append(np.minimum(self.length, first + size - 1 - begins))
             if len(begins):
                 self.splits[split] = np.arange(row, row + len(begins))
-            elif split == "train":
-                raise MolsliceError(f"{self.source} has {size} training tokens; at least 2 are needed")
             first, row = first + size, row + len(begins)
         self._starts, self._lengths = np.concatenate(starts), np.concatenate(lengths)
 

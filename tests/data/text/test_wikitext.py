@@ -246,8 +246,19 @@ def test_missing_and_damaged_files_are_named(make, tmp_path):
     with pytest.raises(MolsliceError, match=r"has no wiki\.train\.tokens.*--download"):
         make(root=empty)
     root = folder_of(tmp_path / "short", texts={**TEXTS, "train": "\n"})
-    with pytest.raises(MolsliceError, match="1 training tokens"):
+    with pytest.raises(
+        MolsliceError, match=r"wiki\.train\.tokens has fewer than 2 tokens, too few for the split train"
+    ):
         make(root=root)
+    root = folder_of(tmp_path / "empty_valid", texts={**TEXTS, "valid": ""})
+    with pytest.raises(MolsliceError, match=r"wiki\.valid\.tokens has fewer than 2 .* the split valid$"):
+        make(root=root)
+    few = tmp_path / "few.txt"
+    few.write_text("a b\n" * 9 + "\n")
+    with pytest.raises(
+        MolsliceError, match=r"the last tenth of .*few\.txt has .* valid; give a longer text or valid_path"
+    ):
+        make(train_path=few)
     path = tmp_path / "wiki.parquet"
     parquet(path, ["a"], column="document")
     with pytest.raises(MolsliceError, match="no column 'text'; choices: document"):
