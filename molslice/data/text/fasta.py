@@ -92,12 +92,12 @@ class Fasta(TextDataset):
 
     def _residues(self, row: int, text: str) -> np.ndarray:
         """Convert A to Z to 1 to 26; empty for a sequence with any other character."""
-        letters = text.removesuffix("*").upper()
-        wrong = re.search(r"[^A-Z]", letters)
+        letters = text.removesuffix("*")
+        wrong = re.search(r"[^A-Za-z]", letters)
         if wrong:
             self._errors[row] = f"invalid residue {wrong.group()!r} at position {wrong.start()} (from 0)"
             return np.empty(0, np.uint8)
-        return np.frombuffer(letters.encode(), np.uint8) - np.uint8(ord("A") - 1)
+        return np.frombuffer(letters.upper().encode(), np.uint8) - np.uint8(ord("A") - 1)
 
 
 def _read_fasta(path: Path, depth: int) -> Labeled:

@@ -67,9 +67,14 @@ def test_a_file_to_test_on_and_folds(tmp_path):
 
 def test_sequences_that_cannot_be_read_keep_their_rows(tmp_path):
     odd = [(">d0aaaa_ a.1.1.1 x", "mk-l"), (">d0bbba_ a.1.1.1 x", ""), (">d0ccca_ a.1.1.1 x", "mkl*")]
+    odd.append((">d0ddda_ a.1.1.1 x", "mk\xdf"))  # two letters in upper case
     data = Fasta(path=write(tmp_path / "a.fa", [*DOMAINS * 8, *odd], copies=1))
-    assert data.errors == {40: "invalid residue '-' at position 2 (from 0)", 41: "no text"}
-    assert data.num_tokens[40:].tolist() == [0, 0, 3]
+    assert data.errors == {
+        40: "invalid residue '-' at position 2 (from 0)",
+        41: "no text",
+        43: "invalid residue '\xdf' at position 2 (from 0)",
+    }
+    assert data.num_tokens[40:].tolist() == [0, 0, 3, 0]
 
 
 def test_mistakes_are_named(tmp_path):
