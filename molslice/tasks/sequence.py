@@ -29,7 +29,8 @@ class Sequence(Task):
         super().__init__(model, targets)
         if targets.kind not in ("multiclass", "classification"):
             raise MolsliceError(
-                f"task sequence needs targets of kind multiclass or classification, got {targets.kind}"
+                f"task sequence needs targets of kind multiclass or classification, got {targets.kind}; for "
+                "numbers, use task molecule"
             )
         if not 0.0 <= label_smoothing < 1.0 or (label_smoothing and targets.kind != "multiclass"):
             raise MolsliceError(
