@@ -21,6 +21,7 @@ __all__ = [
     "Point",
     "color_of",
     "is_highlighted",
+    "literal",
     "place_labels",
     "set_log_scale",
     "to_picture",
@@ -50,7 +51,7 @@ class Point:
     Attributes:
         x: Position in data coordinates.
         y: Position in data coordinates.
-        label: Text of the label.
+        label: Text of the label, without formulas.
         color: Color of the label.
         radius: Radius of the mark in points.
         spread: Half the length of a vertical error bar in data coordinates.
@@ -80,6 +81,11 @@ def color_of(entry: str) -> str:
         entry: Name of an attention, with options after colons.
     """
     return COLORS.get(entry.split(":")[0], OTHERS)
+
+
+def literal(text: str) -> str:
+    """Escape a text for matplotlib, which reads what is between two dollar signs as a formula."""
+    return text.replace("$", r"\$")
 
 
 def set_log_scale(axes: Axes, axis: str, values: Sequence[float]) -> None:
@@ -129,7 +135,7 @@ def place_labels(axes: Axes, points: Sequence[Point], fontsize: float) -> None:
     taken: list[Bbox] = []
     leaders: list[Line] = []
     for point, center in zip(points, centers, strict=True):
-        text = axes.text(0, 0, point.label, fontsize=fontsize)
+        text = axes.text(0, 0, literal(point.label), fontsize=fontsize)
         extent = text.get_window_extent(renderer)
         text.remove()
         width, height = extent.width + 2 * PADDING * scale, extent.height + 2 * PADDING * scale
@@ -258,7 +264,7 @@ def _write(
         "relpos": ((near[0] - box.x0) / box.width, (near[1] - box.y0) / box.height),
     }
     note = axes.annotate(
-        point.label,
+        literal(point.label),
         (point.x, point.y),
         xytext=((x - center[0]) / scale, (y - center[1]) / scale),
         textcoords="offset points",

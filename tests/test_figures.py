@@ -8,7 +8,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from molslice.figures import DPI, Point, color_of, is_highlighted, place_labels, set_log_scale, to_picture
+from molslice.figures import (
+    DPI,
+    Point,
+    color_of,
+    is_highlighted,
+    literal,
+    place_labels,
+    set_log_scale,
+    to_picture,
+)
 
 
 def drawn(points, size=(6, 5), log=False):
@@ -45,6 +54,14 @@ def test_a_single_label_is_next_to_its_mark_without_a_line():
     assert note.arrow_patch is None
     assert note.xyann[0] > 0
     assert abs(note.xyann[1]) < 1e-6
+
+
+def test_dollar_signs_in_labels_are_no_formulas():
+    figure, axes = drawn([Point(1.0, 2.0, r"a $\frac$ b")])
+    axes.set_xlabel(literal("$x$ in \\$"))
+    shown = to_picture(figure, "svg").decode()
+    assert r"a $\frac$ b" in shown
+    assert "$x$ in" in shown
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])

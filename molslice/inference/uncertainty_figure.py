@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from molslice.figures import to_picture
+from molslice.figures import literal, to_picture
 from molslice.files.atomic import write_atomically
 from molslice.inference.json_text import to_json
 
@@ -56,7 +56,7 @@ def draw_uncertainty(target: Mapping[str, Any]) -> Figure:
     """
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    figure.suptitle(f"{target['name']}: {target['count']:,} held-out molecules")
+    figure.suptitle(literal(f"{target['name']}: {target['count']:,} held-out molecules"))
     left.plot([0, 1], [0, 1], color=GRAY, linewidth=1)
     points = [(entry["level"], entry["coverage"]) for entry in target["by_level"]]
     left.plot(*zip(*points, strict=True), marker="o", markersize=3, color=BLUE)
@@ -64,13 +64,13 @@ def draw_uncertainty(target: Mapping[str, Any]) -> Figure:
     left.set_title(f"miscalibration area {target['miscalibration_area']:.3f}", fontsize=10)
     bins = [(entry["uncertainty"], entry["error"]) for entry in target["bins"]]
     middle.plot(*zip(*bins, strict=True), marker="o", color=BLUE)
-    unit = f" [{target['unit']}]" if target["unit"] else ""
+    unit = literal(f" [{target['unit']}]") if target["unit"] else ""
     middle.set(xlabel="mean uncertainty of a fifth of the molecules", ylabel=f"mean absolute error{unit}")
     middle.set_ylim(bottom=0)
     ranks = [f"{name} {rank:.2f}" for name, rank in target["rank_correlation"].items() if rank is not None]
     middle.set_title(f"rank correlation: {', '.join(ranks) or 'undefined'}", fontsize=10)
     groups = target["groups"]
-    labels = [f"{entry['group']} ({entry['count']:,})" for entry in groups]
+    labels = [literal(f"{entry['group']} ({entry['count']:,})") for entry in groups]
     shares = [entry["coverage"] for entry in groups]
     errors = [2 * entry["standard_error"] for entry in groups]
     right.barh(labels, shares, xerr=errors, color=BLUE, ecolor=ORANGE)

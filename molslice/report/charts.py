@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from molslice.figures import to_picture
+from molslice.figures import literal, to_picture
 from molslice.report.measure import SplitPredictions
 from molslice.tasks.metrics import with_unit
 
@@ -118,8 +118,8 @@ def draw_parity(
             axes.set_ylim(ends)
         axes.set_aspect("equal")
         axes.legend(frameon=False, fontsize=8, markerscale=3)
-        axes.set_xlabel(with_unit("measured", unit))
-        axes.set_ylabel(with_unit("predicted", unit))
+        axes.set_xlabel(literal(with_unit("measured", unit)))
+        axes.set_ylabel(literal(with_unit("predicted", unit)))
         return _svg(figure)
 
 
@@ -139,7 +139,7 @@ def draw_errors(split: SplitPredictions, target: int, unit: str, *, logarithmic:
         label = (
             "log10 of predicted / measured" if logarithmic else with_unit("predicted minus measured", unit)
         )
-        axes.set_xlabel(label)
+        axes.set_xlabel(literal(label))
         axes.set_ylabel(f"molecules of {split.name}")
         return _svg(figure)
 
@@ -203,7 +203,7 @@ def draw_ranking(bins: Sequence[Mapping[str, float]], unit: str) -> str:
         axes.plot(*found, marker="o", color=LINE)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("mean uncertainty of a fifth of the molecules")
-        axes.set_ylabel(with_unit("mean absolute error", unit))
+        axes.set_ylabel(literal(with_unit("mean absolute error", unit)))
         return _svg(figure)
 
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from molslice.figures import DPI, Point, color_of, place_labels, set_log_scale, to_picture
+from molslice.figures import DPI, Point, color_of, literal, place_labels, set_log_scale, to_picture
 from molslice.tasks.metrics import METRIC_LABELS, with_unit
 from molslice.training.comparison import Comparison, Line
 
@@ -50,10 +50,10 @@ def draw_comparison(comparison: Comparison, suffix: str) -> bytes:
         unit = first.units[target]
         _draw_panel(axes, lines, target, split)
         label = f"{split} {METRIC_LABELS[first.metric]} of {target}"
-        axes.set_ylabel(with_unit(label, unit))
+        axes.set_ylabel(literal(with_unit(label, unit)))
     if numbered:
         handles = [
-            Line2D([], [], linestyle="none", marker=marker, color=color_of(line.label), label=name)
+            Line2D([], [], linestyle="none", marker=marker, color=color_of(line.label), label=literal(name))
             for line, marker, name in zip(lines, _markers(lines), names, strict=True)
         ]
         figure.legend(

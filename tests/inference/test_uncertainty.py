@@ -178,6 +178,11 @@ def test_plots_of_an_earlier_result_are_removed(numbers, tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted([*files, *kept])
 
 
+def test_names_with_dollar_signs_are_drawn(numbers, tmp_path):
+    targets = [{**target, "name": r"$\frac$", "unit": "$x$"} for target in numbers[2]["targets"]]
+    assert len(write_uncertainty({**numbers[2], "targets": targets}, tmp_path)) > 1
+
+
 def test_the_picture_of_a_result_does_not_change(numbers, tmp_path):
     files = [write_uncertainty(numbers[2], tmp_path / name) for name in "ab"]
     for one, other in zip(*files, strict=True):
