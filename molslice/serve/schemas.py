@@ -112,7 +112,7 @@ class PredictAnswer(BaseModel):
 class Atom(BaseModel):
     """The contribution of an atom."""
 
-    index: int = Field(description="place in the SMILES, from 0")
+    index: int = Field(description="place in `smiles` of the answer, from 0")
     element: str = Field(description="symbol of the element")
     contribution: float = Field(description="part of the prediction minus the baseline")
     standard_error: float | None = Field(None, description="of a sampled value")
@@ -121,7 +121,9 @@ class Atom(BaseModel):
 class ExplainAnswer(BaseModel):
     """The contributions of the atoms, whose sum is the prediction minus the baseline."""
 
-    smiles: str = Field(description="as in the request")
+    smiles: str = Field(
+        description="as in the request; of a mixture its largest molecule, if the model predicts only that"
+    )
     model: str = Field(description="name of the model")
     target: str = Field(description="name of the target")
     unit: str = Field(description="unit of all numbers; log-odds for classes")
@@ -135,7 +137,7 @@ class ExplainAnswer(BaseModel):
     tolerance: float = Field(description="stated bound of `sum_error`")
     largest_standard_error: float | None = Field(description="of the contributions; null if they are exact")
     evaluations: int = Field(description="number of predictions that were computed")
-    atoms: list[Atom] = Field(description="one entry for each atom, in the order of the SMILES")
+    atoms: list[Atom] = Field(description="one entry for each atom, in the order of `smiles`")
     svg: str = Field(description="the contributions on the structure")
 
 

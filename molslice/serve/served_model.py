@@ -1,16 +1,18 @@
 """Load models, and find out what they can tell."""
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
     from molslice.inference.base import SmilesPredictor
 
-__all__ = ["ServedModel", "explainer_of", "load_models"]
+__all__ = ["ServedModel", "explainer_of", "load_models", "without_folders"]
 
 METHODS: tuple[Literal["gradients", "shapley"], ...] = ("gradients", "shapley")  # the default is the first
 MOST_LEVELS = 16  # of intervals for which a predictor is kept
@@ -27,6 +29,7 @@ class ServedModel:
         intervals: Whether the model has intervals or sets.
         part: The part that is explained, as in `Explainer`; None for the whole model.
         method: The method that explains its predictions by default; None if they cannot be explained.
+        folders: Paths of its folder, which messages to clients do not contain.
         chosen: The predictors of the latest levels, because the held-out rows are in a file.
     """
 
@@ -36,6 +39,7 @@ class ServedModel:
     intervals: bool
     part: Literal["networks"] | None
     method: Literal["gradients", "shapley"] | None
+    folders: tuple[str, ...] = ()
     chosen: dict[tuple[float | None, bool], "SmilesPredictor"] = field(default_factory=dict, repr=False)
 
     def predictor(self, interval: float | None, domain: bool) -> "SmilesPredictor":
@@ -98,8 +102,24 @@ def load_models(models: Mapping[str, str], device: str) -> dict[str, ServedModel
             intervals=_first_that_works(lambda of: of.find_calibration(), (plain,)) is not None,
             part=part,
             method=method,
+            folders=_paths_of(path),
         )
     return loaded
+
+
+def _paths_of(model: str) -> tuple[str, ...]:
+    """Return the paths by which messages may name the folder of a model; none for the name of a model."""
+    if os.sep not in model:
+        return ()
+    return (str(Path(model)), os.path.abspath(model), os.path.realpath(model))
+
+
+def without_folders(text: str, models: Mapping[str, ServedModel]) -> str:
+    """Replace the folders of models in a message by the names of the models."""
+    names = {folder: each.name for each in models.values() for folder in each.folders}
+    for folder in sorted(names, key=len, reverse=True):
+        text = text.replace(folder, names[folder])
+    return text
 
 
 def _explaining(

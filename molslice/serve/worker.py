@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from molslice.files.processes import end_with_parent
-from molslice.serve.served_model import ServedModel, explainer_of, load_models
+from molslice.serve.served_model import ServedModel, explainer_of, load_models, without_folders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +74,7 @@ def answer(
     except (MolsliceError, OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        return "failed", _reason(error)
+        return "failed", without_folders(_reason(error), models)
 
 
 def _reason(error: BaseException) -> str:
@@ -132,7 +132,7 @@ def _explain(
         try:
             found = explainer(text)
         except MolsliceError as error:
-            rows.append({"explanation": None, "error": str(error)})
+            rows.append({"explanation": None, "error": without_folders(str(error), models)})
             continue
         assert isinstance(found, Contributions)
         svg = found.picture(".svg").decode("ascii", "replace")

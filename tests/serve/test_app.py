@@ -6,6 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from molslice import explain, load_model
+from molslice.inference.domain import DOMAIN
+from molslice.serve import worker
 from molslice.serve.app import STATIC
 from molslice.serve.served_model import load_models
 from tests.inference.models import checkpoint_folder
@@ -134,6 +136,20 @@ def test_a_model_without_gradients_is_explained_by_shapley_values(tmp_path):
     folder = checkpoint_folder(tmp_path / "gin", model=model)
     served = load_models({"gin": str(folder)}, "cpu")["gin"]
     assert (served.method, served.describe()["explanations"]) == ("shapley", True)
+
+
+def test_errors_name_the_model_and_not_its_folder(tmp_path):
+    folder = checkpoint_folder(tmp_path / "gin", model={"name": "gin_virtual", "num_layers": 2, "dim": 8})
+    (folder / DOMAIN).write_text("{")
+    (tmp_path / "link").symlink_to(tmp_path)
+    models = load_models({"gin": f"{tmp_path}/link/gin/"}, "cpu")
+    asked = [("predict", {"smiles": ["C"], "domain": True})]
+    asked.append(("explain", {"smiles": ["C"], "method": "gradients", "target": None}))
+    for task, options in asked:
+        state, reason = worker.answer(models, task, {"model": "gin", **options}, lambda _: None)
+        assert state == "failed"
+        assert "gin" in reason
+        assert str(tmp_path) not in reason
 
 
 def test_an_explanation_that_cannot_be_had_is_refused(client):
