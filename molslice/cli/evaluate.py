@@ -167,9 +167,11 @@ def _count_trained(predictor: "SmilesPredictor", dataset: "Dataset", args: argpa
     """
     from molslice.cli.datasets import changes_rows
     from molslice.inference.evaluate import count_trained
+    from molslice.inference.fitted import FittedPredictor
     from molslice.types import MolsliceError
 
-    if args.split != "all" and not changes_rows(args.overrides):
+    of_fit = isinstance(predictor, FittedPredictor) and args.split == "train"
+    if args.split != "all" and not changes_rows(args.overrides) and not of_fit:
         return None
     if args.quiet and not args.json and not args.calibrate:  # the count would not be shown
         return None
