@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     from molslice.cli.datasets import changes_rows, find_model_data
     from molslice.files.atomic import reserved
     from molslice.inference.load import load_model
-    from molslice.report.write import short_name, write_report
+    from molslice.report.naming import short_name
+    from molslice.report.write import write_report
     from molslice.types import MolsliceError
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)

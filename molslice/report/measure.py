@@ -70,7 +70,9 @@ class Measured:
 
     @property
     def trained(self) -> int:
-        """Number of judged molecules that are known training molecules of the model."""
+        """Number of judged molecules that are known training molecules of the models that predict them."""
+        if self.judged.name == "train" and self.judged.is_unseen:  # predicted without their own fold
+            return 0
         return count_trained(self.predictor, self.dataset, self.judged.rows)
 
     def molecules(self, rows: np.ndarray) -> Iterator[MoleculeArrays]:

@@ -14,6 +14,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
 from molslice.model.count import parameters_by_part
 from molslice.report.charts import Curve, draw_curves
+from molslice.report.naming import without_folders
 from molslice.report.page import (
     Html,
     bars,
@@ -140,7 +141,7 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
     if isinstance(predictor, FittedPredictor):
         about = predictor.model.about
         lead = f"These commands reproduce {what} in a folder that contains {about['source']}:"
-        lines = [_fit_command(about, predictor.name), *lines]
+        lines = [_fit_command(about, without_folders(predictor.name, predictor)), *lines]
         return section(*parts, paragraph(lead), code("\n".join(map(shlex.join, lines))))
     network = networks_of(predictor)[0]
     made = (network.summary or {}).get("versions")
@@ -148,7 +149,8 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
         found = [[str(name), str(value)] for name, value in made.items()]
         parts.append(table(["package", "version"], found, "Versions in training"))
     many = ["--members", str(len(predictor.members))] if isinstance(predictor, EnsemblePredictor) else []
-    train = ["molslice", "train", "--config", "config.yaml", *many, "--out", predictor.name]
+    name = without_folders(predictor.name, predictor)
+    train = ["molslice", "train", "--config", "config.yaml", *many, "--out", name]
     lead = (
         f"These commands reproduce {what} in a folder that contains the configuration below as config.yaml:"
     )

@@ -1,18 +1,18 @@
 """Write a report."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from molslice.data.base import Dataset
 from molslice.files.atomic import write_atomically
 from molslice.report.measure import Measured, measure
+from molslice.report.naming import short_name, without_folders
 from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
 from molslice.report.training import AnyPredictor, parameters, recorded_errors, reproduction, training
 from molslice.tasks.metrics import with_unit
 
-__all__ = ["short_name", "write_report"]
+__all__ = ["write_report"]
 
 MOST_ROWS = 10_000
 
@@ -57,12 +57,8 @@ def write_report(
         sections.append((name, make()))
     targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
     lead = f"A model for {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
+    lead = without_folders(lead, predictor)
     write_atomically(path, page(f"Report on {short_name(predictor)}", lead, sections))
-
-
-def short_name(predictor: AnyPredictor) -> str:
-    """Return the last part of the name of a model; for `.`, the name of that folder."""
-    return os.path.basename(os.path.abspath(predictor.name))
 
 
 def _parts(
@@ -70,6 +66,7 @@ def _parts(
 ) -> Iterator[tuple[str, Callable[[], Html]]]:
     """Yield the name of each part, and a function that makes it."""
     if measured is None:
+        missing = without_folders(missing, predictor)
         reason = (
             f"Not measured, because the data are not available: {missing}." if missing else "Not measured."
         )
@@ -79,6 +76,7 @@ def _parts(
     else:
         for name, make in SECTIONS.items():
             yield name, lambda make=make: make(measured)
+    command = [without_folders(word, predictor) for word in command]
     yield "Training", lambda: training(predictor)
     yield "Parameters", lambda: parameters(predictor)
     yield "Reproduction", lambda: reproduction(predictor, command)

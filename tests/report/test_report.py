@@ -189,8 +189,13 @@ def test_all_rows_of_another_table_are_test_rows(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "fit"), "--split", "all", "--json", "--quiet", *other]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["rows"], found["trained"]) == (10, 9)
-    own = Page(report(tmp_path / "fit", tmp_path / "own.html")).words
-    assert "train, cross-validated" in own
+    own = report(tmp_path / "fit", tmp_path / "own.html")
+    assert "train, cross-validated" in Page(own).words
+    assert "the model was trained on at least" not in own
+    assert str(tmp_path) not in own
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "fit"), "--split", "train"]) == 0
+    assert "the model was trained on at least 60 of the measured" in capsys.readouterr().err
 
 
 def test_a_target_without_held_out_values_has_no_coverage(tmp_path, capsys):
@@ -234,7 +239,7 @@ def test_an_ensemble_is_reported_with_the_coverage_of_its_intervals(run, tmp_pat
     assert code == 0
     words = " ".join(Page(report(tmp_path / "two", tmp_path / "page.html")).words)
     assert "The model has 2 networks, each with these parameters." in words
-    assert f"molslice train --config config.yaml --members 2 --out {tmp_path / 'two'}" in words
+    assert "molslice train --config config.yaml --members 2 --out two" in words
     assert "Intervals are computed from valid rows of" in words
 
 

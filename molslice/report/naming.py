@@ -1,0 +1,19 @@
+"""Names of a model on its page, which may be sent to others, without the folders above that of the model."""
+
+import os
+
+from molslice.inference.base import SmilesPredictor
+
+__all__ = ["short_name", "without_folders"]
+
+
+def short_name(predictor: SmilesPredictor) -> str:
+    """Return the last part of the name of a model; for `.`, the name of that folder."""
+    return os.path.basename(os.path.abspath(predictor.name))
+
+
+def without_folders(text: str, predictor: SmilesPredictor) -> str:
+    """Replace the absolute path of the folder of a model in a text by its last part."""
+    if not os.path.isabs(predictor.name):
+        return text
+    return text.replace(os.path.normpath(predictor.name), short_name(predictor))
