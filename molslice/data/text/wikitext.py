@@ -83,7 +83,7 @@ class Wikitext(Dataset):
         self.text = arrays["text"]
         self.lexicon = Lexicon(tokens, tuple(json.loads(arrays["entries"].tobytes())))
         self.vocabulary_size = vocabulary_size or len(self.lexicon)
-        sizes = dict(zip(SPLITS, arrays["lengths"].tolist(), strict=True))
+        sizes: dict[str, int] = dict(zip(SPLITS, arrays["lengths"].tolist(), strict=True))
         self._check_sizes(sizes, texts)
         self._cut(sizes)
 
