@@ -161,7 +161,7 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
         "model",
         type=model_name,
         metavar=metavar,
-        help="run folder, checkpoint folder, or name of a shipped model such as gap-xtb",
+        help="folder of a run, a fit or a checkpoint, or name of a shipped model such as gap-xtb",
     )
 
 
@@ -214,8 +214,8 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=("ray",),
-        help="compute on a cluster with Ray Data, RAY_ADDRESS or all cores of this machine; --workers sets "
-        "the number of workers",
+        help="compute with Ray Data on the cluster of RAY_ADDRESS, or else on all cores of this machine; "
+        "--workers sets the number of workers",
     )
 
 
@@ -252,7 +252,7 @@ def add_strict(parser: argparse.ArgumentParser, *, in_folder: bool = False) -> N
         parser: The parser.
         in_folder: Whether the output may be a folder of files that are written one after the other.
     """
-    kept = "; files in a folder that are complete stay" if in_folder else ""
+    kept = "; complete files in a folder are kept" if in_folder else ""
     parser.add_argument(
         "--strict", action="store_true", help=f"stop at the first row that fails, and write nothing{kept}"
     )

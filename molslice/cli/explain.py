@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--part", choices=("networks",), help="part of a model of molslice fit: its fine-tuned networks"
     )
-    parser.add_argument("--format", choices=FORMATS, help="pictures in a folder (default: svg)")
+    parser.add_argument("--format", choices=FORMATS, help="format of the pictures in a folder (default: svg)")
     add_columns(parser)
     add_fragment(parser)
     add_strict(parser)

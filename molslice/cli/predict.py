@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--domain",
         action="store_true",
-        help="report whether each molecule is in the domain of the training molecules, and the nearest",
+        help="say whether each molecule is in the domain of the model, and its nearest training molecule",
     )
     parser.add_argument(
         "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"

@@ -2,10 +2,10 @@
 
 The page opens from disk without a network. The model is measured on its own data; settings such as
 --data.path FILE choose other data, as in `molslice evaluate`; all rows of another table are the split test,
-unless settings divide it. Of a split with more molecules than --rows, a
-random sample is measured. A model of `molslice fit` has its own rows, and its training rows are predicted by
-the models that have not seen them. Without the data of its training, the page has what the folder of the
-model says: curves, parameters, configuration, and the errors from the training.
+unless settings divide it. If a split has more molecules than --rows, a random sample of it is measured. A
+model of `molslice fit` has its own rows, and its training rows are predicted by the models that have not
+seen them. Without the data of its training, the page has what the folder of the model says: curves,
+parameters, configuration, and the errors from the training.
 """
 
 import argparse
@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
     add_model(parser, metavar="MODEL")
     parser.add_argument(
-        "--out", type=file_path, metavar="FILE", help="page to write (default: NAME_report.html, here)"
+        "--out",
+        type=file_path,
+        metavar="FILE",
+        help="page to write (default: NAME_report.html in the current folder)",
     )
     parser.add_argument(
         "--rows",

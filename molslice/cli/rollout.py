@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--env",
         metavar="NAME",
         help="Gymnasium environment; package.module:Name-v0 imports the module that registers it "
-        "(default: the registered one that the model's data name)",
+        "(default: the environment named in the model's data)",
     )
     parser.add_argument(
         "--episodes", type=positive, default=10, metavar="N", help="episodes for each return (default: 10)"

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=model_name,
         metavar="MODEL",
-        help="run folder, checkpoint folder, or name of a shipped model; the first is the default",
+        help="folder of a run, a fit or a checkpoint, or name of a shipped model; the first is the default",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(

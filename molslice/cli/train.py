@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="start",
         type=model_name,
         metavar="MODEL",
-        help="start from the weights of this run folder or shipped model, with its model and attention",
+        help="start from the weights of this run folder or shipped model, with its settings",
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in RUN")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Measure speed and memory of attentions, of the training of molecule models, and of the data path.
+"""Measure speed and memory of attentions, of the training of molecule models, and of data loading.
 
 Without an action, `molslice bench` measures attentions.
 """

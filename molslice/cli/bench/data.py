@@ -1,4 +1,4 @@
-"""Measure the data path without a model: conversion of SMILES, the store, and padded batches.
+"""Measure data loading without a model: conversion of SMILES, the store, and padded batches.
 
 The molecules come from a prepared store (--store, which needs no rdkit; the conversion is then not measured),
 from files of SMILES (--input, at most the first 100,000 rows), or else from data/gap_xtb. The table shows
@@ -13,7 +13,7 @@ import argparse
 from molslice.cli.arguments import add_json, add_quiet, file_path, positive
 from molslice.cli.bench.arguments import add_molecules, add_rounds, report, teller
 
-SUMMARY = "speed and memory of the data path without a model"
+SUMMARY = "speed and memory of data loading without a model"
 EXAMPLE = """\
   molslice bench data --input molecules.csv --out runs/bench_data
   molslice bench data --store prepared --batch-size 1024 --token-budget 65536 --json"""
