@@ -274,6 +274,7 @@ def main(argv: list[str] | None = None) -> None:
     settings = {
         "data.path": json.dumps(str(options.corpus)),
         "trainer.accelerator": "cpu",
+        "trainer.precision": '"32"',
         "trainer.num_threads": str(options.threads),
     }
     base = load_config(options.config, list(settings.items()))

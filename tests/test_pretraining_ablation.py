@@ -11,7 +11,9 @@ import yaml
 from molslice.chem.featurize import molecule_arrays
 from tests.data.molecules.corpora import make_corpus
 from tests.programs import load_program
-from tests.real_data import embedded_smiles
+from tests.real_data import REPOSITORY, embedded_smiles
+
+RESULTS = REPOSITORY / "benchmarks" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +186,25 @@ def test_unknown_names_are_refused(program, folder, tmp_path, capsys):
     with pytest.raises(SystemExit):
         program.main(arguments(folder, tmp_path, "--entries", "descriptor"))
     assert "unknown name 'descriptor'; choices: none, descriptors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["pretraining_ablation", "pretraining_attentions"])
+def test_the_recorded_results_can_be_extended(program, name, tmp_path, monkeypatch):
+    recorded = json.loads((RESULTS / f"{name}.json").read_text())
+    (tmp_path / f"{name}.json").write_text(json.dumps(recorded))
+    monkeypatch.setattr(program, "pretrain", None)  # all results are there
+    given = {
+        "--corpus": tmp_path / "corpus",
+        "--data": tmp_path,
+        "--entries": ",".join(dict.fromkeys(job["labels"] for job in recorded["jobs"])),
+        "--steps": recorded["steps"],
+        "--epochs": recorded["epochs"],
+        "--seeds": 1 + max(job["seed"] for job in recorded["jobs"]),
+        "--runs": tmp_path / "runs",
+        "--out": tmp_path,
+    }
+    if recorded["config"]["attention"]:
+        given["--attentions"] = ",".join(recorded["config"]["attention"])
+    program.main([str(word) for pair in given.items() for word in pair] + ["--restore"])
+    again = json.loads((tmp_path / f"{name}.json").read_text())
+    assert sorted(map(json.dumps, again["jobs"])) == sorted(map(json.dumps, recorded["jobs"]))
