@@ -15,7 +15,10 @@ def test_the_guide_states_what_was_measured():
         f"get {rates[0]} answers per second, half of them within {times[0][0]} and 99% within {times[0][1]};"
         in guide
     )
-    assert f"while a file is predicted too, {rates[1]}, {times[1][0]} and {times[1][1]}." in guide
+    assert (
+        f"while a file is also predicted, they get {rates[1]}, within {times[1][0]} and {times[1][1]}."
+        in guide
+    )
     for each in (alone, with_file):
         assert each["answers"] == each["requests"]
         assert each["lost"] == each["wrong"] == 0
