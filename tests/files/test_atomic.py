@@ -189,11 +189,7 @@ def test_a_folder_is_not_replaced_unasked(tmp_path):
         with atomic_folder(tmp_path / "name"):
             pytest.fail("the block ran, and its work would be lost")
 
-    with pytest.raises(UnwritableError) as caught:
-        write()
-    assert caught.value.errno == errno.EEXIST
-    assert content_of(tmp_path / "name") == "before"
-    assert names(tmp_path) == ["name"]
+    assert_taken(write, tmp_path, "before")
 
 
 def test_a_folder_that_is_taken_during_the_work_is_not_replaced(tmp_path):
@@ -202,11 +198,16 @@ def test_a_folder_that_is_taken_during_the_work_is_not_replaced(tmp_path):
             (folder / "file").write_text("after")
             write_folder(tmp_path / "name", "another")
 
+    assert_taken(write, tmp_path, "another")
+
+
+def assert_taken(write, folder, content):
+    """Check that `name` is refused because it is taken, and keeps its content."""
     with pytest.raises(UnwritableError) as caught:
         write()
     assert caught.value.errno == errno.EEXIST
-    assert content_of(tmp_path / "name") == "another"
-    assert names(tmp_path) == ["name"]
+    assert content_of(folder / "name") == content
+    assert names(folder) == ["name"]
 
 
 def test_a_link_stays_a_link(tmp_path):
