@@ -74,7 +74,7 @@ class Uea(SequenceDataset):
         division = Division({"valid": valid_fraction} if valid_fraction != 0 else {}, split_seed)
         if missing not in ("interpolate", "zero"):
             raise MolsliceError(f"unknown missing {missing!r}; choices: interpolate, zero")
-        self.problem, self.missing_indicator = problem, missing_indicator
+        self.missing_indicator = missing_indicator
         train, test = (_read(Path(root), problem, part) for part in ("TRAIN", "TEST"))
         self.source = f"{root} ({problem})"
         self._set_targets(train, test)
