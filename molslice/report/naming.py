@@ -2,9 +2,10 @@
 
 import os
 
+from molslice.files.folder_names import without_folders
 from molslice.inference.base import SmilesPredictor
 
-__all__ = ["short_name", "without_folders"]
+__all__ = ["short_name", "with_short_name"]
 
 
 def short_name(predictor: SmilesPredictor) -> str:
@@ -12,8 +13,8 @@ def short_name(predictor: SmilesPredictor) -> str:
     return os.path.basename(os.path.abspath(predictor.name))
 
 
-def without_folders(text: str, predictor: SmilesPredictor) -> str:
+def with_short_name(text: str, predictor: SmilesPredictor) -> str:
     """Replace the absolute path of the folder of a model in a text by its last part."""
     if not os.path.isabs(predictor.name):
         return text
-    return text.replace(os.path.normpath(predictor.name), short_name(predictor))
+    return without_folders(text, {os.path.normpath(predictor.name): short_name(predictor)})

@@ -22,7 +22,7 @@ from molslice.report.charts import (
 )
 from molslice.report.groups import Group, by_element, by_scaffold, by_size, divide_by_scaffold, summarize
 from molslice.report.measure import Measured, SplitPredictions
-from molslice.report.naming import without_folders
+from molslice.report.naming import with_short_name
 from molslice.report.page import (
     Html,
     bars,
@@ -205,7 +205,7 @@ def data(measured: Measured) -> Html:
     elements = ", ".join(f"{symbol} {count / len(judged.rows):.1%}" for symbol, count in common)
     low, middle, high = np.quantile(sizes, (0.0, 0.5, 1.0))
     parts = [
-        paragraph(f"Source: {without_folders(dataset.source, measured.predictor)}"),
+        paragraph(f"Source: {with_short_name(dataset.source, measured.predictor)}"),
         table(["split", "rows"], rows),
         table(["target", "split", *names], values, "Measured values"),
         paragraph(f"Heavy atoms in {judged.name}: {low:.0f} to {high:.0f}, median {middle:.0f}."),

@@ -14,7 +14,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
 from molslice.model.count import parameters_by_part
 from molslice.report.charts import Curve, draw_curves
-from molslice.report.naming import without_folders
+from molslice.report.naming import with_short_name
 from molslice.report.page import (
     Html,
     bars,
@@ -137,11 +137,12 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
     rows += [[name, version(name)] for name in PACKAGES]
     parts = [table(["package", "version"], rows, "Versions for this report")]
     what = "the model and this page" if command else "the model"
-    lines = [command] if command else []
+    name = with_short_name(predictor.name, predictor)
+    lines = [[with_short_name(word, predictor) for word in command]] if command else []
     if isinstance(predictor, FittedPredictor):
         about = predictor.model.about
         lead = f"These commands reproduce {what} in a folder that contains {about['source']}:"
-        lines = [_fit_command(about, without_folders(predictor.name, predictor)), *lines]
+        lines = [_fit_command(about, name), *lines]
         return section(*parts, paragraph(lead), code("\n".join(map(shlex.join, lines))))
     network = networks_of(predictor)[0]
     made = (network.summary or {}).get("versions")
@@ -149,7 +150,6 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
         found = [[str(name), str(value)] for name, value in made.items()]
         parts.append(table(["package", "version"], found, "Versions in training"))
     many = ["--members", str(len(predictor.members))] if isinstance(predictor, EnsemblePredictor) else []
-    name = without_folders(predictor.name, predictor)
     train = ["molslice", "train", "--config", "config.yaml", *many, "--out", name]
     lead = (
         f"These commands reproduce {what} in a folder that contains the configuration below as config.yaml:"

@@ -6,7 +6,7 @@ from pathlib import Path
 from molslice.data.base import Dataset
 from molslice.files.atomic import write_atomically
 from molslice.report.measure import Measured, measure
-from molslice.report.naming import short_name, without_folders
+from molslice.report.naming import short_name, with_short_name
 from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
 from molslice.report.training import AnyPredictor, parameters, recorded_errors, reproduction, training
@@ -57,7 +57,7 @@ def write_report(
         sections.append((name, make()))
     targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
     lead = f"A model for {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
-    lead = without_folders(lead, predictor)
+    lead = with_short_name(lead, predictor)
     write_atomically(path, page(f"Report on {short_name(predictor)}", lead, sections))
 
 
@@ -66,7 +66,7 @@ def _parts(
 ) -> Iterator[tuple[str, Callable[[], Html]]]:
     """Yield the name of each part, and a function that makes it."""
     if measured is None:
-        missing = without_folders(missing, predictor)
+        missing = with_short_name(missing, predictor)
         reason = (
             f"Not measured, because the data are not available: {missing}." if missing else "Not measured."
         )
@@ -76,7 +76,6 @@ def _parts(
     else:
         for name, make in SECTIONS.items():
             yield name, lambda make=make: make(measured)
-    command = [without_folders(word, predictor) for word in command]
     yield "Training", lambda: training(predictor)
     yield "Parameters", lambda: parameters(predictor)
     yield "Reproduction", lambda: reproduction(predictor, command)

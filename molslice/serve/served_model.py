@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
     from molslice.inference.base import SmilesPredictor
 
-__all__ = ["ServedModel", "explainer_of", "load_models", "without_folders"]
+__all__ = ["ServedModel", "explainer_of", "load_models"]
 
 METHODS: tuple[Literal["gradients", "shapley"], ...] = ("gradients", "shapley")  # the default is the first
 MOST_LEVELS = 16  # of intervals for which a predictor is kept
@@ -112,14 +112,6 @@ def _paths_of(model: str) -> tuple[str, ...]:
     if os.sep not in model:
         return ()
     return (str(Path(model)), os.path.abspath(model), os.path.realpath(model))
-
-
-def without_folders(text: str, models: Mapping[str, ServedModel]) -> str:
-    """Replace the folders of models in a message by the names of the models."""
-    names = {folder: each.name for each in models.values() for folder in each.folders}
-    for folder in sorted(names, key=len, reverse=True):
-        text = text.replace(folder, names[folder])
-    return text
 
 
 def _explaining(

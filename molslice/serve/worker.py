@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from molslice.files.folder_names import without_folders
 from molslice.files.processes import end_with_parent
-from molslice.serve.served_model import ServedModel, explainer_of, load_models, without_folders
+from molslice.serve.served_model import ServedModel, explainer_of, load_models
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +75,7 @@ def answer(
     except (MolsliceError, OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        return "failed", without_folders(_reason(error), models)
+        return "failed", _to_client(_reason(error), models)
 
 
 def _reason(error: BaseException) -> str:
@@ -82,6 +83,11 @@ def _reason(error: BaseException) -> str:
         return "not enough memory"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())
+
+
+def _to_client(text: str, models: Mapping[str, ServedModel]) -> str:
+    """Name models in a message by their names instead of their folders."""
+    return without_folders(text, {folder: each.name for each in models.values() for folder in each.folders})
 
 
 def _predict(
@@ -132,7 +138,7 @@ def _explain(
         try:
             found = explainer(text)
         except MolsliceError as error:
-            rows.append({"explanation": None, "error": without_folders(str(error), models)})
+            rows.append({"explanation": None, "error": _to_client(str(error), models)})
             continue
         assert isinstance(found, Contributions)
         svg = found.picture(".svg").decode("ascii", "replace")
