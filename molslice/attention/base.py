@@ -63,13 +63,14 @@ class ExactMap(NamedTuple):
     """The attention map of a layer and the tensors from which it is computed.
 
     Attributes:
-        weights: The map [B, H, N, N]. Entry (i, j) is the weight of token j in the output of token i. The
-            product with the values of a head is the input of the output projection.
+        weights: The map [B, H, N, M] to the M tokens of the memory, or to the N tokens themselves. Entry
+            (i, j) is the weight of token j in the output of token i. The product with the values of a head is
+            the input of the output projection.
         parts: Tensors by name, described in the docstring of `exact_map` of the attention.
         by_token: Values per token [B, N] to draw next to the map, by caption.
     """
 
-    weights: Float[Tensor, "B H N N"]
+    weights: Float[Tensor, "B H N M"]
     parts: Mapping[str, Tensor] = MappingProxyType({})
     by_token: Mapping[str, Tensor] = MappingProxyType({})
 
@@ -271,7 +272,7 @@ class Attention(nn.Module, ABC):
             context: The context of `tokens`.
 
         Returns:
-            The map [B, H, N, N] in evaluation mode. Entries at padding are arbitrary.
+            The map [B, H, N, M] in evaluation mode. Entries at padding are arbitrary.
         """
         found = self._values_and_mixed(tokens, context)
         if found is None:

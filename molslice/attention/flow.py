@@ -1,5 +1,6 @@
 """Flow attention: conservation of flow in place of softmax, in linear time."""
 
+import math
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -8,10 +9,13 @@ from torch import Tensor, nn
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits
 from molslice.ops.causal import causal_product
-from molslice.ops.masked import masked_softmax, masked_sum, pair_mask
+from molslice.ops.features import full_precision, precise
+from molslice.ops.masked import masked_softmax, masked_sum
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 EPS = 1e-6
+_LARGEST_LOG = 60.0  # of a conserved flow in the causal form; exp is finite in float32
+_LARGEST_SOURCE = 1e4  # of O' in the causal form with a bias; logcumsumexp has no precise gradient beyond
 
 
 class _Flow(NamedTuple):
@@ -29,6 +33,20 @@ class _Flow(NamedTuple):
     key: Float[Tensor, "B H N C"]
     incoming: Float[Tensor, "B H N 1"]
     competition: Float[Tensor, "B H N 1"]
+    allocation: Float[Tensor, "B H N 1"]
+
+
+class _PairFlow(NamedTuple):
+    """The terms of the flow of each head that needs the capacity of each pair.
+
+    Attributes:
+        shares: Capacities over the incoming flow I of the sink [B, H, N, M].
+        competition: Weight of each source, the factor of V in V' [B, H, M, 1].
+        allocation: Share of its flow that each sink receives, sigmoid(I') [B, H, N, 1].
+    """
+
+    shares: Float[Tensor, "B H N M"]
+    competition: Float[Tensor, "B H M 1"]
     allocation: Float[Tensor, "B H N 1"]
 
 
@@ -71,8 +89,9 @@ class Flow(Attention):
         V'_t = V_t * t exp(O'_t) / sum_{j<=t} exp(O'_j)
 
     One token at a time, the state is these sums, C C + 4 C + 1 numbers per head, and t. With `pair_bias:
-    logits`, the capacities phi(Q) phi(K)^T become (phi(Q) phi(K)^T) * exp(S + E), and all sums above run over
-    them (ours); a bias of zero changes nothing. With `mix`, softmax(S + E) V replaces V (ours).
+    logits`, the capacities phi(Q) phi(K)^T become (phi(Q) phi(K)^T) * exp(S + E), all sums above run over
+    them, and eps is multiplied by the largest exp(S + E) of each sum (ours); a bias of zero changes nothing.
+    The causal form then limits O' to 10,000. With `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
         spec: Settings that the model passes to each attention.
@@ -113,57 +132,46 @@ class Flow(Attention):
         key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
         if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
-        mask, memory_mask = context.token_mask[:, None, :, None], memory_mask[:, None, :, None]
+        sinks, sources = context.token_mask[:, None, :, None], memory_mask[:, None, :, None]
         # Sums of thousands of positive terms need float32, also if the model computes in half precision.
-        query, key = (x.float() if x.dtype != torch.float64 else x for x in (query, key))
-        query = query.sigmoid().masked_fill(~mask, 0.0)
-        key = key.sigmoid().masked_fill(~memory_mask, 0.0)
+        query = precise(query).sigmoid().masked_fill(~sinks, 0.0)
+        key = precise(key).sigmoid().masked_fill(~sources, 0.0)
         if self.spec.pair_bias_mode == "logits":
-            heads = self._capacities(query, key, value, mask, context)
+            pairs = self._pair_flow(query, key, sinks, sources, context.pair_bias)
+            competing = (value * pairs.competition).to(value.dtype)
+            heads = pairs.shares.to(value.dtype) @ competing * pairs.allocation
         elif self.spec.causal:
-            flow = self._causal_flow(query, key, mask)
-            heads = (
-                causal_product(flow.query / flow.incoming, key, value * flow.competition) * flow.allocation
-            )
+            flow = self._causal_flow(query, key, sinks)
+            with full_precision(query):
+                mixed = causal_product(flow.query / flow.incoming, key, value * flow.competition)
+            heads = mixed * flow.allocation
         else:
-            flow = self._flow(query, key, mask, memory_mask)
-            sources = key.transpose(2, 3).to(value.dtype) @ (value * flow.competition).to(value.dtype)
-            heads = (query / flow.incoming).to(value.dtype) @ sources * flow.allocation
+            flow = self._flow(query, key, sinks, sources)
+            # The sum over the m sources is divided by m, so that it does not overflow in half precision.
+            size = sources.sum(2, keepdim=True).clamp(min=1)
+            competing = (value * (flow.competition / size)).to(value.dtype)
+            mixed = (query * (size / flow.incoming)).to(value.dtype) @ (
+                key.transpose(2, 3).to(value.dtype) @ competing
+            )
+            heads = mixed * flow.allocation
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return (phi(Q) / I) phi(K)^T with competition on the columns and allocation on the rows.
 
-        Parts: `competition` and `allocation` [B, H, N]. By token: the competition as a source, which is 1 on
-        average, and the allocation as a sink, both as means over the heads.
+        Parts: `competition` [B, H, M] and `allocation` [B, H, N]. By token: the competition as a source,
+        which is 1 on average, and the allocation as a sink, both as means over the heads.
         """
-        causal, mask = self.spec.causal, context.token_mask[:, None, :, None]
-        query, key = (
-            self.split_heads(f(tokens)).sigmoid().masked_fill(~mask, 0.0) for f in (self.query, self.key)
-        )
-        capacity = query @ key.transpose(2, 3)
-        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
-            bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), -torch.inf)
-            # eps is not scaled with the capacities, so subtract exactly what the attention subtracts
-            largest = 0.0 if causal else bias.amax((2, 3), keepdim=True).nan_to_num(0, 0, 0)
-            capacity = capacity * (bias - largest).exp()
-        inflow, outflow = (capacity.tril(), capacity.triu()) if causal else (capacity, capacity)
-        count = mask.cumsum(2).clamp(min=1) if causal else torch.ones_like(mask, dtype=capacity.dtype)
-        incoming = inflow.sum(3, keepdim=True) + EPS
-        outgoing = outflow.sum(2)[..., None] + EPS
-        allocation = (inflow @ (count / outgoing).masked_fill(~mask, 0.0) / count).sigmoid()
-        source = outflow.transpose(2, 3) @ (count / incoming).masked_fill(~mask, 0.0) / count
-        if self.clamp is not None:
-            source = source.clamp(-self.clamp, self.clamp)
-        if causal:
-            source = source.masked_fill(~mask, torch.finfo(source.dtype).min / 2)
-            competition = (source - source.logcumsumexp(2)).exp().masked_fill(~mask, 0.0) * count
-        else:
-            competition = masked_softmax(source, mask, 2) * mask.sum(2, keepdim=True)
-        weights = inflow / incoming * competition.transpose(2, 3) * allocation
+        memory, memory_mask = self.memory_of(tokens, context)
+        sinks, sources = context.token_mask[:, None, :, None], memory_mask[:, None, :, None]
+        query = self.split_heads(self.query(tokens)).sigmoid().masked_fill(~sinks, 0.0)
+        key = self.split_heads(self.key(memory)).sigmoid().masked_fill(~sources, 0.0)
+        bias = context.pair_bias if self.spec.pair_bias_mode == "logits" else None
+        flow = self._pair_flow(query, key, sinks, sources, bias)
+        weights = flow.shares * flow.competition.transpose(2, 3) * flow.allocation
         mixing = self.pair_mixing(context)
         weights = weights if mixing is None else weights @ mixing
-        parts = {"competition": competition[..., 0], "allocation": allocation[..., 0]}
+        parts = {"competition": flow.competition[..., 0], "allocation": flow.allocation[..., 0]}
         return ExactMap(weights, parts, {name: part.mean(1) for name, part in parts.items()})
 
     def _flow(
@@ -180,12 +188,15 @@ class Flow(Attention):
         outgoing = (key * total(query, sinks)).sum(-1, keepdim=True) + EPS
         conserved_sink = (query * total(key / outgoing, sources)).sum(-1, keepdim=True)
         conserved_source = (key * total(query / incoming, sinks)).sum(-1, keepdim=True)
-        # The factor n is in the authors' code, not in algorithm 1; without it the output shrinks as 1 / n.
-        competition = masked_softmax(self._clamped(conserved_source), sources, 2)
+        return _Flow(query, key, incoming, *self._compete(conserved_sink, conserved_source, sinks, sources))
+
+    def _compete(self, sink: Tensor, source: Tensor, sinks: Tensor, sources: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the competition and the allocation of the conserved flows I' and O'."""
+        n, m = (mask.sum(2, keepdim=True).to(sink.dtype) for mask in (sinks, sources))
+        # The factor m is in the authors' code, not in algorithm 1; without it the output shrinks as 1 / m.
+        competition = masked_softmax(self._clamped(source), sources, 2) * m
         # With n sinks and m sources and the factor m, a sink receives m / n of its flow in self-attention.
-        n, m = (mask.sum(2, keepdim=True).to(query.dtype) for mask in (sinks, sources))
-        allocation = (conserved_sink * n / m.clamp(min=1)).sigmoid()
-        return _Flow(query, key, incoming, competition * m, allocation)
+        return competition, (sink * n / m.clamp(min=1)).sigmoid()
 
     def _causal_flow(self, query: Tensor, key: Tensor, mask: Bool[Tensor, "B 1 N 1"]) -> _Flow:
         count = mask.cumsum(2).clamp(min=1)
@@ -232,30 +243,49 @@ class Flow(Attention):
     def _clamped(self, conserved_source: Tensor) -> Tensor:
         return conserved_source if self.clamp is None else conserved_source.clamp(-self.clamp, self.clamp)
 
-    def _capacities(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Bool[Tensor, "B 1 N 1"], context: TokenContext
-    ) -> Tensor:
-        assert context.pair_bias is not None  # checked in `forward`
-        seen = pair_mask(context.token_mask)
-        bias = context.pair_bias.to(query.dtype).masked_fill(~seen, 0.0)
-        if not self.spec.causal:
-            # Scaling all capacities of a head does not change the flow, so the largest bias is subtracted and
-            # exp does not overflow. The causal form cannot do this: its largest bias may be in the future.
-            bias = bias - bias.detach().masked_fill(~seen, -torch.inf).amax((2, 3), keepdim=True).nan_to_num(
-                0, 0, 0
-            )
-        capacity = (query @ key.transpose(2, 3)) * bias.exp()
-        inflow, outflow = capacity, capacity
-        count = torch.ones_like(mask, dtype=query.dtype)
-        if self.spec.causal:
-            inflow, outflow = capacity.tril(), capacity.triu()
-            count = mask.cumsum(2).clamp(min=1).to(query.dtype)
-        incoming = inflow.sum(3, keepdim=True) + EPS
-        outgoing = outflow.sum(2)[..., None] + EPS
-        sink = inflow @ (count / outgoing).masked_fill(~mask, 0.0) / count
-        source = outflow.transpose(2, 3) @ (count / incoming).masked_fill(~mask, 0.0) / count
-        if self.spec.causal:
-            competition = self._causal_competition(source, mask, count)
-        else:
-            competition = masked_softmax(self._clamped(source), mask, 2) * mask.sum(2, keepdim=True)
-        return ((inflow / incoming).to(value.dtype) @ (value * competition).to(value.dtype)) * sink.sigmoid()
+    def _pair_flow(
+        self,
+        query: Float[Tensor, "B H N C"],
+        key: Float[Tensor, "B H M C"],
+        sinks: Bool[Tensor, "B 1 N 1"],
+        sources: Bool[Tensor, "B 1 M 1"],
+        bias: Float[Tensor, "B H N M"] | None,
+    ) -> _PairFlow:
+        """Compute the flow of capacities phi(Q) phi(K)^T exp(bias).
+
+        Only ratios of capacities to their sums appear, so logarithms are subtracted and a large bias does not
+        overflow.
+        """
+        causal, smallest = self.spec.causal, torch.finfo(query.dtype).tiny
+        with full_precision(query):
+            logits = (query @ key.transpose(2, 3)).clamp(min=smallest).log()
+            bias = torch.zeros_like(logits) if bias is None else bias.to(logits.dtype)
+            logits, seen = logits + bias, sinks & sources.transpose(2, 3)
+            inflow, outflow = (seen.tril(), seen.triu()) if causal else (seen, seen)
+            into, out_of = _masked(logits, inflow), _masked(logits, outflow)
+            incoming = _log_total(into, _masked(bias, inflow), 3)
+            outgoing = _log_total(out_of, _masked(bias, outflow), 2)
+            shares = (into - incoming).exp()
+            if causal:
+                count = sinks.cumsum(2).clamp(min=1).to(logits.dtype)
+                # A capacity may be much larger than the sums that it is divided by, which end before it.
+                sink = (into - outgoing).clamp(max=_LARGEST_LOG).exp() @ count / count
+                source = (out_of - incoming).clamp(max=_LARGEST_LOG).exp().transpose(2, 3) @ count / count
+                source = source.clamp(max=_LARGEST_SOURCE)
+                return _PairFlow(shares, self._causal_competition(source, sinks, count), sink.sigmoid())
+            sink = (into - outgoing).exp().sum(3, keepdim=True)
+            source = shares.sum(2)[..., None]
+            return _PairFlow(shares, *self._compete(sink, source, sinks, sources))
+
+
+def _masked(logits: Tensor, mask: Tensor) -> Tensor:
+    return logits.masked_fill(~mask, torch.finfo(logits.dtype).min / 2)
+
+
+def _log_total(logits: Tensor, bias: Tensor, dim: int) -> Tensor:
+    """Return the logarithm of the sum of capacities along `dim`, plus eps times the largest exp(bias)."""
+    # Without a pair in the sum, eps is more than the masked capacities, which are therefore zero.
+    eps = bias.detach().amax(dim, keepdim=True).clamp(min=torch.finfo(bias.dtype).min / 4) + math.log(EPS)
+    # torch.logsumexp and torch.logaddexp overflow in files of ONNX.
+    largest = torch.maximum(logits.detach().amax(dim, keepdim=True), eps)
+    return largest + ((logits - largest).exp().sum(dim, keepdim=True) + (eps - largest).exp()).log()

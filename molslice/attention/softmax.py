@@ -74,11 +74,13 @@ class Softmax(Attention):
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return softmax(Q K^T / sqrt(C) + S + E); with `mix`, multiplied by softmax(S + E)."""
-        query, key = (self.split_heads(f(tokens)) for f in (self.query, self.key))
+        memory, memory_mask = self.memory_of(tokens, context)
+        query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
         scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
         if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
             scores = scores + context.pair_bias
-        weights = masked_softmax(scores, pair_mask(context.token_mask, self.spec.causal))
+        seen = context.token_mask[:, None, :, None] & memory_mask[:, None, None, :]
+        weights = masked_softmax(scores, seen.tril() if self.spec.causal else seen)
         mixing = self.pair_mixing(context)
         return ExactMap(weights if mixing is None else weights @ mixing)
 

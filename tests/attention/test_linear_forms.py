@@ -1,4 +1,4 @@
-"""Tests specific to `flow` and `singular`."""
+"""Tests of `flow` and `singular` beside the contract tests."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
+from molslice.attention.references.flow import reference_sequence
 from molslice.types import AttentionSpec, MolsliceError, TokenContext
 
 SPEC = AttentionSpec(8, 2)
@@ -78,6 +79,72 @@ def test_a_large_common_bias_neither_overflows_nor_vanishes(scale):
     attention = build("flow", replace(SPEC, pair_bias_mode="logits"))
     found = [attention(tokens, replace(everything(tokens), pair_bias=b)).tokens for b in (bias, bias + scale)]
     torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-6)
+
+
+def large_bias(kind, length):
+    """One pair, or all pairs, far from the others."""
+    if kind == "all":
+        return 30.0 * torch.randn(1, 2, length, length, dtype=torch.float64)
+    bias = torch.zeros(1, 2, length, length, dtype=torch.float64)
+    bias[:, :, 7, 1] = 20.0 if kind == "up" else -20.0
+    return bias
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["up", "down", "all"])
+def test_flow_of_a_bias_with_a_wide_range_equals_its_formula(kind, causal):
+    """The capacity of one pair is a billion times that of the others, which still have their own flow."""
+    spec = replace(SPEC, pair_bias_mode="logits", causal=causal)
+    tokens = torch.randn(1, 12, 8, dtype=torch.float64)
+    attention, bias = build("flow", spec, clamp=5.0), large_bias(kind, 12)
+    context = replace(everything(tokens), pair_bias=bias)
+    expected = reference_sequence(attention, tokens[0], tokens[0], bias[0], None)[0]
+    torch.testing.assert_close(attention(tokens, context).tokens[0], expected, rtol=1e-8, atol=1e-8)
+    with torch.no_grad():
+        found = attention.float()(tokens.float(), replace(context, pair_bias=bias.float())).tokens[0]
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_flow_of_a_bias_with_a_wide_range_is_finite_in_half_precision(causal):
+    spec = replace(SPEC, pair_bias_mode="logits", causal=causal)
+    attention = build("flow", spec).float().train()
+    tokens = torch.randn(1, 12, 8, requires_grad=True)
+    bias = large_bias("all", 12).float().requires_grad_()
+    with torch.autocast("cpu", torch.float16):
+        attention(
+            tokens, replace(everything(tokens), pair_bias=bias)
+        ).tokens.float().square().sum().backward()
+    for gradient in (tokens.grad, bias.grad, *(each.grad for each in attention.parameters())):
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_flow_of_many_equal_tokens_in_half_precision(causal):
+    """The sum of the values over all tokens is larger than the largest float16."""
+    attention = build("flow", replace(SPEC, causal=causal)).float()
+    tokens = torch.randn(1, 1, 8).repeat(1, 150_000, 1)
+    with torch.no_grad():
+        attention.key.bias.fill_(5.0)
+        attention.value.bias.fill_(2.0)
+        expected = attention(tokens, everything(tokens)).tokens
+        with torch.autocast("cpu", torch.float16):
+            found = attention(tokens, everything(tokens)).tokens
+    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["flow", "softmax"])
+def test_the_exact_map_of_cross_attention_maps_the_memory(name):
+    tokens, memory = torch.randn(2, 5, 8, dtype=torch.float64), torch.randn(2, 7, 8, dtype=torch.float64)
+    mask = torch.arange(7) < torch.tensor([[7], [4]])
+    context = replace(everything(tokens), memory=memory, memory_mask=mask)
+    attention = build(name, replace(SPEC, cross=True))
+    found = attention.exact_map(tokens, context)
+    assert found is not None
+    assert found.weights.shape == (2, 2, 5, 7)
+    mixed = found.weights @ attention.split_heads(attention.value(memory))
+    expected = attention(tokens, context).tokens
+    torch.testing.assert_close(attention.output(attention.merge_heads(mixed)), expected)
 
 
 def test_singular_with_one_pseudo_token_averages():

@@ -136,9 +136,8 @@ class _SeesTheFuture(Softmax):
 
 
 class _SeesTheFutureOfTheBias(Flow):
-    def _capacities(self, query, key, value, mask, context):
-        bias = context.pair_bias.flip(-1, -2)
-        return super()._capacities(query, key, value, mask, replace(context, pair_bias=bias))
+    def _pair_flow(self, query, key, sinks, sources, bias):
+        return super()._pair_flow(query, key, sinks, sources, bias.flip(-1, -2))
 
 
 class _ForgetsThePast(Softmax):
@@ -189,8 +188,8 @@ class _IgnoresTheBias(Softmax):
 
 
 class _HalvesTheBias(Flow):
-    def _capacities(self, query, key, value, mask, context):
-        return super()._capacities(query * 0.5 + 0.1, key, value, mask, context)
+    def _pair_flow(self, query, key, sinks, sources, bias):
+        return super()._pair_flow(query * 0.5 + 0.1, key, sinks, sources, bias)
 
 
 class _NeedsNoBias(Softmax):

@@ -21,28 +21,35 @@ def reference_sequence(
     for h in range(attention.spec.num_heads):
         part = slice(h * size, (h + 1) * size)
         capacity = queries[:, part].sigmoid() @ keys[:, part].sigmoid().T
-        value = values[:, part]
+        factor, value = torch.ones_like(capacity), values[:, part]
         if attention.spec.pair_bias_mode != "none" and pair_bias is not None:
-            shift = 0.0 if causal else pair_bias[h].max().item()
-            scale = (pair_bias[h] - shift).exp()
+            scale = pair_bias[h].exp()
             if attention.spec.pair_bias_mode == "logits":
-                capacity = capacity * scale
+                capacity, factor = capacity * scale, scale.detach()
             else:
                 scale = scale.tril() if causal else scale
                 value = scale @ value / scale.sum(1, keepdim=True)
-        heads.append(_reference_head(attention, capacity, value))
+        heads.append(_reference_head(attention, capacity, factor, value))
     return attention.output(torch.cat(heads, -1)), None, None
 
 
-def _reference_head(attention: Flow, capacity: Float[Tensor, "n m"], value: Float[Tensor, "m C"]) -> Tensor:
+def _reference_head(
+    attention: Flow,
+    capacity: Float[Tensor, "n m"],
+    factor: Float[Tensor, "n m"],
+    value: Float[Tensor, "m C"],
+) -> Tensor:
+    """Return a head; eps is multiplied by the largest of the factors exp(S + E) of its sum."""
     causal = attention.spec.causal
     n, m = capacity.shape
     # The tokens that token t sums over: all, or in the causal form those up to itself.
     sources = [range(t + 1) if causal else range(m) for t in range(n)]
     sinks = [range(t + 1) if causal else range(n) for t in range(m)]
     count = [t + 1.0 if causal else 1.0 for t in range(max(n, m))]
-    incoming = [sum(capacity[t, j] for j in sources[t]) + EPS for t in range(n)]
-    outgoing = [sum(capacity[i, t] for i in sinks[t]) + EPS for t in range(m)]
+    incoming = [sum(capacity[t, j] for j in sources[t]) for t in range(n)]
+    incoming = [incoming[t] + EPS * max(factor[t, j] for j in sources[t]) for t in range(n)]
+    outgoing = [sum(capacity[i, t] for i in sinks[t]) for t in range(m)]
+    outgoing = [outgoing[t] + EPS * max(factor[i, t] for i in sinks[t]) for t in range(m)]
     sink = [sum(capacity[t, j] / outgoing[j] * count[j] for j in sources[t]) / count[t] for t in range(n)]
     source = [sum(capacity[i, t] / incoming[i] * count[i] for i in sinks[t]) / count[t] for t in range(m)]
     weight = [
