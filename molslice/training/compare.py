@@ -191,8 +191,8 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
             raise MolsliceError(f"{known[place]} and {run} are the same run folder; name each run once")
         known[place] = run
     found = [_read_finished(Path(run)) for run in runs]
-    _check_same_data([Path(run) for run in runs])
     folds = [config.data.options.get("fold") for config, _ in found]
+    _check_same_data([Path(run) for run in runs], with_splits=set(folds) == {None})
     labels = labels_of([_on_any_fold(config) for config, _ in found], folds)
     comparison = Comparison()
     for run, label, fold, (config, summary) in zip(runs, labels, folds, found, strict=True):
@@ -204,16 +204,21 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
     return comparison
 
 
-def _check_same_data(runs: Sequence[Path]) -> None:
-    """Refuse runs on different rows or targets; features, and the division of folds, may differ.
+def _check_same_data(runs: Sequence[Path], *, with_splits: bool) -> None:
+    """Refuse runs on different rows or targets; features may differ.
+
+    Args:
+        runs: The run folders.
+        with_splits: Whether the runs must have the same rows for validation and test.
 
     Raises:
         MolsliceError: The message names the runs and what differs.
     """
     known = [(run, read_json_object(run / DATA)) for run in runs if (run / DATA).is_file()]
+    parts = ("rows", "targets", *(("split valid", "split test") if with_splits else ()))
     for run, about in known[1:]:
         first, expected = known[0]
-        if different := [name for name in ("rows", "targets") if about.get(name) != expected.get(name)]:
+        if different := [name for name in parts if about.get(name) != expected.get(name)]:
             raise MolsliceError(
                 f"{run} and {first} were trained on data with different {' and '.join(different)}; only runs "
                 "on the same data can be compared"
