@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["changes_rows", "find_dataset", "find_model_data", "names_data"]
 
 FILES_OF_SPLITS = ("valid_path", "test_path")
+PLACES = {"data.root", "data.cache_dir", "data.workers"}  # settings that change no row
 UNDIVIDED = "{kind: random, fractions: [1, 0, 0]}"
 
 logger = logging.getLogger(__name__)
@@ -41,11 +42,12 @@ def find_model_data(
         fragment: What happens to a mixture; None for what the model does.
         whole: Name of the only split of another table, which may be too small to be divided like that of the
             model, unless `overrides` divide it; None to divide it.
-        same_division: Whether to refuse data that are not divided as in the training, instead of a warning.
+        same_division: Whether to refuse data that have changed since the training or are divided in another
+            way, instead of a warning.
 
     Raises:
-        MolsliceError: As in `find_dataset`, or the data are divided in another way and `same_division` is
-            set.
+        MolsliceError: As in `find_dataset`, or `same_division` is set and the data differ from those of the
+            training.
     """
     from molslice.inference.fitted import FittedPredictor
     from molslice.types import MolsliceError
@@ -63,7 +65,8 @@ def find_model_data(
     dataset = find_dataset(data, root, settings)
     if whole is not None:
         dataset.splits = {whole: dataset.splits["train"]}
-    if not names_data(overrides) and (difference := _other_division(predictor, dataset)):
+    same_content = not fragment and set(keys) <= PLACES
+    if not names_data(overrides) and (difference := _difference(predictor, dataset, content=same_content)):
         if same_division:
             raise MolsliceError(f"cannot calibrate: {difference}")
         logger.warning("%s", difference)
@@ -100,14 +103,19 @@ def _keys(overrides: Sequence[tuple[str, str]]) -> dict[str, str]:
     return {key.replace("-", "_"): value for key, value in overrides}
 
 
-def _other_division(
-    predictor: "Predictor | FittedPredictor | EnsemblePredictor", dataset: "Dataset"
+def _difference(
+    predictor: "Predictor | FittedPredictor | EnsemblePredictor", dataset: "Dataset", *, content: bool
 ) -> str | None:
-    """Describe how the splits differ from those of the training; None if they do not, or it is unknown.
+    """Describe how the data differ from those of the training; None if they do not, or it is unknown.
 
     Rows of the training may then be measured.
+
+    Args:
+        predictor: The model.
+        dataset: The data.
+        content: Whether the contents of the rows are compared too, and not only the splits.
     """
-    from molslice.data.identity import changed_parts, division_identity
+    from molslice.data.identity import changed_parts, data_identity, division_identity
     from molslice.files.parsing import read_json_object
     from molslice.inference.ensemble import EnsemblePredictor
     from molslice.run_folder import DATA
@@ -117,10 +125,13 @@ def _other_division(
     if folder is None or not (folder / DATA).is_file():
         return None
     then, now = read_json_object(folder / DATA), division_identity(dataset)
+    what = "is not divided as it was"
+    if content and all(then.get(name) == value for name, value in now.items()):
+        now, what = data_identity(dataset), "is not what it was"
     if changed := changed_parts({name: str(then.get(name)) for name in now}, now):
         return (
-            f"{dataset.source} is not divided as it was when {folder} was trained (different: "
-            f"{', '.join(changed)}); rows of the training may be among those that are measured"
+            f"{dataset.source} {what} when {folder} was trained (different: {', '.join(changed)}); rows of "
+            "the training may be among those that are measured"
         )
     return None
 

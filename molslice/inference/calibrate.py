@@ -1,12 +1,13 @@
 """Keep the predictions of held-out rows, from which intervals are computed."""
 
+import logging
 from pathlib import Path, PurePath
 
 import numpy as np
 import torch
 
 from molslice.data.base import Dataset
-from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -19,6 +20,8 @@ from molslice.uncertainty.calibration import Calibration, HeldOut
 __all__ = ["calibrate", "write_calibration", "write_domain"]
 
 SPLIT = "valid"
+
+logger = logging.getLogger(__name__)
 
 
 def write_calibration(folder: Path, dataset: Dataset, device: torch.device | str = "cpu") -> None:
@@ -38,15 +41,20 @@ def write_calibration(folder: Path, dataset: Dataset, device: torch.device | str
 def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dataset: Dataset) -> None:
     """Write the training molecules into the folder of a run, if the data have them as SMILES.
 
+    A warning says if the SMILES cannot be read again.
+
     Args:
         predictor: The model.
         dataset: The data that it was trained on.
     """
     assert isinstance(dataset, MoleculeDataset)
     assert predictor.folder is not None  # it was loaded from one
+    if isinstance(dataset, ArraysOnly):
+        return
     try:
         smiles = dataset.smiles()
-    except MolsliceError:  # a store keeps no SMILES
+    except MolsliceError as error:
+        logger.warning("the domain of the model is not available: %s", error)
         return
     rows = dataset.labeled_rows("train")
     values = np.asarray(dataset.targets[rows], np.float64)

@@ -181,6 +181,26 @@ def test_training_rows_in_another_division_are_counted(run, change, caplog, caps
     assert "the model was trained on" not in capsys.readouterr().err
 
 
+def test_a_table_that_was_sorted_after_the_training_is_noticed(run, caplog, capsys, tmp_path):
+    """The random division depends on the number of rows only, so other rows are in each split."""
+    table = run.parent / "molecules.csv"
+    original = table.read_text()
+    header, *lines = original.splitlines(keepends=True)
+    try:
+        table.write_text(header + "".join(sorted(lines)))
+        assert main(["evaluate", str(run), "--data.cache-dir", str(tmp_path)]) == 0
+        assert "is not what it was when" in caplog.text
+        assert "(different: the targets, the inputs); rows of the training may be among those" in caplog.text
+        capsys.readouterr()
+        assert main(["evaluate", str(run), "--split", "valid", "--calibrate", "--quiet"]) == 1
+        assert re.search("cannot calibrate: .* is not what it was when", capsys.readouterr().err)
+    finally:
+        table.write_text(original)
+    caplog.clear()
+    assert main(["evaluate", str(run), "--quiet"]) == 0
+    assert not caplog.text
+
+
 def test_intervals_are_not_calibrated_on_training_rows(run, capsys):
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     calibrate = ["evaluate", str(run), "--split", "valid", "--calibrate", "--quiet"]

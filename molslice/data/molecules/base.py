@@ -112,7 +112,11 @@ class MoleculeDataset(Dataset):
 
     @abstractmethod
     def smiles(self) -> list[str]:
-        """Read the original SMILES of every row from the source."""
+        """Read the original SMILES of every row from the source.
+
+        Raises:
+            MolsliceError: The source has no SMILES, or has changed since the rows were read.
+        """
 
     def _refuse_if_all_failed(self) -> None:
         if not self.store.num_atoms.any():

@@ -108,10 +108,19 @@ class Csv(MoleculeDataset):
             self.splits = choice.division.divide(splits.consecutive_rows(sizes), self.source, groups=groups)
 
     def smiles(self) -> list[str]:
-        """Read the SMILES of every row: those of `path`, then `valid_path`, then `test_path`."""
+        """Read the SMILES of every row: those of `path`, then `valid_path`, then `test_path`.
+
+        Raises:
+            MolsliceError: A file has changed since the rows were read.
+        """
+        if self._checksums() != self._read_checksums:
+            raise MolsliceError(f"{self.source} has changed since its rows were read")
         return [
             text for _, chunk in self._chunks([], self.smiles_column) for text in chunk[self.smiles_column]
         ]
+
+    def _checksums(self) -> list[str]:
+        return [cache.file_checksum(file) for files in self.files.values() for file in files]
 
     def where(self, row: int) -> str:
         """Describe a row, an index from 0, by file, row and line for messages."""
@@ -173,10 +182,11 @@ class Csv(MoleculeDataset):
                 yield smiles[part], targets[part]
 
         files = [file for each in self.files.values() for file in each]
+        self._read_checksums = self._checksums()
         identity = {
             "format": "csv",
             "reader": READER_VERSION,
-            "sha256": [cache.file_checksum(file) for file in files],
+            "sha256": self._read_checksums,
             "smiles_column": self.smiles_column,
         }
         others = {file_format(file) for file in files} - {".csv"}

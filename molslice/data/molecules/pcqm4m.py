@@ -87,9 +87,16 @@ class Pcqm4m(MoleculeDataset):
             raise MolsliceError(f"{self.source} has the splits of PCQM4M {self.version}, not those of {name}")
 
     def smiles(self) -> list[str]:
-        """Read the SMILES of every row."""
+        """Read the SMILES of every row.
+
+        Raises:
+            MolsliceError: The table has changed since the rows were read.
+        """
         chunks = tables.read_columns(self.root / TABLE, ["smiles"])
-        return [text for chunk in chunks for text in chunk["smiles"]]
+        found = [text for chunk in chunks for text in chunk["smiles"]]
+        if len(found) != len(self):
+            raise MolsliceError(f"{self.root / TABLE} has changed since its rows were read")
+        return found
 
     def _chunks(self) -> Iterator[tuple[list[str], np.ndarray]]:
         for chunk in tables.read_columns(self.root / TABLE, COLUMNS, chunk_rows=prepare.CHUNK_ROWS):

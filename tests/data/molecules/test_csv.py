@@ -182,6 +182,9 @@ def test_separate_files(tmp_path):
     }
     assert dataset.store.targets[10:12, 0].tolist() == [20, 21]
     assert dataset.smiles() == [*SMILES, "CCCC", "CCCCC", "N"]
+    write(tmp_path / "valid.csv", {"a": [20, 21], "smiles": ["CCCC", "CCCCO"], "more": [0, 0]})
+    with pytest.raises(MolsliceError, match=r"train\.csv has changed since its rows were read"):
+        dataset.smiles()
     with pytest.raises(MolsliceError, match=r"'test' of .*train.csv has no molecule with a known target"):
         dataset.labeled_rows("test")
     with pytest.raises(MolsliceError, match="no split 'dev'; choices: train, valid, test"):
