@@ -88,6 +88,8 @@ def check_causal(subject: Subject) -> None:
         bias[:, :, now + 1 :] = others.biases[0][:, :, now + 1 :]
         after = result(tokens, bias)
         close(after[: now + 1], before[: now + 1], f"the result up to token {now}")
+        alone = result(tokens[: now + 1], bias[:, : now + 1, : now + 1])
+        close(alone, before[: now + 1], f"the result of tokens 0 to {now} without the others")
         assert (after[now + 1 :] - before[now + 1 :]).abs().amax(-1).min() > 1e-4, (
             "the token itself has no effect"
         )

@@ -135,6 +135,12 @@ class _SeesTheFuture(Softmax):
         return context.token_mask[:, None, None]
 
 
+class _SeesTheLength(Softmax):
+    def mix(self, tokens, context):
+        count = context.token_mask.sum(1)[:, None, None]
+        return AttentionOutput(super().mix(tokens, context).tokens * count)
+
+
 class _SeesTheFutureOfTheBias(Flow):
     def _pair_flow(self, query, key, sinks, sources, bias):
         return super()._pair_flow(query, key, sinks, sources, bias.flip(-1, -2))
@@ -355,6 +361,7 @@ MUTANTS = [
     (traits.check_symmetry, _SecretlyEquivariant, {}),
     (traits.check_symmetric_tokens, _TiesByIndex, {}),
     (traits.check_causal, _SeesTheFuture, {}),
+    (traits.check_causal, _SeesTheLength, {}),
     (traits.check_causal, _SeesTheFutureOfTheBias, {"pair_bias_mode": "logits"}),
     (traits.check_causal, _ForgetsThePast, {}),
     (traits.check_causal, _RefusesNothing, {}),
