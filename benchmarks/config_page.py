@@ -19,7 +19,7 @@ HEAD = """# Configuration keys
 All keys that a configuration of `molslice train` and `molslice compare` can have. The page is generated from
 the code.
 
-- Each key can be set on the command line: `--optimizer.lr 3e-4`, `--data.split scaffold`.
+- Each key of a section can be set on the command line: `--optimizer.lr 3e-4`, `--data.split scaffold`.
 - A key without a default must be given. An unknown key is an error that names similar keys.
 - `null` in YAML is `None` in a description. A path in YAML is relative to the current folder.
 - `data: csv` and `attention: flow` are short for `data: {name: csv}` and `attention: {name: flow}`.

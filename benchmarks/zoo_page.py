@@ -49,7 +49,7 @@ Options can change the properties; the table is for the defaults.
 - Causal: a token can be restricted to depend only on earlier tokens.
 - Recurrent: the causal form can also run token by token, with a state of constant size.
 - Cross: keys and values can come from another sequence.
-- Fixed length: the parameters depend on the number of tokens.
+- Fixed length: parameters or defaults depend on the largest number of tokens, which must be given.
 - vmap: supports `torch.func.vmap`.
 - Parameters: number of parameters of one layer of width {DIM} with {HEADS} heads, for {TOKENS:,} tokens if it
   depends on the length.

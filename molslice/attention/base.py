@@ -32,7 +32,7 @@ class Traits:
         recurrent: Whether the causal form, without a pair bias, also runs one token at a time with a state of
             constant size.
         cross: Whether cross attention to a memory is supported.
-        fixed_length: Whether parameters depend on N.
+        fixed_length: Whether parameters or defaults of options depend on the largest number of tokens.
         vmap: Whether `torch.func.vmap` over an extra axis gives the result of a loop; if not, it is refused.
     """
 
@@ -131,7 +131,7 @@ class Attention(nn.Module, ABC):
             choices = ", ".join(traits.pair_bias)
             reasons.append(f"invalid pair_bias {spec.pair_bias_mode!r} (choices: {choices})")
         if traits.fixed_length and spec.max_tokens is None:
-            reasons.append("its parameters depend on the number of tokens, so max_tokens must be set")
+            reasons.append("it depends on the largest number of tokens, so max_tokens must be set")
         if reasons:
             raise MolsliceError(f"attention {self.name!r} cannot be built: {'; '.join(reasons)}")
 
