@@ -109,18 +109,11 @@ class CountIndex:
         best = candidates[np.argsort(-found[candidates], kind="stable")[:number]]
         return [(int(row), float(found[row])) for row in best]
 
-    def nearest(self, counts: np.ndarray, *, without: int | None = None) -> tuple[int, float]:
-        """Find the most similar molecule, of equals the first.
+    def nearest_other(self, counts: np.ndarray) -> float:
+        """Return the largest similarity to a molecule with other counts; 0 without such a molecule.
 
         Args:
             counts: Morgan counts, uint8 [2048].
-            without: A stored molecule that is left out; None leaves out no molecule.
-
-        Returns:
-            The index and the similarity.
         """
         found = self.similarities(counts)
-        if without is not None:
-            found[without] = -1.0
-        best = int(found.argmax())
-        return best, float(found[best])
+        return float(found[found < 1.0].max(initial=0.0))

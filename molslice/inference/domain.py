@@ -27,7 +27,7 @@ FORMAT = "molslice-domain-1"
 MOST = 100_000  # molecules; of more, this many are drawn
 NEIGHBORS = 3  # of a molecule
 QUERIES = 1_000  # molecules whose nearest other molecule is searched for the threshold
-SHARE = 0.05  # of the training molecules have a nearest other molecule below the threshold
+SHARE = 0.05  # of the training molecules have their nearest other molecule below the threshold
 VALUES = "values"  # optional
 FIELDS = {"starts": np.int64, "bins": np.uint16, "counts": np.uint8, "text": np.uint8}
 
@@ -40,7 +40,8 @@ class TrainingDomain:
         index: Their Morgan counts, a `molslice.chem.neighbors.CountIndex`.
         elements: Symbols of their heavy atoms.
         sizes: Smallest and largest number of heavy atoms.
-        threshold: Similarity that 95% of them have at least with their nearest other molecule.
+        threshold: Similarity that 95% of them have at least with their nearest other molecule, which is no
+            stereoisomer.
         is_sample: Whether there are more training molecules.
         values: Their measured values, float32 [n, T] in the units of the targets, NaN where missing; None if
             they are not known.
@@ -105,9 +106,9 @@ class TrainingDomain:
         index = CountIndex.from_counts(np.stack([molecule.counts for molecule in molecules]))
         sizes = [molecule.size for molecule in molecules]
         queries = generator.permutation(len(molecules))[:QUERIES]
-        nearest = [index.nearest(molecules[row].counts, without=int(row))[1] for row in queries]
-        # a lower quantile without interpolation; a single molecule has no other
-        threshold = max(0.0, float(np.quantile(nearest, SHARE, method="lower")))
+        # stereoisomers have the same counts and say nothing about other compounds
+        nearest = [index.nearest_other(molecules[row].counts) for row in queries]
+        threshold = float(np.quantile(nearest, SHARE, method="lower"))  # without interpolation
         elements = set().union(*(molecule.elements for molecule in molecules))
         limits = min(sizes), max(sizes)
         means = None if values is None else np.stack([_mean(values[each]) for each in rows.values()])

@@ -38,14 +38,13 @@ def test_similarities_are_those_of_rdkit():
         np.testing.assert_allclose(index.similarities(index.dense(row)), expected, rtol=1e-12)
 
 
-def test_the_nearest_is_the_first_of_the_most_similar():
+def test_the_nearest_other_molecule_has_other_counts():
     counts = np.stack([describe(text).counts for text in ("CCO", "CCN", "CCN", "c1ccccc1")])
     index = CountIndex.from_counts(counts)
-    assert index.nearest(describe("CCN").counts) == (1, 1.0)
-    assert index.nearest(describe("CCN").counts, without=1) == (2, 1.0)
-    row, similarity = index.nearest(describe("c1ccccc1").counts, without=3)
-    assert row in (0, 1, 2)
-    assert similarity == 0.0
+    assert index.most_similar(describe("CCN").counts, 2) == [(1, 1.0), (2, 1.0)]
+    assert index.nearest_other(describe("CCN").counts) == index.similarities(counts[1])[0] > 0.0
+    assert index.nearest_other(describe("c1ccccc1").counts) == 0.0
+    assert CountIndex.from_counts(counts[1:3]).nearest_other(counts[1]) == 0.0
 
 
 def test_a_molecule_is_described_by_its_heavy_atoms():

@@ -55,6 +55,14 @@ def test_the_threshold_is_a_quantile_of_the_nearest_other_molecules(known, smile
     assert not known.is_sample
 
 
+def test_stereoisomers_do_not_raise_the_threshold():
+    pairs = [text for i in range(1, 21) for text in (f"C[C@H](N){'C' * i}O", f"C[C@@H](N){'C' * i}O")]
+    one = TrainingDomain.of_smiles(pairs[::2])
+    both = TrainingDomain.of_smiles(pairs)
+    assert len(both.smiles) == 40
+    assert both.threshold == one.threshold < 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
