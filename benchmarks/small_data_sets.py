@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from molslice.chem import DESCRIPTORS_VERSION
+from molslice.chem.scaffold import scaffolds
 from molslice.data.molecules.describe import DescribedMolecules, describe_molecules
 from molslice.data.sequences import keep_arrays
 from molslice.data.splits import Division
@@ -221,8 +222,8 @@ def describe(smiles: list[str], file: Path, cache: Path) -> DescribedMolecules:
         arrays["descriptors"],
         arrays["counts"],
         arrays["canonical"].tolist(),
-        arrays["scaffolds"].tolist(),
         arrays["parents"].tolist(),
+        arrays["scaffolds"].tolist(),
         [text or None for text in arrays["errors"].tolist()],
     )
 
@@ -233,7 +234,7 @@ def _described_arrays(smiles: list[str]) -> dict[str, np.ndarray]:
         "descriptors": found.descriptors,
         "counts": found.counts,
         "canonical": np.array(found.canonical),
-        "scaffolds": np.array(found.scaffolds),
+        "scaffolds": np.array(scaffolds(found.canonical)),  # with the rings of counterions
         "parents": np.array(found.parents),
         "errors": np.array([reason or "" for reason in found.errors]),
     }

@@ -1,4 +1,4 @@
-"""The parent of a molecule: its largest fragment without stereochemistry, isotopes and charges.
+"""The parent of a molecule: its compound without counterions, stereochemistry, isotopes and charges.
 
 Source: the charges are neutralized by RDKit's `Uncharger`, by adding or removing protons where possible.
 """
@@ -8,14 +8,18 @@ from collections.abc import Iterable
 from rdkit import Chem
 from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
 
-from molslice.chem.fragments import choose_fragment
-from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
+from molslice.chem.counterions import counterions
+from molslice.chem.fragments import fragment_key
+from molslice.chem.smiles import MAX_PARSED_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
 
 __all__ = ["parents"]
 
 
 def parents(smiles: Iterable[str]) -> list[str]:
     """Find the parent of each molecule.
+
+    The parent of a mixture is that of its largest fragment with carbon that is not a common counterion, or of
+    the largest fragment if there is no other.
 
     Args:
         smiles: The molecules.
@@ -24,21 +28,36 @@ def parents(smiles: Iterable[str]) -> list[str]:
         The parents as canonical SMILES: equal for the stereoisomers, the isotopologues and the salts of a
         compound. A SMILES that cannot be read is its own parent.
     """
-    uncharger = Uncharger()
+    uncharger = Uncharger(canonicalOrder=True, force=True)  # also the acid of a quaternary ammonium
     return [_parent(text, uncharger) for text in smiles]
 
 
 def _parent(smiles: str, uncharger: Uncharger) -> str:
     try:
-        largest = choose_fragment(smiles, "largest")
         with quiet_rdkit():
-            mol = parse_unguarded(largest)
+            mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
             drop_atom_maps(mol)
             Chem.RemoveStereochemistry(mol)
             for atom in mol.GetAtoms():
                 atom.SetIsotope(0)
-            if any(atom.GetFormalCharge() for atom in mol.GetAtoms()):
-                mol = uncharger.uncharge(mol)
-            return Chem.MolToSmiles(Chem.RemoveHs(mol))
+            fragments = [_neutral(part, uncharger) for part in Chem.GetMolFrags(mol, asMols=True)]
+            keys = [fragment_key(part) for part in fragments]
+            known = counterions()
+            compounds = [
+                key
+                for key, part in zip(keys, fragments, strict=True)
+                if _has_carbon(part) and key[-1] not in known
+            ]
+            return min(compounds or keys)[-1]
     except (ChemError, ValueError):  # RDKit cannot sanitize some molecules without their hydrogens
         return smiles
+
+
+def _neutral(mol: Chem.Mol, uncharger: Uncharger) -> Chem.Mol:
+    if any(atom.GetFormalCharge() for atom in mol.GetAtoms()):
+        mol = uncharger.uncharge(mol)
+    return Chem.RemoveHs(mol)
+
+
+def _has_carbon(mol: Chem.Mol) -> bool:
+    return any(atom.GetAtomicNum() == 6 for atom in mol.GetAtoms())

@@ -21,7 +21,7 @@ class FitData:
 
     Attributes:
         smiles: SMILES of each row as in the table.
-        molecules: Descriptors, counts, canonical SMILES, scaffolds and parents of the n rows.
+        molecules: Descriptors, counts, canonical SMILES, parents and their scaffolds of the n rows.
         targets: float64 [n, T], NaN where missing.
         test: Whether a row is held out, bool [n].
         names: Names of the targets.

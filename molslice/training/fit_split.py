@@ -78,9 +78,17 @@ def draw_test_rows(data: FitData, path: File, split: str, seed: int) -> np.ndarr
     groups = [data.scaffold_or_parent(row) for row in first] if split == "scaffold" else None
     test = None if groups is None else splits.draw_groups(groups, TEST_FRACTION * len(groups), seed)
     if test is None:
+        drawn = np.arange(count) if groups is not None else _find_small(compound)
         division = splits.Division({"test": TEST_FRACTION}, seed)
-        test = division.divide({"train": np.arange(count)}, str(path), groups=groups)["test"]
+        test = division.divide({"train": drawn}, str(path), groups=groups)["test"]
     return np.isin(compound, test)
+
+
+def _find_small(compound: np.ndarray) -> np.ndarray:
+    """Return the compounds with at most a tenth of the rows; all compounds if these are too few."""
+    rows = np.bincount(compound)
+    small = np.flatnonzero(rows <= max(1.0, TEST_FRACTION * len(compound)))
+    return small if len(small) >= MIN_COMPOUNDS else np.arange(len(rows))
 
 
 def _number_compounds(data: FitData) -> np.ndarray:
@@ -92,7 +100,7 @@ def _number_compounds(data: FitData) -> np.ndarray:
     return np.array([numbers[parent] for parent in parents])
 
 
-def describe_forms(data: FitData, *, by_scaffold: bool) -> None:
+def describe_forms(data: FitData) -> None:
     """Add a finding about molecules that differ from another one only in stereochemistry or salt form."""
     parents = dict(zip(data.molecules.canonical, data.molecules.parents, strict=True))
     sizes = Counter(parents.values())
@@ -101,10 +109,8 @@ def describe_forms(data: FitData, *, by_scaffold: bool) -> None:
         return
     finding = (
         f"{several:,} of {len(parents):,} molecules differ from another one only in stereochemistry, "
-        "isotopes or salt form"
+        "isotopes or salt form; all forms of a compound are in one fold"
     )
-    if not by_scaffold:  # a counterion with rings is part of the scaffold
-        finding += "; all forms of a compound are in one fold"
     trained, held_out = (
         {data.molecules.canonical[row] for row in np.flatnonzero(part)} for part in (~data.test, data.test)
     )

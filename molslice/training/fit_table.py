@@ -121,7 +121,7 @@ def read_fit_data(
         data.test = np.zeros(len(data.smiles), bool)
         if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
             data.test = draw_test_rows(data, path, split, seed)
-    describe_forms(data, by_scaffold=split == "scaffold")
+    describe_forms(data)
     _check_targets(data, path)
     data.logarithmic = tuple(
         is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))

@@ -463,10 +463,33 @@ def test_forms_that_a_column_divides_are_counted(forms, tmp_path):
     assert finding.endswith("; 2 held-out molecules are forms of training molecules")
 
 
-def test_forms_may_have_several_scaffolds(forms):
-    data = read(forms, split="scaffold")
-    (finding,) = [text for text in data.findings if "stereochemistry" in text]
-    assert finding.endswith("isotopes or salt form")
+def test_all_forms_of_a_compound_have_one_scaffold(tmp_path):
+    """The Murcko scaffolds of a cation and of a salt with rings are not those of the compound."""
+    amines = [f"C1C{'C' * size}N(C1){tail}" for size in range(1, 13) for tail in ("C", "CC", "CCC")]
+    cations = [text.replace("N(", "[NH+](") for text in amines]
+    tosylates = [f"{text}.Cc1ccc(cc1)S(=O)(=O)[O-]" for text in cations]
+    rows = [[text, index] for index, text in enumerate([*amines, *cations, *tosylates])]
+    generator = np.random.default_rng(0)
+    table = write_table(
+        tmp_path / "a.csv", ["smiles", "y"], [rows[i] for i in generator.permutation(len(rows))]
+    )
+    for seed in range(5):
+        data = read(table, split="scaffold", seed=seed)
+        folds = divide_into_folds(data, 3, seed, by_scaffold=True)
+        places = {}
+        for text, fold in zip(data.smiles, folds, strict=True):
+            ring = text.split(".")[0].split("(C1)")[0].replace("[NH+]", "N")
+            places.setdefault(ring, set()).add(int(fold))
+        assert {len(each) for each in places.values()} == {1}
+        assert 9 <= data.test.sum() <= 18  # one or two of the twelve rings
+        (finding,) = [text for text in data.findings if "stereochemistry" in text]
+        assert finding.endswith("salt form; all forms of a compound are in one fold")
+
+
+def test_a_compound_with_many_rows_is_not_held_out(tmp_path):
+    rows = [["C" * length, length] for length in range(1, 40)] + [["c1ccccc1", 0.1 * i] for i in range(80)]
+    table = write_table(tmp_path / "a.csv", ["smiles", "y"], rows)
+    assert {int(read(table, seed=seed, duplicates="keep").test.sum()) for seed in range(20)} == {4}
 
 
 def test_a_table_with_one_form_of_each_compound_has_no_finding_about_them(tmp_path):

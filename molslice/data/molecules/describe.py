@@ -1,4 +1,4 @@
-"""Convert SMILES to descriptors, fingerprint counts, canonical SMILES, scaffolds and parents, in parallel."""
+"""Convert SMILES to descriptors, counts, canonical SMILES, parents and their scaffolds, in parallel."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ class DescribedMolecules:
         descriptors: float64 [n, D], in the order of `descriptor_names`; NaN in rows that failed.
         counts: Morgan counts, uint8 [n, 2048]; zero in rows that failed.
         canonical: Canonical SMILES of each row; empty in rows that failed.
-        scaffolds: Bemis-Murcko scaffold of each row; empty without rings and in rows that failed.
         parents: Parent of each row, equal for all forms of a compound; empty in rows that failed.
+        scaffolds: Bemis-Murcko scaffold of each parent; empty without rings and in rows that failed.
         errors: Reason of each row that failed; None for the others.
     """
 
     descriptors: np.ndarray
     counts: np.ndarray
     canonical: list[str]
-    scaffolds: list[str]
     parents: list[str]
+    scaffolds: list[str]
     errors: list[str | None]
 
     def __len__(self) -> int:
@@ -44,8 +44,8 @@ class DescribedMolecules:
             self.descriptors[rows],
             self.counts[rows],
             [self.canonical[row] for row in rows],
-            [self.scaffolds[row] for row in rows],
             [self.parents[row] for row in rows],
+            [self.scaffolds[row] for row in rows],
             [self.errors[row] for row in rows],
         )
 
@@ -59,8 +59,8 @@ class DescribedMolecules:
             np.concatenate([empty[0], *(part.descriptors for part in parts)]),
             np.concatenate([empty[1], *(part.counts for part in parts)]),
             [text for part in parts for text in part.canonical],
-            [text for part in parts for text in part.scaffolds],
             [text for part in parts for text in part.parents],
+            [text for part in parts for text in part.scaffolds],
             [reason for part in parts for reason in part.errors],
         )
 
@@ -70,7 +70,7 @@ class MoleculeDescriber:
 
     Args:
         workers: Number of worker processes; 0 computes in this process.
-        with_groups: Whether to compute scaffolds and parents; otherwise they are empty.
+        with_groups: Whether to compute parents and their scaffolds; otherwise they are empty.
     """
 
     def __init__(self, workers: int = 0, *, with_groups: bool = False) -> None:
@@ -98,7 +98,7 @@ class MoleculeDescriber:
 def describe_molecules(
     smiles: Sequence[str], *, workers: int = 0, progress: Callable[[int, int], None] = lambda done, rows: None
 ) -> DescribedMolecules:
-    """Describe all SMILES, with scaffolds and parents.
+    """Describe all SMILES, with parents and their scaffolds.
 
     Args:
         smiles: The molecules.
@@ -137,9 +137,9 @@ def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
             canonical[row] = found.smiles or text
         except ChemError as error:
             errors[row] = str(error)
-    empty = [""] * len(smiles)
-    groups = (scaffolds(canonical), parents(canonical)) if with_groups else (empty, empty)
-    return DescribedMolecules(values, counts, canonical, *groups, errors)
+    compounds = parents(canonical) if with_groups else [""] * len(smiles)
+    rings = scaffolds(compounds) if with_groups else compounds
+    return DescribedMolecules(values, counts, canonical, compounds, rings, errors)
 
 
 def _reason(text: str) -> str | None:

@@ -1,0 +1,68 @@
+"""Counterions that may be larger than the compound of a salt."""
+
+from functools import cache
+
+from rdkit import Chem
+
+__all__ = ["counterions"]
+
+_NEUTRAL_FORMS = {
+    "acetic": "CC(=O)O",
+    "adipic": "OC(=O)CCCCC(=O)O",
+    "ascorbic": "OCC(O)C1OC(=O)C(O)=C1O",
+    "benzenesulfonic": "OS(=O)(=O)c1ccccc1",
+    "benzoic": "OC(=O)c1ccccc1",
+    "camphorsulfonic": "CC1(C)C2CCC1(CS(=O)(=O)O)C(=O)C2",
+    "citric": "OC(=O)CC(O)(CC(=O)O)C(=O)O",
+    "dodecylsulfuric": "CCCCCCCCCCCCOS(=O)(=O)O",
+    "ethanesulfonic": "CCS(=O)(=O)O",
+    "ethane-1,2-disulfonic": "OS(=O)(=O)CCS(=O)(=O)O",
+    "formic": "OC=O",
+    "fumaric and maleic": "OC(=O)C=CC(=O)O",
+    "gentisic": "OC(=O)c1cc(O)ccc1O",
+    "gluconic": "OCC(O)C(O)C(O)C(O)C(=O)O",
+    "glucoheptonic": "OCC(O)C(O)C(O)C(O)C(O)C(=O)O",
+    "glucuronic": "OC1OC(C(=O)O)C(O)C(O)C1O",
+    "glutaric": "OC(=O)CCCC(=O)O",
+    "glycolic": "OCC(=O)O",
+    "hippuric": "OC(=O)CNC(=O)c1ccccc1",
+    "2-hydroxyethanesulfonic": "OCCS(=O)(=O)O",
+    "lactic": "CC(O)C(=O)O",
+    "lactobionic": "OCC1OC(OC(C(O)CO)C(O)C(O)C(=O)O)C(O)C(O)C1O",
+    "malic": "OC(=O)CC(O)C(=O)O",
+    "malonic": "OC(=O)CC(=O)O",
+    "mandelic": "OC(=O)C(O)c1ccccc1",
+    "methanesulfonic": "CS(=O)(=O)O",
+    "methylsulfuric": "COS(=O)(=O)O",
+    "naphthalene-1,5-disulfonic": "OS(=O)(=O)c1cccc2c1cccc2S(=O)(=O)O",
+    "naphthalene-2-sulfonic": "OS(=O)(=O)c1ccc2ccccc2c1",
+    "oleic": "CCCCCCCCC=CCCCCCCCC(=O)O",
+    "oxalic": "OC(=O)C(=O)O",
+    "palmitic": "CCCCCCCCCCCCCCCC(=O)O",
+    "pamoic": "OC(=O)c1cc2ccccc2c(Cc2c(O)c(C(=O)O)cc3ccccc23)c1O",
+    "picric": "Oc1c([N+](=O)[O-])cc([N+](=O)[O-])cc1[N+](=O)[O-]",
+    "propionic": "CCC(=O)O",
+    "saccharin": "O=C1NS(=O)(=O)c2ccccc12",
+    "salicylic": "OC(=O)c1ccccc1O",
+    "sebacic": "OC(=O)CCCCCCCCC(=O)O",
+    "stearic": "CCCCCCCCCCCCCCCCCC(=O)O",
+    "succinic": "OC(=O)CCC(=O)O",
+    "tartaric": "OC(=O)C(O)C(O)C(=O)O",
+    "toluenesulfonic": "Cc1ccc(cc1)S(=O)(=O)O",
+    "trifluoroacetic": "OC(=O)C(F)(F)F",
+    "trifluoromethanesulfonic": "OS(=O)(=O)C(F)(F)F",
+    "xinafoic": "OC(=O)c1ccc2ccccc2c1O",
+    "benzathine": "C(CNCc1ccccc1)NCc1ccccc1",
+    "dicyclohexylamine": "C1CCC(CC1)NC1CCCCC1",
+    "diethanolamine": "OCCNCCO",
+    "meglumine": "CNCC(O)C(O)C(O)C(O)CO",
+    "triethanolamine": "OCCN(CCO)CCO",
+    "triethylamine": "CCN(CC)CC",
+    "tromethamine": "NC(CO)(CO)CO",
+}
+
+
+@cache
+def counterions() -> frozenset[str]:
+    """Return the neutral forms of common organic counterions, as canonical SMILES without stereochemistry."""
+    return frozenset(map(Chem.CanonSmiles, _NEUTRAL_FORMS.values()))
