@@ -70,8 +70,10 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Any], progress: Progress) 
     try:
         with atomic_file(path) as file:
             torch.save({**tensors, "progress": dataclasses.asdict(progress)}, file)
-    except RuntimeError as error:  # torch raises it when the stream cannot be written
-        raise MolsliceError(f"cannot write {path}: {error}") from error
+    except RuntimeError as error:  # torch raises it after the error of the stream
+        cause = error.__context__
+        reason = cause.strerror if isinstance(cause, OSError) else error
+        raise MolsliceError(f"cannot write {path}: {reason}") from error
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
