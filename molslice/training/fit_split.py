@@ -14,6 +14,8 @@ __all__ = ["describe_forms", "draw_test_rows", "find_test_rows"]
 
 TEST_FRACTION = 0.1
 MIN_COMPOUNDS = 5  # if several rows of a molecule are kept
+MIN_OF_CLASS = 10  # rows of a class of which one is held out if a draw can do it
+DRAWS = 20
 
 
 def find_test_rows(
@@ -52,6 +54,8 @@ def find_test_rows(
 def draw_test_rows(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
     """Draw the held-out rows: all rows of a compound, or of a scaffold, are in one split.
 
+    Rows are drawn again if they lack a class that has ten rows or more; of 20 such draws, the first is taken.
+
     Args:
         data: The rows.
         path: The table, for messages.
@@ -71,6 +75,25 @@ def draw_test_rows(data: FitData, path: File, split: str, seed: int) -> np.ndarr
             f"{path}: {count} different compounds in {len(data.smiles)} rows; a fit needs at least "
             f"{MIN_COMPOUNDS}"
         )
+    others = np.random.SeedSequence(seed).generate_state(DRAWS - 1).tolist()
+    for number in (seed, *others):
+        test = _draw(data, path, compound, split, number)
+        if not _lacks_class(data, test):
+            return test
+    return _draw(data, path, compound, split, seed)
+
+
+def _lacks_class(data: FitData, test: np.ndarray) -> bool:
+    """Return whether no held-out row has a class of a target that enough rows have."""
+    if data.kind != "classification":
+        return False
+    counts = np.array([(data.targets == label).sum(0) for label in (0.0, 1.0)])
+    held_out = np.array([(data.targets[test] == label).sum(0) for label in (0.0, 1.0)])
+    return bool(((counts >= MIN_OF_CLASS) & (held_out == 0)).any())
+
+
+def _draw(data: FitData, path: File, compound: np.ndarray, split: str, seed: int) -> np.ndarray:
+    count = int(compound.max()) + 1
     if split == "scaffold":  # scaffolds of one size are held out at random, not in the order of the SMILES
         compound = np.random.default_rng(seed).permutation(count)[compound]
     first = np.full(count, len(compound))

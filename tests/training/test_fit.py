@@ -486,6 +486,15 @@ def test_all_forms_of_a_compound_have_one_scaffold(tmp_path):
         assert finding.endswith("salt form; all forms of a compound are in one fold")
 
 
+def test_a_rare_class_is_held_out_with_any_seed(tmp_path):
+    rows = [["C" * length, int(length % 10 == 0)] for length in range(1, 121)]
+    table = write_table(tmp_path / "a.csv", ["smiles", "y"], rows)
+    for seed in range(20):
+        data = read(table, seed=seed)
+        assert data.test.sum() == 12
+        assert data.targets[data.test].sum() >= 1
+
+
 def test_a_compound_with_many_rows_is_not_held_out(tmp_path):
     rows = [["C" * length, length] for length in range(1, 40)] + [["c1ccccc1", 0.1 * i] for i in range(80)]
     table = write_table(tmp_path / "a.csv", ["smiles", "y"], rows)
