@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from molslice.data.molecules.packed import LAYOUT, PackedMolecules
 from molslice.data.molecules.prepare import CHUNK_ROWS, featurize_chunk
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import open_molecules
+from molslice.files.cache import array_checksum
 from molslice.files.processes import WorkerPool
 from molslice.settings import DataConfig
 from molslice.types import MolsliceError
@@ -23,6 +25,7 @@ __all__ = [
     "Molecules",
     "StoredMolecules",
     "chunks_of",
+    "describe_store",
     "featurize",
     "open_store",
     "padding_share",
@@ -50,7 +53,7 @@ class Molecules:
         """Read the first SMILES, at most `MAX_ROWS`.
 
         Returns:
-            The name of the source, and the SMILES; none for a store.
+            The name of the source, and the SMILES; empty for a store.
 
         Raises:
             MolsliceError: A file cannot be read, or the data are not molecules.
@@ -131,6 +134,16 @@ def open_store(source: Molecules, workers: int = 0) -> Iterator[Path]:
             if store.path is None:
                 _write(store, temporary)
             yield store.path or temporary
+
+
+def describe_store(store: MoleculeStore) -> dict[str, Any]:
+    """Return what measurements depend on: the source, the number of molecules, a checksum of sizes."""
+    sizes = np.asarray(store.num_atoms)
+    return {
+        "source": store.header["source"],
+        "molecules": int((sizes > 0).sum()),
+        "sizes": array_checksum(sizes)[:16],
+    }
 
 
 def chunks_of(smiles: Sequence[str]) -> list[Sequence[str]]:

@@ -18,7 +18,7 @@ from molslice.cli.arguments import (
     file_or_url,
     file_path,
 )
-from molslice.cli.console import say, text_table, write, write_json
+from molslice.cli.console import say, text_table, write, write_json, writing_to
 
 if TYPE_CHECKING:
     from molslice.data.molecules.store import MoleculeStore
@@ -141,7 +141,8 @@ def _csv(args: argparse.Namespace) -> int:
     from molslice.inference.store_table import write_store_table
 
     store = MoleculeStore.open(args.store)
-    report = write_store_table(store, args.out, workers=args.workers or 0, progress=not args.quiet)
+    with writing_to(args.out):
+        report = write_store_table(store, args.out, workers=args.workers or 0, progress=not args.quiet)
     if report.differing:
         say(
             f"{report.differing:,} of {report.rows:,} SMILES do not give the arrays of their row again; the "

@@ -10,6 +10,7 @@ from molslice.data.molecules.input_files import find_files
 from molslice.data.molecules.refusals import Refusals
 from molslice.ensemble_folder import ENSEMBLE
 from molslice.files.atomic import UnwritableError, atomic_file
+from molslice.files.cache import file_checksum
 from molslice.files.lines import STDIN
 from molslice.files.tables import file_format
 from molslice.files.urls import File, Url, file_size
@@ -24,8 +25,8 @@ from molslice.types import MolsliceError
 
 __all__ = ["is_folder", "output_name", "predict_folder"]
 
-RECORD = ".prediction.json"  # model and options of the outputs of a folder, and the size of each input
-INPUTS = "inputs"  # the key of the sizes, in bytes by the name of the output
+RECORD = ".prediction.json"  # model and options of the outputs of a folder, and the state of each input
+INPUTS = "inputs"  # the key of the states by the name of the output
 LONGEST = 2**26  # maximum bytes of it
 OTHERS = {  # what a folder holds that is not for predictions
     MODEL: "a model",
@@ -160,28 +161,36 @@ def _update_record(
     """
     keeps = resume and bool(present)
     known = _read_record(folder, needed=keeps)
-    inputs: dict[str, int] = known.pop(INPUTS, {})
-    sizes = {target.name: file_size(source) for source, target in pairs}
+    inputs: dict[str, str | int] = known.pop(INPUTS, {})
+    states = {target.name: _state(source) for source, target in pairs}
     names = [
-        name for name in inputs if name in present or (name not in sizes and _inside(folder, name).exists())
+        name for name in inputs if name in present or (name not in states and _inside(folder, name).exists())
     ]
     if (keeps or names) and (words := describe_difference(known, identity)):
         raise MolsliceError(f"the outputs in {folder} are of another {words}; {ADVICE}")
     for source, target in pairs:
-        size, before = sizes[target.name], inputs.get(target.name)
-        if before in (None, size) or target.name not in present:
+        before = inputs.get(target.name)
+        now = file_size(source) if isinstance(before, int) else states[target.name]
+        if before in (None, now) or target.name not in present:
             continue
         if resume:
             raise MolsliceError(
-                f"{source} has changed since {target} was predicted: {size:,} bytes instead of {before:,}; "
-                f"delete {target} to predict it again"
+                f"{source} has changed since {target} was predicted; delete {target} to predict it again"
             )
         target.unlink()
     kept = {name: inputs[name] for name in names}
-    record = {**identity, INPUTS: {**kept, **sizes}}
+    record = {**identity, INPUTS: {**kept, **states}}
     if record != {**known, INPUTS: inputs}:
         with atomic_file(_inside(folder, RECORD)) as stream:
             stream.write(json.dumps(record, indent=1).encode() + b"\n")
+
+
+def _state(source: File) -> str | int:
+    """Return what tells a changed input: the checksum of a file, or the size of a URL in bytes.
+
+    Earlier versions recorded the size of files too.
+    """
+    return file_size(source) if isinstance(source, Url) else file_checksum(source)
 
 
 def _read_record(folder: File, *, needed: bool) -> dict[str, Any]:
@@ -203,7 +212,7 @@ def _read_record(folder: File, *, needed: bool) -> dict[str, Any]:
         with path.open() if isinstance(path, Url) else path.open("rb") as file:
             found = json.loads(file.read(LONGEST))
         inputs = found.setdefault(INPUTS, {})  # earlier versions have none
-        if any(type(size) is not int or "/" in name for name, size in inputs.items()):
+        if any(type(state) not in (int, str) or "/" in name for name, state in inputs.items()):
             raise ValueError(f"invalid {INPUTS}")  # noqa: TRY301
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if needed:

@@ -8,6 +8,7 @@ import fsspec
 import pytest
 
 from molslice.cli import main
+from molslice.files.cache import file_checksum
 from molslice.files.urls import Url
 from molslice.inference.folder import is_folder, output_name, predict_folder
 from molslice.inference.load import load_model
@@ -186,13 +187,13 @@ def test_outputs_of_two_models_are_not_mixed(model, parts, tmp_path):
 def test_a_changed_input_is_predicted_again_or_named(model, parts, tmp_path, monkeypatch):
     predictor, folder, inputs = load_model(model), tmp_path / "out", [str(parts / "*")]
     predict_folder(predictor, inputs, folder, progress=False)
-    with (parts / "a.csv").open("a") as file:
-        file.write("CCO\n")
     (folder / "b.csv").unlink()
-    with pytest.raises(
-        MolsliceError, match=r"a.csv has changed since .*a.csv was predicted: \d+ bytes instead"
-    ):
-        predict_folder(predictor, inputs, folder, resume=True, progress=False)
+    original = (parts / "a.csv").read_text()
+    assert "C" in original
+    for changed in (original.replace("C", "N", 1), original + "CCO\n"):  # of the same size, and longer
+        (parts / "a.csv").write_text(changed)
+        with pytest.raises(MolsliceError, match=r"a.csv has changed since .*a.csv was predicted; delete"):
+            predict_folder(predictor, inputs, folder, resume=True, progress=False)
 
     def stop(*_, **__):
         raise KeyboardInterrupt
@@ -209,12 +210,17 @@ def test_a_folder_of_an_earlier_version_is_continued(model, parts, tmp_path):
     predictor, folder, inputs = load_model(model), tmp_path / "out", [str(parts / "*")]
     predict_folder(predictor, inputs, folder, progress=False)
     record = json.loads((folder / ".prediction.json").read_text())
+    assert record.pop("inputs") == {f"{path.stem}.csv": file_checksum(path) for path in parts.iterdir()}
     sizes = {f"{path.stem}.csv": path.stat().st_size for path in parts.iterdir()}
-    assert record.pop("inputs") == sizes
-    (folder / ".prediction.json").write_text(json.dumps(record))
+    for earlier in (record, {**record, "inputs": sizes}):
+        (folder / ".prediction.json").write_text(json.dumps(earlier))
+        (folder / "b.csv").unlink()
+        _, outputs = predict_folder(predictor, inputs, folder, resume=True, progress=False)
+        assert [path.name for path in outputs] == ["b.csv"]
+    (folder / ".prediction.json").write_text(json.dumps({**record, "inputs": {**sizes, "a.csv": 1}}))
     (folder / "b.csv").unlink()
-    _, outputs = predict_folder(predictor, inputs, folder, resume=True, progress=False)
-    assert [path.name for path in outputs] == ["b.csv"]
+    with pytest.raises(MolsliceError, match=r"a.csv has changed since"):
+        predict_folder(predictor, inputs, folder, resume=True, progress=False)
 
 
 @pytest.mark.parametrize(

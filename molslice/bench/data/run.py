@@ -11,7 +11,7 @@ import numpy as np
 from molslice.bench.data.job import DataJob
 from molslice.bench.data.result import DataResult, Measurement, to_markdown
 from molslice.bench.machine import describe_machine
-from molslice.bench.molecules import Molecules, open_store
+from molslice.bench.molecules import Molecules, describe_store, open_store
 from molslice.bench.rounds import run_rounds
 from molslice.data.molecules.store import MoleculeStore
 
@@ -96,7 +96,7 @@ def _jobs(
 
 def _begin(stages: list[str], store: MoleculeStore, conditions: dict[str, Any]) -> DataResult:
     atoms = store.num_atoms[store.num_atoms > 0]
-    about = {"source": store.header["source"], "molecules": len(atoms)}
+    about = describe_store(store)
     size = store.atoms.nbytes + store.bonds.nbytes + store.targets.nbytes
     spread = {
         "mean": float(atoms.mean()),

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from molslice.bench.machine import describe_machine
-from molslice.bench.molecules import Molecules, open_store
+from molslice.bench.molecules import Molecules, describe_store, open_store
 from molslice.bench.rounds import run_rounds
 from molslice.bench.training.peaks import find_peak
 from molslice.bench.training.plan import TrainPlan
@@ -53,7 +53,7 @@ def run_training_bench(
 
 def _begin(plan: TrainPlan, store: MoleculeStore) -> TrainResult:
     machine = describe_machine(plan.device)
-    about = {"source": store.header["source"], "molecules": int((store.num_atoms > 0).sum())}
+    about = describe_store(store)
     peaks = dict.fromkeys((entry.precision for entry in plan.entries), None)
     if plan.device == "cuda":
         peaks = {precision: find_peak(machine["device"], _arithmetic(precision)) for precision in peaks}

@@ -56,6 +56,15 @@ def test_files_are_converted_with_and_without_workers(worker, tmp_path):
     assert [job.stage for job in worker[4:]] == ["featurize", "read", "batches"]
 
 
+def test_other_molecules_in_the_same_file_are_not_the_measured_ones(worker, tmp_path):
+    table = Molecules(files=[tmp_path / "a.csv"])
+    (tmp_path / "a.csv").write_text("smiles\nCCO\nC\n")
+    run_data_bench(table, tmp_path / "out", workers=1, batches=((8, 80),), rounds=1)
+    (tmp_path / "a.csv").write_text("smiles\nCCO\nCCCCCCCC\n")
+    with pytest.raises(MolsliceError, match="sizes"):
+        run_data_bench(table, tmp_path / "out", workers=1, batches=((8, 80),), rounds=1)
+
+
 def test_a_row_has_medians_over_the_rounds():
     found = [
         Measurement("read", number, **answer(seconds=seconds)) for number, seconds in enumerate((1, 2, 5))
