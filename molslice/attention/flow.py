@@ -1,6 +1,5 @@
 """Flow attention: conservation of flow in place of softmax, in linear time."""
 
-import math
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -136,10 +135,12 @@ class Flow(Attention):
         # Sums of thousands of positive terms need float32, also if the model computes in half precision.
         query = precise(query).sigmoid().masked_fill(~sinks, 0.0)
         key = precise(key).sigmoid().masked_fill(~sources, 0.0)
+        # V' is divided by m, the bound of the competition, so that it does not overflow in half precision.
+        size = sources.sum(2, keepdim=True).clamp(min=1)
         if self.spec.pair_bias_mode == "logits":
             pairs = self._pair_flow(query, key, sinks, sources, context.pair_bias)
-            competing = (value * pairs.competition).to(value.dtype)
-            heads = pairs.shares.to(value.dtype) @ competing * pairs.allocation
+            competing = (value * (pairs.competition / size)).to(value.dtype)
+            heads = (pairs.shares * size).to(value.dtype) @ competing * pairs.allocation
         elif self.spec.causal:
             flow = self._causal_flow(query, key, sinks)
             with full_precision(query):
@@ -147,8 +148,6 @@ class Flow(Attention):
             heads = mixed * flow.allocation
         else:
             flow = self._flow(query, key, sinks, sources)
-            # The sum over the m sources is divided by m, so that it does not overflow in half precision.
-            size = sources.sum(2, keepdim=True).clamp(min=1)
             competing = (value * (flow.competition / size)).to(value.dtype)
             mixed = (query * (size / flow.incoming)).to(value.dtype) @ (
                 key.transpose(2, 3).to(value.dtype) @ competing
@@ -253,39 +252,40 @@ class Flow(Attention):
     ) -> _PairFlow:
         """Compute the flow of capacities phi(Q) phi(K)^T exp(bias).
 
-        Only ratios of capacities to their sums appear, so logarithms are subtracted and a large bias does not
-        overflow.
+        Only ratios of capacities to their sums appear. The largest bias of each sum is subtracted, so that a
+        large bias does not overflow; eps then has the unit of the sum.
         """
-        causal, smallest = self.spec.causal, torch.finfo(query.dtype).tiny
+        causal, seen = self.spec.causal, sinks & sources.transpose(2, 3)
+        inflow, outflow = (seen.tril(), seen.triu()) if causal else (seen, seen)
         with full_precision(query):
-            logits = (query @ key.transpose(2, 3)).clamp(min=smallest).log()
-            bias = torch.zeros_like(logits) if bias is None else bias.to(logits.dtype)
-            logits, seen = logits + bias, sinks & sources.transpose(2, 3)
-            inflow, outflow = (seen.tril(), seen.triu()) if causal else (seen, seen)
-            into, out_of = _masked(logits, inflow), _masked(logits, outflow)
-            incoming = _log_total(into, _masked(bias, inflow), 3)
-            outgoing = _log_total(out_of, _masked(bias, outflow), 2)
-            shares = (into - incoming).exp()
+            capacity = query @ key.transpose(2, 3)
+            bias = torch.zeros_like(capacity) if bias is None else bias.to(capacity.dtype)
+            by_row = bias - _largest(bias, inflow, 3)
+            by_column = bias - _largest(bias, outflow, 2)
+            received, sent = (
+                capacity * _exp(shifted, mask) for shifted, mask in ((by_row, inflow), (by_column, outflow))
+            )
+            incoming = received.sum(3, keepdim=True) + EPS
+            outgoing = sent.sum(2)[..., None] + EPS
+            shares = received / incoming
             if causal:
-                count = sinks.cumsum(2).clamp(min=1).to(logits.dtype)
+                count = sinks.cumsum(2).clamp(min=1).to(capacity.dtype)
                 # A capacity may be much larger than the sums that it is divided by, which end before it.
-                sink = (into - outgoing).clamp(max=_LARGEST_LOG).exp() @ count / count
-                source = (out_of - incoming).clamp(max=_LARGEST_LOG).exp().transpose(2, 3) @ count / count
-                source = source.clamp(max=_LARGEST_SOURCE)
-                return _PairFlow(shares, self._causal_competition(source, sinks, count), sink.sigmoid())
-            sink = (into - outgoing).exp().sum(3, keepdim=True)
-            source = shares.sum(2)[..., None]
-            return _PairFlow(shares, *self._compete(sink, source, sinks, sources))
+                received = capacity * _exp(by_column.clamp(max=_LARGEST_LOG), inflow)
+                sent = capacity * _exp(by_row.clamp(max=_LARGEST_LOG), outflow)
+                sink = (received * (count / outgoing).transpose(2, 3)).sum(3, keepdim=True) / count
+                source = (sent * (count / incoming)).sum(2)[..., None] / count
+                competition = self._causal_competition(source.clamp(max=_LARGEST_SOURCE), sinks, count)
+                return _PairFlow(shares, competition, sink.sigmoid())
+            sink = (sent / outgoing.transpose(2, 3)).sum(3, keepdim=True)
+            return _PairFlow(shares, *self._compete(sink, shares.sum(2)[..., None], sinks, sources))
 
 
-def _masked(logits: Tensor, mask: Tensor) -> Tensor:
-    return logits.masked_fill(~mask, torch.finfo(logits.dtype).min / 2)
+def _largest(bias: Tensor, mask: Tensor, dim: int) -> Tensor:
+    """Return the largest bias along `dim` where `mask` is true, with that axis; zero without one."""
+    largest = bias.detach().masked_fill(~mask, -torch.inf).amax(dim, keepdim=True)
+    return largest.masked_fill(largest == -torch.inf, 0.0)
 
 
-def _log_total(logits: Tensor, bias: Tensor, dim: int) -> Tensor:
-    """Return the logarithm of the sum of capacities along `dim`, plus eps times the largest exp(bias)."""
-    # Without a pair in the sum, eps is more than the masked capacities, which are therefore zero.
-    eps = bias.detach().amax(dim, keepdim=True).clamp(min=torch.finfo(bias.dtype).min / 4) + math.log(EPS)
-    # torch.logsumexp and torch.logaddexp overflow in files of ONNX.
-    largest = torch.maximum(logits.detach().amax(dim, keepdim=True), eps)
-    return largest + ((logits - largest).exp().sum(dim, keepdim=True) + (eps - largest).exp()).log()
+def _exp(logarithms: Tensor, mask: Tensor) -> Tensor:
+    return logarithms.masked_fill(~mask, -torch.inf).exp()
