@@ -6,12 +6,13 @@ from rdkit import Chem
 
 __all__ = ["counterions"]
 
-_NEUTRAL_FORMS = {
+_NEUTRAL_FORMS = {  # tetraphenylborate has none
     "acetic": "CC(=O)O",
     "adipic": "OC(=O)CCCCC(=O)O",
     "ascorbic": "OCC(O)C1OC(=O)C(O)=C1O",
     "benzenesulfonic": "OS(=O)(=O)c1ccccc1",
     "benzoic": "OC(=O)c1ccccc1",
+    "bistriflimide": "O=S(=O)(NS(=O)(=O)C(F)(F)F)C(F)(F)F",
     "camphorsulfonic": "CC1(C)C2CCC1(CS(=O)(=O)O)C(=O)C2",
     "citric": "OC(=O)CC(O)(CC(=O)O)C(=O)O",
     "dodecylsulfuric": "CCCCCCCCCCCCOS(=O)(=O)O",
@@ -48,6 +49,7 @@ _NEUTRAL_FORMS = {
     "stearic": "CCCCCCCCCCCCCCCCCC(=O)O",
     "succinic": "OC(=O)CCC(=O)O",
     "tartaric": "OC(=O)C(O)C(O)C(=O)O",
+    "tetraphenylborate": "c1ccc([B-](c2ccccc2)(c2ccccc2)c2ccccc2)cc1",
     "toluenesulfonic": "Cc1ccc(cc1)S(=O)(=O)O",
     "trifluoroacetic": "OC(=O)C(F)(F)F",
     "trifluoromethanesulfonic": "OS(=O)(=O)C(F)(F)F",

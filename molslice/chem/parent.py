@@ -55,7 +55,10 @@ def _parent(smiles: str, uncharger: Uncharger) -> str:
 
 def _neutral(mol: Chem.Mol, uncharger: Uncharger) -> Chem.Mol:
     if any(atom.GetFormalCharge() for atom in mol.GetAtoms()):
-        mol = uncharger.uncharge(mol)
+        try:
+            return Chem.RemoveHs(uncharger.uncharge(mol))
+        except ValueError:  # an anion such as hexafluorophosphate has no neutral form
+            pass
     return Chem.RemoveHs(mol)
 
 

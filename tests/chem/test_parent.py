@@ -24,6 +24,12 @@ from molslice.chem.parent import parents
         ("C[N+](C)(C)CC(O)CC(=O)[O-]", "C[N+](C)(C)CC(O)CC(=O)O.[Cl-]"),
         ("OC(=O)C(F)(F)F", "[O-]C(=O)C(F)(F)F.[Na+]"),
         ("NC(=O)N", "NC(=O)N.OP(=O)(O)O"),
+        (
+            "C[n+]1ccn(CC)c1.[Cl-]",
+            "C[n+]1ccn(CC)c1.F[P-](F)(F)(F)(F)F",
+            "C[n+]1ccn(CC)c1.O=S(=O)([N-]S(=O)(=O)C(F)(F)F)C(F)(F)F",
+            "C[n+]1ccn(CC)c1.c1ccccc1[B-](c1ccccc1)(c1ccccc1)c1ccccc1",
+        ),
     ],
 )
 def test_forms_of_a_compound_have_one_parent(same):
