@@ -27,6 +27,8 @@ __all__ = ["FOUR", "compare_attentions", "compare_runs"]
 FOUR = "softmax,slice_sort,flow,singular"
 PLAN = "plan.json"
 MAX_RUNS = 10_000  # of one entry
+WHOLE = {"rows": "rows", "targets": "targets"}  # parts of the data that all runs must share
+PARTS = {"split valid": "validation rows", "split test": "test rows"}  # that runs on one fold must share
 
 
 class _Planned(NamedTuple):
@@ -181,7 +183,7 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
         out: The folder for the files.
 
     Raises:
-        MolsliceError: A run is not finished or is named twice, or its targets differ from the first run's.
+        MolsliceError: A run is not finished or is named twice, or runs have other targets, rows or splits.
     """
     folder = Path(out)
     known: dict[Path, Path | str] = {}
@@ -192,7 +194,7 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
         known[place] = run
     found = [_read_finished(Path(run)) for run in runs]
     folds = [config.data.options.get("fold") for config, _ in found]
-    _check_same_data([Path(run) for run in runs], with_splits=set(folds) == {None})
+    _check_same_data([Path(run) for run in runs], folds)
     labels = labels_of([_on_any_fold(config) for config, _ in found], folds)
     comparison = Comparison()
     for run, label, fold, (config, summary) in zip(runs, labels, folds, found, strict=True):
@@ -204,25 +206,30 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
     return comparison
 
 
-def _check_same_data(runs: Sequence[Path], *, with_splits: bool) -> None:
-    """Refuse runs on different rows or targets; features may differ.
+def _check_same_data(runs: Sequence[Path], folds: Sequence[int | None]) -> None:
+    """Refuse runs on different rows or targets, or with other validation or test rows; features may differ.
 
     Args:
         runs: The run folders.
-        with_splits: Whether the runs must have the same rows for validation and test.
+        folds: The fold of each run, which decides about its rows; None without folds.
 
     Raises:
         MolsliceError: The message names the runs and what differs.
     """
-    known = [(run, read_json_object(run / DATA)) for run in runs if (run / DATA).is_file()]
-    parts = ("rows", "targets", *(("split valid", "split test") if with_splits else ()))
-    for run, about in known[1:]:
-        first, expected = known[0]
-        if different := [name for name in parts if about.get(name) != expected.get(name)]:
-            raise MolsliceError(
-                f"{run} and {first} were trained on data with different {' and '.join(different)}; only runs "
-                "on the same data can be compared"
-            )
+    known = [
+        (fold, (run, read_json_object(run / DATA)))
+        for run, fold in zip(runs, folds, strict=True)
+        if (run / DATA).is_file()
+    ]
+    of_fold: dict[int | None, tuple[Path, dict[str, Any]]] = {}
+    for fold, (run, about) in known:
+        first_of_fold = of_fold.setdefault(fold, (run, about))
+        for parts, (other, expected) in ((WHOLE, known[0][1]), (PARTS, first_of_fold)):
+            if different := [words for name, words in parts.items() if about.get(name) != expected.get(name)]:
+                raise MolsliceError(
+                    f"{run} and {other} were trained on data with different {' and '.join(different)}; only "
+                    "runs on the same data can be compared"
+                )
 
 
 def _plan(entry: Entry, seeds: int, folds: int | None) -> list[_Planned]:
