@@ -113,9 +113,10 @@ def _difference(
     Args:
         predictor: The model.
         dataset: The data.
-        content: Whether the contents of the rows are compared too, and not only the splits.
+        content: Whether the targets of the rows are compared too, and not only the splits.
     """
-    from molslice.data.identity import changed_parts, data_identity, division_identity
+    from molslice.data.identity import changed_parts, division_identity
+    from molslice.files.cache import array_checksum
     from molslice.files.parsing import read_json_object
     from molslice.inference.ensemble import EnsemblePredictor
     from molslice.run_folder import DATA
@@ -127,7 +128,8 @@ def _difference(
     then, now = read_json_object(folder / DATA), division_identity(dataset)
     what = "is not divided as it was"
     if content and all(then.get(name) == value for name, value in now.items()):
-        now, what = data_identity(dataset), "is not what it was"
+        # not the inputs, which depend on the version of RDKit too
+        now, what = {"targets": array_checksum(dataset.targets)}, "is not what it was"
     if changed := changed_parts({name: str(then.get(name)) for name in now}, now):
         return (
             f"{dataset.source} {what} when {folder} was trained (different: {', '.join(changed)}); rows of "
