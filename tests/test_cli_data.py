@@ -1,7 +1,10 @@
 """Tests of `molslice data`."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +16,7 @@ from molslice.data.molecules.csv import Csv
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from tests.data.molecules.builders import SMILES, molecules
+from tests.programs import ROOT
 
 ODD = ["C[Fe@SP1](O)(Cl)F", "[Fe+7]", "[13CH3]O", "*C"]
 
@@ -152,6 +156,19 @@ def test_targets_keep_their_names(data, tmp_path):
     assert data("csv", tmp_path / "store", "--out", tmp_path / "out.csv")[0] == 0
     header, first, _ = (tmp_path / "out.csv").read_text().splitlines()
     assert (header, first) == ("smiles,error,error_of_molecule", "CCO,1.5,")
+
+
+def test_a_closed_pipe_ends_a_table_quietly(path, tmp_path):
+    words = f"{sys.executable} -m molslice data csv {path} --out - --quiet"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {words} | true"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_shards_are_written_as_one_table(data, path, tmp_path):

@@ -9,7 +9,10 @@ from sklearn.metrics import roc_auc_score
 from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.data.molecules.leaderboard import import_ogb
+from molslice.inference.calibrate import write_domain
+from molslice.inference.domain import DOMAIN
 from molslice.inference.evaluate import evaluate
+from molslice.inference.load import load_model
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import gap_folder
 from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained, write_tiny_config
@@ -199,6 +202,25 @@ def test_a_table_that_was_sorted_after_the_training_is_noticed(run, caplog, caps
     caplog.clear()
     assert main(["evaluate", str(run), "--quiet"]) == 0
     assert not caplog.text
+
+
+def test_a_table_that_changed_during_the_training_gives_no_domain(run, caplog, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    shutil.copy(run.parent / "molecules.csv", tmp_path / "molecules.csv")
+    model = load_model(tmp_path / "run")
+    options = {**model.data_config.options, "path": str(tmp_path / "molecules.csv")}
+    dataset = build_dataset("csv", options)
+    for name in (DOMAIN, "domain.safetensors"):
+        (tmp_path / "run" / name).unlink()
+    lines = (tmp_path / "molecules.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "molecules.csv").write_text("".join(lines[:9]))
+    write_domain(model, dataset)
+    assert "the domain of the model is not available: " in caplog.text
+    assert "molecules.csv has changed since its rows were read" in caplog.text
+    assert not (tmp_path / "run" / DOMAIN).exists()
+    (tmp_path / "molecules.csv").write_text("".join(lines))
+    write_domain(model, dataset)
+    assert (tmp_path / "run" / DOMAIN).exists()
 
 
 def test_intervals_are_not_calibrated_on_training_rows(run, capsys):
