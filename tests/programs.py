@@ -1,6 +1,8 @@
-"""Import of programs that are not part of the package."""
+"""Import of programs that are not part of the package, and runs of the program in a shell."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,18 @@ def load_program(name, folder="benchmarks"):
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return module
+
+
+def run_in_shell(words, folder):
+    """Run `molslice WORDS` in a shell in a folder; `words` may redirect its streams or pipe its output."""
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m molslice {words}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
 
 
 @contextmanager

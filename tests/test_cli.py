@@ -23,6 +23,7 @@ from molslice.tasks.metrics import format_metric
 from molslice.training.start import load_run_config
 from molslice.types import DataSpec, MolsliceError
 from tests.inference.models import checkpoint_folder, write_tiny_config
+from tests.programs import run_in_shell
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -532,23 +533,15 @@ def test_an_interruption_ends_with_130(folder, tmp_path):
         ("--bad 2> /dev/full", 2, ""),
     ],
 )
-def test_an_output_that_cannot_be_written_is_one_line(words, code, message):
-    words = f"set -o pipefail; {sys.executable} -m molslice {words}"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=120)
+def test_an_output_that_cannot_be_written_is_one_line(words, code, message, tmp_path):
+    done = run_in_shell(words, tmp_path)
     assert (done.returncode, done.stderr) == (code, message)
 
 
 def test_a_closed_pipe_ends_a_prediction_quietly(tmp_path):
     (tmp_path / "in.csv").write_text("smiles\n" + "CCO\n" * 5000)
-    words = f"{sys.executable} -m molslice predict gap-xtb --input in.csv --output - --workers 0"
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {words} | head -1"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    words = "predict gap-xtb --input in.csv --output - --workers 0 | head -1"
+    done = run_in_shell(words, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "smiles,homolumogap_eV,error\n", "")
 
 

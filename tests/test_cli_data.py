@@ -1,10 +1,7 @@
 """Tests of `molslice data`."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +13,7 @@ from molslice.data.molecules.csv import Csv
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from tests.data.molecules.builders import SMILES, molecules
-from tests.programs import ROOT
+from tests.programs import run_in_shell
 
 ODD = ["C[Fe@SP1](O)(Cl)F", "[Fe+7]", "[13CH3]O", "*C"]
 
@@ -159,15 +156,7 @@ def test_targets_keep_their_names(data, tmp_path):
 
 
 def test_a_closed_pipe_ends_a_table_quietly(path, tmp_path):
-    words = f"{sys.executable} -m molslice data csv {path} --out - --quiet"
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {words} | true"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    done = run_in_shell(f"data csv {path} --out - --quiet | true", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
