@@ -126,15 +126,10 @@ class Flow(Attention):
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Run in linear time; with `logits`, the capacities are an N x N matrix."""
-        memory, memory_mask = self.memory_of(tokens, context)
-        query = self.split_heads(self.query(tokens))
-        key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
+        query, key, sinks, sources = self._features(tokens, context)
+        value = self.split_heads(self.value(self.memory_of(tokens, context)[0]))
         if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
-        sinks, sources = context.token_mask[:, None, :, None], memory_mask[:, None, :, None]
-        # Sums of thousands of positive terms need float32, also if the model computes in half precision.
-        query = precise(query).sigmoid().masked_fill(~sinks, 0.0)
-        key = precise(key).sigmoid().masked_fill(~sources, 0.0)
         # V' is divided by m, the bound of the competition, so that it does not overflow in half precision.
         size = sources.sum(2, keepdim=True).clamp(min=1)
         if self.spec.pair_bias_mode == "logits":
@@ -161,10 +156,7 @@ class Flow(Attention):
         Parts: `competition` [B, H, M] and `allocation` [B, H, N]. By token: the competition as a source,
         which is 1 on average, and the allocation as a sink, both as means over the heads.
         """
-        memory, memory_mask = self.memory_of(tokens, context)
-        sinks, sources = context.token_mask[:, None, :, None], memory_mask[:, None, :, None]
-        query = self.split_heads(self.query(tokens)).sigmoid().masked_fill(~sinks, 0.0)
-        key = self.split_heads(self.key(memory)).sigmoid().masked_fill(~sources, 0.0)
+        query, key, sinks, sources = self._features(tokens, context)
         bias = context.pair_bias if self.spec.pair_bias_mode == "logits" else None
         flow = self._pair_flow(query, key, sinks, sources, bias)
         weights = flow.shares * flow.competition.transpose(2, 3) * flow.allocation
@@ -172,6 +164,17 @@ class Flow(Attention):
         weights = weights if mixing is None else weights @ mixing
         parts = {"competition": flow.competition[..., 0], "allocation": flow.allocation[..., 0]}
         return ExactMap(weights, parts, {name: part.mean(1) for name, part in parts.items()})
+
+    def _features(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext
+    ) -> tuple[Tensor, Tensor, Bool[Tensor, "B 1 N 1"], Bool[Tensor, "B 1 M 1"]]:
+        """Return phi(Q) [B, H, N, C] and phi(K) [B, H, M, C], zero at padding, and the masks of both."""
+        memory, memory_mask = self.memory_of(tokens, context)
+        sinks, sources = context.token_mask[:, None, :, None], memory_mask[:, None, :, None]
+        query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
+        # Sums of thousands of positive terms need float32, also if the model computes in half precision.
+        query = precise(query).sigmoid().masked_fill(~sinks, 0.0)
+        return query, precise(key).sigmoid().masked_fill(~sources, 0.0), sinks, sources
 
     def _flow(
         self,
@@ -262,9 +265,7 @@ class Flow(Attention):
             bias = torch.zeros_like(capacity) if bias is None else bias.to(capacity.dtype)
             by_row = bias - _largest(bias, inflow, 3)
             by_column = bias - _largest(bias, outflow, 2)
-            received, sent = (
-                capacity * _exp(shifted, mask) for shifted, mask in ((by_row, inflow), (by_column, outflow))
-            )
+            received, sent = capacity * _exp(by_row, inflow), capacity * _exp(by_column, outflow)
             incoming = received.sum(3, keepdim=True) + EPS
             outgoing = sent.sum(2)[..., None] + EPS
             shares = received / incoming

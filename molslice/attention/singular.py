@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits
-from molslice.ops.masked import masked_mean, masked_softmax, zero_padding
+from molslice.ops.masked import masked_mean, masked_softmax, pair_mask, zero_padding
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
@@ -115,9 +115,7 @@ class Singular(Attention):
         self, folding: Float[Tensor, "B r N"], context: TokenContext
     ) -> Float[Tensor, "B H r r"]:
         assert context.pair_bias is not None  # checked in `forward`
-        mask = context.token_mask
-        seen = mask[:, None, :, None] & mask[:, None, None, :]
-        bias = context.pair_bias.masked_fill(~seen, 0.0).to(folding.dtype)
+        bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0).to(folding.dtype)
         folding = folding[:, None]
         return folding @ bias @ folding.transpose(2, 3)
 

@@ -79,8 +79,7 @@ class Softmax(Attention):
         scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
         if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
             scores = scores + context.pair_bias
-        seen = context.token_mask[:, None, :, None] & memory_mask[:, None, None, :]
-        weights = masked_softmax(scores, seen.tril() if self.spec.causal else seen)
+        weights = masked_softmax(scores, pair_mask(context.token_mask, self.spec.causal, memory_mask))
         mixing = self.pair_mixing(context)
         return ExactMap(weights if mixing is None else weights @ mixing)
 

@@ -54,14 +54,17 @@ def masked_softmax(
     return filled.softmax(dim).masked_fill(~mask, 0.0)
 
 
-def pair_mask(token_mask: Bool[Tensor, "B N"], causal: bool = False) -> Bool[Tensor, "B 1 N N"]:
-    """Return the mask of an attention [B, 1, N, N]: True where query (row) and key (column) are both real.
+def pair_mask(
+    token_mask: Bool[Tensor, "B N"], causal: bool = False, memory_mask: Bool[Tensor, "B M"] | None = None
+) -> Bool[Tensor, "B 1 N M"]:
+    """Return the mask of an attention [B, 1, N, M]: True where query (row) and key (column) are both real.
 
     Args:
         token_mask: True at real tokens [B, N].
         causal: Whether to exclude keys after the query.
+        memory_mask: True at real tokens of the memory [B, M]; None if the keys are those of the tokens.
     """
-    mask = token_mask[:, :, None] & token_mask[:, None, :]
+    mask = token_mask[:, :, None] & (token_mask if memory_mask is None else memory_mask)[:, None, :]
     return (mask.tril() if causal else mask)[:, None]
 
 
