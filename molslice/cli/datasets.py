@@ -125,16 +125,16 @@ def _difference(
     folder = members[0].folder  # all were trained on the same rows
     if folder is None or not (folder / DATA).is_file():
         return None
-    then, now = read_json_object(folder / DATA), division_identity(dataset)
-    what = "is not divided as it was"
-    if content and all(then.get(name) == value for name, value in now.items()):
-        # not the inputs, which depend on the version of RDKit too
-        now, what = {"targets": array_checksum(dataset.targets)}, "is not what it was"
-    if changed := changed_parts({name: str(then.get(name)) for name in now}, now):
-        return (
-            f"{dataset.source} {what} when {folder} was trained (different: {', '.join(changed)}); rows of "
-            "the training may be among those that are measured"
-        )
+    then = read_json_object(folder / DATA)
+    parts = {"is not divided as it was": division_identity(dataset)}
+    if content:  # not the inputs, which depend on the version of RDKit too
+        parts["is not what it was"] = {"targets": array_checksum(dataset.targets)}
+    for what, now in parts.items():
+        if changed := changed_parts({name: str(then.get(name)) for name in now}, now):
+            return (
+                f"{dataset.source} {what} when {folder} was trained (different: {', '.join(changed)}); rows "
+                "of the training may be among those that are measured"
+            )
     return None
 
 

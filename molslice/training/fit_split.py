@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -75,12 +76,10 @@ def draw_test_rows(data: FitData, path: File, split: str, seed: int) -> np.ndarr
             f"{path}: {count} different compounds in {len(data.smiles)} rows; a fit needs at least "
             f"{MIN_COMPOUNDS}"
         )
+    first = _draw(data, path, compound, split, seed)
     others = np.random.SeedSequence(seed).generate_state(DRAWS - 1).tolist()
-    for number in (seed, *others):
-        test = _draw(data, path, compound, split, number)
-        if not _lacks_class(data, test):
-            return test
-    return _draw(data, path, compound, split, seed)
+    draws = chain([first], (_draw(data, path, compound, split, other) for other in others))
+    return next((test for test in draws if not _lacks_class(data, test)), first)
 
 
 def _lacks_class(data: FitData, test: np.ndarray) -> bool:
