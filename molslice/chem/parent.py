@@ -41,13 +41,11 @@ def _parent(smiles: str, uncharger: Uncharger) -> str:
             for atom in mol.GetAtoms():
                 atom.SetIsotope(0)
             fragments = [_neutral(part, uncharger) for part in Chem.GetMolFrags(mol, asMols=True)]
-            keys = [fragment_key(part) for part in fragments]
+            if len(fragments) == 1:
+                return Chem.MolToSmiles(fragments[0])
+            keys = {fragment_key(part): _has_carbon(part) for part in fragments}
             known = counterions()
-            compounds = [
-                key
-                for key, part in zip(keys, fragments, strict=True)
-                if _has_carbon(part) and key[-1] not in known
-            ]
+            compounds = [key for key, has_carbon in keys.items() if has_carbon and key[-1] not in known]
             return min(compounds or keys)[-1]
     except (ChemError, ValueError):  # RDKit cannot sanitize some molecules without their hydrogens
         return smiles
