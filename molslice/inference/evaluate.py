@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from molslice.data.base import Dataset
-from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.leaderboard import evaluate_gap
 from molslice.data.molecules.pcqm4m import Pcqm4m
 from molslice.data.molecules.refusals import Refusals, failure_text
@@ -123,12 +123,11 @@ def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray
         dataset: The data.
         rows: Row numbers, int64 [n].
     """
-    if not isinstance(dataset, MoleculeDataset) or (domain := predictor.known_domain()) is None:
+    if not isinstance(dataset, MoleculeDataset) or isinstance(dataset, ArraysOnly):
         return 0
-    try:
-        smiles = dataset.smiles()
-    except MolsliceError:  # a store keeps no SMILES
+    if (domain := predictor.known_domain()) is None:
         return 0
+    smiles = dataset.smiles()
     labeled = rows[np.isfinite(np.asarray(dataset.store.targets)[rows]).any(1)]
     return int(domain.contains([smiles[row] for row in labeled], predictor.fragment).sum())
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from molslice.data.base import Dataset
-from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
@@ -276,10 +276,9 @@ def _groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarr
     domain = predictor.known_domain()
     if domain is None or domain.is_sample:  # the scaffold of a molecule outside of a sample would look new
         return groups
-    try:
-        smiles = dataset.smiles()
-    except MolsliceError:  # a store keeps no SMILES
+    if isinstance(dataset, ArraysOnly):
         return groups
+    smiles = dataset.smiles()
     from molslice.chem.scaffold import scaffold_groups, scaffolds  # needs rdkit
 
     chosen, _ = choose_fragments([smiles[row] for row in rows], predictor.fragment)

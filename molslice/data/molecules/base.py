@@ -12,6 +12,8 @@ from molslice.data.base import Dataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.prepare import count_descriptors
 from molslice.data.molecules.store import MoleculeStore
+from molslice.files.cache import file_checksum
+from molslice.files.urls import File
 from molslice.types import DataSpec, MoleculeBatch, MolsliceError
 
 DESCRIBED = {"descriptors_version": DESCRIPTORS_VERSION}
@@ -117,6 +119,12 @@ class MoleculeDataset(Dataset):
         Raises:
             MolsliceError: The source has no SMILES, or has changed since the rows were read.
         """
+
+    @staticmethod
+    def _refuse_if_changed(files: Sequence[File], then: Sequence[str], source: object) -> None:
+        """Refuse files that no longer have the checksums of the time when their rows were read."""
+        if [file_checksum(file) for file in files] != list(then):
+            raise MolsliceError(f"{source} has changed since its rows were read")
 
     def _refuse_if_all_failed(self) -> None:
         if not self.store.num_atoms.any():

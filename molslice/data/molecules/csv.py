@@ -113,14 +113,10 @@ class Csv(MoleculeDataset):
         Raises:
             MolsliceError: A file has changed since the rows were read.
         """
-        if self._checksums() != self._read_checksums:
-            raise MolsliceError(f"{self.source} has changed since its rows were read")
+        self._refuse_if_changed(self._all_files, self._checksums, self.source)
         return [
             text for _, chunk in self._chunks([], self.smiles_column) for text in chunk[self.smiles_column]
         ]
-
-    def _checksums(self) -> list[str]:
-        return [cache.file_checksum(file) for files in self.files.values() for file in files]
 
     def where(self, row: int) -> str:
         """Describe a row, an index from 0, by file, row and line for messages."""
@@ -181,17 +177,17 @@ class Csv(MoleculeDataset):
                 part = slice(start, start + prepare.CHUNK_ROWS)
                 yield smiles[part], targets[part]
 
-        files = [file for each in self.files.values() for file in each]
-        self._read_checksums = self._checksums()
+        self._all_files = [file for each in self.files.values() for file in each]
+        self._checksums = [cache.file_checksum(file) for file in self._all_files]
         identity = {
             "format": "csv",
             "reader": READER_VERSION,
-            "sha256": self._read_checksums,
+            "sha256": self._checksums,
             "smiles_column": self.smiles_column,
         }
-        others = {file_format(file) for file in files} - {".csv"}
-        if others or self._delimiter is not None:
-            identity |= {"formats": [file_format(file) for file in files], "delimiter": self._delimiter}
+        formats = [file_format(file) for file in self._all_files]
+        if {*formats} - {".csv"} or self._delimiter is not None:
+            identity |= {"formats": formats, "delimiter": self._delimiter}
         source = prepare.Source(
             self.source, chunks, len(smiles), self.target_names, self.target_units, identity
         )

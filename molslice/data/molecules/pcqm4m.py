@@ -53,13 +53,14 @@ class Pcqm4m(MoleculeDataset):
         self.kind = "regression"
         self.target_names, self.target_units = ("homolumogap",), ("eV",)
         self.splits = read_split_file(self.root / SPLITS)
+        self._checksum = cache.file_checksum(self.root / TABLE)
         source = prepare.Source(
             name=self.source,
             chunks=self._chunks,
             rows=sum(map(len, self.splits.values())),
             target_names=self.target_names,
             target_units=self.target_units,
-            identity={"format": "pcqm4m", "sha256": cache.file_checksum(self.root / TABLE)},
+            identity={"format": "pcqm4m", "sha256": self._checksum},
         )
         self.store = prepare.prepare_store(
             source,
@@ -92,11 +93,9 @@ class Pcqm4m(MoleculeDataset):
         Raises:
             MolsliceError: The table has changed since the rows were read.
         """
-        chunks = tables.read_columns(self.root / TABLE, ["smiles"])
-        found = [text for chunk in chunks for text in chunk["smiles"]]
-        if len(found) != len(self):
-            raise MolsliceError(f"{self.root / TABLE} has changed since its rows were read")
-        return found
+        table = self.root / TABLE
+        self._refuse_if_changed([table], [self._checksum], table)
+        return [text for chunk in tables.read_columns(table, ["smiles"]) for text in chunk["smiles"]]
 
     def _chunks(self) -> Iterator[tuple[list[str], np.ndarray]]:
         for chunk in tables.read_columns(self.root / TABLE, COLUMNS, chunk_rows=prepare.CHUNK_ROWS):
