@@ -24,6 +24,7 @@ from typing import Any
 
 from molslice.registry import Registry
 from molslice.studies.base import Request, Study, StudyResult
+from molslice.types import MolsliceError
 
 __all__ = ["STUDIES", "Study", "StudyResult", "run_study"]
 
@@ -55,7 +56,11 @@ def run_study(
         The files and the number of rows.
 
     Raises:
-        MolsliceError: The study or an option is unknown, a value is invalid, or the study does not take runs.
+        MolsliceError: The study or an option is unknown, a value is invalid, the study does not take runs, or
+            an option has no effect on given runs.
     """
     study = STUDIES.build(name, options=options)
+    unused = [option for option in options or {} if runs and option in study.unused_with_runs]
+    if unused:
+        raise MolsliceError(f"study {name!r} with runs does not use {', '.join(unused)}")
     return study.run(Request(Path(out), seed, tuple(runs), quiet, tell))

@@ -89,19 +89,22 @@ class Study(ABC):
     Attributes:
         summary: One line for `molslice study --list`.
         takes_runs: Whether the study supports given runs.
+        unused_with_runs: Options of the networks that given runs replace.
     """
 
     summary: ClassVar[str]
     takes_runs: ClassVar[bool] = False
+    unused_with_runs: ClassVar[tuple[str, ...]] = ()
 
     @property
     def name(self) -> str:
         """Name of the study: the stem of its file."""
         return type(self).__module__.rsplit(".", 1)[-1]
 
-    def settings(self) -> dict[str, Any]:
-        """Return the values of the options."""
-        return {name: getattr(self, name) for name in constructor_options(type(self))}
+    def settings(self, request: Request) -> dict[str, Any]:
+        """Return the values of the options that a request uses."""
+        unused = self.unused_with_runs if request.runs else ()
+        return {name: getattr(self, name) for name in constructor_options(type(self)) if name not in unused}
 
     def run(self, request: Request) -> StudyResult:
         """Measure, draw and write NAME.csv, NAME.png, NAME.svg and NAME.json. Final: do not override it.
@@ -125,7 +128,7 @@ class Study(ABC):
             "summary": self.summary,
             "seed": request.seed,
             "runs": [str(run) for run in request.runs],
-            "options": self.settings(),
+            "options": self.settings(request),
             "notes": findings.notes,
             "rows": len(findings.rows),
             "versions": versions(),

@@ -36,6 +36,7 @@ class Correlation(Study):
 
     summary: ClassVar[str] = "correlation of learned attention maps, between attentions and between seeds"
     takes_runs: ClassVar[bool] = True
+    unused_with_runs: ClassVar[tuple[str, ...]] = ("models", "seeds", "steps")
 
     def __init__(
         self,

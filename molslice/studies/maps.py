@@ -15,14 +15,13 @@ from molslice.chem.depict import Depiction, depict
 from molslice.chem.featurize import molecule_arrays
 from molslice.data.base import Dataset
 from molslice.data.images.base import ImageDataset
-from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.inference.maps import AttentionMap, map_of, record_calls
 from molslice.model.graphormer import Graphormer
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import draw_matrix, draw_molecule
-from molslice.studies.models import TrainedModel, draw_rows, find_models, load_data
+from molslice.studies.models import TrainedModel, draw_rows, find_models, load_other_data
 from molslice.studies.networks import read_choice, seeded_encoder
 from molslice.studies.options import require
 from molslice.studies.patches import draw_image, embed_patches, open_image, whole_image
@@ -52,6 +51,7 @@ class Maps(Study):
 
     summary: ClassVar[str] = "attention maps and their parts, on a molecule and on an image"
     takes_runs: ClassVar[bool] = True
+    unused_with_runs: ClassVar[tuple[str, ...]] = ("models", "steps", "data")
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class Maps(Study):
             MolsliceError: Data or a model cannot be loaded, a model is not one of molecules, or it has no
                 such layer.
         """
-        dataset = load_data(request, self.data) if request.runs else None
-        if dataset is not None and not isinstance(dataset, MoleculeDataset):
+        dataset = load_other_data(request)
+        if dataset is not None:
             return self._measure_row(dataset, request)
         molecule = molecule_arrays(self.smiles)
         batch = collate(MoleculeStore.in_memory([molecule]), [0])

@@ -22,7 +22,15 @@ from molslice.studies.base import Request
 from molslice.training.run import train
 from molslice.types import MolsliceError
 
-__all__ = ["TrainedModel", "draw_rows", "find_models", "load_data", "load_molecules", "rows_of"]
+__all__ = [
+    "TrainedModel",
+    "draw_rows",
+    "find_models",
+    "load_data",
+    "load_molecules",
+    "load_other_data",
+    "rows_of",
+]
 
 # Sizes and rates of configs/molecule/gap_xtb.yaml; ema_decay suits a training of a few hundred steps.
 SHORT_RUN: dict[str, Any] = {
@@ -80,10 +88,23 @@ def load_data(request: Request, molecules: str) -> Dataset:
     Raises:
         MolsliceError: The runs were trained on different data, or the data cannot be loaded.
     """
+    other = load_other_data(request)
+    return load_molecules(molecules) if other is None else other
+
+
+def load_other_data(request: Request) -> Dataset | None:
+    """Load the data of the runs in a request.
+
+    Returns:
+        The data; None if there are no runs, or if their models take molecules.
+
+    Raises:
+        MolsliceError: The runs were trained on different data, or the data cannot be loaded.
+    """
     configs = [load_network(run).config for run in request.runs]
     others = [config.data for config in configs if "molecules" not in config.model.takes]
     if not others:
-        return load_molecules(molecules)
+        return None
     if len(others) < len(configs) or any(data != others[0] for data in others):
         names = ", ".join(dict.fromkeys(config.data.name for config in configs))
         raise MolsliceError(f"the runs were not all trained on the same data: {names}")

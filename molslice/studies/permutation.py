@@ -68,6 +68,14 @@ class Permutation(Study):
 
     summary: ClassVar[str] = "change of a whole network's output under a permutation of its tokens, by depth"
     takes_runs: ClassVar[bool] = True
+    unused_with_runs: ClassVar[tuple[str, ...]] = (
+        "attentions",
+        "depth",
+        "dim",
+        "heads",
+        "images",
+        "image",
+    )
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ class Spectrum(Study):
 
     summary: ClassVar[str] = "singular values of attention outputs, layer by layer, in trained models"
     takes_runs: ClassVar[bool] = True
+    unused_with_runs: ClassVar[tuple[str, ...]] = ("models", "steps")
 
     def __init__(
         self,

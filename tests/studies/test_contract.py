@@ -1,6 +1,8 @@
 """Tests of the properties of every study."""
 
 import inspect
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from molslice.conversion import convert_text
 from molslice.inference.load import load_model
 from molslice.studies import STUDIES, models, run_study
+from molslice.studies.base import Request
 from molslice.studies.options import constructor_options
 from molslice.types import MolsliceError
 
@@ -28,7 +31,12 @@ def test_options_have_defaults_and_help_and_are_kept(name):
         assert option.default is not inspect.Parameter.empty
         assert option.help
         assert getattr(study, option.name) == option.default
-    assert study.settings() == {option.name: option.default for option in options.values()}
+    request = Request(Path())
+    assert study.settings(request) == {option.name: option.default for option in options.values()}
+    assert set(study.unused_with_runs) <= set(options)
+    assert study.takes_runs == bool(study.unused_with_runs)
+    used = study.settings(replace(request, runs=("run",)))
+    assert set(used) == set(options) - set(study.unused_with_runs)
     assert 20 < len(study.summary) < 100
     assert study.name == name
 
@@ -88,6 +96,21 @@ def test_a_bad_request_is_refused_in_words(tmp_path, data, name, options, messag
 def test_runs_are_refused_where_no_model_is_looked_at(tmp_path, runs):
     with pytest.raises(MolsliceError, match="takes no runs"):
         run_study("oversmoothing", tmp_path, runs=[runs["softmax"]], options=SMALL)
+
+
+def test_options_that_runs_replace_are_refused(tmp_path, runs):
+    options = {"steps": 4, "models": ("flow",), "atoms": 5}
+    with pytest.raises(MolsliceError, match="'spectrum' with runs does not use steps, models"):
+        run_study("spectrum", tmp_path, runs=[runs["softmax"]], options=options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_maps_of_given_runs_need_no_data(tmp_path, runs, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run_study("maps", tmp_path, runs=[runs["softmax"]], options={"layer": 1}, quiet=True)
+    options = json.loads(result.json.read_text())["options"]
+    assert options["layer"] == 1
+    assert not {"models", "steps", "data"} & set(options)
 
 
 def test_a_model_without_attention_is_refused(tmp_path, runs, data, monkeypatch):
