@@ -207,7 +207,7 @@ def select(
 ) -> Selection:
     """Select the first line of each molecule whose skeleton is in no table.
 
-    This needs about 40 bytes of memory for each line.
+    This needs about 100 bytes of memory for each line.
 
     Args:
         shards: Name of the input file and path of each shard, in order.

@@ -15,7 +15,7 @@ from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.chem.descriptors import descriptor_names
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
-from molslice.types import MoleculeArrays
+from molslice.types import MoleculeArrays, MolsliceError
 from molslice.version import __version__
 
 QUANTILES = (0.0005, 0.9995)
@@ -140,20 +140,26 @@ class Scalings:
     Attributes:
         varying: Indices of the descriptors that are not constant.
         descriptors: Scaling of these descriptors.
-        quantum: Scaling of the quantum labels; None without labels.
-        charges: Scaling of the charges; None without charges.
+        varying_quantum: Indices of the quantum labels that are not constant; empty without labels.
+        quantum: Scaling of these quantum labels.
+        charges: Scaling of the charges; None if there are none or all are equal.
         counts: Number of rows, atoms, labeled rows and excluded rows.
     """
 
     varying: np.ndarray
     descriptors: Scaling
-    quantum: Scaling | None
+    varying_quantum: np.ndarray
+    quantum: Scaling
     charges: Scaling | None
     counts: dict[str, int]
 
     @classmethod
     def measure(cls, corpus: Corpus) -> "Scalings":
-        """Measure the descriptors of evenly spaced rows, at most `SAMPLE_ROWS`, and all labels."""
+        """Measure the descriptors of evenly spaced rows, at most `SAMPLE_ROWS`, and all labels.
+
+        Raises:
+            MolsliceError: All descriptors and labels are constant.
+        """
         total = sum(map(len, corpus.lines))
         step, first = max(1, -(-total // SAMPLE_ROWS)), 0
         sample, places = [np.empty((0, len(descriptor_names())), np.float32)], [np.empty(0, np.int64)]
@@ -175,25 +181,34 @@ class Scalings:
         labeled = np.concatenate(places)
         counts["with quantum labels"] = len(labeled)
         descriptors = Scaling.measure(np.concatenate(sample))
-        varying = np.flatnonzero(descriptors.std > 0)
-        quantum = Scaling.measure(corpus.labels.values[labeled]) if len(labeled) else None
-        charge = Scaling.measure(np.concatenate(charges)[:, None]) if counts["with charges"] else None
-        return cls(varying, descriptors.at(varying), quantum, charge, counts)
+        quantum = Scaling.measure(corpus.labels.values[labeled])
+        charge = Scaling.measure(np.concatenate(charges)[:, None])
+        varying, varying_quantum = (np.flatnonzero(found.std > 0) for found in (descriptors, quantum))
+        if not len(varying) and not len(varying_quantum):
+            raise MolsliceError(f"no descriptor and no label varies over the {counts['rows']} molecules")
+        return cls(
+            varying,
+            descriptors.at(varying),
+            varying_quantum,
+            quantum.at(varying_quantum),
+            charge if charge.std > 0 else None,
+            counts,
+        )
 
     @property
     def target_names(self) -> list[str]:
         """Names of the targets: descriptors, then quantum labels."""
         names = [descriptor_names()[place] for place in self.varying]
-        return [*names, *(name for name, *_ in QUANTUM)] if self.quantum else names
+        return [*names, *(QUANTUM[place][0] for place in self.varying_quantum)]
 
     @property
     def target_units(self) -> list[str]:
         """Unit of each target."""
-        return [*[""] * len(self.varying), *(unit for _, unit, _ in QUANTUM)][: len(self.target_names)]
+        return [*[""] * len(self.varying), *(QUANTUM[place][1] for place in self.varying_quantum)]
 
     def about(self) -> dict[str, Any]:
         """Return the description of the targets for the header of the store."""
-        parts = [self.descriptors, *([self.quantum] if self.quantum else [])]
+        parts = (self.descriptors, self.quantum)
         scaling = Scaling(*(np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS))
         return {
             "families": {
@@ -242,12 +257,13 @@ def write_corpus(
 
 
 def _pack(block: Block, labels: Labels, scalings: Scalings, tick: Callable[[int], Any]) -> PackedMolecules:
-    targets = [scalings.descriptors.limit(block.descriptors[:, scalings.varying])]
-    if scalings.quantum:
-        values = np.full((len(block.places), len(QUANTUM)), np.nan, np.float32)
-        known = block.places >= 0
-        values[known] = labels.values[block.places[known]]
-        targets.append(scalings.quantum.limit(values))
+    values = np.full((len(block.places), len(QUANTUM)), np.nan, np.float32)
+    known = block.places >= 0
+    values[known] = labels.values[block.places[known]]
+    targets = [
+        scalings.descriptors.limit(block.descriptors[:, scalings.varying]),
+        scalings.quantum.limit(values[:, scalings.varying_quantum]),
+    ]
     atom_targets = None
     if scalings.charges:
         parts = [

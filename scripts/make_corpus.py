@@ -9,13 +9,13 @@ fragment) is in --exclude are left out. --exclude takes tables, and folders in t
 all splits but train are excluded. --rows N selects the N molecules with the smallest hash, so that a larger
 corpus contains a smaller one. Molecules with quantum labels are always selected.
 
-OUT/store is a store of `molslice`. Its targets are the descriptors that are not constant and the quantum
-labels, and its targets of atoms are the partial charges. OUT/report.json counts the rows that were left out,
-by reason. OUT/CARD.md names the sources and includes the PROVENANCE.txt beside them.
+OUT/store is a store of `molslice`. Its targets are the descriptors and the quantum labels that are not
+constant, and its targets of atoms are the partial charges. OUT/report.json counts the rows that were left
+out, by reason. OUT/CARD.md names the sources and includes the PROVENANCE.txt beside them.
 
 Each piece of the work is written to --work when it is complete. After an interruption the same command
 continues, and the store has the same bytes. Pieces are reused with other tables, labels or numbers of rows.
-The program needs about 300 MB of memory and 40 bytes for each line.
+The program needs about 300 MB of memory and 100 bytes for each line.
 """
 
 import argparse
@@ -107,7 +107,8 @@ class Program:
     def _exclude(self) -> list[Excluded]:
         folder, column = _made(self.options.work / "excluded"), self.options.smiles_column
         tables = {
-            path: folder / f"{checksum_of(path)[:24]}-{column or ''}.npz" for path in self.options.exclude
+            path: folder / f"{sha256(f'{checksum_of(path)} {column}'.encode()).hexdigest()[:24]}.npz"
+            for path in self.options.exclude
         }
         with self._pass("tables", "parses SMILES") as work:
             work(write_excluded, ((path, column, out) for path, out in tables.items() if not out.exists()))
@@ -322,7 +323,12 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="PATH",
         help="quantum labels: a log of make_gap_data.py, or a folder such as data/gap_xtb_100k",
     )
-    parser.add_argument("--rows", type=int, metavar="N", help="number of molecules (default: all)")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        metavar="N",
+        help="number of molecules; those with labels come on top (default: all)",
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="worker processes (default: 1)")
     parser.add_argument("--quiet", action="store_true", help="hide progress bars")
     options = parser.parse_args(argv)
@@ -354,6 +360,9 @@ def main(argv: list[str] | None = None) -> int:
         )
         return 130
     sys.stderr.write(f"{report['rows']:,} molecules in {options.out}\n")
+    for name, counts in report["lines"].items():
+        if failed := counts["cannot be parsed"]:
+            sys.stderr.write(f"{failed:,} of {counts['lines']:,} lines of {name} cannot be parsed\n")
     return 0
 
 

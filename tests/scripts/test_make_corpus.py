@@ -19,7 +19,9 @@ from molslice.chem.canonical import canonical_molecule, canonical_order
 from molslice.chem.connectivity import connectivity
 from molslice.chem.descriptors import descriptor_names, descriptors
 from molslice.chem.featurize import molecule_arrays
+from molslice.data import build_dataset
 from molslice.data.molecules.store import MoleculeStore
+from molslice.tasks import TargetInfo
 from tests.real_data import embedded_smiles
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -122,7 +124,7 @@ def test_a_row_is_a_molecule_with_its_arrays_and_descriptors(make, files):
     assert len(np.unique(store.groups)) == len({connectivity(Chem.MolFromSmiles(text)) for text in MOLECULES})
 
 
-def test_lines_that_are_not_rows_are_counted(make, tmp_path):
+def test_lines_that_are_not_rows_are_counted(make, tmp_path, capsys):
     lines = ["CCO", "", "OCC again", "C(", "\u0421CO", "C" * 65, "[H][H]", "C" * 64, "CCN"]
     store, report = make(write_lines(tmp_path / "odd.smi", lines))
     assert report["lines"]["odd.smi"] == {
@@ -135,6 +137,7 @@ def test_lines_that_are_not_rows_are_counted(make, tmp_path):
         "duplicate": 1,
     }
     assert store.num_atoms.tolist() == [3, 64, 3]
+    assert "2 of 9 lines of odd.smi cannot be parsed" in capsys.readouterr().err
 
 
 def test_molecules_of_a_table_are_left_out_in_every_form(make, tmp_path):
@@ -240,12 +243,12 @@ def test_other_input_is_refused(make, files, capsys):
 
 def test_a_table_without_smiles_is_refused(make, files, tmp_path, capsys):
     table = tmp_path / "table.csv"
-    table.write_text("a,b\nCCO,1\n")
+    table.write_text("a/b,c\nCCO,1\n")
     assert make(*files, "--exclude", table, fails=True) == 1
     error = capsys.readouterr().err
     assert f"{table}: cannot find the column of SMILES" in error
-    assert "its columns are a, b" in error
-    _, report = make(*files, "--exclude", table, "--smiles-column", "a")
+    assert "its columns are a/b, c" in error
+    _, report = make(*files, "--exclude", table, "--smiles-column", "a/b")
     assert report["excluded"]["table.csv"]["skeletons"] == 1
 
 
@@ -314,7 +317,10 @@ def test_labels_belong_to_their_molecules_and_atoms(modules, make, files, tmp_pa
         Chem.MolToRandomSmilesVect(Chem.MolFromSmiles(text), 1, randomSeed=3)[0] for text in train[:20]
     ]
     log = tmp_path / "labels.jsonl"
-    records = [record(text, gap_ev=1.0 + row) for row, text in enumerate(spelled)]
+    records = [
+        record(text, gap_ev=1.0 + row, homo_ev=-9.0 - row, lumo_ev=-6.0 - row, dipole_debye=1.5 * row)
+        for row, text in enumerate(spelled)
+    ]
     failed = json.dumps({"smiles": train[20], "reason": "scf_failed"})
     log.write_text(
         "\n".join(['{"settings": {}}', *records, failed, record(test[0]), record("CCCCF")]) + '\n{"smi'
@@ -396,6 +402,40 @@ def test_the_labels_of_the_embedded_data_are_read(modules, make, tmp_path, capsy
             np.savez(folder / "charges.npz", **arrays)
         assert make(source, "--labels", folder, out=f"out{number}", work="other", fails=True) == 1
         assert reason in capsys.readouterr().err
+
+
+def test_labels_that_do_not_vary_are_left_out(make, files, tmp_path, modules):
+    train = [text for text in MOLECULES if tenth(modules, text) < 8]
+    log = tmp_path / "labels.jsonl"
+    log.write_text("{}\n" + record(train[0]) + "\n")
+    store, report = make(*files, "--labels", log)
+    assert report["with quantum labels"] == 1
+    assert report["targets"]["quantum"] == 0
+    assert_trainable(store)
+    records = [record(text, gap_ev=1.0 + row) for row, text in enumerate(train[:9])]
+    records = [text.replace('"homo_ev": -9.0, ', "") for text in records]
+    log.write_text("{}\n" + "\n".join(records) + "\n")
+    store, report = make(*files, "--labels", log, out="again")
+    assert store.target_names[-2:] == ("gap", "energy_per_atom")
+    assert store.target_units[-2:] == ("eV", "eV")
+    assert report["targets"] | {"descriptors": 0} == {"descriptors": 0, "quantum": 2, "charges": 1}
+    gaps = store.targets[:, -2]
+    assert np.sort(gaps[~np.isnan(gaps)]) == pytest.approx(np.arange(1, 10), abs=0.01)
+    assert_trainable(store)
+
+
+def assert_trainable(store):
+    about = store.header["about"]
+    assert len(store.target_names) == len(about["scaling"]["std"])
+    assert min(about["scaling"]["std"]) > 0
+    dataset = build_dataset("corpus", {"path": str(store.path.parent), "valid_fraction": 0.2})
+    assert dataset.stated_targets is not None
+    TargetInfo.from_mapping(dataset.stated_targets)
+
+
+def test_one_molecule_has_nothing_to_learn(make, tmp_path, capsys):
+    assert make(write_lines(tmp_path / "one.smi", ["CCO"]), fails=True) == 1
+    assert "no descriptor and no label varies over the 1 molecules" in capsys.readouterr().err
 
 
 def test_a_log_may_grow(make, files, tmp_path, modules):
