@@ -25,6 +25,13 @@ logger = logging.getLogger(__name__)
 
 FAMILIES = ("descriptors", "quantum", "charges", "atoms", "bonds")
 OF_MOLECULES = ("descriptors", "quantum")
+# parts of the model that only these families use
+MODULES = {
+    ("readout", "descriptor_state"): OF_MOLECULES,
+    ("atom_readout",): ("charges",),
+    ("atom_head", "hidden_atom"): ("atoms",),
+    ("bond_head", "hidden_bond"): ("bonds",),
+}
 VALIDATION_SALTS = {"atoms": 1, "bonds": 2}  # hide the same atoms and bonds in every validation
 
 
@@ -86,6 +93,7 @@ class Pretraining(Task):
             for family in OF_MOLECULES
         }
         self._leave_out_missing_families()
+        self._freeze_unused()
         self.target_mean: Tensor
         self.target_std: Tensor
         self.atom_mean: Tensor
@@ -115,6 +123,15 @@ class Pretraining(Task):
                 self.weights[family] = 0.0
         if not any(self.weights.values()):
             raise MolsliceError("no family in training.label_weights has labels in these data")
+
+    def _freeze_unused(self) -> None:
+        """Exclude from training what no family uses, because DDP needs a gradient of each weight."""
+        for names, families in MODULES.items():
+            if not any(self.weights[family] for family in families):
+                for name in names:
+                    part = getattr(self.model, name, None)
+                    if part is not None:
+                        part.requires_grad_(False)
 
     def _scale(self, name: str, targets: TargetInfo) -> None:
         for part in ("mean", "std"):

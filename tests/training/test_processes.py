@@ -34,6 +34,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from molslice.config import load_config
 from molslice.inference.forward import float32_inference
+from molslice.tasks.pretraining import Pretraining
 from molslice.training import run, sharding
 from molslice.training.run import train
 from molslice.training.trainer import Trainer
@@ -57,8 +58,12 @@ def step(self, batch):
 Trainer._step = step
 attempt("stopped")
 Trainer._step = original
+attempt("some_families")
+freeze = Pretraining._freeze_unused
+Pretraining._freeze_unused = lambda self: None
 attempt("unused")
 attempt("find_unused")
+Pretraining._freeze_unused = freeze
 attempt("gin")
 build = run.build_dataset
 def broken(*args):
@@ -149,9 +154,10 @@ def four(config, build_config, write_config, tmp_path_factory):
     shutil.copytree(stopped_run(config, folder / "one"), folder / "resumed")
     (folder / "taken").mkdir()
     (folder / "taken" / "mine.txt").write_text("mine")
-    unused = build_config(**PRETRAINING)
-    write("unused", unused, "ddp")
-    write("find_unused", unused, "ddp_find_unused_parameters_true")
+    families = build_config(**PRETRAINING)
+    write("some_families", families, "ddp")
+    write("unused", families, "ddp")
+    write("find_unused", families, "ddp_find_unused_parameters_true")
     gin = build_config(training={"max_steps": 4, "batch_size": 12})
     spec = config_from_mapping(
         {"data": "csv", "model": {"name": "gin_virtual", "num_layers": 2, "dim": 8}}
@@ -161,7 +167,7 @@ def four(config, build_config, write_config, tmp_path_factory):
     return folder
 
 
-# without labels for atoms and bonds, their heads are not used
+# the heads of atoms and bonds are not used
 PRETRAINING = {
     "task": "pretraining",
     "model": {"name": "graphormer_pretraining", "dropout": 0.0, "attention_dropout": 0.0},
@@ -254,9 +260,10 @@ def test_weights_that_a_step_does_not_use(four, build_config, tmp_path):
     for message in said(four, "unused"):
         assert "does not use the weights model." in message
         assert "choose ddp_find_unused_parameters_true or fsdp" in message
-    assert said(four, "find_unused") == [None] * 4
     train(build_config(**PRETRAINING), tmp_path / "run", quiet=True)
-    assert_same_run(tmp_path / "run", four / "find_unused")
+    for case in ("some_families", "find_unused"):
+        assert said(four, case) == [None] * 4
+        assert_same_run(tmp_path / "run", four / case)
 
 
 def test_validation_uses_the_batch_norm_of_the_written_model(four):
