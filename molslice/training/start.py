@@ -30,7 +30,8 @@ SAME = (
 )  # settings that the weights depend on; the number of layers may differ
 FEATURES = "featurizer_version"
 MAP = "descriptor_state.map"
-CONVERTIBLE = {"descriptor_state", "readout", "variance_readout", "atom_readout", "atom_head", "bond_head"}
+OF_ATOMS = {"atom_readout", "atom_head", "bond_head"}  # heads for atoms and bonds, whatever the targets
+CONVERTIBLE = {"descriptor_state", "readout", "variance_readout", *OF_ATOMS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,8 @@ def start_from(source: StartSource, config: RunConfig, model: nn.Module, targets
     """Load the weights of a trained model that fit by name and shape.
 
     Heads are taken only for the same targets. They are converted to the mean and spread of the new training
-    rows, so that predictions in the units of the targets stay the same.
+    rows, so that predictions in the units of the targets stay the same. They change for molecules with a
+    descriptor that is limited to the range of the training rows, because the range is that of the new rows.
 
     Args:
         source: The trained model.
@@ -200,8 +202,7 @@ def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, targets
             reasons[key] = f"{list(tensor.shape)} instead of {list(other.shape)}"
         else:
             taken[key] = other
-    converted = _converted(model, source, taken, targets) if source.targets.kind == "regression" else {}
-    model.load_state_dict({**own, **taken, **converted})
+    model.load_state_dict({**own, **taken, **_converted(model, source, taken, targets)})
     count = sum(tensor.numel() for tensor in own.values())
     return StartReport(
         model=name,
@@ -216,13 +217,14 @@ def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, targets
 def _heads_of_other_targets(model: nn.Module, source: LoadedRun, targets: TargetInfo) -> list[str]:
     """Return the heads whose outputs have another meaning in the trained model."""
     heads, theirs = head_names(model), source.targets
-    if not _same_targets(theirs, targets):
-        return heads
     scaled = targets.kind == "regression" and (theirs.mean, theirs.std) != (targets.mean, targets.std)
     if scaled and not set(heads) <= CONVERTIBLE:
         return heads
+    other = [] if _same_targets(theirs, targets) else [name for name in heads if name not in OF_ATOMS]
+    if theirs.atoms and targets.atoms and not _same_targets(theirs.atoms, targets.atoms):
+        other.append("atom_readout")
     hidden = [getattr(each, "atom_columns", None) for each in (source.model, model)]
-    return ["atom_head"] if hidden[0] != hidden[1] else []
+    return other if hidden[0] == hidden[1] else [*other, "atom_head"]
 
 
 def _converted(

@@ -11,7 +11,7 @@ import torch
 
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.chem.descriptors import descriptor_names
-from molslice.config import StartConfig, config_from_mapping
+from molslice.config import DataConfig, StartConfig, config_from_mapping
 from molslice.data import build_dataset
 from molslice.data.molecules.base import describe_columns
 from molslice.data.molecules.collate import collate
@@ -248,6 +248,30 @@ def test_heads_are_converted_to_another_mean_and_spread(table, tmp_path, loss):
     if loss == "gaussian":
         moved = then.log_variance - 2.0 * math.log(3.0)
         torch.testing.assert_close(now.log_variance, moved, rtol=0.02, atol=0.02)
+
+
+def test_the_descriptors_of_a_classifier_are_converted_too(table, tmp_path):
+    labels = tmp_path / "labels.csv"
+    rows = list(csv.reader(table.open(newline="")))[1:-1]
+    with labels.open("w", newline="") as stream:
+        classes = [[text, int(float(area) > 60)] for text, area in rows]
+        csv.writer(stream).writerows([["smiles", "area"], *classes])
+    config = configuration(labels, training={"max_steps": 3, "batch_size": 16})
+    kind = {"kind": "classification", "descriptors": True}
+    config = replace(config, data=DataConfig("csv", options(labels, **kind)))
+    train(config, tmp_path / "run", quiet=True)
+    source, dataset = read_run(tmp_path / "run"), build_dataset("csv", options(labels, **kind))
+    assert source.targets.kind == "classification"
+    statistics = {
+        name: tuple(value + (0.5 + k % 3) * name.endswith(("mean", "std")) for k, value in enumerate(values))
+        for name, values in source.data.statistics.items()
+    }
+    model = build_model(config.model, config.attention, replace(source.data, statistics=statistics)).eval()
+    start_from(read_start(StartConfig(str(tmp_path / "run")), dataset), config, model, source.targets)
+    batch = dataset.collate([row for row in range(40) if np.isfinite(dataset.store.descriptors[row]).all()])
+    with torch.no_grad():
+        then, now = source.model(batch), model(batch)
+    torch.testing.assert_close(now.prediction, then.prediction, rtol=1e-4, atol=1e-3)
 
 
 def test_statistics_of_many_rows_are_those_of_some(table, monkeypatch):

@@ -117,6 +117,23 @@ def test_pretraining_continues_with_its_heads(encoder, tmp_path, caplog):
     assert "nothing is new" in caplog.text
 
 
+def test_other_targets_of_molecules_leave_the_heads_of_atoms_and_bonds(encoder, tmp_path, caplog):
+    config = load_config(encoder / CONFIG)
+    path = make_corpus(tmp_path / "corpus", quantum=(("gap", "eV"), ("energy", "eV")))
+    config = dataclasses.replace(
+        config,
+        start=StartConfig(str(encoder)),
+        data=DataConfig("corpus", {**config.data.options, "path": str(path)}),
+        optimizer=dataclasses.replace(config.optimizer, **WITHOUT_MOVING),
+    )
+    with caplog.at_level(logging.WARNING):
+        train(config, tmp_path / "run")
+    assert "new: readout (for other targets)\n" in caplog.text
+    one, other = weights(encoder), weights(tmp_path / "run")
+    for name in ("atom_readout.weight", "atom_head.weight", "bond_head.weight"):
+        torch.testing.assert_close(one[name], other[name], atol=1e-6, rtol=0)
+
+
 def test_features_of_hidden_atoms_in_another_order_need_a_new_head(encoder, tmp_path, caplog):
     config = load_config(encoder / CONFIG)
     model = dataclasses.replace(config.model, atom_features=config.model.atom_features[::-1])

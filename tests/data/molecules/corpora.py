@@ -14,24 +14,24 @@ DESCRIPTORS = ("atoms", "bonds", "rings")
 QUANTUM = (("gap", "eV"), ("dipole", "D"))
 
 
-def make_corpus(folder, rows=120, labels=True):
+def make_corpus(folder, rows=120, labels=True, quantum=QUANTUM):
     """Write a corpus of real molecules, every third with quantum labels and charges made from its graph."""
     smiles = embedded_smiles()[:: 13_000 // rows][:rows]
     molecules = [molecule_arrays(text) for text in smiles]
     counts = [[len(m.atoms), len(m.bonds), m.atoms[:, 8].sum()] for m in molecules]
     descriptors = np.array(counts, np.float64)
-    quantum = np.stack([1.0 + 0.1 * descriptors[:, 2], descriptors[:, 0] - descriptors[:, 1]], 1)
-    quantum[np.arange(rows) % 3 > 0] = np.nan
+    values = np.stack([1.0 + 0.1 * descriptors[:, 2], descriptors[:, 0] - descriptors[:, 1]], 1)
+    values[np.arange(rows) % 3 > 0] = np.nan
     charges = [
         0.05 * (m.atoms[:, 0].astype(np.float32) - 5) if row % 3 == 0 else np.full(len(m.atoms), np.nan)
         for row, m in enumerate(molecules)
     ]
     flat = np.concatenate(charges).astype(np.float32)[:, None]
-    targets = np.concatenate([descriptors, quantum], 1) if labels else descriptors
+    targets = np.concatenate([descriptors, values], 1) if labels else descriptors
     packed = PackedMolecules.pack(molecules, targets.astype(np.float32), targets.shape[1])
     groups = np.arange(rows, dtype=np.uint64) * np.uint64(2**60 // 7)
     packed = replace(packed, groups=groups, atom_targets=flat if labels else None)
-    names = [name for name, _ in QUANTUM] if labels else []
+    names = [name for name, _ in quantum] if labels else []
     about = {
         "families": {
             "descriptors": list(DESCRIPTORS),
@@ -47,7 +47,7 @@ def make_corpus(folder, rows=120, labels=True):
         folder / "store",
         [packed],
         target_names=[*DESCRIPTORS, *names],
-        target_units=[*[""] * 3, *(unit for _, unit in QUANTUM)][: targets.shape[1]],
+        target_units=[*[""] * 3, *(unit for _, unit in quantum)][: targets.shape[1]],
         atom_target_names=["charge"] if labels else [],
         grouped=True,
         about=about,
