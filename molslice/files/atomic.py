@@ -153,7 +153,8 @@ def atomic_folder(
     with no_empty_folders(final.parent):
         try:
             if not replace and is_taken(final):  # before the work of the block
-                raise UnwritableError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
+                reason = "it exists; choose another folder, or remove it"
+                raise UnwritableError(errno.EEXIST, reason, os.fspath(path))
             with contextlib.suppress(FileExistsError):  # a parent is a file: `mkdir` below reports it
                 final.parent.mkdir(parents=True, exist_ok=True)
             remove_stale(final.parent)

@@ -43,7 +43,7 @@ def test_each_row_has_a_line_and_each_molecule_a_picture(tmp_path):
     ]
     assert lines[0]["sum"] == pytest.approx(lines[0]["prediction"] - lines[0]["baseline"], abs=1e-4)
     assert lines[0]["atoms"][2].keys() == {"index", "element", "contribution", "standard_error"}
-    with pytest.raises(OSError, match="File exists"):
+    with pytest.raises(OSError, match="it exists; choose another folder"):
         explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "out")
     with pytest.raises(MolsliceError, match="a drawing ends in"):
         explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "new", ending=".gif")
