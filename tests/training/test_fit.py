@@ -765,7 +765,7 @@ def test_files_of_a_pattern_are_fitted_as_one_table(table, tmp_path, capsys):
     assert about["source_sha256"] == hashlib.sha256(joined).hexdigest()
     assert about["source"] == "*.csv"
     assert str(tmp_path) not in (folder / "fit.json").read_text()
-    assert about["findings"][0].startswith("a.csv and 1 other file: ")
+    assert about["findings"][0].startswith("a.csv, the first of 2 files: ")
 
 
 def test_the_checksum_is_of_the_table_as_it_was_read(table, tmp_path, monkeypatch):

@@ -54,8 +54,9 @@ class MoleculeTable:
         found = smiles_column is None
         self.smiles_column = find_smiles_column(self._table) if smiles_column is None else smiles_column
         self.find(self.smiles_column)
+        more = f", the first of {len(self.paths)} files" if self.paths[1:] else ""
         self.findings = [
-            f"{name_of(self.paths)}: {self._table.format}",
+            f"{name_of(self.paths[:1])}{more}: {self._table.format}",
             f"SMILES: column {self.smiles_column!r}" + " (detected)" * found,
         ]
 
