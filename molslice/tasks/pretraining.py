@@ -25,12 +25,15 @@ logger = logging.getLogger(__name__)
 
 FAMILIES = ("descriptors", "quantum", "charges", "atoms", "bonds")
 OF_MOLECULES = ("descriptors", "quantum")
-# parts of the model that only these families use
-MODULES = {
-    ("readout", "descriptor_state"): OF_MOLECULES,
-    ("atom_readout",): ("charges",),
-    ("atom_head", "hidden_atom"): ("atoms",),
-    ("bond_head", "hidden_bond"): ("bonds",),
+# the families that use each of these parts of the model; all families use the other parts
+USERS = {
+    "readout": OF_MOLECULES,
+    "descriptor_state": OF_MOLECULES,
+    "atom_readout": ("charges",),
+    "atom_head": ("atoms",),
+    "hidden_atom": ("atoms",),
+    "bond_head": ("bonds",),
+    "hidden_bond": ("bonds",),
 }
 VALIDATION_SALTS = {"atoms": 1, "bonds": 2}  # hide the same atoms and bonds in every validation
 
@@ -125,13 +128,11 @@ class Pretraining(Task):
             raise MolsliceError("no family in training.label_weights has labels in these data")
 
     def _freeze_unused(self) -> None:
-        """Exclude from training what no family uses, because DDP needs a gradient of each weight."""
-        for names, families in MODULES.items():
-            if not any(self.weights[family] for family in families):
-                for name in names:
-                    part = getattr(self.model, name, None)
-                    if part is not None:
-                        part.requires_grad_(False)
+        """Freeze the parts of the model that no family uses; DDP needs a gradient for each other weight."""
+        for name, families in USERS.items():
+            part = getattr(self.model, name, None)
+            if part is not None and not any(self.weights[family] for family in families):
+                part.requires_grad_(False)
 
     def _scale(self, name: str, targets: TargetInfo) -> None:
         for part in ("mean", "std"):

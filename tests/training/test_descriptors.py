@@ -224,6 +224,15 @@ def test_a_model_without_a_place_for_descriptors_refuses_them(table, tmp_path):
         train(config, tmp_path / "run", quiet=True)
 
 
+def with_other_statistics(data):
+    """The properties of data whose descriptors have another mean and spread."""
+    statistics = {
+        name: tuple(value + (0.5 + k % 3) * name.endswith(("mean", "std")) for k, value in enumerate(values))
+        for name, values in data.statistics.items()
+    }
+    return replace(data, statistics=statistics)
+
+
 @pytest.mark.parametrize("loss", ["mae", "gaussian"])
 def test_heads_are_converted_to_another_mean_and_spread(table, tmp_path, loss):
     config = configuration(table, training={"max_steps": 3, "batch_size": 16, "loss": loss})
@@ -231,11 +240,7 @@ def test_heads_are_converted_to_another_mean_and_spread(table, tmp_path, loss):
     source, dataset = read_run(tmp_path / "run"), build_dataset("csv", options(table, descriptors=True))
     (mean,), (std,) = source.targets.mean, source.targets.std
     targets = replace(source.targets, mean=(mean - 7.0,), std=(3.0 * std,))
-    statistics = {
-        name: tuple(value + (0.5 + k % 3) * name.endswith(("mean", "std")) for k, value in enumerate(values))
-        for name, values in source.data.statistics.items()
-    }
-    model = build_model(config.model, config.attention, replace(source.data, statistics=statistics)).eval()
+    model = build_model(config.model, config.attention, with_other_statistics(source.data)).eval()
     start = read_start(StartConfig(str(tmp_path / "run")), dataset)
     report = start_from(start, config, model, targets)
     assert "nothing is new" in str(report)
@@ -262,11 +267,7 @@ def test_the_descriptors_of_a_classifier_are_converted_too(table, tmp_path):
     train(config, tmp_path / "run", quiet=True)
     source, dataset = read_run(tmp_path / "run"), build_dataset("csv", options(labels, **kind))
     assert source.targets.kind == "classification"
-    statistics = {
-        name: tuple(value + (0.5 + k % 3) * name.endswith(("mean", "std")) for k, value in enumerate(values))
-        for name, values in source.data.statistics.items()
-    }
-    model = build_model(config.model, config.attention, replace(source.data, statistics=statistics)).eval()
+    model = build_model(config.model, config.attention, with_other_statistics(source.data)).eval()
     start_from(read_start(StartConfig(str(tmp_path / "run")), dataset), config, model, source.targets)
     batch = dataset.collate([row for row in range(40) if np.isfinite(dataset.store.descriptors[row]).all()])
     with torch.no_grad():
