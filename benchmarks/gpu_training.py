@@ -10,7 +10,7 @@ result has the fields of a measurement of `molslice bench train`.
     kernels     the Triton kernels of molslice
     compiled    the same with `training.compile`
 
-Writes `benchmarks/results/gpu_training.json`. With `--device cpu --model slim` it only shows that the program
+Writes `benchmarks/results/gpu_training.json` after each round. With `--device cpu --model slim` it only shows that the program
 runs.
 """
 
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
+    about = {name: getattr(options, name) for name in ("model", "device", "precision", "steps")}
     with open_store(Molecules(store=options.store)) as store:
         for number in range(options.rounds):
             for attention in options.attentions.split(","):
@@ -54,8 +55,8 @@ def main() -> None:
                     rows.append({"attention": attention, "form": form, "round": number})
                     rows[-1] |= measure_form(attention, form, options, store)
                     print(describe(rows[-1]), flush=True)
-    about = {name: getattr(options, name) for name in ("model", "device", "precision", "steps", "rounds")}
-    print("wrote", record("gpu_training", {**about, "rows": rows}, options.out))
+            file = record("gpu_training", {**about, "rounds": number + 1, "rows": rows}, options.out)
+            print("wrote", file, flush=True)
 
 
 def parse_forms(text: str) -> tuple[str, ...]:
