@@ -20,6 +20,8 @@ All keys that a configuration of `molslice train` and `molslice compare` can hav
 the code.
 
 - Each key of a section can be set on the command line: `--optimizer.lr 3e-4`, `--data.split scaffold`.
+  Another `--data.name` or `--attention.name` removes the options in the file for the previous one, and
+  `--model.preset` removes the sizes in the file.
 - A key without a default must be given. An unknown key is an error that names similar keys.
 - `null` in YAML is `None` in a description. A path in YAML is relative to the current folder.
 - `data: csv` and `attention: flow` are short for `data: {name: csv}` and `attention: {name: flow}`.

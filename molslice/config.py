@@ -31,6 +31,7 @@ from molslice.conversion import convert, show
 from molslice.data import DATASETS
 from molslice.files.parsing import parse_yaml
 from molslice.model import DEFAULT_MODEL, MODELS, AttentionChoice, ModelSpec
+from molslice.model.base import SIZES
 from molslice.registry import near_names
 from molslice.settings import (
     LENGTHS,
@@ -73,7 +74,8 @@ def load_config(
         path: The YAML file.
         overrides: Pairs of a dotted key and a value in YAML, such as `("optimizer.lr", "1e-3")`. A length of
             training (`max_steps`, `max_epochs`, `max_minutes`) replaces the one in the file. Another
-            `attention.name` or `data.name` removes the options in the file for the previous name.
+            `attention.name` or `data.name` removes the options in the file for the previous name, and
+            `model.preset` removes the sizes in the file.
         find_base: Gets the content of the file with the overrides, and returns the sections for keys that it
             lacks.
 
@@ -162,8 +164,8 @@ def _read_text(path: str | Path) -> str:
 def _override(mapping: dict[str, Any], overrides: Sequence[tuple[str, str]]) -> None:
     """Apply dotted settings to `mapping`, the content of a file."""
     given = [(key.replace("-", "_"), parse_yaml(value, f"--{key}")) for key, value in overrides]
-    # names first: another name removes the options in the file, but not those in the overrides
-    naming = {*NAMED, *(f"{section}.name" for section in NAMED)}
+    # these first: they remove options in the file, but not those in the overrides
+    naming = {*NAMED, *(f"{section}.name" for section in NAMED), "model.preset"}
     given.sort(key=lambda item: not (item[0] in naming and isinstance(item[1], str)))
     lengths = [f"training.{name}" for name in LENGTHS]
     places = [place for place, (key, value) in enumerate(given) if key in lengths and value is not None]
@@ -196,6 +198,9 @@ def _set(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
         section = section[name]
     if len(path) == 1 and path[0] in NAMED and last == "name" and section.get("name") != value:
         section.clear()
+    if key == "model.preset" and value is not None:
+        for size in SIZES:
+            section.pop(size, None)
     if key == "start.model":
         section.clear()  # the checksum is that of another model
     section[last] = value

@@ -79,6 +79,11 @@ def test_another_attention_starts_without_the_options_of_the_former(small, overr
     assert (attention.name, attention.pair_bias, attention.options) == ("softmax", None, {})
 
 
+def test_a_preset_takes_the_place_of_the_sizes_in_the_file(small):
+    model = load_config(small, [("model.dim", "64"), ("model.preset", "slim")]).model
+    assert (model.num_layers, model.dim, model.ffn_dim, model.num_heads) == (12, 64, 80, 8)
+
+
 def test_the_same_attention_keeps_its_options(small):
     assert load_config(small, [("attention.name", "slice_sort")]).attention.options == {"order": "interleave"}
 
