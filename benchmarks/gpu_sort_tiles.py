@@ -113,7 +113,7 @@ def build_step(job: Job) -> Callable[[], object] | str:
         if job.columns is None:
             return column_ops.sort_by_torch(columns, mask)
         triton_sort._tile = lambda length, _: (triton.next_power_of_2(length), job.columns)
-        triton_sort.WARPS, triton_sort.LONGEST_SORT = job.warps, LENGTHS[-1]
+        triton_sort.WARPS, triton_sort.LONGEST = job.warps, LENGTHS[-1]
         return column_ops.sort_columns(columns, mask, None, False)
 
     try:

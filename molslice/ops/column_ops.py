@@ -54,11 +54,11 @@ def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
     return empty.permute([layout.index(axis) for axis in _AXES])
 
 
-def _triton_for(columns: Tensor, *, sorts: bool) -> ModuleType | None:
-    """Return Triton's kernels if they sort or permute such columns, else None."""
+def _triton_for(columns: Tensor) -> ModuleType | None:
+    """Return Triton's kernels if they sort and permute such columns, else None."""
     if _TRITON is None or not kernels.ENABLED or not columns.is_cuda:
         return None
-    return _TRITON if _TRITON.supports(columns, sorts=sorts) else None
+    return _TRITON if _TRITON.supports(columns) else None
 
 
 @torch.library.custom_op("molslice::sort_columns", mutates_args=())
@@ -111,7 +111,7 @@ def _sort_into(
     if kernels.ENABLED and values.device.type == "cpu" and values.dtype in _NUMPY_SORTS:
         numpy_sort.sort_blocks(values, token_mask, descending, to_front, ranked, order)
         return
-    if triton := _triton_for(values, sorts=True):
+    if triton := _triton_for(values):
         triton.sort_into(values, token_mask, descending, to_front, ranked, order)
         return
     found = sort_by_torch(values, token_mask, descending, to_front)
@@ -158,7 +158,7 @@ def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -
     out = empty_columns(values, layout, values.dtype)
     if kernels.ENABLED and values.device.type == "cpu":
         numpy_sort.permute_blocks(values, order, inverse, out)
-    elif triton := _triton_for(values, sorts=False):
+    elif triton := _triton_for(values):
         triton.permute_into(values, order, inverse, out)
     else:
         out.copy_(permute_by_torch(values, order, inverse))

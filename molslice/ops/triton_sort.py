@@ -19,18 +19,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST = 4096  # maximum number of tokens
-LONGEST_SORT = 512  # torch's sort is faster for more tokens
+LONGEST = 512  # maximum number of tokens; torch sorts and permutes more tokens faster
 WARPS = 4  # of a program
 _BITS = {2: torch.int16, 4: torch.int32}
 LARGEST = {2: 2**15 - 1, 4: 2**31 - 1}  # sorts after infinity, and is the key of no value
 
 
-def supports(columns: Tensor, *, sorts: bool = True) -> bool:
-    """Return whether the kernels are used to sort, or else to permute, columns [B, G, C, N] like these."""
+def supports(columns: Tensor) -> bool:
+    """Return whether the kernels sort and permute columns [B, G, C, N] like these."""
     floats = (torch.float32, torch.bfloat16, torch.float16)
-    longest = LONGEST_SORT if sorts else LONGEST
-    return columns.dtype in floats and columns.shape[-1] <= longest and columns.numel() > 0
+    return columns.dtype in floats and columns.shape[-1] <= LONGEST and columns.numel() > 0
 
 
 def sort_into(

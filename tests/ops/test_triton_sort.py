@@ -103,8 +103,6 @@ def test_what_the_kernels_serve():
     assert triton_sort.supports(columns)
     assert not triton_sort.supports(columns.double())
     assert not triton_sort.supports(torch.zeros(1, 1, 1, 513))
-    assert triton_sort.supports(torch.zeros(1, 1, 1, 4096), sorts=False)
-    assert not triton_sort.supports(torch.zeros(1, 1, 1, 4097), sorts=False)
     assert not triton_sort.supports(columns[:0])
     pairs = torch.zeros(1, 1, 64, 64)
     assert triton_mix.supports(torch.zeros(1, 1, 64, 128), pairs)
@@ -115,7 +113,7 @@ def test_what_the_kernels_serve():
 @pytest.fixture
 def everywhere(monkeypatch):
     """Use the Triton kernels for all columns, also on the CPU."""
-    monkeypatch.setattr(column_ops, "_triton_for", lambda columns, sorts: triton_sort)
+    monkeypatch.setattr(column_ops, "_triton_for", lambda columns: triton_sort)
     monkeypatch.setattr(column_ops, "_NUMPY_SORTS", ())
     monkeypatch.setattr("molslice.ops.mixed_sort._TRITON", triton_mix)
     monkeypatch.setattr("molslice.ops.mixed_sort._is_fused", lambda values, pairs: True)
@@ -140,7 +138,7 @@ def test_gradients_behind_the_same_functions(device, everywhere, monkeypatch):
 
     found = run()
     monkeypatch.setattr(kernels, "ENABLED", False)
-    monkeypatch.setattr(column_ops, "_triton_for", lambda columns, sorts: None)
+    monkeypatch.setattr(column_ops, "_triton_for", lambda columns: None)
     monkeypatch.setattr("molslice.ops.mixed_sort._is_fused", lambda values, pairs: False)
     expected = run()
     expected[-1] = expected[-1].masked_fill(~(mask[:, None, :, None] & mask[:, None, None, :]), 0)
