@@ -1,5 +1,6 @@
 """Tables of the documentation from the results on a GPU; `result_tables.py` writes them."""
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,60 @@ def bench_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
             f"{row['peak_share']:.1%}",
         ]
         for row in result["rows"]
+    ]
+    return header, rows
+
+
+def rates_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: rates of training by attention and form, from `gpu_training.json`."""
+    header = ["", "molecules/s", "range", "rounds", "memory (GB)"]
+    rows = []
+    for attention, form in dict.fromkeys((row["attention"], row["form"]) for row in result["rows"]):
+        found = [row for row in result["rows"] if (row["attention"], row["form"]) == (attention, form)]
+        rates = [row.get("molecules_per_second") or row["molecules"] / row["seconds"] for row in found]
+        memory = max(row.get("peak_gb") or row["peak_bytes"] / 1e9 for row in found)
+        rows.append(
+            [
+                f"`{attention}`, {FORMS[form]}",
+                f"{statistics.median(rates):,.0f}",
+                f"{min(rates):,.0f} to {max(rates):,.0f}",
+                str(len(rates)),
+                number(memory),
+            ]
+        )
+    return header, rows
+
+
+def kernels_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: sorts, attention and layers on sequences, from `gpu_kernels.json`."""
+    names = {
+        "sort, torch form": "sort, torch (ms)",
+        "sort": "sort, molslice (ms)",
+        "scaled_dot_product_attention": "FlashAttention (ms)",
+        "layer slice_sort": "layer `slice_sort` (ms)",
+        "layer softmax": "layer `softmax` (ms)",
+        "floor": "copy (ms)",
+    }
+    rows = [
+        [f"{row['tokens']:,}", *(number(row["ms"][name]["median"]) for name in names)]
+        for row in result["rows"]
+        if set(names) <= set(row["ms"])
+    ]
+    return ["tokens", *names.values()], rows
+
+
+def qm9_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: the small model on all of QM9, from `gpu_qm9.json`."""
+    header = ["", "parameters", "epochs", "valid MAE (eV)", "test MAE (eV)"]
+    rows = [
+        [
+            f"`{row['attention']}`",
+            f"{row['parameters']:,}",
+            f"{row['epochs']:.0f}",
+            f"{row['valid_mae']:.3f}",
+            f"{row['test_mae']:.3f}",
+        ]
+        for row in sorted(result["rows"], key=lambda row: row["test_mae"])
     ]
     return header, rows
 

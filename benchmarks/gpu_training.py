@@ -10,8 +10,8 @@ result has the fields of a measurement of `molslice bench train`.
     kernels     the Triton kernels of molslice
     compiled    the same with `training.compile`
 
-Writes `benchmarks/results/gpu_training.json` after each round. With `--device cpu --model slim` it only shows that the program
-runs.
+Writes `benchmarks/results/gpu_training.json` after each round. With `--device cpu --model slim` it only shows
+that the program runs.
 """
 
 import argparse

@@ -55,6 +55,40 @@ def _tables(result: Mapping[str, Any], names: Mapping[tuple[str, str], str]) -> 
     return "\n\n".join(parts)
 
 
+def sizes_table() -> str:
+    """Return the errors of encoders of several sizes, after pretraining and on small measured sets."""
+    result = load("pretraining_sizes")
+    names = {
+        one["encoder"]: f"{one['model']['num_layers']} layers of width {one['model']['dim']}"
+        for one in result["encoders"]
+    }
+    header = ["", "parameters", "steps", "batch", "descriptors", "gap (eV)", "HOMO (eV)", "LUMO (eV)"]
+    rows = [
+        [
+            names[one["encoder"]],
+            f"{one['parameters']:,}",
+            f"{one['steps']:,}",
+            str(one["batch_size"]),
+            *(f"{one[name]:.3f}" for name in ("descriptors_mae_std", "gap_mae", "homo_mae", "lumo_mae")),
+        ]
+        for one in result["encoders"]
+    ]
+    parts = [markdown(header, rows)]
+    errors = {(one["how"], one["labels"], one["set"]): cell(one) for one in result["results"]}
+    ratios = {(one["how"], one["labels"]): cell({**one, "mean": one["ratio"]}) for one in result["ratios"]}
+    for how in dict.fromkeys(one["how"] for one in result["results"]):
+        shown = {
+            f"{one}{end}": f"{name}{end}" for end in ("", ", random weights") for one, name in names.items()
+        }
+        rows = [
+            [name, *(errors[how, label, measured] for measured in SETS), ratios.get((how, label), "1.000")]
+            for label, name in shown.items()
+            if (how, label, next(iter(SETS))) in errors
+        ]
+        parts.append(markdown([how, *SETS.values(), "error ratio to the first"], rows))
+    return "\n\n".join(parts)
+
+
 def embedded_table() -> str:
     """Return the errors on the embedded data at equal steps, from random weights and pretrained."""
     errors: dict[str, dict[str, Any]] = {}

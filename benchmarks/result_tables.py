@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from billion_tables import plan_table, rate_table, volume_table
-from gpu_tables import bench_table, profile_table, sort_table
-from pretraining_tables import attentions_table, embedded_table, labels_table
+from gpu_tables import bench_table, kernels_table, profile_table, qm9_table, rates_table, sort_table
+from pretraining_tables import attentions_table, embedded_table, labels_table, sizes_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
 from small_data_tables import (
     candidates_table,
@@ -266,6 +266,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "featurizing": featurizing,
     "training_speed": training_speed,
     "gpu_bench": lambda: markdown(*bench_table(load("gpu_bench_train"))),
+    "gpu_training": lambda: markdown(*rates_table(load("gpu_training"))),
+    "gpu_kernels": lambda: markdown(*kernels_table(load("gpu_kernels"))),
+    "gpu_qm9": lambda: markdown(*qm9_table(load("gpu_qm9"))),
     "gpu_profile": lambda: markdown(*profile_table(load("gpu_profile"))),
     "gpu_sort": lambda: markdown(*sort_table(load("gpu_sort_tiles"))),
     "data_path": data_path,
@@ -289,6 +292,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pretraining_labels": labels_table,
     "pretraining_attentions": attentions_table,
     "pretraining_embedded": embedded_table,
+    "pretraining_sizes": sizes_table,
     "crossings": crossings,
     "layer_times": layer_times,
     "learnable_sort": learnable_sort,

@@ -1,4 +1,4 @@
-"""The program that compares labels of pretraining, on tiny data."""
+"""The programs that compare labels of pretraining and sizes of encoders, on tiny data."""
 
 import gzip
 import json
@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from molslice.chem.featurize import molecule_arrays
+from molslice.config import load_config
+from molslice.training.run import train
 from tests.data.molecules.corpora import make_corpus
 from tests.programs import load_program
 from tests.real_data import REPOSITORY, embedded_smiles
@@ -208,3 +210,46 @@ def test_the_recorded_results_can_be_extended(program, name, tmp_path, monkeypat
     program.main([str(word) for pair in given.items() for word in pair] + ["--restore"])
     again = json.loads((tmp_path / f"{name}.json").read_text())
     assert sorted(map(json.dumps, again["jobs"])) == sorted(map(json.dumps, recorded["jobs"]))
+
+
+def test_sizes_are_compared_with_the_first_and_with_random_weights(folder, tmp_path, capsys):
+    program = load_program("pretraining_sizes")
+    settings = [
+        ("data.path", str(folder / "corpus")),
+        ("training.max_epochs", "null"),
+        ("training.max_steps", "2"),
+    ]
+    for dim in ("16", "32"):
+        config = load_config(folder / "encoder.yaml", [*settings, ("model.dim", dim)])
+        train(config, tmp_path / f"width{dim}", quiet=True)
+    words = [tmp_path / "width16", tmp_path / "width32", "--corpus", folder / "corpus", "--data", folder]
+    words += ["--sets", "freesolv,bace", "--epochs", 1, "--seeds", 1]
+    words += ["--runs", tmp_path / "runs", "--out", tmp_path]
+    program.main([str(word) for word in words])
+    found = json.loads((tmp_path / "pretraining_sizes.json").read_text())
+    small, wide = found["encoders"]
+    assert (small["model"]["dim"], wide["model"]["dim"]) == (16, 32)
+    assert small["parameters"] < wide["parameters"]
+    assert small["steps"] == wide["steps"] == 2
+    assert all(one["descriptors_mae_std"] > 0 and one["gap_mae"] > 0 for one in found["encoders"])
+    names = [one["encoder"] for one in found["encoders"]]
+    keys = {(row["labels"], row["how"], row["set"]) for row in found["results"]}
+    assert keys == {
+        (f"{name}{end}", how, measured)
+        for name in names
+        for end, uses in (("", ("frozen", "fine-tuned")), (", random weights", ("frozen",)))
+        for how in uses
+        for measured in ("freesolv", "bace")
+    }
+    values = {(row["labels"], row["set"]): row["value"] for row in found["jobs"] if row["how"] == "frozen"}
+    (ratio,) = (
+        row["ratio"] for row in found["ratios"] if (row["labels"], row["how"]) == (names[1], "frozen")
+    )
+    on_values, on_classes = (
+        error(values[names[1], name]) / error(values[names[0], name])
+        for name, error in (("freesolv", float), ("bace", lambda area: max(1 - area, 1e-9)))
+    )
+    assert ratio == pytest.approx((on_values * on_classes) ** 0.5)
+    capsys.readouterr()
+    program.main([str(word) for word in words])
+    assert "seed" not in capsys.readouterr().out  # all results were kept

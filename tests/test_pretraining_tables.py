@@ -66,3 +66,30 @@ def test_both_starts_stand_beside_each_other(tables, monkeypatch):
     }
     monkeypatch.setattr(tables, "load", lambda name: content)
     assert tables.embedded_table().splitlines()[2] == "| `softmax` | 8,000 | 0.250 ± 0.002 | 0.200 ± 0.002 |"
+
+
+def test_sizes_have_their_errors_of_pretraining_and_of_each_use(tables, monkeypatch):
+    encoder = {"parameters": 1_000, "steps": 2_000, "batch_size": 256, "descriptors_mae_std": 0.1}
+    encoder |= {"gap_mae": 0.2, "homo_mae": 0.3, "lumo_mae": 0.4}
+    sets = {"esol": 0.5, "freesolv": 1.5, "bace": 0.8}
+    content = {
+        "encoders": [
+            {**encoder, "encoder": name, "model": {"num_layers": 6, "dim": dim}}
+            for name, dim in (("a", 192), ("b", 512))
+        ],
+        "results": [
+            {"how": "frozen", "labels": label, "set": name, "mean": mean, "sd": None}
+            for label in ("a", "b", "b, random weights")
+            for name, mean in sets.items()
+        ],
+        "ratios": [{"how": "frozen", "labels": "b", "ratio": 0.9, "sd": 0.1}]
+        + [{"how": "frozen", "labels": "b, random weights", "ratio": 1.2, "sd": None}],
+    }
+    monkeypatch.setattr(tables, "load", lambda name: content)
+    pretrained, frozen = (part.splitlines() for part in tables.sizes_table().split("\n\n"))
+    assert pretrained[2] == "| 6 layers of width 192 | 1,000 | 2,000 | 256 | 0.100 | 0.200 | 0.300 | 0.400 |"
+    assert frozen[2:] == [
+        "| 6 layers of width 192 | 0.500 | 1.500 | 0.800 | 1.000 |",
+        "| 6 layers of width 512 | 0.500 | 1.500 | 0.800 | 0.900 ± 0.100 |",
+        "| 6 layers of width 512, random weights | 0.500 | 1.500 | 0.800 | 1.200 |",
+    ]
