@@ -61,7 +61,7 @@ def train_one(attention: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Train the attentions that are not finished, or collect those that are."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "gpu_qm9")
     parser.add_argument("--collect", action="store_true", help="record the finished runs, train nothing")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.collect:
         rows = [read_json_object(file) for file in sorted(options.runs.glob("*.json"))]
         if not rows:
