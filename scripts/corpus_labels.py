@@ -185,7 +185,7 @@ def write_chunk(lines: Sequence[bytes], first: int, log: str, path: Path) -> int
     """Convert lines of a log and write them to a file; returns their number.
 
     Raises:
-        MolsliceError: A line is not a JSON object with a SMILES.
+        MolsliceError: A line is not a JSON object with a SMILES, or a label is not a number.
     """
     records: list[Record] = []
     outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
@@ -196,7 +196,12 @@ def write_chunk(lines: Sequence[bytes], first: int, log: str, path: Path) -> int
                 raise TypeError("smiles is not text")
         except (ValueError, TypeError, KeyError) as error:
             raise MolsliceError(f"{log}, line {number} is not a record with a SMILES: {error}") from error
-        record = read_record(content)
+        try:
+            record = read_record(content)
+        except MolsliceError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise MolsliceError(f"{log}, line {number} has a label that is not a number: {error}") from error
         outcomes[record if isinstance(record, str) else "labeled"] += 1
         if isinstance(record, Record):
             records.append(record)

@@ -85,7 +85,8 @@ class TokenBudgetBatches:
         row, tokens = self.rows[self.tokens.argmax()], self.tokens.max()
         if tokens > self.token_budget:
             raise MolsliceError(
-                f"token_budget={self.token_budget} must be at least {tokens}, the tokens of row {row + 1}"
+                f"training.token_budget is {self.token_budget}, but must be at least {tokens}, the tokens of "
+                f"row {row + 1}"
             )
 
     def epoch(self, epoch: int) -> list[np.ndarray]:

@@ -457,6 +457,18 @@ def test_a_broken_log_is_refused(make, files, tmp_path, capsys):
     assert f"{log}, line 3 is not a record with a SMILES" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("name", "value"), [("homo_ev", None), ("charges", ["x"]), ("gap_ev", "x")])
+def test_a_label_that_is_not_a_number_is_refused_with_its_line(
+    modules, make, files, tmp_path, capsys, name, value
+):
+    log = tmp_path / "labels.jsonl"
+    smiles = next(text for text in MOLECULES if tenth(modules, text) < 8)
+    wrong = json.dumps({**json.loads(record(smiles)), name: value})
+    log.write_text("{}\n" + record("CCC") + "\n" + wrong + "\n")
+    assert make(*files, "--labels", log, fails=True) == 1
+    assert f"{log}, line 3 has a label that is not a number" in capsys.readouterr().err
+
+
 def test_targets_are_limited_by_quantiles_and_deviations(modules):
     scaling = modules["corpus_store"].Scaling
     rng = np.random.default_rng(0)
