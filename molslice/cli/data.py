@@ -149,5 +149,6 @@ def _csv(args: argparse.Namespace) -> int:
             f"first, {report.first_difference}; the column error says why"
         )
     if not args.quiet:
-        say(f"{report.rows:,} rows written to {args.out}, {report.failed:,} of them without a molecule")
+        rows = f"{report.rows:,} row{'' if report.rows == 1 else 's'}"
+        say(f"{rows} written to {args.out}, {report.failed:,} of them without a molecule")
     return 0

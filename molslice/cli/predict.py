@@ -261,7 +261,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
             say(REPLACED.format(report.replaced))
         where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
         reasons = f", reasons of failed rows in {report.error_column}" if report.failed else ""
-        say(f"{report.rows} rows written to {where}; predictions in {', '.join(report.columns)}{reasons}")
+        rows = f"{report.rows} row{'' if report.rows == 1 else 's'}"
+        say(f"{rows} written to {where}; predictions in {', '.join(report.columns)}{reasons}")
     return 0
 
 

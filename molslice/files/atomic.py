@@ -41,6 +41,7 @@ __all__ = [
 
 SUFFIX = ".partial"
 FOREIGN_SECONDS = 24 * 3600  # after this time without a change, partial files of other machines are removed
+TAKEN = "it exists; choose another folder, or remove it"
 LONGEST_NAME = 180  # bytes of a file name without the owner; file systems allow 255 with it
 
 _numbers = itertools.count()
@@ -153,8 +154,7 @@ def atomic_folder(
     with no_empty_folders(final.parent):
         try:
             if not replace and is_taken(final):  # before the work of the block
-                reason = "it exists; choose another folder, or remove it"
-                raise UnwritableError(errno.EEXIST, reason, os.fspath(path))
+                raise UnwritableError(errno.EEXIST, TAKEN, os.fspath(path))
             with contextlib.suppress(FileExistsError):  # a parent is a file: `mkdir` below reports it
                 final.parent.mkdir(parents=True, exist_ok=True)
             remove_stale(final.parent)

@@ -13,7 +13,7 @@ import numpy as np
 
 from molslice.data.molecules.header import HEADER, write_header
 from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, PackedMolecules
-from molslice.files.atomic import UnwritableError, atomic_folder
+from molslice.files.atomic import TAKEN, UnwritableError, atomic_folder
 from molslice.files.npy import ArrayFile
 from molslice.types import MolsliceError
 
@@ -54,7 +54,7 @@ def write_store(
         UnwritableError: The folder cannot be written, or it exists (`EEXIST`).
     """
     if path.exists():
-        raise UnwritableError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        raise UnwritableError(errno.EEXIST, TAKEN, str(path))
     try:
         with (
             atomic_folder(path) as folder,

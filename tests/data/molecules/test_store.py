@@ -209,7 +209,7 @@ def test_a_folder_without_a_store_is_refused(tmp_path, content):
 
 
 def test_existing_files_are_not_overwritten(path):
-    with pytest.raises(UnwritableError, match="store: File exists"):
+    with pytest.raises(UnwritableError, match="store: it exists; choose another folder"):
         MoleculeStore.write(path, [])
     check_contents(MoleculeStore.open(path))
 
