@@ -12,7 +12,7 @@ import torch
 from molslice.training.stepper import Stepper
 from molslice.training.validation import Evaluator
 
-WARM_UP_STEPS = 3  # not timed: memory is allocated and kernels are compiled
+WARM_UP_STEPS, WARM_UP_ON_GPU = 3, 30  # not timed: memory is allocated, and kernels are compiled by length
 MIN_TIMED, MAX_TIMED = 8, 200
 SHARE = 0.04  # share of the minutes for measuring
 SEEN_ROWS = 19_200  # rows that fine-tuning sees in all epochs, within the bounds of the epochs
@@ -59,23 +59,26 @@ def _seconds_per_token(stepper: Stepper, seconds: float) -> float:
     weights = {name: tensor.clone() for name, tensor in stepper.model.state_dict().items()}
     precision = dict(stepper.fabric.strategy.precision.state_dict())
     tokens = stepper.batches.padded_tokens(0)
-    spent, done, timed = 0.0, 0, 0
+    done, timed = 0, 0
+    warm_up = WARM_UP_ON_GPU if stepper.fabric.device.type == "cuda" else WARM_UP_STEPS
     begin = time.perf_counter()
     with closing(stepper.stream(0, 0)) as stream:
-        for number, batch in enumerate(itertools.islice(stream, WARM_UP_STEPS + MAX_TIMED)):
-            if number == WARM_UP_STEPS:
+        for number, batch in enumerate(itertools.islice(stream, warm_up + MAX_TIMED)):
+            if number == warm_up:
                 _wait(stepper)
                 begin = time.perf_counter()
             stepper.step(batch, rate=0.0)
             if stepper.average:
                 stepper.average.update(1)
-            if number >= WARM_UP_STEPS:
-                _wait(stepper)
-                spent, timed = time.perf_counter() - begin, timed + 1
+            if number >= warm_up:
+                timed += 1
                 done += int(tokens[batch.index] if batch.epoch == 0 else tokens.mean())
+                is_enough = time.perf_counter() - begin > SHARE * seconds
                 # all processes must stop at the same step
-                if timed >= MIN_TIMED and stepper.fabric.broadcast(spent > SHARE * seconds):
+                if timed >= MIN_TIMED and stepper.fabric.broadcast(is_enough):
                     break
+        _wait(stepper)  # once, because in the training too the host is ahead of the GPU
+        spent = time.perf_counter() - begin
     stepper.model.load_state_dict(weights)
     if stepper.average:
         stepper.average.model.load_state_dict(weights)

@@ -111,6 +111,26 @@ def test_the_number_of_steps_fits_the_minutes(monkeypatch):
     assert steps == pytest.approx((120 - 14 - 6) / (0.05 + 0.2), abs=1)
 
 
+def test_the_measured_steps_do_not_wait_for_the_device_one_by_one(build_config, tmp_path, monkeypatch):
+    waited, measure = [], budget._seconds_per_token
+    found = []
+
+    def measured(stepper, seconds):
+        steps, step = [], stepper.step
+        monkeypatch.setattr(stepper, "step", lambda *given, **named: steps.append(step(*given, **named)))
+        monkeypatch.setattr(budget, "_wait", lambda stepper: waited.append(len(steps)))
+        found.append(measure(stepper, seconds))
+        monkeypatch.setattr(stepper, "step", step)
+        return found[0]
+
+    monkeypatch.setattr(budget, "_seconds_per_token", measured)
+    train(build_config(training={"max_minutes": 0.02}), tmp_path / "run", quiet=True)
+    first, last = waited[:2]
+    assert first == budget.WARM_UP_STEPS
+    assert last >= first + budget.MIN_TIMED
+    assert 0 < found[0] < 0.01
+
+
 def test_the_number_of_epochs_depends_on_the_rows(build_config, tmp_path, monkeypatch):
     assert [budget.count_epochs(rows) for rows in (0, 100, 960, 10_000)] == [40, 40, 20, 4]
     monkeypatch.setattr(budget, "SEEN_ROWS", 700)
