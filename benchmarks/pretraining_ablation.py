@@ -198,11 +198,15 @@ def summarize(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def compare(results: list[dict[str, Any]], reference: str = NONE) -> list[dict[str, Any]]:
     """Return the geometric mean of the error ratios to random weights, over sets and seeds, and its spread.
 
     The error of a classification is 1 - ROC-AUC. The spread is the standard deviation over seeds of the
     geometric mean over sets; None for one seed.
+
+    Args:
+        results: The results of all uses, sets and seeds.
+        reference: The `labels` of the results to divide by.
     """
     errors = {
         ((row["how"], row["attention"]), row["labels"], row["set"], row["seed"]): error_of(
@@ -214,9 +218,9 @@ def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for same, labels in dict.fromkeys(key[:2] for key in errors):
         ratios: dict[int, list[float]] = {}
         for (one, other, name, seed), error in errors.items():
-            reference = errors.get((same, NONE, name, seed))
-            if (one, other) == (same, labels) and reference is not None:
-                ratios.setdefault(seed, []).append(math.log(max(error, 1e-9) / max(reference, 1e-9)))
+            divisor = errors.get((same, reference, name, seed))
+            if (one, other) == (same, labels) and divisor is not None:
+                ratios.setdefault(seed, []).append(math.log(max(error, 1e-9) / max(divisor, 1e-9)))
         if ratios:
             every = [ratio for found in ratios.values() for ratio in found]
             rows.append(

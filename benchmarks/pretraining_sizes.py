@@ -15,6 +15,7 @@ The program continues where it was stopped: finished runs are in `--runs`, a fol
 
 import argparse
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,28 @@ from molslice.data import build_dataset
 from molslice.data.molecules.corpus import Corpus
 from molslice.files.parsing import read_json_object
 from molslice.inference.evaluate import evaluate
-from molslice.inference.load import find_model, load_encoder
-from molslice.run_folder import read_run
+from molslice.inference.load import Predictor, find_model, load_encoder
 
 ROOT = Path(__file__).resolve().parents[1]
-RANDOM = "random weights"
+PRETRAINED, RANDOM = "pretrained", "random weights"
 
 
-def describe(encoder: str, options: argparse.Namespace) -> dict[str, Any]:
+def config_of(network: Predictor, options: argparse.Namespace) -> RunConfig:
+    """Return the configuration of an encoder, for the CPU and the given corpus."""
+    data = network.config.data
+    return dataclasses.replace(
+        network.config,
+        data=dataclasses.replace(data, options={**data.options, "path": str(options.corpus)}),
+        trainer=TrainerConfig(accelerator="cpu", num_threads=options.threads),
+    )
+
+
+def describe(encoder: str, network: Predictor, options: argparse.Namespace) -> dict[str, Any]:
     """Return size, training and test errors of an encoder."""
-    config, metadata = config_of(encoder, options), read_run(find_model(encoder)).metadata
+    config = config_of(network, options)
     dataset = build_dataset(config.data.name, dict(config.data.options))
     assert isinstance(dataset, Corpus)
-    found = evaluate(load_encoder(encoder), dataset, "test", progress=False)
+    found = evaluate(network, dataset, "test", progress=False)
     errors = {one["name"]: one["mae"] for one in found["targets"]}
     stated = dataset.stated_targets
     families = list(zip(stated["names"], stated["std"], stated["families"], strict=True))
@@ -50,7 +60,7 @@ def describe(encoder: str, options: argparse.Namespace) -> dict[str, Any]:
         "encoder": encoder,
         "model": config_to_mapping(config)["model"],
         "parameters": found["parameters"],
-        "steps": metadata.get("step"),
+        "steps": network.metadata.get("step"),
         "batch_size": config.training.batch_size,
         "test_rows": found["rows"],
         "descriptors_mae_std": float(np.nanmean(descriptors)),
@@ -58,43 +68,44 @@ def describe(encoder: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def config_of(encoder: str, options: argparse.Namespace) -> RunConfig:
-    """Return the configuration of an encoder, for the CPU and the given corpus."""
-    config = read_run(find_model(encoder)).config
-    data = dataclasses.replace(config.data, options={**config.data.options, "path": str(options.corpus)})
-    trainer = TrainerConfig(accelerator="cpu", num_threads=options.threads)
-    return dataclasses.replace(config, data=data, trainer=trainer)
+def measure(encoder: str, network: Predictor, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the results of an encoder and of its random weights on all sets, for each use and seed.
 
-
-def measure(encoder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the results of an encoder and of its random weights on all sets, for each use and seed."""
+    Raises:
+        SystemExit: The finished results are those of another encoder, or of another number of epochs.
+    """
     folder = options.runs / Path(encoder).name
     kept = folder / "results.json"
-    results = read_json_object(kept)["results"] if kept.is_file() else []
+    settings = {"encoder": network.checksum(), "epochs": options.epochs}
+    content = read_json_object(kept) if kept.is_file() else {"settings": settings, "results": []}
+    if content["settings"] != settings:
+        raise SystemExit(
+            f"{kept} was made with another encoder or --epochs; choose another folder with --runs"
+        )
+    results = content["results"]
     done = {(row["set"], row["how"], row["start"], row["seed"]) for row in results}
-    config = config_of(encoder, options)
-    starts = {
-        "pretrained": (find_model(encoder), options.how),
-        RANDOM: (pretrain(config, NONE, 0, 1, folder / "random"), HOW[:1]),
-    }
-    for seed in range(options.seeds):
-        for name in options.sets:
-            measured = SETS[name]
-            data = data_settings(measured, options.data, seed, options.runs / "cache")
-            for start, (model, uses) in starts.items():
-                for how in uses:
-                    if (name, how, start, seed) in done:
-                        continue
-                    if how == "frozen":
-                        value = probe(load_encoder(model), data, measured.metric)
-                    else:
-                        value = tune(config, data, model, options.epochs, seed, folder / f"{name}-{seed}")
-                    row = {"labels": encoder, "start": start, "attention": config.attention.name}
-                    row |= {"set": name, "seed": seed, "how": how, "metric": measured.metric, "value": value}
-                    results.append(row)
-                    write_json(kept, {"results": results})
-                    print(f"{encoder}, {start}, {name}, seed {seed}, {how}: {value:.4f}", flush=True)
-    return [row for row in results if row["how"] in options.how and row["set"] in options.sets]
+    config, networks = config_of(network, options), {PRETRAINED: network}
+    names: list[str] = options.sets
+    uses: list[tuple[str, str]] = [(PRETRAINED, how) for how in options.how]
+    if "frozen" in options.how:
+        networks[RANDOM] = load_encoder(pretrain(config, NONE, 0, 1, folder / "random"))
+        uses.append((RANDOM, "frozen"))
+    for seed, name, (start, how) in itertools.product(range(options.seeds), names, uses):
+        if (name, how, start, seed) in done:
+            continue
+        measured = SETS[name]
+        data = data_settings(measured, options.data, seed, options.runs / "cache")
+        if how == "frozen":
+            value = probe(networks[start], data, measured.metric)
+        else:
+            run = folder / f"{name}-{seed}"
+            value = tune(config, data, find_model(encoder), options.epochs, seed, run)
+        row = {"labels": encoder, "start": start, "attention": config.attention.name}
+        row |= {"set": name, "seed": seed, "how": how, "metric": measured.metric, "value": value}
+        results.append(row)
+        write_json(kept, {"settings": settings, "results": results})
+        print(f"{encoder}, {start}, {name}, seed {seed}, {how}: {value:.4f}", flush=True)
+    return [row for row in results if row["how"] in options.how and row["set"] in names]
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -127,11 +138,10 @@ def named(row: dict[str, Any]) -> dict[str, Any]:
 
 def ratios_to_first(results: list[dict[str, Any]], first: str) -> list[dict[str, Any]]:
     """Return the mean ratio of the errors of each other encoder to those of the first, for each use."""
-    as_reference = [{**row, "labels": NONE if row["labels"] == first else row["labels"]} for row in results]
     return [
         {"how": row["how"], "labels": row["labels"], "ratio": row["error_over_none"], "sd": row["sd"]}
-        for row in compare(as_reference)
-        if row["labels"] != NONE
+        for row in compare(results, first)
+        if row["labels"] != first
     ]
 
 
@@ -139,8 +149,11 @@ def main(argv: list[str] | None = None) -> None:
     """Measure all encoders and write the JSON."""
     options = parse_arguments(argv)
     torch.set_num_threads(options.threads)
-    encoders = [describe(encoder, options) for encoder in options.encoders]
-    results = [named(row) for encoder in options.encoders for row in measure(encoder, options)]
+    networks = {encoder: load_encoder(encoder) for encoder in options.encoders}
+    encoders = [describe(encoder, network, options) for encoder, network in networks.items()]
+    results = [
+        named(row) for encoder, network in networks.items() for row in measure(encoder, network, options)
+    ]
     payload = {
         "question": "errors of encoders of several sizes, after pretraining and on small measured sets",
         "epochs": options.epochs,

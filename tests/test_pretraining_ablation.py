@@ -253,3 +253,7 @@ def test_sizes_are_compared_with_the_first_and_with_random_weights(folder, tmp_p
     capsys.readouterr()
     program.main([str(word) for word in words])
     assert "seed" not in capsys.readouterr().out  # all results were kept
+    other = tmp_path / "other" / "width16"
+    train(load_config(folder / "encoder.yaml", [*settings, ("seed", "1")]), other, quiet=True)
+    with pytest.raises(SystemExit, match=r"width16/results\.json was made with another encoder"):
+        program.main([str(word) for word in [other, *words[1:]]])
