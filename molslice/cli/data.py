@@ -149,6 +149,6 @@ def _csv(args: argparse.Namespace) -> int:
             f"first, {report.first_difference}; the column error says why"
         )
     if not args.quiet:
-        rows = f"{report.rows:,} row{'' if report.rows == 1 else 's'}"
+        rows = f"{report.rows:,} row{'s' * (report.rows != 1)}"
         say(f"{rows} written to {args.out}, {report.failed:,} of them without a molecule")
     return 0

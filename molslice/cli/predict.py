@@ -261,7 +261,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
             say(REPLACED.format(report.replaced))
         where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
         reasons = f", reasons of failed rows in {report.error_column}" if report.failed else ""
-        rows = f"{report.rows} row{'' if report.rows == 1 else 's'}"
+        rows = f"{report.rows} row{'s' * (report.rows != 1)}"
         say(f"{rows} written to {where}; predictions in {', '.join(report.columns)}{reasons}")
     return 0
 

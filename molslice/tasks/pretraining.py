@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 FAMILIES = ("descriptors", "quantum", "charges", "atoms", "bonds")
 OF_MOLECULES = ("descriptors", "quantum")
-# the families that use each of these parts of the model; all families use the other parts
-USERS = {
+# for each part of the model that not all families use, those that do
+PART_FAMILIES = {
     "readout": OF_MOLECULES,
     "descriptor_state": OF_MOLECULES,
     "atom_readout": ("charges",),
@@ -129,7 +129,7 @@ class Pretraining(Task):
 
     def _freeze_unused(self) -> None:
         """Freeze the parts of the model that no family uses; DDP needs a gradient for each other weight."""
-        for name, families in USERS.items():
+        for name, families in PART_FAMILIES.items():
             part = getattr(self.model, name, None)
             if part is not None and not any(self.weights[family] for family in families):
                 part.requires_grad_(False)
