@@ -12,7 +12,7 @@ from yaml.constructor import ConstructorError
 from molslice.files.received import check_received
 from molslice.types import MolsliceError
 
-__all__ = ["parse_json", "parse_yaml", "read_json_object"]
+__all__ = ["load_json", "parse_json", "parse_yaml", "read_json_object"]
 
 MAX_DEPTH = 50  # levels of lists and mappings
 MAX_VALUES = 100_000  # values, with aliases expanded
@@ -58,7 +58,8 @@ def parse_json(text: str | bytes, source: str) -> Any:  # noqa: ANN401
         source: Name of the document in messages.
 
     Raises:
-        MolsliceError: The text is not JSON or has more than 50 levels.
+        MolsliceError: The text is not JSON, a name occurs twice in an object, or there are more than 50
+            levels.
     """
     try:
         return _decode(text)
@@ -75,7 +76,7 @@ def read_json_object(file: Path, most: int = MAX_BYTES) -> dict[str, Any]:
 
     Raises:
         MolsliceError: The file cannot be read, is a link out of its folder, is not JSON, is too large, has
-            more than 50 levels, or is not an object.
+            more than 50 levels or a name twice in an object, or is not an object.
     """
     check_received(file)
     try:
@@ -89,8 +90,27 @@ def read_json_object(file: Path, most: int = MAX_BYTES) -> dict[str, Any]:
     return content
 
 
+def load_json(text: str | bytes) -> Any:  # noqa: ANN401
+    """Decode one JSON document.
+
+    Raises:
+        ValueError: The text is not JSON, or a name occurs twice in an object; `json.loads` keeps the last.
+        RecursionError: There are too many levels.
+    """
+    return json.loads(text, object_pairs_hook=_as_object)
+
+
+def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice[:40]!r} occurs twice in an object")
+    return content
+
+
 def _decode(text: str | bytes) -> Any:  # noqa: ANN401
-    value = json.loads(text)
+    value = load_json(text)
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [child for item in level for child in _items(item)]

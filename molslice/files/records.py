@@ -1,6 +1,5 @@
 """Read columns of a table in CSV, TSV, JSON lines or Parquet."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from molslice.files.lines import read_lines
 from molslice.files.parquet import read_parquet
+from molslice.files.parsing import load_json
 from molslice.files.tables import place_of, read_columns
 from molslice.registry import near_names
 from molslice.types import MolsliceError
@@ -124,7 +124,7 @@ def read_json_lines(path: Path, columns: Sequence[str]) -> Records:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = load_json(line)
         except (ValueError, RecursionError) as error:
             raise MolsliceError(f"{path}, line {number} is not JSON: {error}") from error
         if not isinstance(record, dict):

@@ -8,6 +8,7 @@ import numpy as np
 from molslice.data.molecules.csv import check_rounding
 from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.fragments import choose_fragments
+from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.tables import open_molecules
 from molslice.files import tables
@@ -80,14 +81,17 @@ def read_fit_data(
                 f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
                 "SMILES with --smiles-column"
             )
-        if split not in (*SPLITS, *table.names):
-            raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *table.names])}")
+        columns = [tables.trimmed(name) for name in table.names]
+        if split not in SPLITS and tables.trimmed(split) not in columns:
+            raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *columns])}")
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns]):
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
             read = tables.labels if kind == "classification" else tables.numbers
             numbers.append(np.stack([read(chunk[name], name, chunk.where) for name in names], axis=1))
             places += [chunk.where(i) for i in range(len(chunk))]
+        if not smiles:
+            raise MolsliceError(f"{name_of(table.paths)} has no rows")
     targets = np.concatenate(numbers).astype(np.float64)
     found = kind or _find_kind(targets)
     findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (detected)"))
@@ -160,10 +164,7 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
             data.refusals.add(reason, smiles, place)
     rows = np.flatnonzero([reason is None for reason in data.molecules.errors])
     if not len(rows):
-        errors = data.molecules.errors
-        first = (
-            failure_text(places[0], data.smiles[0], errors[0] or "") if errors else "the table has no rows"
-        )
+        first = failure_text(places[0], data.smiles[0], data.molecules.errors[0] or "")
         which = f"none of the {len(data.smiles)} SMILES in column {data.smiles_column!r}"
         raise MolsliceError(f"{path}: {which} can be read; {first}")
     if failed := len(data.smiles) - len(rows):

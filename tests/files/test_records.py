@@ -58,6 +58,7 @@ def test_values_of_json_and_parquet_stay_what_they_are(tmp_path):
 
 def test_what_is_wrong_with_a_file_is_named(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"text": "x"}\n{"text": \n')
+    (tmp_path / "same.jsonl").write_text('{"text": "x", "text": "y"}\n')
     (tmp_path / "list.jsonl").write_text("[1]\n")
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
@@ -69,6 +70,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     pyarrow.parquet.write_table(twice, tmp_path / "twice.parquet")
     for name, columns, message in [
         ("bad.jsonl", ("text",), "bad.jsonl, line 2 is not JSON"),
+        ("same.jsonl", ("text",), "same.jsonl, line 1 is not JSON: the name 'text' occurs twice"),
         ("list.jsonl", ("text",), r"line 1 is not an object: '\[1\]'"),
         ("empty.jsonl", ("text",), "has no rows"),
         ("good.jsonl", ("texts",), "line 1 has no 'texts'; did you mean 'text'"),

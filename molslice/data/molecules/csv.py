@@ -154,6 +154,9 @@ class Csv(MoleculeDataset):
             words += chunk[split_column] if split_column is not None else []
             self._places.append((chunk.path, chunk.first, np.array([line or 0 for line in chunk.lines])))
             sizes[split] += len(chunk)
+        for split, rows in sizes.items():
+            if not rows:
+                raise MolsliceError(f"{name_of(self.files[split])} has no rows")
         values = np.concatenate(targets)
         for column, known in zip(self.target_names, np.isfinite(values).T, strict=True):
             if not known.any():

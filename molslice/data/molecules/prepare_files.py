@@ -349,6 +349,8 @@ class _Preparation:
 
     def _complete(self) -> None:
         self.useless = True  # unless the checks pass
+        if not self.tally.rows:
+            raise MolsliceError(f"{self.rows.name} has no rows")
         if not self.tally.molecules:
             first = next(iter(self.tally.refusals.kinds.values()))["examples"][0]
             raise MolsliceError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from molslice.data.molecules.input_files import find_files, name_of
 from molslice.files.lines import STDIN, is_pipe
-from molslice.files.tables import Chunk, Row, Table, open_table
+from molslice.files.tables import Chunk, Row, Table, open_table, trimmed
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File, file_size
 from molslice.types import MolsliceError
@@ -48,9 +48,14 @@ class MoleculeTable:
 
     def __init__(self, tables: Iterator[Table], paths: Sequence[File], smiles_column: str | None) -> None:
         self.paths, self._tables = list(paths), tables
-        self._table = next(tables)
-        self._done = 0  # bytes of the files that are read
+        self._first = self._table = next(tables)
         self.names, self.schema = self._table.names, self._table.schema
+        self._done = 0  # bytes of the files that are read
+        self._skipped = 0  # files without rows at the beginning
+        while self._skipped + 1 < len(self.paths) and not self._table.peek(1):
+            self._done += _size(self.paths[self._skipped])
+            self._skipped += 1
+            self._table = next(tables)
         found = smiles_column is None
         self.smiles_column = find_smiles_column(self._table) if smiles_column is None else smiles_column
         self.find(self.smiles_column)
@@ -66,7 +71,7 @@ class MoleculeTable:
         Raises:
             MolsliceError: The column is missing or occurs more than once.
         """
-        return self._table.find(name)
+        return self._first.find(name)
 
     @property
     def size(self) -> int:
@@ -86,19 +91,21 @@ class MoleculeTable:
     def chunks(self, size: int, columns: Sequence[str]) -> Iterator[Chunk]:
         """Yield all rows in chunks, each from one file, with the columns in the order of the first file.
 
+        A file with column names and no rows yields nothing.
+
         Args:
             size: Maximum number of rows of a chunk.
             columns: Names of the requested columns.
 
         Raises:
             MolsliceError: A column is missing or not unique (raised by the call itself), or a file is
-                damaged, has no rows or has other columns than the first (raised by the iteration).
+                damaged or has other columns than the first (raised by the iteration).
         """
-        return self._chunks(size, columns, {column: self.find(column) for column in columns})
+        return self._chunks(size, {column: self.find(column) for column in columns})
 
-    def _chunks(self, size: int, columns: Sequence[str], places: dict[str, int]) -> Iterator[Chunk]:
-        yield from self._table.chunks(size, columns)
-        for before, table in zip(self.paths, self._tables, strict=False):
+    def _chunks(self, size: int, places: dict[str, int]) -> Iterator[Chunk]:
+        yield from _reordered(self._table, self.names, self.paths[0], size, places)
+        for before, table in zip(self.paths[self._skipped :], self._tables, strict=False):
             self._done += _size(before)
             self._table = table
             yield from _reordered(table, self.names, self.paths[0], size, places)
@@ -212,7 +219,9 @@ def _reordered(
     """Yield the chunks of a table with the columns `names` of the file `first`, in its order."""
     order = _order(table, names, first)
     for chunk in table.chunks(size, list(places)):
-        cells = [[row[place] for place in order] for row in chunk.cells]
+        cells = chunk.cells
+        if order != list(range(len(names))):
+            cells = [[row[place] for place in order] for row in cells]
         yield Chunk(chunk.path, chunk.first, places, cells, chunk.lines, chunk.errors)
 
 
@@ -224,9 +233,10 @@ def _order(table: Table, names: Sequence[str], first: File) -> list[int]:
     """
     if table.names == names:
         return list(range(len(names)))
-    if sorted(table.names) == sorted(names) and len(set(names)) == len(names):
-        return [table.names.index(name) for name in names]
-    different = sorted(set(table.names) ^ set(names)) or ["a repeated one"]
+    theirs, wanted = [trimmed(name) for name in table.names], [trimmed(name) for name in names]
+    if sorted(theirs) == sorted(wanted) and len(set(wanted)) == len(wanted):
+        return [theirs.index(name) for name in wanted]
+    different = sorted(set(theirs) ^ set(wanted)) or ["a repeated one"]
     raise MolsliceError(f"{table.path} has other columns than {first}: {', '.join(map(repr, different))}")
 
 
@@ -290,7 +300,7 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
     likely = [
         name
         for place, name in enumerate(table.names)
-        if name.strip() and table.names.count(name) == 1 and _are_smiles([cells[place] for cells in rows])
+        if trimmed(name) and table.names.count(name) == 1 and _are_smiles([cells[place] for cells in rows])
     ]
     if vague is not None and not likely:
         return vague  # its rows are refused one by one
@@ -321,7 +331,7 @@ def _find_name(table: Table, known: Sequence[str]) -> str | None:
         MolsliceError: Several columns have exactly this name.
     """
     for each in known:
-        matches = [name for name in table.names if name.strip().lower() == each]
+        matches = [name for name in table.names if trimmed(name).lower() == each]
         if len(matches) == 1:
             return matches[0]
         if len(set(matches)) == 1:
@@ -336,10 +346,11 @@ def _are_smiles(cells: Sequence[str], share: float = PROBED_SHARE) -> bool:
 def _is_smiles(cell: str) -> bool:
     from molslice.chem.smiles import ChemError, parse_smiles  # needs rdkit
 
-    if len(cell.strip()) < 2 or cell.strip().isdecimal():
+    text = trimmed(cell)
+    if len(text) < 2 or text.isdecimal():
         return False
     try:
-        parse_smiles(cell)
+        parse_smiles(text)
     except ChemError:
         return False
     return True

@@ -18,6 +18,10 @@ The rules:
   not a JSON object. Its cells are `Unreadable` with the reason, and the other rows are unaffected. If such a
   row has several lines, the error is that of its first line; the next row starts on the second.
 - Damage to the whole file (compression, encoding, a quote that is never closed) is an error.
+- Blanks at the ends of a column name or of a cell have no meaning, whatever their kind (also no-break spaces
+  and characters without a width). The output of a prediction keeps them.
+- A name that occurs twice in an object or in a record makes it an unreadable row.
+- A file with column names and no rows adds no rows.
 - Messages name the row, counted from 1 after the column names, and the line, counted from 1 in the file.
 """
 
@@ -26,7 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from molslice.files.lines import STDIN, is_pipe, open_unpacked
-from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of
+from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of, trimmed
 from molslice.files.tables.cells import labels, numbers
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.urls import File
@@ -44,9 +48,10 @@ __all__ = [
     "open_table",
     "place_of",
     "read_columns",
+    "trimmed",
 ]
 
-READER_VERSION = 3  # increased when the rules above change; part of the key of prepared stores
+READER_VERSION = 4  # increased when the rules above change; part of the key of prepared stores
 JSON, PARQUET = (".jsonl", ".ndjson"), (".parquet", ".pq")
 SMI, SDF = (".smi", ".smiles", ".ism", ".can"), (".sdf", ".sd")
 TABS = (".tsv", ".tab")
@@ -114,7 +119,11 @@ def read_columns(
         delimiter: The character between cells; None finds it.
 
     Raises:
-        MolsliceError: As in `open_table` and `Table.chunks`.
+        MolsliceError: As in `open_table` and `Table.chunks`, or the table has no rows.
     """
     with open_table(path, delimiter) as table:
-        yield from table.chunks(chunk_rows, columns)
+        chunk = None
+        for chunk in table.chunks(chunk_rows, columns):
+            yield chunk
+    if chunk is None:
+        raise MolsliceError(f"{path} has no rows")

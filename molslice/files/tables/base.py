@@ -11,7 +11,9 @@ from molslice.files.urls import File
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Chunk", "FileTable", "MissingColumnError", "Row", "Table", "Unreadable", "place_of"]
+__all__ = ["Chunk", "FileTable", "MissingColumnError", "Row", "Table", "Unreadable", "place_of", "trimmed"]
+
+INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"  # zero-width characters, which Unicode does not count as blanks
 
 
 class MissingColumnError(MolsliceError):
@@ -44,6 +46,14 @@ class Unreadable(str):
 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
         return type(self), (self.reason,)
+
+
+def trimmed(text: str) -> str:
+    """Remove blanks from both ends, also no-break spaces and characters without a width."""
+    before, text = "", text.strip()
+    while text != before and not text.isascii():  # both kinds may alternate
+        before, text = text, text.strip(INVISIBLE).strip()
+    return text
 
 
 def place_of(path: File, row: int, line: int | None = None) -> str:
@@ -95,9 +105,13 @@ class Chunk:
         return len(self.cells)
 
     def __getitem__(self, column: str) -> list[str]:
-        """Return the cells of a requested column; those of unreadable rows are `Unreadable`."""
+        """Return the cells of a requested column; those of unreadable rows are `Unreadable`.
+
+        A text with other characters than ASCII is trimmed. A connection table is not: its first line may be
+        blank.
+        """
         index = self.columns[column]
-        texts = [row[index] for row in self.cells]
+        texts = [_visible(row[index]) for row in self.cells]
         for place, reason in self.errors.items():
             texts[place] = Unreadable(reason)
         return texts
@@ -105,6 +119,10 @@ class Chunk:
     def where(self, place: int) -> str:
         """Describe the row at index `place` of this chunk by file, row and line for messages."""
         return place_of(self.path, self.first + place, self.lines[place])
+
+
+def _visible(cell: str) -> str:
+    return cell if cell.isascii() or type(cell) is not str else trimmed(cell)
 
 
 class Table(ABC):
@@ -153,7 +171,7 @@ class Table(ABC):
         return self._peeked[:size]
 
     def find(self, name: str) -> int:
-        """Find a column by its exact name, or else by its name without surrounding blanks.
+        """Find a column by its exact name, or else by its name without blanks at its ends.
 
         Returns:
             The index of the column.
@@ -162,9 +180,9 @@ class Table(ABC):
             MissingColumnError: The column is missing.
             MolsliceError: The column occurs more than once.
         """
-        stripped = [column.strip() for column in self.names]
+        stripped = [trimmed(column) for column in self.names]
         found = [index for index, column in enumerate(self.names) if column == name]
-        found = found or [index for index, column in enumerate(stripped) if column == name.strip()]
+        found = found or [index for index, column in enumerate(stripped) if column == trimmed(name)]
         if len(found) == 1:
             return found[0]
         if found:
@@ -174,7 +192,7 @@ class Table(ABC):
         )
 
     def chunks(self, size: int, columns: Sequence[str]) -> Iterator[Chunk]:
-        """Yield all rows in chunks.
+        """Yield all rows in chunks; nothing if there are only column names.
 
         Args:
             size: Maximum number of rows of a chunk.
@@ -182,7 +200,7 @@ class Table(ABC):
 
         Raises:
             MolsliceError: A column is missing or not unique (raised by the call itself), or the file is
-                damaged or has no rows (raised by the iteration).
+                damaged (raised by the iteration).
         """
         return self._chunks(size, {column: self.find(column) for column in columns})
 
@@ -198,8 +216,6 @@ class Table(ABC):
                 chunk.lines.append(line)
             yield chunk
             first += len(chunk)
-        if first == 1:
-            raise MolsliceError(f"{self.path} has no rows")
 
     def _next_rows(self, size: int) -> list[Row]:
         # a chunk is full also after `peek`, because another process, which does not peek, counts whole chunks

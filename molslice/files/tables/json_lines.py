@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from molslice.files.lines import Opened, open_unpacked, text_lines
+from molslice.files.parsing import load_json
 from molslice.files.tables.base import FileTable, Row
 from molslice.files.urls import File
 from molslice.types import MolsliceError
@@ -44,8 +45,8 @@ def as_value(cell: str) -> Any:  # noqa: ANN401
 class JsonTable(FileTable):
     """JSON lines. The columns are the keys of all objects, in the order in which they first occur.
 
-    A line that is not an object is an unreadable row; blank lines are skipped. A missing key is an empty
-    cell.
+    A line that is not an object, or in which a name occurs twice, is an unreadable row; blank lines are
+    skipped. A missing key is an empty cell.
 
     Args:
         path: The file.
@@ -61,11 +62,14 @@ class JsonTable(FileTable):
         super().__init__(path, opened)
         with open_unpacked(path) as first:  # all keys, before the first row is written
             keys: dict[str, None] = {}
-            for _, line in _lines(path, first):
+            reason = ""
+            for number, line in _lines(path, first):
                 if isinstance(record := _parse(line), dict):
                     keys.update(dict.fromkeys(record))
+                else:
+                    reason = reason or f"; line {number}: {record}"
         if not keys:
-            raise MolsliceError(f"{path} has no line with a JSON object")
+            raise MolsliceError(f"{path} has no line with a JSON object{reason}")
         self.names = list(keys)
         self.rows = (self._row(number, _parse(line)) for number, line in _lines(path, opened))
 
@@ -84,7 +88,7 @@ def _lines(path: File, opened: Opened) -> Iterator[tuple[int, bytes]]:
 def _parse(line: bytes) -> dict[str, Any] | str:
     """Return the object of a line, or the reason why there is none."""
     try:
-        found = json.loads(line)
+        found = load_json(line)
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
     return found if isinstance(found, dict) else "not a JSON object"

@@ -23,7 +23,8 @@ class SdfTable(FileTable):
     The first column is the connection table as text, up to `M  END`; the second is the name in the first line
     of the record. The other columns are all properties, in the order in which they first occur; those named
     `structure` and `name` have the suffix `_property`. A property that a record does not have is an empty
-    cell. The lines of a property are joined by line ends.
+    cell. The lines of a property are joined by line ends. A record with a property twice is an unreadable
+    row.
 
     Args:
         path: The file.
@@ -42,7 +43,7 @@ class SdfTable(FileTable):
         with open_unpacked(path) as first:  # all properties, before the first row is written
             for _, lines in _records(path, first):
                 empty = False
-                names.update(dict.fromkeys(_properties(lines[_end(lines) or 0 :])))
+                names.update(dict.fromkeys(name for name, _ in _properties(lines[_end(lines) or 0 :])))
         if empty:
             raise MolsliceError(f"{path} is empty")
         self._columns = {name: _free(name, names) for name in names}
@@ -51,9 +52,14 @@ class SdfTable(FileTable):
 
     def _row(self, number: int, lines: list[str]) -> Row:
         end = _end(lines) or 0
-        found = _properties(lines[end:])
-        cells = ["\n".join(lines[:end]), lines[0].strip(), *(found.get(name, "") for name in self._columns)]
-        return Row(cells, number, None if end else "a record without the line 'M  END'")
+        properties = _properties(lines[end:])
+        values = dict(properties)
+        cells = ["\n".join(lines[:end]), lines[0].strip(), *(values.get(name, "") for name in self._columns)]
+        error = None if end else "a record without the line 'M  END'"
+        if len(values) < len(properties):
+            names = [name for name, _ in properties]
+            error = f"the property {next(name for name in names if names.count(name) > 1)!r} occurs twice"
+        return Row(cells, number, error)
 
 
 def _free(name: str, names: Collection[str]) -> str:
@@ -69,9 +75,9 @@ def _end(lines: list[str]) -> int | None:
     return next((place for place, line in enumerate(lines, start=1) if line.startswith("M  END")), None)
 
 
-def _properties(lines: list[str]) -> dict[str, str]:
-    """Return the properties in the lines after `M  END`; of a name that occurs twice, the last."""
-    found: dict[str, str] = {}
+def _properties(lines: list[str]) -> list[tuple[str, str]]:
+    """Return names and values of the properties in the lines after `M  END`."""
+    found: list[tuple[str, str]] = []
     name, values = None, []
     for line in [*lines, ""]:
         match = _PROPERTY.match(line) if name is None else None
@@ -80,7 +86,8 @@ def _properties(lines: list[str]) -> dict[str, str]:
         elif name is not None and line.strip():
             values.append(line)
         elif name is not None:
-            found[name], name = "\n".join(values), None
+            found.append((name, "\n".join(values)))
+            name = None
     return found
 
 

@@ -329,3 +329,78 @@ def test_the_files_of_a_table_are_read_elsewhere_in_the_same_chunks(tmp_path):
 
 def dump(chunk):
     return chunk.path, chunk.first, chunk["smiles"], chunk.cells, chunk.lines, chunk.errors
+
+
+@pytest.mark.parametrize(
+    "blank", ["\u00a0", "\u202f", "\u2007", "\u200b", "\u2060", "\ufeff", " \u00a0\u200b "]
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
+def test_invisible_blanks_at_the_ends_have_no_meaning(tmp_path, blank, name):
+    """A spreadsheet or a web page adds them to cells and names."""
+    columns = {"smiles": ["CCO", "CC"], "name": ["a b", "\u03b2-x"], "value": ["1.5", "-2"]}
+    odd = {
+        f"{blank}{key}{blank}": [f"{blank}{cell}{blank}" for cell in cells] for key, cells in columns.items()
+    }
+    path = tmp_path / name
+    if name == "a.parquet":
+        pyarrow.parquet.write_table(pyarrow.table(odd), path)
+    elif name == "a.jsonl":
+        rows = [dict(zip(odd, row, strict=True)) for row in zip(*odd.values(), strict=True)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        delimiter = "," if name == "a.csv" else "\t"
+        lines = [delimiter.join(odd), *(delimiter.join(row) for row in zip(*odd.values(), strict=True))]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with open_molecules([path]) as table:
+        assert table.smiles_column.strip(blank) == "smiles"  # by its name
+        (chunk,) = table.chunks(9, ["smiles", "name", "value"])
+    assert {key: chunk[key] for key in columns} == columns
+    assert "\u03b2-x" in chunk.cells[1][1]
+    assert chunk.cells[1][1] != "\u03b2-x"  # the output of a prediction repeats the cells as they are
+
+
+def test_a_name_that_occurs_twice_in_one_record_is_refused_with_its_line(tmp_path):
+    lines = json_lines().decode().splitlines()
+    lines[1] = '{"smiles": "CC", "value": 1, "value": 9}'
+    lines[2] = '{"smiles": "CC", "value": {"x": 1, "x": 2}}'
+    with open_molecules([written(tmp_path / "a.jsonl", "\n".join(lines))]) as table:
+        (chunk,) = table.chunks(9, ["value"])
+    assert chunk["value"] == ["1.5", "", ""]
+    assert chunk.errors == {
+        1: "not JSON: the name 'value' occurs twice in an object",
+        2: "not JSON: the name 'x' occurs twice in an object",
+    }
+    with (
+        pytest.raises(MolsliceError, match="no line with a JSON object; line 1: .*'value' occurs twice"),
+        open_molecules([written(tmp_path / "a.jsonl", lines[1])]),
+    ):
+        pass
+    records = sdf().decode().split("$$$$\n")
+    records[1] += ">  <value>\n9\n\n"
+    with open_molecules([written(tmp_path / "a.sdf", "$$$$\n".join(records))]) as table:
+        (chunk,) = table.chunks(9, ["value"])
+    assert chunk["value"] == ["1.5", "", "-1.0"]
+    assert chunk.errors == {1: "the property 'value' occurs twice"}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("first", ["smiles", "Drug"])
+def test_a_file_without_rows_adds_nothing(tmp_path, place, first):
+    contents = [f"{first},name,value\nCCO,a,1\n", f"value,name,{first}\n2,b,CC\n"]
+    contents.insert(place, f"name,value,{first}\n")
+    for number, content in enumerate(contents):
+        written(tmp_path / f"{number}.csv", content)
+    found = read(tmp_path / "*.csv")
+    assert [row[:3] for row in found] == [("CCO", "a", "1"), ("CC", "b", "2")]
+    with open_molecules([tmp_path / "*.csv"]) as table:
+        assert table.names == contents[0].splitlines()[0].split(",")
+        list(table.chunks(9, []))
+        assert table.position == table.size
+
+
+def test_files_without_any_row_have_none(tmp_path):
+    for number in (0, 1):
+        written(tmp_path / f"{number}.csv", "smiles,name,value\n")
+    assert read(tmp_path / "*.csv") == []
+    with pytest.raises(MolsliceError, match=r"0.csv and 1 other file has no rows"):
+        Csv(path=str(tmp_path / "*.csv"), target_columns="value")
