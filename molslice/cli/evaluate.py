@@ -6,6 +6,7 @@ settings are kept: give those that the data set needs. Your own CSV file needs d
 """
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
@@ -150,7 +151,8 @@ def _find_data(predictor: "AnyPredictor", args: argparse.Namespace) -> "Dataset"
             same_division=args.calibrate,
         )
     except MissingColumnError as error:
-        if data.options.get("split") != {"kind": "column", "column": error.column}:
+        split = data.options.get("split")
+        if not isinstance(split, Mapping) or split.get("column") != error.column:
             raise
         raise MolsliceError(f"{error}; to measure all rows of another table, give --split all") from error
     if args.split == "all":

@@ -25,6 +25,7 @@ class Dataset(ABC):
         source: File or folder that the rows come from, for messages.
         row_name: Name of a row in the plural, such as `molecules`.
         instructions: How to get the files by hand, as a sentence; empty for a user's own files.
+        notices: What a training should say about the rows before it starts, one sentence each.
     """
 
     splits: dict[str, np.ndarray]
@@ -35,6 +36,7 @@ class Dataset(ABC):
     source: str
     row_name: str = "rows"
     instructions: ClassVar[str] = ""
+    notices: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.num_tokens)

@@ -8,7 +8,11 @@ from molslice.data.splits import DEFAULT_FRACTIONS, NAMES, Division, check_fract
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-OPTIONS = {"random": ("fractions", "seed"), "scaffold": ("fractions",), "column": ("column",)}
+OPTIONS = {
+    "random": ("fractions", "seed"),
+    "scaffold": ("fractions",),
+    "column": ("column", "valid_fraction"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,7 @@ class SplitChoice:
 
     Attributes:
         kind: `random`, `scaffold`, `column`, or `files` (each file is a split).
-        division: Fractions and seed, for `random` and `scaffold`.
+        division: Fractions and seed; for `column`, the fraction of valid if the column names no valid row.
         column: Name of the column with the split of each row, for `column`.
     """
 
@@ -50,17 +54,18 @@ def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]
                 f"split {kind!r} has no option {option!r}; {near_names(str(option), OPTIONS[kind])}"
             )
     if kind == "column":
-        return _by_column(choice.get("column"), files)
+        return _by_column(choice, files)
     names = [name for name in NAMES if name not in files or name == "train"]
     return SplitChoice(kind, Division(_fractions(choice.get("fractions"), names), choice.get("seed", 0)))
 
 
-def _by_column(column: object, files: Collection[str]) -> SplitChoice:
+def _by_column(choice: Mapping[str, Any], files: Collection[str]) -> SplitChoice:
+    column, fraction = choice.get("column"), choice.get("valid_fraction", DEFAULT_FRACTIONS["valid"])
     if not isinstance(column, str):
         raise MolsliceError(f"a split by column needs the option column, a column name; got {column!r}")
     if "test" in files:
         raise MolsliceError("a split by column cannot be combined with test_path")
-    return SplitChoice("column", column=column)
+    return SplitChoice("column", Division({} if fraction == 0 else {"valid": fraction}), column)
 
 
 def _fractions(given: object, names: Sequence[str]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Division of rows into train, valid and test: at random, by class, by group, in folds, or by a column."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,12 @@ from molslice.types import MolsliceError
 Splits = dict[str, np.ndarray]
 NAMES = ("train", "valid", "test")
 ALIASES = {"training": "train", "val": "valid", "validation": "valid", "testing": "test"}
+WORDS = {  # of a column; a folder of such a name may be a class
+    **ALIASES,
+    **dict.fromkeys(("trainval", "trainvalid", "trainvalidation"), "train"),
+    "dev": "valid",
+    **dict.fromkeys(("holdout", "heldout", "external"), "test"),
+}
 DEFAULT_FRACTIONS = {"valid": 0.1, "test": 0.1}
 FOLD_OVER = ("all", "train")
 OFFICIAL_TEST = "official_test"  # the source's own test rows, if folds are made of the other rows
@@ -228,7 +235,9 @@ def column_split(
     *,
     trained: Sequence[str] = ("train",),
 ) -> Splits:
-    """Divide rows by a column with train, valid or test (val and validation mean valid).
+    """Divide rows by a column with train, valid or test, or another usual word for them; see `WORDS`.
+
+    Upper case, blanks, `_`, `-`, `+` and `/` in a word, and `set` at its end, have no meaning.
 
     An unreadable row is assigned to train. It has no target, so it is never used.
 
@@ -245,18 +254,27 @@ def column_split(
     Raises:
         MolsliceError: A cell has any other word, or there are no training rows.
     """
-    words = ["train" if isinstance(value, Unreadable) else value.strip().lower() for value in values]
-    words = [ALIASES.get(word, word) for word in words]
-    for row, word in enumerate(words):
-        if word not in NAMES:
+    known = {value: "train" if isinstance(value, Unreadable) else _split_of(value) for value in set(values)}
+    for row, value in enumerate(values):
+        if known[value] is None:
+            others = sorted(repr(word) for word, split in known.items() if split is None and word != value)
+            more = f"; nor {'is' if len(others) == 1 else 'are'} {', '.join(others[:5])}" if others else ""
             raise MolsliceError(
-                f"{where(row)}, column {column!r}: {values[row]!r} is not one of {', '.join(NAMES)}"
+                f"{where(row)}, column {column!r}: {value!r} is not one of {', '.join(NAMES)} "
+                f"(or trainval, val, dev, holdout, external){more}"
             )
-    array = np.array(words)
+    array = np.array([known[value] for value in values])
     splits = {name: np.flatnonzero(array == name).astype(np.int64) for name in NAMES}
     if not any(len(splits[name]) for name in trained):
         raise MolsliceError(f"{source}, column {column!r} assigns no row to {' or '.join(trained)}")
     return {name: rows for name, rows in splits.items() if len(rows)}
+
+
+def _split_of(word: str) -> str | None:
+    """Return the split that a word of a column means; None for an unknown word."""
+    plain = re.sub(r"[\s_+/-]+", "", word.lower())
+    found = WORDS.get(plain.removesuffix("set"), plain.removesuffix("set"))
+    return found if found in NAMES else None
 
 
 def check_fractions(fractions: Mapping[str, float]) -> None:

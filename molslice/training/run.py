@@ -174,7 +174,7 @@ def _build_parts(
     rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
     rows["test"] = _test_rows(dataset)
     repeats = dataset.repeats if fabric.is_global_zero else ""  # it reads all molecules
-    for finding in filter(None, (dataset.failures, repeats)):
+    for finding in filter(None, (*dataset.notices, dataset.failures, repeats)):
         logger.warning("%s: %s", dataset.source, finding)
     targets = _describe_targets(dataset, rows["train"])
     source = None if config.start is None or begun.has_checkpoint else read_start(config.start, dataset)

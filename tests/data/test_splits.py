@@ -207,8 +207,30 @@ def test_columns_name_splits():
 
 
 @pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        ("train", "train Training TRAIN_SET train_val train+valid trainval train-validation train/val"),
+        ("valid", "valid val validation Validation_Set dev val-set"),
+        ("test", "test testing test_set holdout hold-out Hold_Out external external_set held_out"),
+    ],
+)
+def test_the_usual_words_of_a_column_are_known(split, words):
+    column = ["train", *words.split(), "hold out" if split == "test" else split]
+    found = column_split(column, "set", "a.csv", "row {}".format)
+    first = 0 if split == "train" else 1
+    assert found[split].tolist() == list(range(first, len(column)))
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
+        (
+            ["train", "fold1", "test", "fold2", "fold1"],
+            r"row 1, column 'set': 'fold1' is not one of train, valid, test "
+            r"\(or trainval, val, dev, holdout, external\); nor is 'fold2'$",
+        ),
+        (["train", "traintest"], "'traintest' is not one"),
+        (["train", "set"], "'set' is not one"),
         (["train", "tset"], "row 1, column 'set': 'tset' is not one of train, valid, test"),
         (["train", ""], "row 1, column 'set': '' is not one"),
         (["test"], "a.csv, column 'set' assigns no row to train$"),
@@ -241,6 +263,12 @@ def test_choices_and_their_defaults():
         ({"kind": "random", "frac": [1]}, (), "no option 'frac'.*choices: fractions, seed"),
         ({"kind": "scaffold", "seed": 1}, (), "no option 'seed'"),
         ({"kind": "column"}, (), "needs the option column"),
+        (
+            {"kind": "column", "column": "a", "valid_fraction": 1},
+            (),
+            "valid_fraction must be between 0 and 1",
+        ),
+        ({"kind": "column", "column": "a", "fractions": 1}, (), "no option 'fractions'.*valid_fraction"),
         ({"kind": "column", "column": "set"}, ("test",), "cannot be combined with test_path"),
         ("random", ("valid",), "split cannot be used with valid_path"),
         ({"fractions": [0.5, 0.5]}, (), "given for train, valid, test"),

@@ -293,6 +293,17 @@ def test_a_column_divides_the_rows(smiles, tmp_path):
     )
 
 
+def test_usual_words_for_the_splits_are_known(smiles, tmp_path):
+    words = ["holdout" if i % 3 == 0 else "train_val" for i in range(len(smiles))]
+    rows = [
+        [text, word, size] for text, word, (size, *_) in zip(smiles, words, targets_of(smiles), strict=True)
+    ]
+    file = write_table(tmp_path / "a.csv", ["smiles", "set\u00a0", "size"], rows)
+    fit(file, "size", tmp_path / "model", split="set", members=2, encoder=None, quiet=True)
+    held_out = {row["smiles"] for row in read_rows(tmp_path / "model") if row["split"] == "test"}
+    assert held_out == {text for text, word in zip(smiles, words, strict=True) if word == "holdout"}
+
+
 def test_valid_rows_alone_are_training_rows(smiles, tmp_path):
     rows = [[text, len(text), "test" if i < 20 else "valid"] for i, text in enumerate(smiles)]
     rows[50] = ["", 1.0, ""]  # left out before its split is read

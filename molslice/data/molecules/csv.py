@@ -14,7 +14,7 @@ from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.input_files import check_rereadable, find_files, name_of, warn_of_repeated
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import open_molecules
-from molslice.data.split_choice import checked_choice
+from molslice.data.split_choice import SplitChoice, checked_choice
 from molslice.files import cache
 from molslice.files.tables import (
     READER_VERSION,
@@ -47,8 +47,8 @@ class Csv(MoleculeDataset):
         kind: `regression`, or `classification` with targets 0 and 1 (or false and true).
         split: How to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`),
             `{kind: scaffold, fractions: …}` (all molecules with one Bemis-Murcko scaffold in one split), or
-            `{kind: column, column: name}` (a column that holds train, valid or test). By default random.
-            Not used with `valid_path`.
+            `{kind: column, column: name}` (a column that holds train, valid or test; without valid rows, the
+            option `valid_fraction`, 0.1, is drawn from train). By default random. Not used with `valid_path`.
         valid_path: Files with the same columns to validate on.
         test_path: Files with the same columns to test on. Without `valid_path`, `split` divides `path` into
             train and valid only.
@@ -84,6 +84,7 @@ class Csv(MoleculeDataset):
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
+        self.notices: list[str] = []
         self.target_names = _checked_columns(target_columns)
         self.target_units = checked_units(units, self.target_names)
         self.kind = checked_kind(kind)
@@ -101,7 +102,8 @@ class Csv(MoleculeDataset):
         )
         self._refuse_if_all_failed()
         if choice.column is not None:
-            self.splits = splits.column_split(words, choice.column, self.source, self.where)
+            named = splits.column_split(words, choice.column, self.source, self.where)
+            self.splits = self._with_valid(named, choice)
         else:
             train, kept = sizes["train"], self.store.num_atoms > 0
             groups = _scaffolds(smiles[:train], fragment, kept[:train]) if choice.kind == "scaffold" else None
@@ -163,6 +165,18 @@ class Csv(MoleculeDataset):
                 raise MolsliceError(f"the column {column!r} of {self.source} has no value in any row")
         values = _as_float32(values, self.target_names, self.source)
         return smiles, values, words, sizes
+
+    def _with_valid(self, named: splits.Splits, choice: SplitChoice) -> splits.Splits:
+        """Draw valid rows from the training rows if a column names none, and these are enough."""
+        fraction = choice.division.fractions.get("valid", 0.0)
+        if "valid" in named or not round(fraction * len(named["train"])):
+            return named
+        drawn = choice.division.divide(named, self.source)
+        self.notices.append(
+            f"no row is valid in the column {choice.column!r}; {len(drawn['valid']):,} of the "
+            f"{len(named['train']):,} training rows are drawn as valid rows"
+        )
+        return drawn
 
     def _numbers(self, chunk: Chunk) -> np.ndarray:
         read = labels if self.kind == "classification" else numbers

@@ -398,3 +398,25 @@ def test_a_deliberately_broken_csv():
     assert len(dataset) == 200
     assert 0 < len(dataset.store.errors) < 50
     assert Path(dataset.source) == path
+
+
+def test_valid_rows_are_drawn_from_the_training_rows_of_a_column_that_names_none(tmp_path):
+    words = ["train_val"] * 40 + ["holdout"] * 10
+    columns = {"smiles": ["C" * (row + 1) for row in range(50)], "a": range(50), "set": words}
+    path = write(tmp_path / "t.csv", columns)
+    split = {"kind": "column", "column": "set"}
+    dataset = Csv(path=path, target_columns="a", split=split)
+    assert {name: len(rows) for name, rows in dataset.splits.items()} == {"train": 36, "valid": 4, "test": 10}
+    assert dataset.splits["test"].tolist() == list(range(40, 50))
+    assert sorted(np.concatenate([dataset.splits["train"], dataset.splits["valid"]])) == list(range(40))
+    sentence = "no row is valid in the column 'set'; 4 of the 40 training rows are drawn as valid rows"
+    assert sentence in dataset.notices
+    again = Csv(path=path, target_columns="a", split=split)
+    assert again.splits["valid"].tolist() == dataset.splits["valid"].tolist()
+    for fraction, valid in ((0.25, 10), (0, 0)):
+        other = Csv(path=path, target_columns="a", split={**split, "valid_fraction": fraction})
+        assert len(other.splits.get("valid", [])) == valid
+    columns["set"][3] = "val"
+    named = Csv(path=write(tmp_path / "t.csv", columns), target_columns="a", split=split)
+    assert named.splits["valid"].tolist() == [3]
+    assert not [text for text in named.notices if "drawn" in text]
