@@ -60,6 +60,8 @@ def find_model_data(
     if isinstance(predictor, FittedPredictor) and "data.path" in keys and name == data.name:
         # the rows of the fit have other columns if a target has the name of one of its own columns
         settings.insert(0, ("data.target_columns", json.dumps(list(predictor.target_names))))
+    if name in ("csv", "prepared"):
+        settings.insert(0, ("data.kind", predictor.targets.kind))  # not what these rows alone would say
     if fragment or (predictor.fragment != "keep" and name == "csv"):
         settings.insert(0, ("data.fragment", predictor.fragment))
     dataset = find_dataset(data, root, settings)

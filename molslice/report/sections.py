@@ -212,9 +212,10 @@ def data(measured: Measured) -> Html:
         paragraph(f"Molecules of {judged.name} with each element: {elements}."),
     ]
     if isinstance(measured.predictor, FittedPredictor) and measured.is_own:
+        about = measured.predictor.model.about
         parts += [
             paragraph(f"{str(text).removesuffix(' (detected)')}.")
-            for text in measured.predictor.model.about["findings"]
+            for text in (*about.get("notices", ()), *about["findings"])
         ]
     if dataset.failures:
         parts.append(paragraph(dataset.failures))

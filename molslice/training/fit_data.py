@@ -28,6 +28,7 @@ class FitData:
         kind: `regression` or `classification`.
         smiles_column: The column of SMILES.
         findings: What was found in the table, one sentence each.
+        notices: What may be wrong with the targets, one sentence each.
         losses: Those of the findings that say why there are fewer rows or values than in the table.
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
@@ -42,6 +43,7 @@ class FitData:
     kind: Kind
     smiles_column: str
     findings: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0

@@ -86,6 +86,7 @@ def summarize(
         "source_sha256": checksum,
         "smiles_column": found.smiles_column,
         "findings": [_without_folders(each, path, files) for each in found.findings],
+        "notices": [_without_folders(each, path, files) for each in found.notices],
         "failed": sum(kind["count"] for kind in refusals),
         "refusals": refusals,
         "replaced": found.replaced,

@@ -39,7 +39,7 @@ def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def write_card(about: Mapping[str, Any]) -> str:
     """Write the model card, Markdown."""
     header, rows = result_rows(about)
-    notes = [f"- {text}" for text in about["findings"]]
+    notes = [f"- {text}" for text in (*about["notices"], *about["findings"])]
     notes += [f"- {kind['count']:,} rows: {kind['reason']}" for kind in about["refusals"]]
     notes += [f"- not computed for lack of time: {what}" for what in about["left_out"]]
     weights = [

@@ -1,5 +1,6 @@
 """The table of a fit: read it, find its columns and the kind of its targets, and check them."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,6 +12,7 @@ from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.tables import open_molecules
+from molslice.data.target_values import find_kind
 from molslice.files import tables
 from molslice.files.urls import File
 from molslice.registry import near_names
@@ -28,6 +30,8 @@ CHUNK_ROWS = 10_000
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
 ROUNDING = 1e-14  # relative difference of means of equal values
+
+logger = logging.getLogger(__name__)
 
 
 def read_fit_data(
@@ -93,20 +97,10 @@ def read_fit_data(
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
     targets = np.concatenate(numbers).astype(np.float64)
-    found = kind or _find_kind(targets)
+    found, notices = (kind, []) if kind else find_kind(targets, names)
     findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (detected)"))
-    if found == "regression" and not kind:
-        findings += [
-            f"{name}: has only 0 and 1, but is fitted as numbers, like the others; fit it alone for classes"
-            for name, values in zip(names, targets.T, strict=True)
-            if _find_kind(values) == "classification"
-        ]
-        findings += [
-            f"{name}: has only {low:.15g} and {high:.15g}, but is fitted as numbers; write classes as 0 and 1"
-            for name, values in zip(names, targets.T, strict=True)
-            if _find_kind(values) == "regression" and len(set(values[np.isfinite(values)])) == 2
-            for low, high in [(np.nanmin(values), np.nanmax(values))]
-        ]
+    for notice in notices:
+        logger.warning("%s", notice)
     chosen, replaced = choose_fragments(smiles, fragment)
     if fragment != "keep":
         after, before = (
@@ -116,7 +110,7 @@ def read_fit_data(
         findings.append(f"mixtures: {fragment}, {done} in {replaced + after - before:,} rows")
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
-    data.findings, data.replaced = findings, replaced
+    data.findings, data.notices, data.replaced = findings, notices, replaced
     if words:
         data.test = find_test_rows(words, split, data, path, places)
     _drop_unreadable(data, path, places, strict=strict)
@@ -148,11 +142,6 @@ def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
     if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
         raise MolsliceError(f"the target {twice[0]!r} is given twice")
     return names
-
-
-def _find_kind(targets: np.ndarray) -> Kind:
-    known = targets[np.isfinite(targets)]
-    return "classification" if len(known) and np.isin(known, (0.0, 1.0)).all() else "regression"
 
 
 def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict: bool) -> None:

@@ -264,7 +264,7 @@ def test_true_and_false_are_numbers_everywhere(smiles, tmp_path, capsys):
     rows = [[text, len(text), str(len(text) > 35).lower()] for text in smiles]
     file = write_table(tmp_path / "a.csv", ["smiles", "size", "big"], rows)
     about = fit(file, ["size", "big"], tmp_path / "model", members=2, encoder=None, quiet=True)
-    assert any("big: has only 0 and 1, but is fitted as numbers" in text for text in about["findings"])
+    assert any("big: has only 0 and 1, but is learned as numbers" in text for text in about["notices"])
     words = ["--input", str(file), "--output", str(tmp_path / "out.csv"), "--metrics", "--json", "--quiet"]
     assert main(["predict", str(tmp_path / "model"), *words]) == 0
     assert [each["count"] for each in json.loads(capsys.readouterr().out)["metrics"]] == [90, 90]
@@ -419,15 +419,35 @@ def test_held_out_duplicates_of_training_molecules_are_refused_if_asked(smiles, 
 def test_classes_beside_numbers_are_named(smiles, tmp_path):
     rows = [[text, len(text), index % 2] for index, text in enumerate(smiles)]
     file = write_table(tmp_path / "a.csv", ["smiles", "y", "active"], rows)
-    words = "active: has only 0 and 1, but is fitted as numbers, like the others; fit it alone for classes"
-    assert words in read(file, ("y", "active")).findings
-    assert words not in read(file, ("y", "active"), kind="regression").findings
-    assert words not in read(file, ("active",)).findings
+    words = "active: has only 0 and 1, but is learned as numbers, like the others; learn it alone for classes"
+    assert words in read(file, ("y", "active")).notices
+    assert words not in read(file, ("y", "active"), kind="regression").notices
+    assert words not in read(file, ("active",)).notices
     numbers = [[text, n, n % 2 + 1] for text, n in zip(smiles, range(len(smiles)), strict=True)]
     file = write_table(tmp_path / "b.csv", ["smiles", "y", "class"], numbers)
-    words = "class: has only 1 and 2, but is fitted as numbers; write classes as 0 and 1"
-    assert words in read(file, ("class",)).findings
-    assert words not in read(file, ("class",), kind="regression").findings
+    words = "class: has only 1 and 2, but is learned as numbers; write classes as 0 and 1"
+    assert words in read(file, ("class",)).notices
+    assert words not in read(file, ("class",), kind="regression").notices
+
+
+def test_three_classes_are_named_at_once_and_on_the_card(smiles, tmp_path, capsys):
+    file = write_table(tmp_path / "a.csv", ["smiles", "y"], [[s, i % 3 - 1] for i, s in enumerate(smiles)])
+    words = [
+        "fit",
+        str(file),
+        "--target",
+        "y",
+        "--out",
+        str(tmp_path / "model"),
+        "--members",
+        "2",
+        "--no-encoder",
+    ]
+    assert main([*words, "--quiet"]) == 0
+    said = "y: has only -1, 0 and 1, but is learned as numbers"
+    assert capsys.readouterr().err.count(said) == 1  # also with --quiet
+    assert said in (tmp_path / "model" / CARD).read_text()
+    assert [text for text in json.loads((tmp_path / "model" / FIT).read_text())["notices"] if said in text]
 
 
 def test_molecules_without_rings_are_held_out_one_by_one(tmp_path):

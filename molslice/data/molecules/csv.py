@@ -1,7 +1,7 @@
 """Molecules from a user's tables with a column of SMILES and columns of targets."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from molslice.data.molecules.input_files import check_rereadable, find_files, na
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import open_molecules
 from molslice.data.split_choice import SplitChoice, checked_choice
+from molslice.data.target_values import checked_kind, find_kind
 from molslice.files import cache
 from molslice.files.tables import (
     READER_VERSION,
@@ -29,6 +30,7 @@ from molslice.types import MolsliceError
 
 COARSE = 0.01  # largest rounding error of a target, relative to its standard deviation
 ROWS_AT_ONCE = 100_000
+Reader = Callable[[Sequence[str], str, Callable[[int], str]], np.ndarray]
 CONSTANT = 1e-12  # spread of a constant target relative to its value: rounding of the mean
 
 
@@ -44,7 +46,8 @@ class Csv(MoleculeDataset):
         delimiter: The character between cells; by default it is found.
         target_columns: Name or names of the columns of targets.
         units: Unit of all targets, or one unit per target; by default no unit.
-        kind: `regression`, or `classification` with targets 0 and 1 (or false and true).
+        kind: `regression`, or `classification` with targets 0 and 1 (or false and true). By default
+            `classification` if all targets are 0 and 1.
         split: How to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`),
             `{kind: scaffold, fractions: …}` (all molecules with one Bemis-Murcko scaffold in one split), or
             `{kind: column, column: name}` (a column that holds train, valid or test; without valid rows, the
@@ -73,7 +76,7 @@ class Csv(MoleculeDataset):
         smiles_column: str | None = None,
         delimiter: str | None = None,
         units: str | Sequence[str] | None = None,
-        kind: Kind = "regression",
+        kind: Kind | None = None,
         split: str | Mapping[str, Any] | None = None,
         valid_path: str | os.PathLike[str] | Sequence[str] | None = None,
         test_path: str | os.PathLike[str] | Sequence[str] | None = None,
@@ -84,16 +87,17 @@ class Csv(MoleculeDataset):
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.notices: list[str] = []
         self.target_names = _checked_columns(target_columns)
         self.target_units = checked_units(units, self.target_names)
-        self.kind = checked_kind(kind)
+        given_kind = checked_kind(kind)
         given = {"train": path, "valid": valid_path, "test": test_path}
         self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
         warn_of_repeated(self.files)
         self.source, self._delimiter = name_of(self.files["train"]), delimiter
         choice = checked_choice(split, set(self.files))
-        smiles, targets, words, sizes = self._read(choice.column, smiles_column)
+        read = labels if given_kind == "classification" else numbers
+        smiles, targets, words, sizes = self._read(choice.column, smiles_column, read)
+        self.kind, self.notices = (given_kind, []) if given_kind else find_kind(targets, self.target_names)
         self.store = self._prepare(
             smiles,
             targets,
@@ -137,7 +141,7 @@ class Csv(MoleculeDataset):
                 yield from ((split, chunk) for chunk in table.chunks(ROWS_AT_ONCE, wanted))
 
     def _read(
-        self, split_column: str | None, smiles_column: str | None
+        self, split_column: str | None, smiles_column: str | None, read: Reader
     ) -> tuple[list[str], np.ndarray, list[str], dict[str, int]]:
         """Read SMILES, targets [rows, T], the split column, and the number of rows of each split."""
         extra = [] if split_column is None else [split_column]
@@ -151,7 +155,8 @@ class Csv(MoleculeDataset):
                 raise MolsliceError(
                     f"{chunk.path}: the column {self.smiles_column!r} cannot be both the SMILES and a target"
                 )
-            targets.append(self._numbers(chunk))
+            columns = [read(chunk[name], name, chunk.where) for name in self.target_names]
+            targets.append(np.stack(columns, axis=1))
             smiles += chunk[self.smiles_column]
             words += chunk[split_column] if split_column is not None else []
             self._places.append((chunk.path, chunk.first, np.array([line or 0 for line in chunk.lines])))
@@ -172,15 +177,12 @@ class Csv(MoleculeDataset):
         if "valid" in named or not round(fraction * len(named["train"])):
             return named
         drawn = choice.division.divide(named, self.source)
-        self.notices.append(
+        drawing = (
             f"no row is valid in the column {choice.column!r}; {len(drawn['valid']):,} of the "
             f"{len(named['train']):,} training rows are drawn as valid rows"
         )
+        self.notices = [*self.notices, drawing]
         return drawn
-
-    def _numbers(self, chunk: Chunk) -> np.ndarray:
-        read = labels if self.kind == "classification" else numbers
-        return np.stack([read(chunk[name], name, chunk.where) for name in self.target_names], axis=1)
 
     def _prepare(
         self,
@@ -267,17 +269,6 @@ def _checked_columns(target_columns: str | Sequence[str]) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise MolsliceError(f"target_columns must differ from each other: {columns}")
     return columns
-
-
-def checked_kind(kind: str) -> str:
-    """Check the option `kind` and return it.
-
-    Raises:
-        MolsliceError: The kind is unknown.
-    """
-    if kind not in ("regression", "classification"):
-        raise MolsliceError(f"kind must be regression or classification, got {kind!r}")
-    return kind
 
 
 def checked_units(units: str | Sequence[str | None] | None, columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ import numpy as np
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.base import Kind
 from molslice.data.molecules.base import ArraysOnly
-from molslice.data.molecules.csv import checked_kind, checked_units
+from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_different, warn_of_repeated
 from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.split_choice import checked_choice
 from molslice.data.splits import consecutive_rows
+from molslice.data.target_values import checked_kind, find_kind
 from molslice.types import MolsliceError
 
 
@@ -27,7 +28,8 @@ class Prepared(ArraysOnly):
         path: A store, a folder of stores, or a list of them; those of the training rows if `valid_path` or
             `test_path` is given.
         units: Unit of all targets, or one unit per target; by default no unit.
-        kind: `regression`, or `classification` with targets 0 and 1.
+        kind: `regression`, or `classification` with targets 0 and 1. By default `classification` if all
+            targets are 0 and 1.
         split: How to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`).
             Not used with `valid_path`.
         valid_path: Stores to validate on, with the same targets and options.
@@ -45,7 +47,7 @@ class Prepared(ArraysOnly):
         *,
         path: str | os.PathLike[str] | Sequence[str],
         units: str | Sequence[str] | None = None,
-        kind: Kind = "regression",
+        kind: Kind | None = None,
         split: str | Mapping[str, Any] | None = None,
         valid_path: str | os.PathLike[str] | Sequence[str] | None = None,
         test_path: str | os.PathLike[str] | Sequence[str] | None = None,
@@ -59,9 +61,11 @@ class Prepared(ArraysOnly):
             self.source += f" and {others} other store{'s' * (others > 1)}"
         stores = [MoleculeStore.open(folder) for folder in self._folders]
         self.store = MoleculeStore.join(stores) if others else stores[0]
-        self.kind = checked_kind(kind)
+        given_kind = checked_kind(kind)
         self._about = _checked_about(self.store, self.source)
         self.target_names = self.store.target_names
+        found = (given_kind, []) if given_kind else find_kind(self.targets, self.target_names)
+        self.kind, self.notices = found
         self.target_units = checked_units(units, self.target_names)
         self._ends = np.cumsum([len(store) for store in stores]).tolist()
         if kind == "classification":

@@ -420,3 +420,21 @@ def test_valid_rows_are_drawn_from_the_training_rows_of_a_column_that_names_none
     named = Csv(path=write(tmp_path / "t.csv", columns), target_columns="a", split=split)
     assert named.splits["valid"].tolist() == [3]
     assert not [text for text in named.notices if "drawn" in text]
+
+
+def test_the_kind_is_found_as_in_a_fit(tmp_path):
+    columns = {"smiles": ["C" * (row + 1) for row in range(30)]}
+    columns |= {
+        "act": [row % 2 for row in range(30)],
+        "a": range(30),
+        "three": [row % 3 for row in range(30)],
+    }
+    path = write(tmp_path / "t.csv", columns)
+    dataset = Csv(path=path, target_columns="act")
+    assert (dataset.kind, dataset.notices) == ("classification", [])
+    assert np.unique(dataset.targets).tolist() == [0, 1]
+    given = Csv(path=path, target_columns="act", kind="regression")
+    assert (given.kind, given.notices) == ("regression", [])
+    mixed = Csv(path=path, target_columns=["act", "a", "three"])
+    assert mixed.kind == "regression"
+    assert [text.split(",")[0] for text in mixed.notices] == ["act: has only 0 and 1", "three: has only 0"]

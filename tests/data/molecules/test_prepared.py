@@ -123,6 +123,12 @@ def test_classes(folder):
         build_dataset("prepared", {"path": path, "kind": "classification"})
     dataset = build_dataset("prepared", {"path": str(store(folder, "toxic")), "kind": "classification"})
     assert dataset.kind == "classification"
+    assert build_dataset("prepared", {"path": str(store(folder, "toxic"))}).kind == "classification"
+    mixed = build_dataset("prepared", {"path": path})
+    assert mixed.kind == "regression"
+    assert mixed.notices[0].startswith("toxic: has only 0 and 1, but is learned as numbers, like the others")
+    given = build_dataset("prepared", {"path": path, "kind": "regression"})
+    assert given.notices == []
 
 
 @pytest.mark.parametrize(
