@@ -7,6 +7,7 @@ import numpy as np
 
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
+from molslice.learners.standard import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
 __all__ = ["Boosting", "splittable_columns"]
@@ -31,12 +32,15 @@ class Boosting(TreeLearner):
         columns = splittable_columns(matrix)
         chosen = matrix[:, columns]
 
-        def fit_fold(fold: int) -> Any:  # noqa: ANN401
-            return _fit_one(chosen[folds != fold], values[folds != fold], classes, seed + fold)
+        def fit_fold(fold: int) -> tuple[Any, tuple[float, float]]:
+            learned, *unit = (
+                (values[folds != fold], 0.0, 1.0) if classes else standardize(values[folds != fold])
+            )
+            return _fit_one(chosen[folds != fold], learned, classes, seed + fold), (unit[0], unit[1])
 
         with hidden_warnings(), ThreadPoolExecutor(count_cores()) as threads:
-            models = list(threads.map(fit_fold, range(int(folds.max()) + 1)))
-        return cls.of_training(Trees.of_boosting(models, columns), matrix, folds)
+            models, units = zip(*threads.map(fit_fold, range(int(folds.max()) + 1)), strict=True)
+        return cls.of_training(Trees.of_boosting(models, columns, units), matrix, folds)
 
 
 def _fit_one(matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int) -> Any:  # noqa: ANN401

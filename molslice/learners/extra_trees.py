@@ -6,7 +6,8 @@ import numpy as np
 
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
-from molslice.learners.trees import TreeLearner, Trees, find_unit, hidden_warnings
+from molslice.learners.standard import standardize
+from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
 __all__ = ["ExtraTrees"]
 
@@ -54,9 +55,9 @@ class ExtraTrees(TreeLearner):
                 random_state=seed + fold,
             )
             learned = values[folds != fold]
-            offset, scale = find_unit(learned)
+            learned, offset, scale = (learned, 0.0, 1.0) if classes else standardize(learned)
             with hidden_warnings():
-                models.append(model.fit(chosen[folds != fold], (learned - offset) / scale))
+                models.append(model.fit(chosen[folds != fold], learned))
             units.append((offset, scale))
         return cls.of_training(Trees.of_forests(models, columns, units), matrix, folds)
 

@@ -14,6 +14,7 @@ from molslice.learners.kernels import (
     solve,
     squared_distances,
 )
+from molslice.learners.standard import standardize
 from molslice.types import MolsliceError
 
 __all__ = ["GaussianProcess"]
@@ -100,9 +101,7 @@ class GaussianProcess(Learner):
         offsets, unseen = np.zeros(num_folds), np.zeros(len(all_values))
         for fold in range(num_folds):
             used = draw.permutation(np.flatnonzero(folds != fold))[:MAX_ROWS]
-            offsets[fold] = values[used].mean()
-            spread = values[used].std() or 1.0
-            standardized = (values[used] - offsets[fold]) / spread
+            standardized, offsets[fold], spread = standardize(values[used])
             weights, few = None, rows[used[: EVIDENCE_ROWS[-1]]]
             exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
             for size in EVIDENCE_ROWS:

@@ -117,12 +117,16 @@ class Stack:
 
 
 def _convex_weights(columns: np.ndarray, values: np.ndarray) -> tuple[float, ...]:
-    """Minimize the squared error over weights that are not negative and add up to one."""
+    """Minimize the squared error over weights that are not negative and add up to one.
+
+    The mean of the values is subtracted, so that the sum of the weights matters equally in every unit.
+    """
     from scipy.optimize import nnls
 
     rows, count = columns.shape
-    spread = float(np.std(values)) or 1.0
-    scaled, target = columns / spread / np.sqrt(rows), values / spread / np.sqrt(rows)
+    mean, spread = float(np.mean(values)), float(np.std(values)) or 1.0
+    unit = spread * np.sqrt(rows)
+    scaled, target = (columns - mean) / unit, (values - mean) / unit
     even = EVEN_SHARE * np.eye(count)
     heavy = 1e4  # enforces the sum
     system = np.concatenate([scaled, even, np.full((1, count), heavy)])

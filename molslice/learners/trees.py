@@ -12,28 +12,9 @@ from molslice.learners.base import Learner
 from molslice.learners.features import Features
 from molslice.types import MolsliceError
 
-__all__ = ["TreeLearner", "Trees", "find_unit", "hidden_warnings"]
+__all__ = ["TreeLearner", "Trees", "hidden_warnings"]
 
 CHUNK = 1 << 22  # positions (rows times trees) at once; bounds memory
-USUAL_SPREADS, USUAL_OFFSET = (1e-3, 1e6), 1e4  # of targets, and of their mean relative to their spread
-
-
-def find_unit(values: np.ndarray) -> tuple[float, float]:
-    """Find in which unit a forest of scikit-learn is fitted to numbers.
-
-    Its nodes become leaves below an absolute variance of 2.2e-16, which it computes as the difference of two
-    squares. Small numbers, and numbers far from zero, would all be in one leaf.
-
-    Args:
-        values: The training values, float64 [n].
-
-    Returns:
-        The number to subtract and the positive number to divide by; 0 and 1 for usual values.
-    """
-    mean, spread = float(np.mean(values)), float(np.std(values))
-    if spread == 0 or (USUAL_SPREADS[0] < spread < USUAL_SPREADS[1] and abs(mean) < USUAL_OFFSET * spread):
-        return 0.0, 1.0
-    return mean, spread
 
 
 @contextmanager
@@ -111,14 +92,20 @@ class Trees:
     offsets: np.ndarray
 
     @classmethod
-    def of_boosting(cls, models: Sequence[Any], columns: np.ndarray) -> Self:
+    def of_boosting(
+        cls, models: Sequence[Any], columns: np.ndarray, units: Sequence[tuple[float, float]]
+    ) -> Self:
         """Copy the trees of fitted `HistGradientBoosting` models, one for each fold.
 
         Args:
             models: The fitted estimators, binary or regression.
             columns: Column of the features behind each column that the estimators were fitted on.
+            units: What was subtracted from the values of each fold, and what they were divided by.
         """
-        offsets = [float(np.ravel(model._baseline_prediction)[0]) for model in models]
+        offsets = [
+            float(np.ravel(model._baseline_prediction)[0]) * scale + offset
+            for model, (offset, scale) in zip(models, units, strict=True)
+        ]
         trees = [
             (
                 fold,
@@ -128,11 +115,11 @@ class Trees:
                     missing_left=nodes["missing_go_to_left"],
                     left=nodes["left"],
                     right=nodes["right"],
-                    value=nodes["value"],
+                    value=nodes["value"] * scale,
                     leaf=nodes["is_leaf"].astype(bool),
                 ),
             )
-            for fold, model in enumerate(models)
+            for fold, (model, (_, scale)) in enumerate(zip(models, units, strict=True))
             for (predictor,) in model._predictors
             for nodes in (predictor.nodes,)
         ]

@@ -151,6 +151,7 @@ def fit(
                 workers=processes,
                 progress=described,
             )
+        places = found.sort()  # a model does not depend on the order of the rows in the table
         learned = found.learned
         targets = TargetInfo.of_training(found.names, units, found.kind, learned[~found.test])
         canonical = found.molecules.canonical
@@ -209,7 +210,7 @@ def fit(
             "minutes": minutes,
             "seed": seed,
         }
-        write_fit(partial, about, found, fitted, folds)
+        write_fit(partial, about, found, fitted, folds, places)
     return about
 
 

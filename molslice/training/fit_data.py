@@ -60,6 +60,18 @@ class FitData:
         self.targets = self.targets[rows]
         self.test = self.test[rows] if len(self.test) else self.test
 
+    def sort(self) -> np.ndarray:
+        """Sort the rows by canonical SMILES, and rows of one molecule by split and targets.
+
+        Returns:
+            The place of each row before, int [n].
+        """
+        values = np.where(np.isfinite(self.targets), self.targets, np.inf)
+        keys = [*zip(self.molecules.canonical, self.test.tolist(), values.tolist(), strict=True)]
+        rows = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+        self.keep(rows)
+        return rows
+
     def lose(self, finding: str) -> None:
         """Add a finding that says why there are fewer rows or values than in the table."""
         self.findings.append(finding)

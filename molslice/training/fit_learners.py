@@ -12,7 +12,8 @@ from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.boosting import splittable_columns
 from molslice.learners.extra_trees import LARGEST
 from molslice.learners.stacking import Stack
-from molslice.learners.trees import find_unit, hidden_warnings
+from molslice.learners.standard import standardize
+from molslice.learners.trees import hidden_warnings
 from molslice.training.fit_data import FitData
 from molslice.uncertainty.difficulty import ErrorScale
 
@@ -188,8 +189,8 @@ def _baseline(
     with hidden_warnings():
         if classes:
             return model.fit(train, values).predict_proba(held_out)[:, 1]
-        offset, scale = find_unit(values)
-        return model.fit(train, (values - offset) / scale).predict(held_out) * scale + offset
+        standardized, mean, spread = standardize(values)
+        return model.fit(train, standardized).predict(held_out) * spread + mean
 
 
 BASELINES = {"random forest": _forest, "boosting": _boosting}

@@ -121,7 +121,12 @@ def describe_factors(found: FitData, fitted: TargetFit, index: int) -> list[str]
 
 
 def write_fit(
-    folder: Path, about: dict[str, Any], found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray
+    folder: Path,
+    about: dict[str, Any],
+    found: FitData,
+    fitted: Sequence[TargetFit],
+    folds: np.ndarray,
+    places: np.ndarray,
 ) -> None:
     """Write the learners, the rows, the calibration, the domain, `fit.json` and the card.
 
@@ -131,36 +136,42 @@ def write_fit(
         found: The rows.
         fitted: The learners of each target.
         folds: Fold of each row, int [n]; -1 for held-out rows.
+        places: Place of each row in the table, whose order the files have, int [n].
     """
     save_learners(folder, [each.learners for each in fitted])
-    (folder / ROWS).write_text(_rows_table(found, fitted, folds), encoding="utf-8")
-    _calibrate(found, fitted, folds).write(folder)
-    known = np.flatnonzero(~found.test)
+    (folder / ROWS).write_text(_rows_table(found, fitted, folds, places), encoding="utf-8")
+    _calibrate(found, fitted, folds, places).write(folder)
+    known = np.argsort(places)
+    known = known[~found.test[known]]
     smiles = [found.smiles[row] for row in known]
     TrainingDomain.of_smiles(smiles, about["fragment"], values=found.targets[known]).write(folder)
     (folder / FIT).write_text(to_json(about), encoding="utf-8")
     (folder / CARD).write_text(write_card(about), encoding="utf-8")
 
 
-def _calibrate(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> Calibration:
+def _calibrate(
+    found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray
+) -> Calibration:
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
     held_out = []
     for index, (name, each) in enumerate(zip(found.names, fitted, strict=True)):
+        order = np.argsort(places[each.rows])
+        rows = each.rows[order]
         held_out.append(
             HeldOut.of_rows(
                 name,
                 found.kind,
-                found.targets[each.rows, index],
-                each.unseen,
-                folds[each.rows],
-                scale=each.expected,
+                found.targets[rows, index],
+                each.unseen[order],
+                folds[rows],
+                scale=None if each.expected is None else each.expected[order],
                 logarithmic=found.logarithmic[index],
             )
         )
     return Calibration(found.kind, int(folds.max()) + 1, OUT_OF_FOLD, tuple(held_out))
 
 
-def _rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> str:
+def _rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray) -> str:
     """Write SMILES, targets, split, fold and predictions as CSV.
 
     The prediction of a training row is that of the models which have not seen its fold.
@@ -175,8 +186,8 @@ def _rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) 
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
-    for row, smiles in enumerate(found.smiles):
-        split = "test" if found.test[row] else "train"
+    for row in np.argsort(places):
+        smiles, split = found.smiles[row], "test" if found.test[row] else "train"
         cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*found.targets[row], *predicted[row])]
         writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
     return stream.getvalue()

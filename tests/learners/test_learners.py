@@ -19,6 +19,7 @@ from molslice.learners.kernels import (
     solve,
     squared_distances,
 )
+from molslice.learners.standard import standardize
 from molslice.types import MolsliceError
 
 
@@ -172,6 +173,10 @@ def test_features_of_another_width_are_refused(fitted):
         learner.predict(wider)
 
 
+def in_standard_unit(values, classes):
+    return (values, 0.0, 1.0) if classes else standardize(values)
+
+
 @pytest.mark.parametrize("classes", [False, True])
 def test_boosting_predicts_as_scikit_learn_does(classes):
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -184,8 +189,10 @@ def test_boosting_predicts_as_scikit_learn_does(classes):
     for fold in range(2):
         model: Any = kind(random_state=3 + fold)
         model.set_params(early_stopping=False)
-        model.fit(features.matrix()[folds != fold], values[folds != fold])
+        learned, mean, spread = in_standard_unit(values[folds != fold], classes)
+        model.fit(features.matrix()[folds != fold], learned)
         theirs = model.decision_function(new.matrix()) if classes else model.predict(new.matrix())
+        theirs = theirs * spread + mean
         np.testing.assert_allclose(learner.predict(new)[fold], theirs, rtol=1e-9, atol=1e-9)
 
 
@@ -207,10 +214,11 @@ def test_extra_trees_predict_as_scikit_learn_does(classes):
             # the classifier has the same splits as the regression up to ties of rounding
             model: Any = kind(**settings, max_features="sqrt" if classes else 0.2)
             model.set_params(min_samples_leaf=3 if classes else 1)
-            model.fit(known[used][:, varying], values[used])
+            learned, mean, spread = in_standard_unit(values[used], classes)
+            model.fit(known[used][:, varying], learned)
             inner = other[:, varying]
             if kind is ExtraTreesRegressor:
-                expected = model.predict(inner)
+                expected = model.predict(inner) * spread + mean
                 np.testing.assert_allclose(learner.predict(new)[fold], expected, rtol=1e-9, atol=1e-9)
             else:
                 expected = model.predict_proba(inner)[:, 1]
