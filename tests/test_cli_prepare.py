@@ -191,6 +191,7 @@ def test_the_bar_shows_rows_and_their_rate(table):
     program = (
         "import pathlib, sys; from molslice.data.molecules.prepare_files import *;"
         "from molslice.data.molecules.prepare import Featurizing; sys.stderr.isatty = lambda: True;"
+        "import molslice.files.progress; molslice.files.progress.BAR_SECONDS = 0.0;"
         "prepare_files([sys.argv[1]], sys.argv[2], how=Featurizing())"
     )
     result = subprocess.run(

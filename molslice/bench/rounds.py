@@ -11,8 +11,8 @@ from molslice.bench.result import from_mapping
 from molslice.bench.run import read_measurements
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
+from molslice.files.progress import Progress
 from molslice.inference.json_text import to_json
-from molslice.inference.progress import progress_bar
 
 __all__ = ["Result", "run_rounds"]
 
@@ -96,10 +96,10 @@ def _measure_all(
 ) -> None:
     done = {(one.key, one.round) for one in result.measurements}
     bad: set[Key] = set()
-    with progress_bar(len(jobs), "measurements", shown=not quiet) as bar:
+    with Progress("bench", len(jobs), "measurements", shown=not quiet) as bar:
         for key, number, job in jobs:
             if (key, number) not in done and key not in bad:
-                bar.set_postfix_str(" ".join(key))
+                bar.annotate(" ".join(key))
                 one = record(*key, number, **run_job(job))
                 result.measurements.append(one)
                 if one.outcome != "ok":

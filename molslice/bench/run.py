@@ -14,8 +14,8 @@ from molslice.entries import WrittenEntry
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
+from molslice.files.progress import Progress
 from molslice.inference.json_text import to_json
-from molslice.inference.progress import progress_bar
 from molslice.types import MolsliceError
 
 __all__ = ["RESULT", "read_measurements", "run_bench"]
@@ -123,11 +123,11 @@ def _measure_all(
     result.measurements = [one for one in result.measurements if _is_kept(one, asked_budget)]
     done = {one.key for one in result.measurements}
     bad = {one.key[:4] for one in result.measurements if one.outcome != "ok"}
-    with progress_bar(len(tasks), "measurements", shown=not quiet) as bar:
+    with Progress("bench", len(tasks), "measurements", shown=not quiet) as bar:
         for number, size, entry in tasks:
             cell = (entry.label, size.length, size.dim, size.batch_size)
             if (*cell, number) not in done and cell not in bad:
-                bar.set_postfix_str(f"{entry.label} at {size.length:,}")
+                bar.annotate(f"{entry.label} at {size.length:,}")
                 found = _measure(plan, entry, size, number, budget)
                 result.measurements.append(found)
                 if found.outcome != "ok":

@@ -216,7 +216,12 @@ def _run(argv: list[str], args: argparse.Namespace) -> int:
             if value is None:
                 args.usage_error(f"argument --{key}: expected a value")
         args.overrides = overrides
-        return args.run(args)
+        if not getattr(args, "quiet", False):
+            return args.run(args)
+        from molslice.files.progress import hidden_progress
+
+        with hidden_progress():
+            return args.run(args)
     except SystemExit as stop:  # argparse has printed the help or an error, or a signal arrived
         return int(stop.code or 0)
 

@@ -69,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     from molslice.data.molecules.verify import verify_store
-    from molslice.inference.progress import progress_bar
+    from molslice.files.progress import BYTES, Progress
 
-    with progress_bar(None, "bytes", not args.quiet) as bar:
+    with Progress("verify", None, BYTES, shown=not args.quiet) as bar:
         report = verify_store(args.store, bar.update)
     if args.json:
         write_json(asdict(report))

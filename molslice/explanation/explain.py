@@ -14,10 +14,10 @@ from molslice.explanation.result import AttentionView, Contributions
 from molslice.explanation.score import NETWORKS, Score, find_score
 from molslice.explanation.shapley import TOLERANCE as LARGEST_STANDARD_ERROR
 from molslice.explanation.shapley import shapley_values
+from molslice.files.progress import Progress
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
-from molslice.inference.progress import progress_bar
 from molslice.types import MolsliceError
 
 __all__ = ["METHODS", "Explainer", "Method", "explain"]
@@ -132,7 +132,7 @@ class Explainer:
             found = integrated_gradients(score, molecule)
             values, of_bonds, evaluations = found.contributions, found.of_bonds, found.steps
         else:
-            with progress_bar(None, "masked molecules", self.progress, desc="explain") as bar:
+            with Progress("explain", None, "masked molecules", shown=self.progress) as bar:
                 values, errors, evaluations = _shapley(score, molecule, bar.update)
         return Contributions(
             smiles=smiles,

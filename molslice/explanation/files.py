@@ -11,9 +11,9 @@ from molslice.data.molecules.tables import open_molecules
 from molslice.explanation.explain import Explainer
 from molslice.explanation.result import AttentionView, Contributions
 from molslice.files.atomic import atomic_folder
+from molslice.files.progress import Progress
 from molslice.files.urls import File
 from molslice.inference.json_text import to_json
-from molslice.inference.progress import progress_bar
 from molslice.types import MolsliceError
 
 __all__ = ["EXPLANATIONS", "FolderReport", "explain_files", "explain_to_folder"]
@@ -122,7 +122,7 @@ def _explain(
     with (
         atomic_folder(folder, alone=True) as partial,
         (partial / EXPLANATIONS).open("w", encoding="utf-8", errors="backslashreplace") as lines,
-        progress_bar(None, "molecules", progress, desc="explain") as bar,
+        Progress("explain", None, "molecules", shown=progress) as bar,
     ):
         for row, (where, text) in enumerate(rows, start=1):
             report.rows = row

@@ -13,11 +13,12 @@ Modules:
     parquet: Columns of Parquet files with their own types.
     records: Columns of tables of texts, with the types of JSON and Parquet.
     cache: Cache folders and checksums.
+    progress: Bars and lines on standard error.
     hub: Downloads from the Hugging Face Hub.
     pillow: Import of Pillow.
 
-Imports: `molslice.registry`, `molslice.types`, fsspec, numpy, pandas, pyarrow, PyYAML. A library for one
-format only is imported inside a function.
+Imports: `molslice.registry`, `molslice.types`, fsspec, numpy, pandas, pyarrow, PyYAML, tqdm. A library
+for one format only is imported inside a function.
 
 To add a format of tables, write a subclass of `Table` in a module of `tables/` and name its ending in
 `open_table`.

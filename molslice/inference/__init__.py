@@ -23,7 +23,6 @@ Modules:
     maps: Reads the attention maps of a model.
     influence: Computes attention maps by differentiation.
     json_text: Writes results as JSON.
-    progress: The progress bar.
 
 Imports: `tasks`, `uncertainty`, `run_folder`, `config`, `data`, `model`, `chem` and the packages below them.
 

@@ -16,12 +16,12 @@ from threadpoolctl import threadpool_limits
 
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.processes import WorkerPool, worker_state
+from molslice.files.progress import Progress
 from molslice.inference.columns import ERROR, SMILES, prediction_columns
 from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.inputs import Molecules, molecule_rows
 from molslice.inference.intervals import with_intervals
 from molslice.inference.predictions import Members, Predictions, uncertainty_columns
-from molslice.inference.progress import progress_bar
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
@@ -56,6 +56,7 @@ class SmilesPredictor(ABC):
         domain: The training molecules with which molecules are compared; None without a comparison.
         fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. See
             `molslice.chem.fragments.choose_fragment`.
+        label: Name of a prediction in reports of progress.
         keeps_members: Whether predictions have `members` without intervals too; see `with_members`.
     """
 
@@ -70,6 +71,7 @@ class SmilesPredictor(ABC):
     fragment: str = "keep"
     keeps_members: bool = False
     domain: TrainingDomain | None = None
+    label: str = "predict"
     _known_domain: TrainingDomain | None = None
 
     @property
@@ -333,7 +335,7 @@ class SmilesPredictor(ABC):
             return self._no_rows()
         found = []
         parts = self.predict_chunks(_chunks(rows, self.chunk_rows), workers)
-        with closing(parts), progress_bar(len(rows), "molecules", progress) as bar:
+        with closing(parts), Progress(self.label, len(rows), "molecules", shown=progress) as bar:
             for part in parts:
                 found.append(part)
                 bar.update(len(part.errors))

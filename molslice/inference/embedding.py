@@ -31,6 +31,8 @@ class Embedder(SmilesPredictor):
         MolsliceError: The model has no embedding.
     """
 
+    label = "embed"
+
     def __init__(self, predictor: "Predictor") -> None:
         self.predictor, self.name = predictor, predictor.name
         self.device, self.chunk_rows = predictor.device, predictor.chunk_rows

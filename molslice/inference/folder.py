@@ -12,13 +12,13 @@ from molslice.ensemble_folder import ENSEMBLE
 from molslice.files.atomic import UnwritableError, atomic_file
 from molslice.files.cache import file_checksum
 from molslice.files.lines import STDIN
+from molslice.files.progress import Progress
 from molslice.files.tables import file_format
 from molslice.files.urls import File, Url, file_size
 from molslice.fitted_folder import FIT
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.chunk_log import describe_difference
 from molslice.inference.cluster import RayEngine
-from molslice.inference.progress import progress_bar
 from molslice.inference.table import TableReport, check_source, predict_table, prediction_identity
 from molslice.run_folder import CONFIG, MODEL
 from molslice.types import MolsliceError
@@ -117,7 +117,7 @@ def predict_folder(
     reports = _predicted(predictor, left, options) if engine is None else engine.predict_files(left, options)
     total: TableReport | None = None
     refusals = Refusals()
-    with progress_bar(len(left), "files", progress, desc="predict") as bar:
+    with Progress("predict", len(left), "files", shown=progress) as bar:
         for report in reports:
             if total is None:
                 total = report
@@ -127,7 +127,7 @@ def predict_folder(
                 total.first_failure = total.first_failure or report.first_failure
                 total.replaced += report.replaced
             refusals.merge(report.refusals)
-            bar.set_postfix_str(f"{total.rows} molecules", refresh=False)
+            bar.annotate(f"{total.rows:,} molecules")
             bar.update()
     assert total is not None  # there is at least one file
     total.refusals = refusals.report()

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from molslice.data.text.lexicon import Lexicon
+from molslice.files.progress import Progress
 from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor
-from molslice.inference.progress import progress_bar
 from molslice.model.language import LanguageModel
 from molslice.types import MolsliceError
 
@@ -86,7 +86,7 @@ def generate(
         raise MolsliceError(f"the prompt has no UTF-8 form: {error.reason}") from error
     given = len(numbers)
     generator = torch.Generator().manual_seed(seed)
-    with float32_inference(predictor.device), progress_bar(tokens, "tokens", progress) as bar:
+    with float32_inference(predictor.device), Progress("generate", tokens, "tokens", shown=progress) as bar:
         for logits in _logits(model, numbers, predictor.device):
             # embedding rows without a word are never drawn
             chosen = _choose(logits[: len(lexicon)].double().cpu(), temperature, top_k, generator)

@@ -17,13 +17,13 @@ from molslice.data.batching import ordered_batches
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
+from molslice.files.progress import Progress
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.embedding import Embedder
 from molslice.inference.forward import float32_inference
 from molslice.inference.inputs import Molecules
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
-from molslice.inference.progress import progress_bar
 from molslice.inference.reading import CHUNK_ROWS, SmilesReader
 from molslice.model.dropout import DropoutSampler
 from molslice.run_folder import LoadedRun
@@ -324,7 +324,7 @@ class Predictor(SmilesPredictor):
     ) -> np.ndarray:
         """Compute numbers, float32 `shape`; NaN in rows of no batch. `row_name` None shows no bar."""
         values = np.full(shape, np.nan, dtype=np.float32)
-        with progress_bar(shape[0], row_name or "", row_name is not None) as bar:
+        with Progress("predict", shape[0], row_name or "", shown=row_name is not None) as bar:
             for places in batches:
                 batch = collate(places).to(self.device)
                 with float32_inference(self.device):

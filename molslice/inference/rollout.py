@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from molslice.data.episodes.d4rl import TOKENS_PER_STEP, normalized_score
+from molslice.files.progress import Progress
 from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor
-from molslice.inference.progress import progress_bar
 from molslice.types import EpisodeBatch, MolsliceError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def rollout(
         )
     name = environment or _environment_of(predictor)
     start, results = time.perf_counter(), []
-    with progress_bar(len(target_returns) * episodes, "episodes", progress) as bar:
+    with Progress("rollout", len(target_returns) * episodes, "episodes", shown=progress) as bar:
         for target in target_returns:
             returns, lengths = np.empty(episodes), np.empty(episodes)
             for first in range(0, episodes, AT_ONCE):

@@ -7,10 +7,10 @@ import numpy as np
 
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.processes import WorkerPool
+from molslice.files.progress import Progress
 from molslice.files.urls import File
 from molslice.inference.columns import ERROR, SMILES, distinct_columns
 from molslice.inference.predictions import TableRows
-from molslice.inference.progress import progress_bar
 from molslice.inference.sinks import TABLES, open_sink
 from molslice.inference.table import check_target
 from molslice.types import MoleculeArrays
@@ -65,7 +65,7 @@ def write_store_table(
     with (
         open_sink(target, [smiles_column], columns, [], error_column) as sink,
         WorkerPool(workers, "rebuilds SMILES") as pool,
-        progress_bar(len(store), "molecules", progress) as bar,
+        Progress("writing", len(store), "molecules", shown=progress) as bar,
     ):
         start = 0
         for rebuilt in pool.map(_rebuilt, _chunks(store)):

@@ -18,13 +18,13 @@ from molslice.data.molecules.tables import MoleculeTable, open_molecules
 from molslice.files.atomic import UnwritableError, reserved
 from molslice.files.lines import STDIN
 from molslice.files.processes import count_cores
+from molslice.files.progress import BYTES, Progress
 from molslice.files.tables import Chunk, labels, numbers
 from molslice.files.urls import File, Url, as_file
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.chunk_log import ChunkLog, smiles_checksum
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.predictions import TableRows
-from molslice.inference.progress import progress_bar
 from molslice.inference.sinks import STDOUT, TABLES, Sink, open_sink
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import MolsliceError
@@ -286,7 +286,7 @@ def _stream(
     refusals = Refusals()
     column = table.smiles_column
     wanted = [column, *(name for name in (measured.columns if measured else ()) if name != column)]
-    bar = progress_bar(table.size, "B", progress, desc="predict", unit_divisor=1024)
+    bar = Progress(predictor.label, table.size, BYTES, shown=progress)
     with bar, contextlib.closing(engine(predictor, table, wanted)) as computed:
         for chunk, predictions, position in computed:
             _count(report, refusals, chunk, chunk[column], predictions)
@@ -295,8 +295,8 @@ def _stream(
             sink.write(chunk.cells, predictions)
             if measured is not None:
                 measured.add(chunk, predictions)
-            bar.set_postfix_str(f"{report.rows} molecules", refresh=False)
-            bar.update(position - bar.n)
+            bar.annotate(f"{report.rows:,} molecules")
+            bar.move(position)
     report.refusals = refusals.report()
 
 

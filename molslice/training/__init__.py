@@ -10,7 +10,7 @@ Modules:
     validation: Predictions and metrics of a split.
     budget: Converts minutes to steps.
     state: Checkpoints.
-    records: `metrics.csv`, TensorBoard and the progress bar.
+    records: `metrics.csv`, TensorBoard and the progress of a training.
     fabric: Device, precision and strategy by Lightning Fabric.
     processes: The processes of a training, and how they end together.
     sharding: Fully sharded data parallelism.

@@ -10,14 +10,12 @@ boosting on the same rows and features. Nothing is chosen on the held-out rows.
 import operator
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
-from tqdm import tqdm
 
 from molslice.chem import FRAGMENTS
 from molslice.data.molecules.csv import checked_units
@@ -25,6 +23,7 @@ from molslice.data.molecules.input_files import check_rereadable, find_files
 from molslice.files.atomic import atomic_folder, is_taken
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
+from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitted_folder import FINE_TUNED, save_encoder
@@ -135,7 +134,7 @@ def fit(
     with atomic_folder(folder, alone=True) as partial:
         processes = _count_workers(files, workers)
         checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
-        with _bar("descriptors", quiet) as described:
+        with Progress("descriptors", unit="molecules", shown=not quiet) as described:
             found = read_fit_data(
                 path,
                 names,
@@ -149,7 +148,7 @@ def fit(
                 strict=strict,
                 seed=seed,
                 workers=processes,
-                progress=described,
+                progress=described.move,
             )
         places = found.sort()  # a model does not depend on the order of the rows in the table
         learned = found.learned
@@ -164,8 +163,8 @@ def fit(
         _check_size(features, learned[~found.test], path)
         folds = divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
-        with _bar("learners", quiet) as move:
-            work = LearnerFits(found, learned, features, folds, deadline, seed, move)
+        with Progress("learners", unit="fits", shown=not quiet) as fits:
+            work = LearnerFits(found, learned, features, folds, deadline, seed, fits.move)
             fitted = [work.fit_target(index) for index in range(len(found.names))]
         left_out, epochs = work.left_out, 0
         if encoder is not None:
@@ -174,7 +173,7 @@ def fit(
             if not epochs:
                 left_out.append("fine-tuned networks")
         if encoder is not None and epochs:
-            with _bar("networks", quiet) as tuned:
+            with Progress("networks", unit="folds", shown=not quiet) as tuned:
                 networks = fine_tune(
                     encoder,
                     canonical,
@@ -185,7 +184,7 @@ def fit(
                     epochs=epochs,
                     seed=seed,
                     device=device,
-                    progress=tuned,
+                    progress=tuned.move,
                 )
             for index, each in enumerate(fitted):
                 each.add(FINE_TUNED, networks.unseen[each.rows, index], networks.held_out[:, :, index])
@@ -289,15 +288,3 @@ def _count_workers(files: Sequence[File], workers: int | None) -> int:
     except OSError:
         return 0  # the reader says what is wrong
     return 0 if small else count_cores()
-
-
-@contextmanager
-def _bar(label: str, quiet: bool) -> Iterator[Any]:
-    """Yield a function of the done and all steps that moves a progress bar on standard error."""
-    with tqdm(desc=label, disable=True if quiet else None, leave=False, mininterval=1) as bar:
-
-        def move(done: int, of: int) -> None:
-            bar.total = of
-            bar.update(done - bar.n)
-
-        yield move

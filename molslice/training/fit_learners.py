@@ -110,7 +110,8 @@ class LearnerFits:
         self.found, self.learned, self.features, self.folds = found, learned, features, folds
         self.deadline, self.seed, self.progress = deadline, seed, progress
         self.left_out: list[str] = []
-        self._done = 0
+        self._done = -1
+        self._step()  # so that the number of all fits is known before the first one is done
 
     def fit_target(self, index: int) -> TargetFit:
         """Fit the learners and the baselines of one target."""

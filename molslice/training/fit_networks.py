@@ -98,6 +98,7 @@ def fine_tune(
     with tempfile.TemporaryDirectory(dir=folder) as scratch, generators, _errors_only():
         runs = _Runs(Path(scratch), encoder, info, device)
         runs.write_table(smiles, targets, folds)
+        progress(0, num_folds)
         for fold in range(num_folds):
             network = runs.train(fold, epochs, seed, network_folder(folder, fold))
             own = np.flatnonzero(folds == fold)

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from molslice.files.atomic import UnwritableError, write_atomically
+from molslice.files.progress import Progress
 from molslice.run_folder import METRICS, TENSORBOARD
 from molslice.tasks.base import Measure
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
@@ -154,12 +153,12 @@ class _Events:
 
 
 class ProgressBar:
-    """A progress bar with epoch, loss, validation metric and speed on standard error, only on a terminal.
+    """The progress of a training with epoch, loss, validation metric and speed; see `Progress`.
 
     Args:
         total: Number of steps.
         step: Number of steps done before.
-        quiet: Whether to hide the bar.
+        quiet: Whether to hide it.
         measures: The numbers of a validation.
         row_name: Name of a row in the plural, such as `molecules`.
     """
@@ -167,9 +166,8 @@ class ProgressBar:
     def __init__(
         self, total: int, step: int, quiet: bool, measures: Sequence[Measure], row_name: str = "rows"
     ) -> None:
-        disable = True if quiet else None  # None: tqdm checks whether standard error is a terminal
-        self.bar = tqdm(total=total, initial=step, disable=disable, unit="step", desc="training")
-        self.measures, self.row_name, self.valid, self._shown = measures, row_name, "", 0.0
+        self.progress = Progress("training", total, "steps", shown=not quiet, done=step)
+        self.measures, self.row_name, self.valid = measures, row_name, ""
 
     def show_metrics(self, metrics: dict[str, float]) -> None:
         """Keep the latest validation visible: the first metric and the number of others.
@@ -185,19 +183,18 @@ class ProgressBar:
     @property
     def wants_numbers(self) -> bool:
         """Whether to show new numbers now. Reading a loss from a GPU synchronizes, so this is rare."""
-        return not self.bar.disable and time.monotonic() - self._shown > 0.5
+        return self.progress.wants_numbers
 
     def step(self, epoch: int) -> None:
         """Count a step of epoch `epoch`, from 0."""
-        self.bar.set_description_str(f"epoch {epoch + 1}", refresh=False)
-        self.bar.update()
+        self.progress.rename(f"epoch {epoch + 1}")
+        self.progress.update()
 
     def show(self, loss: float, rows_per_second: float) -> None:
-        """Show the loss and the speed after the bar."""
-        self._shown = time.monotonic()
+        """Show the loss and the speed after the numbers of steps."""
         parts = (f"loss {format_metric(loss)}", self.valid, f"{rows_per_second:.0f} {self.row_name}/s")
-        self.bar.set_postfix_str(", ".join(filter(None, parts)), refresh=False)
+        self.progress.annotate(", ".join(filter(None, parts)))
 
     def close(self) -> None:
-        """Close the bar and keep its line."""
-        self.bar.close()
+        """End the progress; a bar stays."""
+        self.progress.close()

@@ -20,6 +20,7 @@ from molslice.data import build_dataset
 from molslice.data.base import Dataset
 from molslice.data.identity import data_identity
 from molslice.files.atomic import write_atomically
+from molslice.files.progress import hidden_progress
 from molslice.inference.calibrate import write_calibration
 from molslice.inference.json_text import to_json
 from molslice.model import build_model
@@ -99,6 +100,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
     folder = Path(out)
     with quiet_lightning(), contextlib.ExitStack() as exits:
         fabric = build_fabric(config.trainer)
+        exits.enter_context(hidden_progress(quiet or not fabric.is_global_zero))
         TASKS.find(config.task)
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)

@@ -4,7 +4,6 @@ import io
 import itertools
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +12,13 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from tqdm import tqdm
 
 from molslice.data.images.base import checked_count
 from molslice.data.sequences import keep_arrays
 from molslice.files.cache import cache_folders
 from molslice.files.pillow import damages, import_pillow
 from molslice.files.processes import check_workers
+from molslice.files.progress import Progress
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
@@ -177,7 +176,7 @@ def _in_order(
     iterator = iter(items)
     with (
         ThreadPoolExecutor(threads) as pool,
-        tqdm(total=count, unit="image", unit_scale=True, file=sys.stderr, disable=None, delay=2) as bar,
+        Progress("reading images", count, "images") as bar,
     ):
         while chunk := list(itertools.islice(iterator, CHUNK_ROWS)):
             yield from zip(chunk, pool.map(decode, chunk) if threads > 1 else map(decode, chunk), strict=True)

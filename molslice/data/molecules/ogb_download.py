@@ -9,7 +9,6 @@ import hashlib
 import os
 import shutil
 import stat
-import sys
 import urllib.error
 import urllib.request
 import zipfile
@@ -17,9 +16,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tqdm import tqdm
-
 from molslice.files.atomic import atomic_folder, is_taken, reserved
+from molslice.files.progress import BYTES, Progress
 from molslice.types import MolsliceError
 
 BLOCK = 1 << 20
@@ -113,15 +111,7 @@ def _fetch(url: str, part: Path) -> None:
         total = start + int(length) if length else None
         with (
             part.open("ab" if resumed else "wb") as file,
-            tqdm(
-                total=total,
-                initial=start,
-                unit="B",
-                unit_scale=True,
-                desc=part.stem,
-                file=sys.stderr,
-                disable=None,
-            ) as bar,
+            Progress(part.stem, total, BYTES, done=start) as bar,
         ):
             while block := response.read(BLOCK):
                 file.write(block)

@@ -7,14 +7,12 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.molecules.fragments import choose_fragments
@@ -24,6 +22,7 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import Structure
 from molslice.files.cache import FAILING, failing_disk
 from molslice.files.processes import WorkerPool, check_workers, count_cores
+from molslice.files.progress import Progress
 from molslice.files.tables import Unreadable
 from molslice.types import MolsliceError
 
@@ -249,9 +248,7 @@ def _write(path: Path, source: Source, how: Featurizing) -> MoleculeStore:
 
 
 def _featurized(source: Source, how: Featurizing) -> Iterator[PackedMolecules]:
-    with tqdm(
-        total=source.rows, desc="preparing molecules", unit=" molecules", file=sys.stderr, disable=None
-    ) as bar:
+    with Progress("preparing molecules", source.rows, "molecules") as bar:
         for part in _in_order(source.chunks(), how, _number_of_workers(how.workers, source.rows)):
             yield part
             bar.update(len(part.atom_counts))

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
@@ -31,6 +29,7 @@ from molslice.files.atomic import UnwritableError, is_taken, move_folder, write_
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.files.processes import WorkerPool
+from molslice.files.progress import Progress
 from molslice.files.tables import READER_VERSION, Chunk
 from molslice.files.urls import File, is_url
 from molslice.types import MolsliceError
@@ -195,9 +194,9 @@ def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, prog
         raise MolsliceError(f"{final} exists and is another kind of store; {advice}")
     different = _differences(about[ABOUT], identity)
     if not different:
-        with rows.bar("comparing", progress) as bar:
+        with rows.progress("comparing", progress) as bar:
             for piece in rows:
-                bar.update(piece.position - bar.n)
+                bar.move(piece.position)
         if rows.digest != about["rows_sha256"]:
             different = f"the rows of {rows.name} have changed"
     if different:
@@ -274,7 +273,7 @@ class _Preparation:
         with self.writer:
             try:
                 pieces = iter(self.rows)
-                with self.rows.bar("continuing" if self.continued else "preparing", progress) as bar:
+                with self.rows.progress("continuing" if self.continued else "preparing", progress) as bar:
                     reached = self._skip(pieces, bar)
                     if self.engine is None:
                         converted = self._in_this_program(pieces)
@@ -289,7 +288,7 @@ class _Preparation:
                 raise explained from error
         return self.tally.report()
 
-    def _skip(self, pieces: Iterator[Piece], bar: tqdm) -> Chunk | None:
+    def _skip(self, pieces: Iterator[Piece], bar: Progress) -> Chunk | None:
         """Read the finished rows again; returns the last chunk of them."""
         rows, chunk = 0, None
         while rows < self.continued:
@@ -298,7 +297,7 @@ class _Preparation:
                 break
             chunk = piece.chunk
             rows, self.digest = rows + len(chunk), piece.digest
-            bar.update(piece.position - bar.n)
+            bar.move(piece.position)
         if (rows, self.digest) != (self.continued, self.expected):
             raise _ChangedError(
                 f"the first {self.continued:,} rows of {self.rows.name} have changed since {self.folder} was "
@@ -327,7 +326,7 @@ class _Preparation:
             for part in pool.map(featurize_chunk, tasks()):
                 yield waiting.popleft(), part
 
-    def _convert(self, converted: Converted, bar: tqdm) -> None:
+    def _convert(self, converted: Converted, bar: Progress) -> None:
         with contextlib.closing(converted):
             start = last = time.monotonic()
             for piece, part in converted:
@@ -344,8 +343,8 @@ class _Preparation:
                     self._save()
                     last = now
                 rate = (self.writer.rows - self.continued) / max(now - start, 1e-9)
-                bar.set_postfix_str(f"{self.writer.rows:,} rows, {rate:,.0f}/s", refresh=False)
-                bar.update(piece.position - bar.n)
+                bar.annotate(f"{self.writer.rows:,} rows, {rate:,.0f}/s")
+                bar.move(piece.position)
 
     def _complete(self) -> None:
         self.useless = True  # unless the checks pass

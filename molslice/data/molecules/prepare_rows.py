@@ -1,12 +1,10 @@
 """The rows of files on their way to a store, with a running checksum."""
 
 import hashlib
-import sys
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from molslice.data.molecules import prepare
 from molslice.data.molecules.input_files import name_of
@@ -14,6 +12,7 @@ from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.lines import STDIN
 from molslice.files.processes import count_cores
+from molslice.files.progress import BYTES, Progress
 from molslice.files.tables import Chunk, numbers
 from molslice.types import MolsliceError
 
@@ -101,15 +100,6 @@ class InputRows:
             workers = 1 if is_small else count_cores()
         return workers if workers > 1 else 0
 
-    def bar(self, what: str, shown: bool) -> tqdm:
-        """Create a bar on standard error: bytes of the input, rows, their rate and the expected end."""
-        disable = None if shown else True  # None: tqdm checks whether standard error is a terminal
-        return tqdm(
-            total=self.size or None,
-            desc=what,
-            unit="B",
-            unit_scale=True,
-            unit_divisor=1024,
-            file=sys.stderr,
-            disable=disable,
-        )
+    def progress(self, what: str, shown: bool) -> Progress:
+        """Show how many bytes of the input are done."""
+        return Progress(what, self.size or None, BYTES, shown=shown)

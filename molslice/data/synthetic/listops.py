@@ -2,13 +2,11 @@
 
 import itertools
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
 from molslice.data.splits import (
@@ -21,6 +19,7 @@ from molslice.data.splits import (
 )
 from molslice.data.synthetic.listops_rule import NUMBERS, SYMBOLS, ListOpsRule, evaluate, generate
 from molslice.files import cache, lines
+from molslice.files.progress import tracked
 from molslice.types import DataSpec, MolsliceError
 
 FILES = {"train": "basic_train.tsv", "valid": "basic_val.tsv", "test": "basic_test.tsv"}
@@ -158,16 +157,7 @@ def _pack(parts: Iterable[Iterable[Row]]) -> dict[str, np.ndarray]:
 
 
 def _made(rule: ListOpsRule, counts: tuple[int, ...], seed: int) -> Iterator[Iterator[Row]]:
-    expressions = iter(
-        tqdm(
-            generate(rule, seed),
-            total=sum(counts),
-            desc="making expressions",
-            unit=" rows",
-            file=sys.stderr,
-            disable=None,
-        )
-    )
+    expressions = tracked(generate(rule, seed), "making expressions", sum(counts), "rows")
     for count in counts:
         chosen = itertools.islice(expressions, count)
         yield ((numbers, float(evaluate(numbers.tolist())), "") for numbers in chosen)

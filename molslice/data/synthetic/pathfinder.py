@@ -1,14 +1,12 @@
 """Pathfinder: whether the two marked ends in a picture belong to one contour."""
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from molslice.data import splits
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
@@ -19,6 +17,7 @@ from molslice.files import cache, lines
 from molslice.files.cache import files_identity
 from molslice.files.pillow import damages, import_pillow
 from molslice.files.processes import WorkerPool, check_workers, count_cores
+from molslice.files.progress import Progress
 from molslice.types import DataSpec, MolsliceError
 
 SIZE = 32
@@ -172,7 +171,7 @@ def _make(rule: PathfinderRule, count: int, seed: int, workers: int | None) -> d
     pixels = np.empty((count, rule.size * rule.size), np.uint8)
     labels = np.empty((count, 1), np.float32)
     chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
-    with _bar("making pictures", count) as bar:
+    with Progress("making pictures", count, "pictures") as bar:
         for rows, drawn in zip(chunks, _drawn(rule, seed, chunks, workers), strict=True):
             pixels[rows.start : rows.stop], labels[rows.start : rows.stop, 0] = drawn
             bar.update(len(rows))
@@ -216,7 +215,7 @@ def _read_files(root: Path, files: list[Path], labels: np.ndarray, size: int) ->
     open_image, failures = import_pillow().open, damages()
     pixels = np.empty((len(files), size * size), np.uint8)
     reasons: dict[int, str] = {}
-    with _bar("reading pictures", len(files)) as bar:
+    with Progress("reading pictures", len(files), "pictures") as bar:
         for row, file in enumerate(files):
             try:
                 with open_image(file) as image:
@@ -234,7 +233,3 @@ def _read_files(root: Path, files: list[Path], labels: np.ndarray, size: int) ->
 
 def _arrays(pixels: np.ndarray, labels: np.ndarray, reasons: dict[int, str]) -> dict[str, np.ndarray]:
     return {"pixels": pixels, "labels": labels, **pack_reasons(reasons)}
-
-
-def _bar(text: str, total: int) -> tqdm:
-    return tqdm(desc=text, total=total, unit=" pictures", file=sys.stderr, disable=None)

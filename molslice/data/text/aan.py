@@ -1,18 +1,17 @@
 """AAN: whether one of two papers of the ACL Anthology Network cites the other, from bytes."""
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
 from molslice.data.splits import consecutive_rows
 from molslice.files import cache, lines
+from molslice.files.progress import tracked
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 FILES = {
@@ -106,7 +105,7 @@ def _read(files: Iterable[Path], max_tokens: int) -> dict[str, np.ndarray]:
     counts: list[int] = []
     for file in files:
         before = len(labels)
-        rows = tqdm(lines.read_byte_lines(file), f"reading {file.name}", file=sys.stderr, disable=None)
+        rows = tracked(lines.read_byte_lines(file), f"reading {file.name}", unit="lines")
         for number, line in enumerate(rows, start=1):
             cells = line.split(b"\t")
             reason = _fault(cells)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -10,9 +9,9 @@ from hashlib import sha256
 from typing import Any, Self
 
 import numpy as np
-from tqdm import tqdm
 
 from molslice.data.sequences import Sequences, smallest_type
+from molslice.files.progress import tracked
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
@@ -111,7 +110,7 @@ def tokenize(texts: Sequence[str], training: np.ndarray, how: Tokenizing) -> dic
     if how.lowers:
         texts = [text.lower() for text in texts]
     vocabulary, rows = ENCODERS[how.tokens](texts, training, how)
-    counted = tqdm(rows, "tokenizing", len(texts), unit=" texts", file=sys.stderr, disable=None, leave=False)
+    counted = tracked(rows, "tokenizing", len(texts), "texts")
     sequences = Sequences.pack(counted, smallest_type(how.size))
     stored = np.frombuffer(vocabulary.encode(), np.uint8)
     return {"values": sequences.values, "offsets": sequences.offsets, "vocabulary": stored}

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from molslice.data.base import Dataset
 from molslice.data.sequences import checked_rows, keep_arrays
 from molslice.data.text.lexicon import BYTES, Lexicon, Line, check_kind
 from molslice.data.text.wikitext_files import BY_HAND, download_wikitext, find_texts, read_text
 from molslice.files.cache import cache_folders, file_checksum
+from molslice.files.progress import tracked
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 DEFAULT_LENGTH = 512
@@ -98,8 +97,7 @@ class Wikitext(Dataset):
 
         def build() -> dict[str, np.ndarray]:
             def lines(split: str, doing: str) -> Iterator[Line]:
-                shown = {"unit": " lines", "unit_scale": True, "delay": 2, "disable": None, "leave": False}
-                return iter(tqdm(_lines_of(split, texts, tokens), doing, file=sys.stderr, **shown))
+                return tracked(_lines_of(split, texts, tokens), doing, unit="lines")
 
             lexicon = Lexicon.of_text(tokens, lines("train", "counting tokens"), vocabulary_size)
             parts = [lexicon.encode_lines(lines(split, f"reading {split}")) for split in SPLITS]
