@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
     from molslice.pretrained import DEFAULT_ENCODER
     from molslice.training.fit import fit
-    from molslice.training.fit_report import result_rows
+    from molslice.training.fit_report import STANDARD_ERROR, result_rows
 
     units = args.unit[0] if args.unit and len(args.unit) == 1 else args.unit
     about = fit(
@@ -149,5 +149,6 @@ def run(args: argparse.Namespace) -> int:
             say(f"not computed for lack of time: {what}")
     write(text_table(*result_rows(about)))
     if not args.quiet:
+        say(STANDARD_ERROR)
         say(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO")
     return 0

@@ -35,7 +35,7 @@ from molslice.report.page import (
     table,
 )
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric, with_unit
-from molslice.training.fit_report import result_rows
+from molslice.training.fit_report import STANDARD_ERROR, result_rows
 from molslice.types import MolsliceError
 
 __all__ = ["SECTIONS"]
@@ -76,6 +76,7 @@ def errors(measured: Measured) -> Html:
     parts = [table(header, rows), *notes]
     if isinstance(measured.predictor, FittedPredictor):
         parts.append(table(*result_rows(measured.predictor.model.about), "Compared with baselines"))
+        parts.append(paragraph(STANDARD_ERROR, soft=True))
     return section(*parts)
 
 

@@ -27,7 +27,7 @@ from molslice.report.page import (
 )
 from molslice.run_folder import METRICS
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
-from molslice.training.fit_report import result_rows
+from molslice.training.fit_report import STANDARD_ERROR, result_rows
 from molslice.types import MolsliceError
 from molslice.version import __version__
 
@@ -57,7 +57,8 @@ def networks_of(predictor: AnyPredictor) -> list[Predictor]:
 def recorded_errors(predictor: AnyPredictor) -> Html:
     """Return the errors that the folder of the model has from its training."""
     if isinstance(predictor, FittedPredictor):
-        return table(*result_rows(predictor.model.about), "Errors from the fit")
+        errors = table(*result_rows(predictor.model.about), "Errors from the fit")
+        return section(errors, paragraph(STANDARD_ERROR, soft=True))
     rows = []
     for network in networks_of(predictor):
         summary = network.summary or {}

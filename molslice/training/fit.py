@@ -197,7 +197,19 @@ def fit(
             )
             if found.logarithmic[index]:
                 found.findings += describe_factors(found, each, index)
-        about = summarize(path, files, checksum, found, targets, fitted, folds, encoder, epochs, left_out)
+        about = summarize(
+            path,
+            files,
+            checksum,
+            found,
+            targets,
+            fitted,
+            folds,
+            encoder,
+            epochs,
+            left_out,
+            by_scaffold=split == "scaffold",
+        )
         about["fragment"] = fragment
         about["seconds"] = round(time.monotonic() - start, 1)
         about["options"] = {

@@ -53,6 +53,13 @@ class FitData:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
         return self.molecules.scaffolds[row] or self.molecules.parents[row]
 
+    def number_groups(self, *, by_scaffold: bool) -> np.ndarray:
+        """Number the compounds of the rows, or their scaffolds: int [n]."""
+        rows = range(len(self.smiles))
+        names = [self.scaffold_or_parent(row) for row in rows] if by_scaffold else self.molecules.parents
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return np.array([numbers[name] for name in names])
+
     def keep(self, rows: np.ndarray) -> None:
         """Keep only these rows, int [k], in their order."""
         self.smiles = [self.smiles[row] for row in rows]

@@ -17,9 +17,10 @@ from molslice.inference.domain import TrainingDomain
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.run_folder import model_file
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, mean_absolute_error, median_factor, roc_auc
+from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, median_factor
 from molslice.tasks.targets import TargetInfo
 from molslice.training.fit_data import FitData
+from molslice.training.fit_errors import Measured, measure_errors
 from molslice.training.fit_learners import FIT_LABEL, TargetFit
 from molslice.training.fit_report import write_card
 from molslice.uncertainty.calibration import Calibration, HeldOut
@@ -39,6 +40,8 @@ def summarize(
     encoder: Path | str | None,
     epochs: int,
     left_out: list[str],
+    *,
+    by_scaffold: bool,
 ) -> dict[str, Any]:
     """Describe the model, its rows and its errors, for `fit.json`.
 
@@ -53,15 +56,20 @@ def summarize(
         encoder: The trained encoder; None for no encoder.
         epochs: Number of epochs for which it was fine-tuned.
         left_out: What was not computed for lack of time.
+        by_scaffold: Whether scaffolds, instead of compounds, are in one fold or held out.
     """
-    metric = METRIC_NAMES[found.kind]
-    measure = mean_absolute_error if found.kind == "regression" else roc_auc
+    metric, groups = METRIC_NAMES[found.kind], found.number_groups(by_scaffold=by_scaffold)
     table, refusals = [], found.refusals.report()
     for kind in refusals:
         for example in kind["examples"]:
             example["where"] = _without_folders(example["where"], path, files)
     for index, (name, unit, each) in enumerate(zip(found.names, targets.units, fitted, strict=True)):
         truth = found.targets[found.test, index]
+        unseen = Measured.of(found.kind, each.unseen, found.targets[each.rows, index], groups[each.rows])
+        held_out = {
+            label: Measured.of(found.kind, values, truth, groups[found.test])
+            for label, values in each.held_out.items()
+        }
         table.append(
             {
                 "target": name,
@@ -69,8 +77,7 @@ def summarize(
                 "train_rows": len(each.rows),
                 "test_rows": int(np.isfinite(truth).sum()),
                 "weights": dict(zip(each.stack.names, each.stack.weights, strict=True)),
-                "cross_validated": measure(each.unseen, found.targets[each.rows, index]),
-                "test": {label: measure(values, truth) for label, values in each.held_out.items()},
+                **measure_errors(unseen, int(folds.max()) + 1, held_out),
             }
         )
     return {

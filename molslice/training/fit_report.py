@@ -5,13 +5,18 @@ from typing import Any
 
 from molslice.tasks.metrics import format_metric
 
-__all__ = ["result_rows", "write_card"]
+__all__ = ["STANDARD_ERROR", "result_rows", "write_card"]
 
 NAMES = ("molslice fit", "random forest", "boosting")
+STANDARD_ERROR = (
+    "A number after ± is a standard error: how far the error for many compounds of the same kind may be away."
+)
 
 
 def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the column names and one row for each target: its errors, also on the held-out rows if any.
+
+    An error has its standard error, except in older folders.
 
     Args:
         about: The content of `fit.json`.
@@ -21,15 +26,16 @@ def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     header += [f"{name} {label}" for name in NAMES]
     rows = []
     for result in about["results"]:
-        errors = [result["test"].get(name) for name in NAMES]
+        spreads = result.get("standard_errors", {"cross_validated": None, "test": {}})
+        errors = [format_metric(result["test"].get(name), spreads["test"].get(name)) for name in NAMES]
         rows.append(
             [
                 result["target"],
                 result["unit"] or "-",
                 f"{result['train_rows']:,}",
-                format_metric(result["cross_validated"]),
+                format_metric(result["cross_validated"], spreads["cross_validated"]),
                 f"{result['test_rows']:,}",
-                *map(format_metric, errors),
+                *errors,
             ]
         )
     shown = len(header) if about["rows"]["test"] else header.index("held-out rows")
@@ -55,6 +61,8 @@ def write_card(about: Mapping[str, Any]) -> str:
             f"{about['rows']['train']:,} rows. {_held_out(about['rows']['test'])}",
             "",
             *_markdown(header, rows),
+            "",
+            STANDARD_ERROR,
             "",
             "## Data",
             "",

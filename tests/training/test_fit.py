@@ -20,9 +20,11 @@ from molslice.fitted_folder import CARD, FIT, LEARNER_FILE, ROWS, read_fitted, s
 from molslice.inference.evaluate import evaluate
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model, load_network
+from molslice.tasks.metrics import format_metric
 from molslice.training.fit import fit
+from molslice.training.fit_errors import Measured
 from molslice.training.fit_folds import divide_into_folds
-from molslice.training.fit_report import result_rows
+from molslice.training.fit_report import STANDARD_ERROR, result_rows
 from molslice.training.fit_table import read_fit_data
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
@@ -97,6 +99,46 @@ def test_the_table_names_the_unit_or_a_dash(fitted, classes):
         header, rows = result_rows(about)
         assert rows[0][header.index("unit")] == unit
         assert rows[0][header.index("target")] == about["results"][0]["target"]
+
+
+def test_errors_have_standard_errors(fitted):
+    """No molecule has another form here, so that each row is a group."""
+    folder, about = fitted
+    errors = {"train": [], "test": []}
+    for row in read_rows(folder):
+        errors[row["split"]].append(abs(float(row["size"]) - float(row["size_predicted"])))
+    train, test = (np.std(each, ddof=1) / np.sqrt(len(each)) for each in errors.values())
+    (result,) = about["results"]
+    found = result["standard_errors"]
+    assert found["cross_validated"] == pytest.approx(train * np.sqrt(1 + 3 / 2))  # three folds
+    least = train * np.sqrt(len(errors["train"]) / len(errors["test"]))
+    assert found["test"]["molslice fit"] == pytest.approx(max(test, least))
+    assert set(found["test"]) == set(result["test"])
+    header, rows = result_rows(about)
+    shown = rows[0][header.index("molslice fit MAE")]
+    assert shown == format_metric(result["test"]["molslice fit"], found["test"]["molslice fit"])
+    assert " ± " in shown
+    assert " ± " in rows[0][header.index("cross-validated MAE")]
+    assert STANDARD_ERROR in (folder / CARD).read_text()
+    older = {key: value for key, value in result.items() if key != "standard_errors"}
+    assert "±" not in str(result_rows({**about, "results": [older]}))
+
+
+def test_standard_errors_are_over_what_is_held_out_together(classes):
+    """Over scaffolds, with the split scaffold."""
+    folder, about = classes
+    rows = [row for row in read_rows(folder) if row["split"] == "train"]
+    truth, predicted = (np.array([float(row[name]) for row in rows]) for name in ("big", "big_predicted"))
+    with MoleculeDescriber(with_groups=True) as describer:
+        (described,) = describer.read([[row["smiles"] for row in rows]])
+    pairs = zip(described.scaffolds, described.parents, strict=True)
+    scaffolds = np.unique([scaffold or parent for scaffold, parent in pairs], return_inverse=True)[1]
+    expected, other = (
+        np.sqrt(1 + 3 / 2) * Measured.of("classification", predicted, truth, groups).standard_error
+        for groups in (scaffolds, np.arange(len(rows)))
+    )
+    assert about["results"][0]["standard_errors"]["cross_validated"] == pytest.approx(expected)
+    assert abs(other - expected) > 0.02 * expected
 
 
 def test_a_tenth_of_the_molecules_is_held_out(fitted):

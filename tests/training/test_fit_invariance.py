@@ -52,6 +52,8 @@ def test_a_fit_does_not_depend_on_the_unit(rows, split, scale, tmp_path):
     assert other_result["cross_validated"] == pytest.approx(1e6 * result["cross_validated"], rel=1e-6)
     for name, value in result["test"].items():
         assert other_result["test"][name] == pytest.approx(1e6 * value, rel=1e-6), name
+    for name, value in result["standard_errors"]["test"].items():
+        assert other_result["standard_errors"]["test"][name] == pytest.approx(1e6 * value, rel=1e-6), name
     np.testing.assert_allclose(read_fitted(scaled).stacks[0].weights, read_fitted(model).stacks[0].weights)
 
 
