@@ -87,8 +87,8 @@ def measure_errors(cross_validated: Measured, folds: int, held_out: dict[str, Me
     """Describe the errors of one target with their standard errors.
 
     A few held-out rows often lack the large errors that matter most, and then their spread is too small. The
-    spread of the out-of-fold errors, of many more rows, is therefore the least that is assumed for the first
-    model of `held_out`, and its ratio to the own spread is applied to the others.
+    spread of the out-of-fold errors, of many more rows, is therefore the least that is assumed. Its ratio to
+    the spread of the held-out errors of the fitted model is applied to the baselines too.
 
     Args:
         cross_validated: The errors of the out-of-fold predictions.
@@ -105,7 +105,7 @@ def measure_errors(cross_validated: Measured, folds: int, held_out: dict[str, Me
     if first and first.standard_error > 0 and np.isfinite(least):
         factor = max(1.0, least / first.standard_error)
     errors = {
-        name: _defined(factor * measured.standard_error if measured.standard_error > 0 else least)
+        name: _defined(float(np.fmax(factor * measured.standard_error, least)))
         for name, measured in held_out.items()
     }
     return {
