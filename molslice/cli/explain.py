@@ -22,6 +22,7 @@ from molslice.cli.arguments import (
     add_quiet,
     add_strict,
     file_path,
+    positive,
 )
 from molslice.cli.console import refusal_lines, say, text_table, write, write_json
 
@@ -54,6 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="picture of one molecule (.svg or .png), or folder for several molecules",
     )
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help="default: %(default)s")
+    parser.add_argument(
+        "--max-evaluations",
+        type=positive,
+        metavar="N",
+        help="about the most masked molecules of the method shapley (default: 8192); more lower its standard "
+        "errors",
+    )
     parser.add_argument("--target", metavar="NAME", help="target (needed if the model has several)")
     parser.add_argument(
         "--part", choices=("networks",), help="part of a model of molslice fit: its fine-tuned networks"
@@ -72,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
     for option in ("smiles_column", "delimiter"):
         if getattr(args, option) is not None and args.input is None:
             args.usage_error(f"--{option.replace('_', '-')} needs --input")
+    if args.max_evaluations is not None and args.method != "shapley":
+        args.usage_error("--max-evaluations needs --method shapley")
     if args.input is not None and args.out is None:
         args.usage_error("--input needs --out, a folder")
     is_picture = args.out is not None and args.out.suffix.lower() in (".svg", ".png")
@@ -88,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.load import load_model
 
     predictor = load_model(args.model, args.device, fragment=args.fragment)
-    options = {"method": args.method, "target": args.target, "part": args.part}
+    names = ("method", "target", "part", "max_evaluations")
+    options = {name: getattr(args, name) for name in names}
     explainer = Explainer(predictor, **options, progress=not is_folder and not args.quiet)
     if is_folder:
         return _explain_to_folder(explainer, args)
@@ -99,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
 def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
     """Explain the SMILES of the command line; draw the only one if a picture is asked for."""
     from molslice.data.molecules.refusals import Refusals
+    from molslice.explanation.result import Contributions
     from molslice.files.atomic import write_atomically
     from molslice.types import MolsliceError
 
@@ -116,6 +128,8 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
             continue
         entries.append({**found.to_dict(), "error": None})
         texts.append(_text(found))
+        if isinstance(found, Contributions) and found.warning and (args.json or args.out):
+            say(f"warning: {smiles}: {found.warning}")
         if args.out is not None:
             write_atomically(args.out, found.picture(args.out.suffix.lower()))
     if not texts:
@@ -163,8 +177,8 @@ def _text(found: "Contributions | AttentionView") -> str:
         f"baseline {found.baseline:.4g}{unit}, sum of the atoms {found.values.sum():.4g}{unit}, error of the "
         f"sum {abs(found.sum_error):.1g}{unit}",
     ]
-    if found.note:
-        lines.append(f"explained: {found.note}")
+    lines += [f"explained: {found.note}"] if found.note else []
+    lines += [f"warning: {found.warning}"] if found.warning else []
     return "\n".join([*lines, text_table(header, rows)])
 
 
@@ -192,7 +206,8 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
 
 def _report(explainer: "Explainer", report: "FolderReport", args: argparse.Namespace) -> int:
     if args.json:
-        counts = {"rows": report.rows, "failed": report.failed, "refusals": report.refusals}
+        names = ("rows", "failed", "not_converged", "refusals")
+        counts = {name: getattr(report, name) for name in names}
         write_json({"model": explainer.model, "output": args.out, **counts})
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
@@ -201,6 +216,11 @@ def _report(explainer: "Explainer", report: "FolderReport", args: argparse.Names
         return 1
     if report.failed:
         say(f"{report.failed} of {report.rows} molecules have no explanation; {report.first_failure}")
+    if report.not_converged:
+        say(
+            f"warning: {report.not_converged} of {report.rows} explanations are not converged; see the field "
+            f"warning in {args.out}/explanations.jsonl"
+        )
     if not args.quiet:
         say(f"{report.rows - report.failed} pictures written to {args.out}")
     return 0

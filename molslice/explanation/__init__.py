@@ -6,6 +6,7 @@ Modules:
     molecule: A molecule whose atoms can be masked, and the baseline.
     gradients: Integrated gradients.
     shapley: Shapley values, exact and sampled.
+    surrogate: A smooth approximation of a game, whose Shapley values are known.
     attention: The attention maps of all layers.
     result: What an explanation holds.
     pictures: Pictures of explanations.

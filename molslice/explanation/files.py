@@ -30,12 +30,14 @@ class FolderReport:
         rows: Number of molecules.
         failed: Number of molecules without an explanation.
         first_failure: Row, SMILES and reason of the first one, "" without one.
+        not_converged: Number of explanations with a `warning`.
         refusals: The molecules without an explanation by reason; see `Refusals.report`.
     """
 
     rows: int = 0
     failed: int = 0
     first_failure: str = ""
+    not_converged: int = 0
     refusals: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -130,6 +132,7 @@ def _explain(
             try:
                 found = explainer(text)
                 (partial / name).write_bytes(found.picture(ending))
+                report.not_converged += isinstance(found, Contributions) and bool(found.warning)
             except MolsliceError as error:
                 found, reason = None, str(error)
                 failure = failure_text(where, "", reason)

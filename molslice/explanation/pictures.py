@@ -24,12 +24,13 @@ def draw_contributions(found: "Contributions", ending: str) -> bytes:
         f"= {_number(found.baseline, '')} for the saturated hydrocarbon with this skeleton "
         f"{'-' if difference < 0 else '+'} {_number(abs(difference), '')} from the atoms"
     )
+    method = f"{found.model}; {_method(found)}"
     return draw_colored(
         found.smiles,
         found.values,
         ending,
         heading=heading,
-        lines=[equation, f"{found.model}; {_method(found)}", *([found.note] if found.note else [])],
+        lines=[line for line in (equation, method, found.warning, found.note) if line],
         scale=f"contribution of the atom to {with_unit(found.target, found.unit)}",
     )
 
@@ -60,9 +61,9 @@ def _method(found: "Contributions") -> str:
     if found.standard_errors is None:
         error = _number(abs(found.sum_error), found.unit, 1)
         return f"integrated gradients, {found.evaluations} steps, error of the sum {error}"
-    largest = float(found.standard_errors.max())
+    largest = found.largest_standard_error
     accuracy = f"standard error at most {_number(largest, found.unit, 2)}" if largest else "exact"
-    return f"Shapley values, {accuracy}, {found.evaluations} masked molecules"
+    return f"Shapley values, {accuracy}, {found.evaluations:,} masked molecules"
 
 
 def _number(value: float, unit: str, digits: int = 4) -> str:

@@ -1,5 +1,6 @@
 """What an explanation holds: contributions of atoms, or attention maps."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,8 @@ class Contributions:
         sum_error: Sum of the contributions minus (prediction minus baseline).
         tolerance: Largest absolute `sum_error` that is accepted.
         evaluations: Number of gradients, or of molecules with masked atoms.
+        standard_error_target: Standard error at which sampling stops; None for `gradients`.
+        max_evaluations: About how many molecules with masked atoms are allowed; None for `gradients`.
     """
 
     smiles: str
@@ -49,6 +52,8 @@ class Contributions:
     sum_error: float
     tolerance: float
     evaluations: int
+    standard_error_target: float | None = None
+    max_evaluations: int | None = None
 
     @property
     def probability(self) -> float | None:
@@ -56,6 +61,28 @@ class Contributions:
         if self.unit != LOG_ODDS or self.note:
             return None
         return float(1.0 / (1.0 + np.exp(-self.prediction)))
+
+    @property
+    def largest_standard_error(self) -> float | None:
+        """Largest of `standard_errors`, zero for exact values, None for `gradients`."""
+        return None if self.standard_errors is None else float(self.standard_errors.max(initial=0.0))
+
+    @property
+    def warning(self) -> str:
+        """What to do if the standard error is above its target; "" if it is not."""
+        largest, target = self.largest_standard_error, self.standard_error_target
+        if largest is None or target is None or largest <= target:
+            return ""
+        assert self.standard_errors is not None
+        assert self.max_evaluations is not None
+        needed = max(self.max_evaluations, self.evaluations) * (largest / target) ** 2
+        needed = min(math.ceil(needed), 1 << np.count_nonzero(self.standard_errors))  # all coalitions
+        digit = 10 ** max(0, len(str(needed)) - 2)
+        unit = f" {self.unit}" if self.unit else ""
+        return (
+            f"not converged: standard error up to {largest:.2g}{unit}, target {target:.2g}{unit}; "
+            f"raise --max-evaluations from {self.max_evaluations} to {math.ceil(needed / digit) * digit}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -73,7 +100,10 @@ class Contributions:
             "sum": float(self.values.sum()),
             "sum_error": self.sum_error,
             "tolerance": self.tolerance,
-            "largest_standard_error": None if errors is None else float(errors.max()),
+            "largest_standard_error": self.largest_standard_error,
+            "standard_error_target": self.standard_error_target,
+            "converged": not self.warning,
+            "warning": self.warning or None,
             "evaluations": self.evaluations,
             "atoms": [
                 {

@@ -135,7 +135,12 @@ class ExplainAnswer(BaseModel):
     sum: float = Field(description="sum of the contributions")
     sum_error: float = Field(description="sum of the contributions, minus prediction plus baseline")
     tolerance: float = Field(description="stated bound of `sum_error`")
-    largest_standard_error: float | None = Field(description="of the contributions; null if they are exact")
+    largest_standard_error: float | None = Field(
+        description="of the contributions; 0 for exact Shapley values, null for gradients"
+    )
+    standard_error_target: float | None = Field(description="at which sampling stops; null for gradients")
+    converged: bool = Field(description="whether the largest standard error is not above the target")
+    warning: str | None = Field(description="what to do if it is above the target")
     evaluations: int = Field(description="number of predictions that were computed")
     atoms: list[Atom] = Field(description="one entry for each atom, in the order of `smiles`")
     svg: str = Field(description="the contributions on the structure")

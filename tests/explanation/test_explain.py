@@ -1,4 +1,5 @@
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,72 @@ def test_the_view_holds_the_maps_and_what_the_attention_defines(name, tmp_path):
         assert np.allclose(view.maps, np.stack([one.weights[0].mean(0).numpy() for one in maps]), atol=1e-6)
         assert np.allclose(view.maps.sum(-1), 1)
     assert all(values.shape == (2, 4) for values in view.by_atom.values())
+
+
+PUSH_PULL = "CN(C)c1ccc(C=C(C#N)C#N)cc1"  # 13 atoms differ from the baseline
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Return the arguments with which structures are drawn."""
+    calls = []
+    monkeypatch.setattr("molslice.chem.coloring.draw_colored", lambda *values, **named: calls.append(named))
+    return calls
+
+
+def test_shapley_values_that_do_not_converge_say_so(drawn):
+    found = explain("gap-xtb", PUSH_PULL, method="shapley", max_evaluations=300)
+    assert found.evaluations <= 300
+    largest, target = found.largest_standard_error, found.standard_error_target
+    assert largest == found.standard_errors.max() > target
+    warning = (
+        f"not converged: standard error up to {largest:.2g} eV, target 0.021 eV; "
+        "raise --max-evaluations from 300 to 8200"  # all coalitions are 8192
+    )
+    assert found.warning == warning
+    fields = found.to_dict()
+    assert (fields["warning"], fields["converged"], fields["standard_error_target"]) == (
+        warning,
+        False,
+        target,
+    )
+    found.picture()
+    assert drawn[0]["lines"][2] == warning
+
+
+def test_the_suggested_number_follows_the_standard_error():
+    errors = np.array([0.0] + 30 * [0.03])
+    found = Contributions(
+        *("", "m", "y", "", "", "shapley", (), errors, None, errors, 0.0, 0.0, 0.0, 0.1),
+        evaluations=7_777,
+        standard_error_target=0.02,
+        max_evaluations=8_192,
+    )
+    assert found.warning == (
+        "not converged: standard error up to 0.03, target 0.02; raise --max-evaluations from 8192 to 19000"
+    )
+    assert replace(found, standard_error_target=0.03).warning == ""
+
+
+def test_converged_explanations_have_no_warning(drawn, tmp_path):
+    predictor = untrained(tmp_path)
+    for method in ("gradients", "shapley"):
+        found = Explainer(predictor, method=method)("OC=CF")
+        fields = found.to_dict()
+        assert (found.warning, fields["warning"], fields["converged"]) == ("", None, True)
+        found.picture()
+    assert [len(call["lines"]) for call in drawn] == [2, 2]
+    assert Explainer(predictor, method="shapley")("CC").largest_standard_error == 0
+    assert explain(predictor, "OC=CF").to_dict()["standard_error_target"] is None
+
+
+def test_the_limit_of_evaluations_is_checked(tmp_path):
+    predictor = untrained(tmp_path)
+    for bad in (0, -1, 2.5, True):
+        with pytest.raises(MolsliceError, match=f"invalid max_evaluations {bad}: give a number from 1"):
+            Explainer(predictor, method="shapley", max_evaluations=bad)
+    with pytest.raises(MolsliceError, match="max_evaluations=5 needs the method shapley, not gradients"):
+        explain(predictor, "CC", max_evaluations=5)
 
 
 def test_an_explanation_leaves_the_model_to_other_threads(tmp_path):

@@ -88,6 +88,27 @@ def test_json(explain, method):
         assert total == pytest.approx(found["prediction"] - found["baseline"], abs=found["tolerance"])
 
 
+def test_explanations_that_do_not_converge_are_named(capsys, tmp_path):
+    push_pull = "CN(C)c1ccc(C=C(C#N)C#N)cc1"
+    words = ["explain", "gap-xtb", "--method", "shapley", "--max-evaluations", "200", "--smiles", push_pull]
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert "\nwarning: not converged: standard error up to " in out
+    assert "target 0.021 eV; raise --max-evaluations from 200 to 8200\n" in out
+    assert err == ""
+    assert main([*words, "--json"]) == 0
+    out, err = capsys.readouterr()
+    (found,) = json.loads(out)["explanations"]
+    assert found["converged"] is False
+    assert err == f"molslice: warning: {push_pull}: {found['warning']}\n"
+    assert main([*words, "--out", str(tmp_path / "a.svg"), "--quiet"]) == 0
+    assert capsys.readouterr().err == err
+    assert main([*words, "CO", "--out", str(tmp_path / "a"), "--quiet", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["not_converged"] == 1
+    assert "warning: 1 of 2 explanations are not converged; see the field warning in " in err
+
+
 def test_an_unreadable_molecule_is_one_line(explain, tmp_path):
     code, out, err = explain("--smiles", "c1cc", "--out", tmp_path / "a.svg")
     assert (code, out) == (1, "")
@@ -121,6 +142,8 @@ def test_several_molecules_are_drawn_to_a_folder(explain, tmp_path):
         (["--smiles", "C", "--smiles-column", "smiles"], "--smiles-column needs --input"),
         (["--smiles", "C", "--delimiter", ";"], "--delimiter needs --input"),
         (["--smiles", "C", "--method", "lime"], "invalid choice"),
+        (["--smiles", "C", "--max-evaluations", "9"], "--max-evaluations needs --method shapley"),
+        (["--smiles", "C", "--method", "shapley", "--max-evaluations", "0"], "'0' is not a whole number"),
     ],
 )
 def test_wrong_usage(explain, words, message):
