@@ -19,7 +19,7 @@ from molslice.inference.maps import attention_maps
 from molslice.learners.stacking import Stack
 from molslice.types import MolsliceError
 from tests.explanation.models import masked, network
-from tests.inference.models import CLASSES, FORMS, GAP, checkpoint_folder, embedded_smiles, untrained
+from tests.inference.models import CLASSES, FORMS, GAP, TWO, checkpoint_folder, embedded_smiles, untrained
 
 
 def test_the_function_takes_a_name_a_folder_or_a_model(tmp_path):
@@ -192,9 +192,9 @@ def test_an_explanation_leaves_the_model_to_other_threads(tmp_path):
     assert all(parameter.grad is None for parameter in predictor.model.parameters())
 
 
-def fitted(folder, targets, networks=2, weight=1.0, *, logarithmic=False):
+def fitted(folder, targets, networks=2, weight=1.0, *, logarithmic=False, member=None):
     """Return a model of `molslice fit` whose learners are networks alone."""
-    standard = GAP if targets.kind == "regression" else CLASSES
+    standard = member or (GAP if targets.kind == "regression" else CLASSES)
     members = [untrained(folder / str(k), targets=standard) for k in range(networks)]
     with torch.no_grad():
         for k, member in enumerate(members):
@@ -231,6 +231,34 @@ def test_the_networks_of_a_fitted_model_are_explained(tmp_path):
     probability = 1.0 / (1.0 + np.exp(-found.prediction))
     assert probability == pytest.approx(float(classes.predict(["OC=CF"])[0]), abs=1e-5)
     assert found.probability is None  # of the whole model
+
+
+def test_the_stated_weight_is_that_of_the_networks_for_the_target(tmp_path):
+    predictor = fitted(tmp_path, GAP, networks=1)
+    stacks = {
+        "0.15": Stack(("boosting", FINE_TUNED, "gaussian_process"), (0.6, 0.15, 0.25)),
+        "0.00": Stack(("boosting", "gaussian_process"), (0.6, 0.4)),
+    }
+    for weight, stack in stacks.items():
+        predictor.model = replace(predictor.model, stacks=(stack,))
+        with pytest.raises(MolsliceError, match=f"which have the weight {weight} in the prediction"):
+            Explainer(predictor)
+        score = Explainer(predictor, part="networks").score
+        assert (
+            score.note == f"the mean of the fine-tuned networks, which have the weight {weight} in the model"
+        )
+
+
+def test_the_scale_and_the_weight_are_those_of_the_chosen_target(tmp_path):
+    predictor = fitted(tmp_path, TWO, networks=1, member=TWO)
+    stacks = tuple(Stack(("boosting", FINE_TUNED), (1 - weight, weight)) for weight in (0.75, 0.25))
+    predictor.model = replace(predictor.model, stacks=stacks)
+    score = Explainer(predictor, target="logp", part="networks").score
+    assert (score.name, score.unit) == ("logp", "")
+    assert "weight 0.25" in score.note
+    factor, offset = 2.0, 1.0  # of logp
+    assert score.scales == ((factor * factor, offset * factor + offset),)
+    assert score.spread == factor * factor
 
 
 @pytest.mark.parametrize("targets", [GAP, CLASSES], ids=["regression", "classes"])

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from molslice.explanation.explain import Explainer
 from molslice.explanation.score import find_score
@@ -247,6 +248,23 @@ def test_a_copy_is_that_of_the_molecule_the_baseline_or_between(tmp_path):
     assert [baseline, whole] == pytest.approx(expected[:2].tolist(), abs=1e-5)
     # only the conjugation of the acid's bonds is not that of the smaller molecule
     assert acid == pytest.approx(expected[2], abs=0.5)
+
+
+def test_a_bond_is_that_of_the_molecule_only_between_visible_atoms():
+    molecule = masked("C=CC#N")
+    visible = torch.tensor([[True, True, False, False], [True, False, True, True], [True] * 4, [False] * 4])
+    bonds = molecule.masked(visible).bond_features.reshape(4, 3, -1)
+    whole, single = bonds[2], bonds[3]
+    assert [len(rows.unique(dim=0)) for rows in (whole, single)] == [3, 1]
+    ends = molecule.bond_ends
+    for row, shown in zip(bonds, visible, strict=True):
+        for number, (begin, end) in enumerate(ends):
+            expected = whole if shown[begin] and shown[end] else single
+            assert row[number].equal(expected[number])
+    atoms = molecule.masked(visible).atoms
+    assert atoms[0, 2:].equal(molecule.baseline.atoms[0, 2:])
+    assert atoms[0, :2].equal(atoms[2, :2])
+    assert not atoms[2].eq(atoms[3]).all(1).any()
 
 
 def test_atoms_of_the_baseline_are_not_players():

@@ -186,6 +186,36 @@ def test_the_checksum_depends_on_every_row():
     assert dataclasses.replace(one, targets=(logs, one.targets[1])).checksum() != one.checksum()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "c"},
+        {"floor": 0.125},
+        {"floor": None},
+        {"line": (1.0, 0.5)},
+        {"line": (1.5, 0.0)},
+        {"predicted": np.arange(600.0)},
+        {"folds": np.zeros(600, np.int64)},
+        {"difficulty": np.ones(600)},
+        {"difficulty": None},
+    ],
+)
+def test_the_checksum_depends_on_everything_that_an_interval_depends_on(change):
+    calibration = regression(600, informative=True)[0]
+    first, second = calibration.targets
+    changed = dataclasses.replace(calibration, targets=(dataclasses.replace(first, **change), second))
+    assert changed.checksum() != calibration.checksum()
+    changed = dataclasses.replace(calibration, targets=(first, dataclasses.replace(second, **change)))
+    assert changed.checksum() != calibration.checksum()
+
+
+@pytest.mark.parametrize("change", [{"kind": "classification"}, {"num_folds": 4}, {"dropout_passes": 5}])
+def test_the_checksum_depends_on_the_model(change):
+    calibration = regression(60)[0]
+    assert dataclasses.replace(calibration, **change).checksum() != calibration.checksum()
+    assert dataclasses.replace(calibration, source="other words").checksum() == calibration.checksum()
+
+
 def test_a_calibration_of_another_model_is_refused(tmp_path):
     regression()[0].write(tmp_path)
     with pytest.raises(

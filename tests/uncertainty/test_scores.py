@@ -53,3 +53,22 @@ def test_calibration_error_is_the_mean_gap_of_the_bins():
     # two bins of two rows: |0.15 - 0.5| and |0.75 - 1|
     assert calibration_error(chances, labels, bins=2) == pytest.approx((0.35 + 0.25) / 2)
     assert np.isnan(calibration_error(chances, np.full(5, np.nan)))
+
+
+def test_calibration_error_does_not_depend_on_the_order_of_rows():
+    generator = np.random.default_rng(0)
+    chances = generator.random(200)
+    labels = (generator.random(200) < chances**2).astype(float)
+    expected = calibration_error(np.sort(chances), labels[np.argsort(chances)])
+    assert expected == pytest.approx(
+        np.mean(
+            [abs(chances[rows].mean() - labels[rows].mean()) for rows in np.argsort(chances).reshape(10, 20)]
+        )
+    )
+    assert calibration_error(chances, labels) == pytest.approx(expected)
+    # all rows of a bin have the probability of the other half: unsorted bins would hide it
+    opposed = np.tile([0.1, 0.9], 10)
+    assert calibration_error(opposed, 1 - np.round(opposed), bins=2) == pytest.approx(0.9)
+    assert calibration_error(np.array([0.2, 0.4, 0.9]), np.array([0.0, 1.0, 1.0]), bins=2) == pytest.approx(
+        (2 * 0.2 + 0.1) / 3  # bins of two rows and of one
+    )
