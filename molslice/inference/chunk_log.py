@@ -1,9 +1,11 @@
 """Predictions of finished chunks, kept beside an output file until it is complete.
 
 A prediction of millions of rows that is killed can then continue. The output itself is written from the
-beginning, which takes little time, so that all formats give the bytes of an uninterrupted run. A record is a
-line of JSON followed by the values as float32. The line has the shape and the checksum of the values, and a
-checksum of the SMILES of the chunk, so that a torn record and another input are noticed.
+beginning, which takes little time, so that all formats give the bytes of an uninterrupted run.
+
+A record is a checksum of all that follows, the length, a line of JSON and the values as float32. The records
+from the first torn or damaged one on are computed again. The line has the checksum of the SMILES of the
+chunk, so that another input is noticed.
 """
 
 import contextlib
@@ -11,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -27,6 +28,7 @@ from molslice.types import MolsliceError
 __all__ = ["ChunkLog", "describe_difference", "log_folder"]
 
 IDENTITY, RECORDS = "prediction.json", "chunks"
+CHECKSUM_BYTES, LENGTH_BYTES = 32, 8  # before the content of a record
 WORDS = {
     "model": "model",
     "columns": "choice of columns",
@@ -105,13 +107,14 @@ class ChunkLog:
         reasons = {row: reason for row, reason in enumerate(rows.errors) if reason is not None}
         about = {
             "shape": values.shape,
-            "crc32": zlib.crc32(values.data.cast("B") if values.size else b""),
             "smiles": smiles_checksum(smiles),
             "errors": reasons,
             "replaced": rows.replaced,
             **({"texts": rows.texts} if rows.texts else {}),
         }
-        record = json.dumps(about).encode() + b"\n" + values.tobytes()
+        content = json.dumps(about).encode() + b"\n" + values.tobytes()
+        checked = len(content).to_bytes(LENGTH_BYTES) + content
+        record = hashlib.sha256(checked).digest() + checked
         if self._file is None and not self._first:
             self._first = record
             return
@@ -163,27 +166,19 @@ class ChunkLog:
         self._file = self._exits.enter_context(path.open("r+b"))
 
     def _read(self) -> tuple[str, TableRows] | None:
-        """Read one record; None at the end, also if a killed process has not completed it."""
+        """Read one record; None at the end, and for a record that is torn or damaged."""
         assert self._file is not None
-        try:
-            about = json.loads(self._file.readline())
-            count, columns = about["shape"]
-            data = self._file.read(4 * count * columns)
-            values = np.frombuffer(data, "<f4").reshape(count, columns).astype(np.float32)
-            errors: list[str | None] = [None] * count
-            for row, reason in about["errors"].items():
-                errors[int(row)] = str(reason)
-            texts = [[str(text) for text in row] for row in about.get("texts", ())]
-            if texts and len(texts) != len(errors):
-                return None
-            rows = TableRows(values, errors, texts, int(about.get("replaced", 0)))
-            record = str(about["smiles"]), rows
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-            return None
-        if zlib.crc32(data) != about["crc32"]:
+        checksum, length = self._file.read(CHECKSUM_BYTES), self._file.read(LENGTH_BYTES)
+        left = os.fstat(self._file.fileno()).st_size - self._file.tell()
+        content = self._file.read(min(int.from_bytes(length), left))  # a damaged length may be enormous
+        if hashlib.sha256(length + content).digest() != checksum:
             return None
         self._end = self._file.tell()
-        return record
+        line, _, data = content.partition(b"\n")
+        about = json.loads(line)
+        values = np.frombuffer(data, "<f4").reshape(about["shape"]).astype(np.float32)
+        errors = [about["errors"].get(str(row)) for row in range(len(values))]
+        return about["smiles"], TableRows(values, errors, about.get("texts", ()), about["replaced"])
 
 
 def describe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
