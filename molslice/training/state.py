@@ -5,6 +5,7 @@ import math
 import pickle
 import typing
 import warnings
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
         MolsliceError: The file is damaged or not a checkpoint of this package.
     """
     try:
+        _check_sums(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's advice about a pickle of another program
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -97,6 +99,14 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
     except Exception as error:  # noqa: BLE001 - errors of damaged files have no common base
         raise unreadable_checkpoint(path, error) from error
     return content, progress
+
+
+def _check_sums(path: Path) -> None:
+    """Compare the contents of the archive with their checksums, which torch does not read."""
+    if zipfile.is_zipfile(path):  # torch names another file
+        with zipfile.ZipFile(path) as archive:
+            if (name := archive.testzip()) is not None:
+                raise MolsliceError(f"{name} does not match its checksum")
 
 
 def _check_progress(progress: Progress) -> None:

@@ -3,6 +3,7 @@
 import math
 import os
 import pickle
+import random
 import shutil
 import signal
 import warnings
@@ -13,6 +14,7 @@ import torch
 
 from molslice.run_folder import DATA, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.run import train
+from molslice.training.state import load_checkpoint
 from molslice.training.trainer import Trainer
 from molslice.types import MolsliceError
 
@@ -197,3 +199,31 @@ def test_a_damaged_checkpoint_is_named(config, begun, damage):
     file.write_bytes(file.read_bytes()[:-200] if damage is None else damage)
     with pytest.raises(MolsliceError, match=r"cannot read checkpoint .*last.ckpt: "):
         train(config, begun, resume=True, quiet=True)
+
+
+def test_a_flipped_bit_of_a_checkpoint_is_noticed(begun):
+    """Most bits are in weights and moments, whose values torch does not check."""
+    file = begun / LAST_CHECKPOINT
+    whole, draw, refused = file.read_bytes(), random.Random(0), 0
+    expected = load_checkpoint(file)
+    for place in draw.sample(range(len(whole)), 24):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << draw.randrange(8)
+        file.write_bytes(damaged)
+        try:
+            found = load_checkpoint(file)
+        except MolsliceError as error:
+            assert str(error).startswith(f"cannot read checkpoint {file}: ")  # noqa: PT017
+            refused += 1
+        else:
+            assert found[1] == expected[1]
+            check_equal(found[0], expected[0])  # the bit is of a date or of padding
+    assert refused > 18
+
+
+def check_equal(found, expected):
+    if isinstance(expected, torch.Tensor):
+        assert torch.equal(found, expected)
+    elif isinstance(expected, dict):
+        for key, value in expected.items():
+            check_equal(found[key], value)
