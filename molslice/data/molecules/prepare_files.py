@@ -7,6 +7,7 @@ folder is renamed. A store therefore does not depend on interruptions or on the 
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -168,6 +169,11 @@ def _remove_leftover(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _checksum(state: object) -> str:
+    """Return the SHA-256 of JSON values."""
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()
+
+
 def _differences(then: object, now: Mapping[str, Any]) -> str:
     """Describe the differences between two identities; empty if they are equal."""
     if not isinstance(then, dict):
@@ -257,7 +263,10 @@ class _Preparation:
         path = self.folder / PROGRESS
         if not path.exists():
             return None
-        saved = read_json_object(path)
+        content = read_json_object(path)
+        saved = content.get("state", {})
+        if content.get("sha256") != _checksum(saved):
+            raise MolsliceError(f"{path} is damaged; delete {self.folder} to start again")
         different = _differences(saved.get("identity"), self.identity)
         if different:
             raise MolsliceError(
@@ -370,7 +379,7 @@ class _Preparation:
             "tally": self.tally.state,
             "writer": self.writer.save(),
         }
-        write_atomically(self.folder / PROGRESS, json.dumps(state))
+        write_atomically(self.folder / PROGRESS, json.dumps({"sha256": _checksum(state), "state": state}))
         self.finished = self.writer.rows
 
     def _explained(self, error: BaseException) -> BaseException:

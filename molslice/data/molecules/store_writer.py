@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,7 +115,7 @@ class StoreWriter:
         widths["descriptors"] = num_descriptors
         self._optional = [name for name in OPTIONAL_LAYOUT if widths.get(name, grouped)]
         self._files: dict[str, ArrayFile] = {}
-        self._errors = folder / ERRORS
+        self._errors, self._error_digest = folder / ERRORS, hashlib.sha256()
         self.rows = 0
         with ExitStack() as exits:
             for name in (*LAYOUT, *self._optional):
@@ -134,9 +135,9 @@ class StoreWriter:
 
     def _continue(self, saved: Mapping[str, Any]) -> None:
         self.rows, size = saved["rows"], saved["error_bytes"]
-        if self._error_file.seek(0, os.SEEK_END) < size:
-            raise MolsliceError(f"{self._errors} has less than the {size} bytes that were saved")
-        self._error_file.seek(size)
+        self._error_digest.update(self._error_file.read(size))
+        if self._error_digest.hexdigest() != saved["error_sha256"]:
+            raise MolsliceError(f"{self._errors} does not contain the reasons that were saved")
         self._error_file.truncate()
 
     def _offsets(self, name: str) -> ArrayFile:
@@ -159,7 +160,9 @@ class StoreWriter:
                 self._offsets(name).append(self._files[name].rows + lengths.cumsum())
             self._files[name].append(values)
         for row, reason in part.errors.items():
-            self._error_file.write(f"{json.dumps((self.rows + row, reason))}\n".encode())
+            line = f"{json.dumps((self.rows + row, reason))}\n".encode()
+            self._error_file.write(line)
+            self._error_digest.update(line)
         self.rows += len(part.atom_counts)
 
     def save(self) -> dict[str, Any]:
@@ -169,6 +172,7 @@ class StoreWriter:
         return {
             "rows": self.rows,
             "error_bytes": self._error_file.tell(),
+            "error_sha256": self._error_digest.hexdigest(),
             "arrays": {name: file.save() for name, file in self._files.items()},
         }
 

@@ -594,3 +594,30 @@ def test_a_damaged_partial_folder_is_refused(table, tmp_path, monkeypatch):
         prepared(table, tmp_path / "store")
     shutil.rmtree(tmp_path / "store.partial")
     assert json.loads((prepared(table, tmp_path / "store").path / "header.json").read_text())["rows"] == ROWS
+
+
+def test_a_flipped_bit_of_the_partial_folder_never_makes_another_store(table, tmp_path, monkeypatch):
+    expected = content(prepared(table, tmp_path / "whole").path)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7, KeyboardInterrupt())  # after both unreadable rows
+        with pytest.raises(KeyboardInterrupt):
+            prepared(table, tmp_path / "store")
+    saved = shutil.copytree(tmp_path / "store.partial", tmp_path / "saved")
+    files = {path.relative_to(saved).as_posix(): path for path in sorted(saved.rglob("*")) if path.is_file()}
+    assert {"progress.json", "store/errors.partial", "store/targets.npy"} <= {*files}
+    draw = random.Random(0)
+    for name, file in files.items():
+        whole = file.read_bytes()
+        for place in draw.sample(range(len(whole)), min(len(whole), 25)):
+            shutil.rmtree(tmp_path / "store.partial", ignore_errors=True)
+            shutil.rmtree(tmp_path / "store", ignore_errors=True)
+            shutil.copytree(saved, tmp_path / "store.partial")
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << draw.randrange(8)
+            (tmp_path / "store.partial" / name).write_bytes(damaged)
+            try:
+                found = content(prepared(table, tmp_path / "store").path)
+            except MolsliceError as error:
+                assert "store.partial" in str(error)  # noqa: PT017
+            else:
+                assert found == expected, f"{name}, byte {place}"
