@@ -135,9 +135,7 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
     from molslice.data.molecules.refusals import Refusals, failure_text
     from molslice.types import MolsliceError
 
-    predictions = predictor.predict_with_errors(
-        args.smiles, workers=args.workers or 0, progress=not args.quiet
-    )
+    predictions = predictor.predict_with_errors(args.smiles, workers=args.workers, progress=not args.quiet)
     refusals = Refusals()
     for place, (text, reason) in enumerate(zip(args.smiles, predictions.errors, strict=True)):
         if reason is not None and args.strict:

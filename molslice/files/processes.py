@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import IO, Any, Self, TypeVar
 
 from molslice.types import MolsliceError
@@ -38,6 +38,8 @@ __all__ = [
 MAX_WORKERS = 1024  # more than the cores of any supported machine
 
 _state: list[Any] = []  # of the pool of this worker
+
+PRELOADED = ["molslice.data.molecules.describe"]  # what workers need, imported once
 
 PATIENCE_SECONDS = 2.0  # until a missing result means that a worker was killed
 
@@ -67,11 +69,14 @@ class WorkerPool:
 
     Leaving the `with` block ends the workers after their current task, or at once after an exception.
 
+    If this process has used a GPU, the workers are forked from a server process, and arguments and state are
+    pickled: a fork of this process may hang.
+
     Args:
         workers: Number of processes; 0 computes in the calling process.
         task: What the workers do, such as "read molecules", for the message about a killed worker.
-        state: What the functions need in every call and get from `worker_state`. A forked worker shares its
-            memory with this process.
+        state: What the functions need in every call and get from `worker_state`. A worker that is forked
+            from this process shares its memory.
 
     Raises:
         MolsliceError: The number of workers is negative or above `MAX_WORKERS`.
@@ -81,12 +86,12 @@ class WorkerPool:
         check_workers(workers)
         self.workers, self.task, self.state = workers, task, state
         self._pool: ProcessPoolExecutor | None = None
+        self._method = ""
 
     def __enter__(self) -> Self:
         if self.workers:
-            # forking needs no guard around a user's script, and the workers use no threads of the parent
-            method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-            context = multiprocessing.get_context(method)
+            self._method = start_method()
+            context = multiprocessing.get_context(self._method)
             self._pool = ProcessPoolExecutor(self.workers, context, _begin_worker, (self.state,))
         return self
 
@@ -118,7 +123,7 @@ class WorkerPool:
         under_way: deque[Future[Result]] = deque()
         try:
             for each in arguments:
-                with _deferred_signals():  # the first call starts the workers
+                with _starting(self._method):  # the first calls start the workers
                     future = self._pool.submit(function, *each)
                 under_way.append(future)
                 if len(under_way) >= 2 * self.workers:
@@ -130,6 +135,39 @@ class WorkerPool:
                 f"one of {self.workers} worker processes that {self.task} was killed, usually because memory "
                 "ran out; try again with fewer workers (0 computes without worker processes)"
             ) from error
+
+
+def start_method() -> str:
+    """Return how to start workers: `fork` where it exists, unless this process has used a GPU."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return "spawn"
+    torch = sys.modules.get("torch")
+    return "forkserver" if torch is not None and torch.cuda.is_initialized() else "fork"
+
+
+@contextmanager
+def _starting(method: str) -> Iterator[None]:
+    """Start workers by a method of `start_method` in the block.
+
+    Those of a server process neither get Ctrl-C nor import the main module, which therefore needs no guard.
+    """
+    if method != "forkserver":
+        with _deferred_signals():
+            yield
+        return
+    import multiprocessing.forkserver  # not on Windows
+    import multiprocessing.resource_tracker
+
+    multiprocessing.forkserver.set_forkserver_preload(PRELOADED)
+    multiprocessing.resource_tracker.ensure_running()  # it unblocks SIGINT
+    main = sys.modules["__main__"]
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a new process inherits it
+    try:
+        sys.modules["__main__"] = ModuleType("__main__")
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def _result(pool: ProcessPoolExecutor, future: Future[Result]) -> Result:

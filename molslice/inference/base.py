@@ -22,6 +22,7 @@ from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.inputs import Molecules, molecule_rows
 from molslice.inference.intervals import with_intervals
 from molslice.inference.predictions import Members, Predictions, uncertainty_columns
+from molslice.inference.reading import default_workers
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
@@ -285,13 +286,14 @@ class SmilesPredictor(ABC):
                 rows, count = read.popleft()
                 yield replace(self._predict_texts(rows, part), replaced=count)
 
-    def predict(self, smiles: Molecules, *, workers: int = 0, progress: bool = False) -> np.ndarray:
+    def predict(self, smiles: Molecules, *, workers: int | None = None, progress: bool = False) -> np.ndarray:
         """Predict each SMILES in the unit of the target.
 
         Args:
             smiles: A SMILES or an RDKit molecule, which is one row, or a list, array, pandas or polars Series
                 or DataFrame of them. See `molslice.inference.inputs.molecule_rows`.
-            workers: Number of worker processes; 0 computes in this process. See `predict_chunks`.
+            workers: Number of worker processes; 0 computes in this process. See `predict_chunks`. None is 0
+                on a CPU, and `default_workers` on a device.
             progress: Whether to show a bar on standard error.
 
         Returns:
@@ -311,7 +313,7 @@ class SmilesPredictor(ABC):
         *,
         interval: float | None = None,
         domain: bool = False,
-        workers: int = 0,
+        workers: int | None = None,
         progress: bool = False,
     ) -> Predictions:
         """Predict each SMILES, and return the reasons of failed rows and the uncertainty too.
@@ -321,7 +323,7 @@ class SmilesPredictor(ABC):
             interval: Probability that an interval, or the set of a class, holds the truth, such as 0.9; None
                 for no intervals. It holds for molecules like the held-out rows of the model.
             domain: Whether to compare the molecules with the training molecules.
-            workers: Number of worker processes; 0 computes in this process. See `predict_chunks`.
+            workers: Number of worker processes, as in `predict`.
             progress: Whether to show a bar on standard error.
 
         Raises:
@@ -333,6 +335,8 @@ class SmilesPredictor(ABC):
         rows = molecule_rows(smiles)
         if not rows:
             return self._no_rows()
+        if workers is None:
+            workers = 0 if self.device.type == "cpu" else default_workers(self.device, len(rows))
         found = []
         parts = self.predict_chunks(_chunks(rows, self.chunk_rows), workers)
         with closing(parts), Progress(self.label, len(rows), "molecules", shown=progress) as bar:

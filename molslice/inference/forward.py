@@ -13,7 +13,9 @@ import torch
 
 from molslice.run_folder import float32_defaults
 
-__all__ = ["float32_inference"]
+__all__ = ["bounded_threads", "float32_inference"]
+
+DEVICE_THREADS = 4  # of this process while a device computes; more of them wait for each other
 
 
 @contextmanager
@@ -37,3 +39,15 @@ def float32_inference(device: torch.device | str, *, gradients: bool = False) ->
             torch.set_float32_matmul_precision("highest")
             stack.callback(torch.set_float32_matmul_precision, products)
         yield
+
+
+@contextmanager
+def bounded_threads(device: torch.device) -> Iterator[None]:
+    """Use at most four threads of PyTorch beside a device; a CPU has all. Restores the number afterwards."""
+    before = torch.get_num_threads()
+    if device.type != "cpu":
+        torch.set_num_threads(min(before, DEVICE_THREADS))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -21,7 +21,7 @@ from molslice.files.progress import Progress
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.embedding import Embedder
-from molslice.inference.forward import float32_inference
+from molslice.inference.forward import bounded_threads, float32_inference
 from molslice.inference.inputs import Molecules
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.inference.reading import CHUNK_ROWS, SmilesReader
@@ -225,12 +225,12 @@ class Predictor(SmilesPredictor):
         """Return the training molecules; see `SmilesPredictor.find_domain`."""
         return self.read_domain(self.folder)
 
-    def embed(self, smiles: Molecules, *, workers: int = 0, progress: bool = False) -> np.ndarray:
+    def embed(self, smiles: Molecules, *, workers: int | None = None, progress: bool = False) -> np.ndarray:
         """Compute the learned fingerprint of each SMILES.
 
         Args:
             smiles: The molecules, as in `predict`.
-            workers: Number of processes that read SMILES; 0 reads them in this process.
+            workers: Number of worker processes, as in `predict`.
             progress: Whether to show a bar on standard error.
 
         Returns:
@@ -324,7 +324,10 @@ class Predictor(SmilesPredictor):
     ) -> np.ndarray:
         """Compute numbers, float32 `shape`; NaN in rows of no batch. `row_name` None shows no bar."""
         values = np.full(shape, np.nan, dtype=np.float32)
-        with Progress("predict", shape[0], row_name or "", shown=row_name is not None) as bar:
+        with (
+            bounded_threads(self.device),
+            Progress("predict", shape[0], row_name or "", shown=row_name is not None) as bar,
+        ):
             for places in batches:
                 batch = collate(places).to(self.device)
                 with float32_inference(self.device):

@@ -4,14 +4,29 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 import numpy as np
+import torch
 
 from molslice.data.molecules.prepare import featurize_chunk
 from molslice.data.molecules.store import MoleculeStore
-from molslice.files.processes import WorkerPool
+from molslice.files.processes import WorkerPool, count_cores
 
-__all__ = ["SmilesReader"]
+__all__ = ["SmilesReader", "default_workers"]
 
 CHUNK_ROWS = 4096  # rows at once: enough for batches of similar length, few enough for memory
+PARALLEL_ROWS = 25_000  # fewer take less than a minute on a CPU
+DEVICE_PARALLEL_ROWS = 10_000  # one process reads fewer while others start
+
+
+def default_workers(device: torch.device, rows: int) -> int:
+    """Return the number of worker processes for an input: all cores if it is large, and 0 otherwise.
+
+    A device waits for one process that reads SMILES, so there fewer rows are many.
+
+    Args:
+        device: Where the model computes.
+        rows: Number of rows, or an estimate of it.
+    """
+    return count_cores() if rows >= (PARALLEL_ROWS if device.type == "cpu" else DEVICE_PARALLEL_ROWS) else 0
 
 
 class SmilesReader:

@@ -17,7 +17,6 @@ from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import MoleculeTable, open_molecules
 from molslice.files.atomic import UnwritableError, reserved
 from molslice.files.lines import STDIN
-from molslice.files.processes import count_cores
 from molslice.files.progress import BYTES, Progress
 from molslice.files.tables import Chunk, labels, numbers
 from molslice.files.urls import File, Url, as_file
@@ -25,6 +24,7 @@ from molslice.inference.base import SmilesPredictor
 from molslice.inference.chunk_log import ChunkLog, smiles_checksum
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.predictions import TableRows
+from molslice.inference.reading import default_workers
 from molslice.inference.sinks import STDOUT, TABLES, Sink, open_sink
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import MolsliceError
@@ -34,7 +34,7 @@ __all__ = ["Computed", "Engine", "TableReport", "check_target", "predict_table"]
 Computed = tuple[Chunk, TableRows, int]  # with the number of bytes read so far
 Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
 
-PARALLEL_BYTES = 1_000_000  # a smaller input takes less than a minute
+ROW_BYTES = 40  # of a SMILES and a number
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ def predict_table(
             targets.
         endings: The allowed endings of `target`, of those of `open_sink`.
         workers: Number of worker processes (see `SmilesPredictor.predict_chunks`); None for all cores if the
-            input is large.
+            input is large (see `default_workers`).
         resume: Whether to continue an interrupted prediction, if there is one.
         strict: Whether to stop at the first row that fails. Nothing is written then, also not to standard
             output, which otherwise gets the rows while they are computed.
@@ -313,7 +313,7 @@ def _in_this_program(
         MolsliceError: The rows are not those of the finished chunks.
     """
     if workers is None:
-        workers = count_cores() if (table.size or 0) >= PARALLEL_BYTES else 0
+        workers = default_workers(predictor.device, table.size // ROW_BYTES)
     chunks, rows = table.chunks(predictor.chunk_rows, columns), 0
     for checksum, predictions in log.finished() if log is not None else ():
         chunk = next(chunks, None)

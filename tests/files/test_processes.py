@@ -81,6 +81,10 @@ from molslice.files.processes import WorkerPool
 with WorkerPool(2, "waits") as pool:
     list(pool.map(time.sleep, [(600,)] * 3))
 """
+AFTER_A_GPU = """
+import torch
+torch.cuda.is_initialized = lambda: True  # as in a process that has used a GPU
+"""
 
 
 @needs_proc
@@ -91,6 +95,48 @@ def test_workers_end_with_their_parent(start, number):
     workers = children(parent.pid)
     parent.send_signal(number)
     wait_until(lambda: not any(map(running, [parent.pid, *workers])))
+
+
+@needs_proc
+def test_workers_of_a_server_end_with_their_parent(start):
+    parent = start(sys.executable, "-c", AFTER_A_GPU + USED)
+
+    def workers():
+        return [worker for child in children(parent.pid) for worker in children(child)]
+
+    wait_until(lambda: len(workers()) == 2)
+    started = [*children(parent.pid), *workers()]
+    parent.kill()
+    wait_until(lambda: not any(map(running, [parent.pid, *started])))
+
+
+def test_workers_after_a_gpu_are_not_forked_and_the_program_needs_no_guard(start, tmp_path):
+    """A fork of a process that has used a GPU may hang. A program without a guard must not run twice."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        AFTER_A_GPU
+        + """
+import multiprocessing, os
+from molslice.files.processes import WorkerPool
+print("runs")
+with WorkerPool(2, "work") as pool:
+    parents = set(pool.map(os.getppid, [()] * 4))
+    print(os.getpid() in parents, list(pool.map(pow, [(2, 3), (3, 2)])))
+"""
+    )
+    parent = start(sys.executable, str(program))
+    assert parent.communicate(timeout=DEADLINE_SECONDS) == ("runs\nFalse [8, 9]\n", "")
+
+
+@needs_proc
+def test_ctrl_c_does_not_reach_workers_of_a_server(start):
+    parent = start(sys.executable, "-c", AFTER_A_GPU + USED)
+    wait_until(lambda: children(parent.pid))  # they may still be starting
+    for process in [*children(parent.pid), parent.pid]:
+        os.kill(process, signal.SIGINT)
+    said = parent.communicate(timeout=DEADLINE_SECONDS)[1]
+    assert said.count("Traceback") == 1
+    assert said.splitlines()[-1] == "KeyboardInterrupt"
 
 
 SIGNALED_IN_FORK = """
