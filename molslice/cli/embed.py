@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         write_json({"model": args.model, "output": args.output, "size": len(report.columns), **fields})
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
-    if report.failed == report.rows:
+    if report.rows and report.failed == report.rows:
         where = f"; {args.output} has no embeddings"
         say(f"error: {report.describe_failure()}{where}")
         return 1

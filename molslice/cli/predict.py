@@ -247,7 +247,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         _show_errors(report.metrics, report.trained, args)
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
-    if report.failed == report.rows:
+    if report.rows and report.failed == report.rows:
         where = "" if str(args.output) == "-" else f"; {args.output} has no predictions"
         say(f"error: {report.describe_failure()}{where}")
         return 1

@@ -115,9 +115,9 @@ def predict_table(
         progress: Whether to show a bar on standard error.
 
     Raises:
-        MolsliceError: The column is missing, a table has no rows, a file is damaged, a file name is invalid,
-            a row fails although `strict` is set, another process is writing `target`, or an unfinished
-            prediction does not fit. The message says that `target` is not written.
+        MolsliceError: The column is missing, a file is damaged, a file name is invalid, a row fails although
+            `strict` is set, another process is writing `target`, or an unfinished prediction does not fit.
+            The message says that `target` is not written.
         OSError: The file cannot be written. No partial file is left.
         KeyboardInterrupt: Stopped by Ctrl-C. The message says how to continue.
     """
@@ -203,8 +203,8 @@ class _Measured:
         for name in self.columns:
             table.find(name)
         self._domain, self.trained = predictor.known_domain(), 0
-        self._values: list[np.ndarray] = []
-        self._predicted: list[np.ndarray] = []
+        empty = np.empty((0, len(self.columns)))
+        self._values, self._predicted = [empty], [empty]
 
     def add(self, chunk: Chunk, predictions: TableRows) -> None:
         """Keep the values of a chunk.

@@ -54,6 +54,18 @@ def test_one_output_has_the_same_bytes(model, parts, tmp_path):
     assert (tmp_path / "ray.csv.gz").read_bytes() == (tmp_path / "local.csv.gz").read_bytes()
 
 
+def test_files_without_rows_add_nothing(model, parts, tmp_path):
+    (parts / "part00.csv").write_text("smiles,id\n")
+    (parts / "part9.csv").write_text("smiles,id\n")
+    for name, options in (("local", []), ("ray", ["--engine", "ray", "--workers", 2])):
+        for source, out in ((parts / "*.csv", f"{name}.csv"), (parts / "part9.csv", f"{name}_none.csv")):
+            assert run("predict", model, "--input", source, "--output", tmp_path / out, *options) == 0
+    assert (tmp_path / "ray.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
+    assert (tmp_path / "ray_none.csv").read_bytes() == (tmp_path / "local_none.csv").read_bytes()
+    assert run("predict", model, "--input", parts / "*.csv", "--output", tmp_path / "out", *options) == 0
+    assert len(list((tmp_path / "out").glob("*.csv"))) == 5
+
+
 def test_a_folder_has_the_same_bytes(model, parts, tmp_path, capsys):
     for name, options in (("local", []), ("ray", ["--engine", "ray"])):
         command = [

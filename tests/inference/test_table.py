@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from molslice.cli import main
 from molslice.files.tables import open_table
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import Predictions, load_model
@@ -247,6 +248,52 @@ def test_what_cannot_be_read(model, tmp_path, content, message):
     assert message in str(caught.value)
     assert str(source) in str(caught.value)
     assert left(tmp_path, "in.csv") == []
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".jsonl", ".npy"])
+@pytest.mark.parametrize("name", ["in.csv", "in.jsonl", "in.smi", "in.sdf", "in.parquet"])
+def test_no_rows_give_a_table_without_rows(model, tmp_path, name, ending):
+    source, target = tmp_path / name, tmp_path / f"out{ending}"
+    if name == "in.parquet":
+        parquet.write_table(pyarrow.table({"smiles": pyarrow.array([], "string")}), source)
+    else:
+        source.write_text("smiles\n" if name == "in.csv" else "")
+    report = predict_table(model, source, target, workers=2, endings=[ending])
+    assert (report.rows, report.failed, report.refusals) == (0, 0, [])
+    if ending in (".csv", ".csv.gz"):
+        assert rows_of(target) == [["smiles", "gap_eV", "error"]]
+    elif ending == ".parquet":
+        assert parquet.read_table(target).to_pydict() == {"smiles": [], "gap_eV": [], "error": []}
+    elif ending == ".npy":
+        assert np.load(target).shape == (0, 1)
+    else:
+        assert target.read_bytes() == b""
+
+
+def test_files_without_rows_do_not_end_a_prediction(model, tmp_path, capsys):
+    for name, smiles in (("a", "CCO\n"), ("b", ""), ("c", "CCC\n")):
+        (tmp_path / f"{name}.csv").write_text(f"smiles\n{smiles}")
+    command = ["predict", model.folder, "--output", tmp_path / "all", "--input"]
+    assert main([*map(str, command), *(str(tmp_path / f"{name}.csv") for name in "bac")]) == 0
+    assert "2 rows written to 3 files" in capsys.readouterr().err
+    lengths = [len(rows_of(tmp_path / "all" / f"{name}.csv")) for name in "abc"]
+    assert lengths == [2, 1, 2]
+    predict_table(model, [tmp_path / f"{name}.csv" for name in "bac"], tmp_path / "one.csv", metrics=False)
+    assert [row[0] for row in rows_of(tmp_path / "one.csv")] == ["smiles", "CCO", "CCC"]
+
+
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_a_command_without_rows_is_done(model, tmp_path, capsys, verb):
+    (tmp_path / "in.csv").write_text("smiles,gap\n")
+    command = [verb, model.folder, "--input", tmp_path / "in.csv", "--output", tmp_path / "out.csv"]
+    options = ["--metrics"] if verb == "predict" else []
+    assert main([*map(str, command), *options]) == 0
+    said = capsys.readouterr()
+    assert "0 rows" in said.err
+    assert "error:" not in said.err
+    assert len(rows_of(tmp_path / "out.csv")) == 1
+    if verb == "predict":
+        assert said.out.splitlines()[-1].split() == ["gap", "eV", "0", "-"]
 
 
 def test_damaged_files(model, tmp_path):

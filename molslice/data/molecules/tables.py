@@ -40,24 +40,28 @@ class MoleculeTable:
 
     Attributes:
         paths: The files.
-        names: The column names of the first file; they may repeat or be empty.
+        names: The column names of the first file that has names; they may repeat or be empty.
         smiles_column: The column of SMILES.
-        schema: pyarrow's schema if all files are Parquet with the same types; None otherwise.
+        schema: pyarrow's schema if all files with rows are Parquet with the same types; None otherwise.
         findings: What was found, one sentence each.
     """
 
     def __init__(self, tables: Iterator[Table], paths: Sequence[File], smiles_column: str | None) -> None:
         self.paths, self._tables = list(paths), tables
-        self._first = self._table = next(tables)
-        self.names, self.schema = self._table.names, self._table.schema
+        first = self._table = next(tables)
         self._done = 0  # bytes of the files that are read
         self._skipped = 0  # files without rows at the beginning
         while self._skipped + 1 < len(self.paths) and not self._table.peek(1):
             self._done += _size(self.paths[self._skipped])
             self._skipped += 1
             self._table = next(tables)
+            first = first if first.names else self._table
+        if not first.names:  # all files are empty
+            first.names = [smiles_column or SMILES_NAMES[0]]
+        self._first, self.names, self.schema = first, first.names, self._table.schema
         found = smiles_column is None
-        self.smiles_column = find_smiles_column(self._table) if smiles_column is None else smiles_column
+        described = self._table if self._table.peek(1) else first
+        self.smiles_column = find_smiles_column(described) if smiles_column is None else smiles_column
         self.find(self.smiles_column)
         more = f", the first of {len(self.paths)} files" if self.paths[1:] else ""
         self.findings = [
@@ -189,7 +193,7 @@ def open_molecules(
         for path in files[1:]:  # found before any row is read
             with open_table(path, delimiter) as other:
                 _order(_as_smiles(other, convert), table.names, files[0])
-                if table.schema is not None and _types(other.schema) != _types(table.schema):
+                if _types(other.schema) != _types(table.schema) and other.peek(1):
                     table.schema = None
         yield table
 
@@ -217,6 +221,8 @@ def _reordered(
     table: Table, names: Sequence[str], first: File, size: int, places: Mapping[str, int]
 ) -> Iterator[Chunk]:
     """Yield the chunks of a table with the columns `names` of the file `first`, in its order."""
+    if not table.names:  # an empty file
+        return
     order = _order(table, names, first)
     for chunk in table.chunks(size, list(places)):
         cells = chunk.cells
@@ -228,10 +234,12 @@ def _reordered(
 def _order(table: Table, names: Sequence[str], first: File) -> list[int]:
     """Return the index of each of the columns `names` of the file `first` in another table.
 
+    An empty file fits.
+
     Raises:
         MolsliceError: The tables have different columns.
     """
-    if table.names == names:
+    if table.names == names or not table.names:
         return list(range(len(names)))
     theirs, wanted = [trimmed(name) for name in table.names], [trimmed(name) for name in names]
     if sorted(theirs) == sorted(wanted) and len(set(wanted)) == len(wanted):
@@ -252,7 +260,7 @@ class _Structures(Table):
         while column in taken:
             column += "_of_structure"
         self.names = [column if name == STRUCTURE else name for name in table.names]
-        self._column = table.names.index(STRUCTURE)
+        self._column = table.names.index(STRUCTURE) if table.names else 0
 
     @property
     def position(self) -> int:
@@ -282,6 +290,8 @@ class _Structures(Table):
 def find_smiles_column(table: Table, *, alone: bool = False) -> str:
     """Find the column of SMILES by its name, or else by the first cells of all columns.
 
+    It is the first column if there are no rows.
+
     Args:
         table: The table.
         alone: Whether the only column of a table is that of SMILES, whatever its name and cells.
@@ -310,7 +320,7 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
             f"{table.path}: the first line contains the SMILES {headless!r} instead of column names. Add "
             "column names" + (", or name the file .smi if each line is a SMILES and a name" * (not alone))
         )
-    if alone and len(table.names) == 1:
+    if (alone and len(table.names) == 1) or not table.peek(1):
         return table.names[0]
     if len(likely) == 1:
         return likely[0]

@@ -21,7 +21,8 @@ The rules:
 - Blanks at the ends of a column name or of a cell have no meaning, whatever their kind (also no-break spaces
   and characters without a width). The output of a prediction keeps them.
 - A name that occurs twice in an object or in a record makes it an unreadable row.
-- A file with column names and no rows adds no rows.
+- A file with column names and no rows adds no rows. So does an empty file in a format without a line of names
+  (JSON lines, SMILES lines, SD files).
 - Messages name the row, counted from 1 after the column names, and the line, counted from 1 in the file.
 """
 

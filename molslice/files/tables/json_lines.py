@@ -46,14 +46,14 @@ class JsonTable(FileTable):
     """JSON lines. The columns are the keys of all objects, in the order in which they first occur.
 
     A line that is not an object, or in which a name occurs twice, is an unreadable row; blank lines are
-    skipped. A missing key is an empty cell.
+    skipped. A missing key is an empty cell. An empty file has no columns.
 
     Args:
         path: The file.
         opened: The open file.
 
     Raises:
-        MolsliceError: The file is empty, is damaged, or has no object.
+        MolsliceError: The file is damaged, or has lines and no object.
     """
 
     format = "JSON lines"
@@ -62,13 +62,14 @@ class JsonTable(FileTable):
         super().__init__(path, opened)
         with open_unpacked(path) as first:  # all keys, before the first row is written
             keys: dict[str, None] = {}
-            reason = ""
+            empty, reason = True, ""
             for number, line in _lines(path, first):
+                empty = False
                 if isinstance(record := _parse(line), dict):
                     keys.update(dict.fromkeys(record))
                 else:
                     reason = reason or f"; line {number}: {record}"
-        if not keys:
+        if not keys and not empty:
             raise MolsliceError(f"{path} has no line with a JSON object{reason}")
         self.names = list(keys)
         self.rows = (self._row(number, _parse(line)) for number, line in _lines(path, opened))

@@ -18,7 +18,7 @@ Record = tuple[int, list[str]]
 
 
 class SdfTable(FileTable):
-    """The records of an SD file.
+    """The records of an SD file. An empty file has no columns.
 
     The first column is the connection table as text, up to `M  END`; the second is the name in the first line
     of the record. The other columns are all properties, in the order in which they first occur; those named
@@ -31,7 +31,7 @@ class SdfTable(FileTable):
         opened: The open file.
 
     Raises:
-        MolsliceError: The file is empty or damaged.
+        MolsliceError: The file is damaged.
     """
 
     format = "SDF"
@@ -44,10 +44,8 @@ class SdfTable(FileTable):
             for _, lines in _records(path, first):
                 empty = False
                 names.update(dict.fromkeys(name for name, _ in _properties(lines[_end(lines) or 0 :])))
-        if empty:
-            raise MolsliceError(f"{path} is empty")
         self._columns = {name: _free(name, names) for name in names}
-        self.names = [STRUCTURE, NAME, *self._columns.values()]
+        self.names = [] if empty else [STRUCTURE, NAME, *self._columns.values()]
         self.rows = (self._row(number, lines) for number, lines in _records(path, opened))
 
     def _row(self, number: int, lines: list[str]) -> Row:

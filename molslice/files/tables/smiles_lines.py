@@ -21,14 +21,15 @@ class SmilesLines(FileTable):
     """The lines of a file of SMILES, with a column `name` if one of the first lines has a name.
 
     A first line that begins with the word `smiles` names the columns. A blank line is a row with an empty
-    SMILES, except at the end of the file. So is a line that begins with a tab; its name follows.
+    SMILES, except at the end of the file. So is a line that begins with a tab; its name follows. An empty
+    file has no columns.
 
     Args:
         path: The file, for messages.
         opened: The open file.
 
     Raises:
-        MolsliceError: The file is empty or damaged.
+        MolsliceError: The file is damaged.
     """
 
     format = "SMILES on each line"
@@ -37,10 +38,10 @@ class SmilesLines(FileTable):
         super().__init__(path, opened)
         lines = self._lines()
         first = list(itertools.islice(lines, SAMPLED_LINES))
-        if not any(line.strip() for _, line in first):
-            raise MolsliceError(f"{path} is empty")
-        header = first[0][1].split()
-        if header and header[0].lower() == SMILES:
+        header = first[0][1].split() if first else []
+        if not first:
+            self.names = []
+        elif header and header[0].lower() == SMILES:
             del first[0]
             self.names = [header[0], *([" ".join(header[1:])] if header[1:] else [])]
         else:

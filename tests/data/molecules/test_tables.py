@@ -272,7 +272,10 @@ def test_empty_and_damaged_files(tmp_path, name):
                 chunks = list(table.chunks(9, []))
         except MolsliceError as error:
             reason = str(error)
-        if reason is None:  # every row has a reason
+        if reason is None and not content.strip():
+            assert name in ("a.jsonl", "a.smi", "a.sdf")
+            assert chunks == []
+        elif reason is None:  # every row has a reason
             assert content.startswith(b"\xff")
             assert all(set(chunk.errors) == set(range(len(chunk))) for chunk in chunks)
         else:
@@ -404,3 +407,58 @@ def test_files_without_any_row_have_none(tmp_path):
     assert read(tmp_path / "*.csv") == []
     with pytest.raises(MolsliceError, match=r"0.csv and 1 other file has no rows"):
         Csv(path=str(tmp_path / "*.csv"), target_columns="value")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.jsonl", json_lines), ("a.smi", lambda: b"CCO ethanol\n"), ("a.sdf", sdf)]
+)
+def test_an_empty_file_of_a_format_without_names_adds_nothing(tmp_path, place, name, content):
+    (tmp_path / "whole").mkdir()
+    whole = written(tmp_path / "whole" / name, content())
+    files = [whole, written(tmp_path / f"other{whole.suffix}", content())]
+    files.insert(place, written(tmp_path / f"empty{whole.suffix}", "\n" * (place == 1)))
+    with open_molecules([whole]) as table:
+        names, column = table.names, table.smiles_column
+        cells = [row for chunk in table.chunks(2, []) for row in chunk.cells]
+    with open_molecules(files) as table:
+        assert (table.names, table.smiles_column) == (names, column)
+        assert [row for chunk in table.chunks(2, []) for row in chunk.cells] == 2 * cells
+        split = FileChunks(table.names, table.paths[0], {column: table.find(column)}, 2, None)
+    assert list(split((files[place], 0))) == []
+
+
+@pytest.mark.parametrize("column", [None, "structure"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.smi", "a.sdf"])
+def test_only_empty_files_have_the_column_of_smiles(tmp_path, name, column):
+    (tmp_path / "more").mkdir()
+    files = [written(tmp_path / name, ""), written(tmp_path / "more" / name, "\n")]
+    with open_molecules(files, smiles_column=column) as table:
+        assert table.names == [table.smiles_column] == [column or "smiles"]
+        assert list(table.chunks(2, [table.smiles_column])) == []
+
+
+def test_without_rows_any_column_may_be_that_of_smiles(tmp_path):
+    with open_molecules([written(tmp_path / "a.csv", "compound,value\n")]) as table:
+        assert table.smiles_column == "compound"
+    with (
+        pytest.raises(MolsliceError, match="the first line contains the SMILES 'CCO' instead of"),
+        open_molecules([written(tmp_path / "a.csv", "CCO,1\n")]),
+    ):
+        pass
+
+
+def test_types_of_parquet_are_those_of_the_files_with_rows(tmp_path):
+    for name, rows, kind in (("a", 0, "string"), ("b", 2, "int64"), ("c", 0, "float64"), ("d", 1, "int64")):
+        columns = {"smiles": ["CCO"] * rows, "n": pyarrow.array(range(rows), "int64").cast(kind)}
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / f"{name}.parquet")
+    with open_molecules([tmp_path / "*.parquet"]) as table:
+        assert table.schema.field("n").type == pyarrow.int64()
+    with open_molecules([tmp_path / "c.parquet"]) as table:
+        assert table.schema.field("n").type == pyarrow.float64()
+
+
+def test_blank_lines_before_the_first_smiles(tmp_path):
+    with open_molecules([written(tmp_path / "a.smi", "\n" * 25 + "CCO\n")]) as table:
+        (chunk,) = table.chunks(99, ["smiles"])
+    assert chunk["smiles"] == [""] * 25 + ["CCO"]
