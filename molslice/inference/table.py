@@ -23,7 +23,7 @@ from molslice.files.urls import File, Url, as_file
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.chunk_log import ChunkLog, smiles_checksum
 from molslice.inference.columns import ERROR, distinct_columns
-from molslice.inference.predictions import TableRows
+from molslice.inference.predictions import NOT_FINITE, TableRows
 from molslice.inference.reading import default_workers
 from molslice.inference.sinks import STDOUT, TABLES, Sink, open_sink
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
@@ -214,7 +214,8 @@ class _Measured:
         """
         read = labels if self._targets.kind == "classification" else numbers
         self._values.append(np.stack([read(chunk[name], name, chunk.where) for name in self.columns], axis=1))
-        failed = np.array([reason is not None for reason in predictions.errors])
+        # a prediction that is not finite counts as infinitely wrong
+        failed = np.array([reason not in (None, NOT_FINITE) for reason in predictions.errors])
         self._values[-1][failed] = np.nan
         self._predicted.append(predictions.values[:, list(self.columns.values())])
         if self._domain is not None:

@@ -22,6 +22,7 @@ from molslice.cli import main
 from molslice.files.tables import open_table
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import Predictions, load_model
+from molslice.inference.predictions import NOT_FINITE
 from molslice.inference.sinks import format_value
 from molslice.inference.table import predict_table
 from molslice.training.fit import fit
@@ -528,6 +529,22 @@ def test_the_error_of_measured_columns(tmp_path):
     with pytest.raises(MolsliceError, match=r"row 1 .*'high' is not a number .*; .*none.csv is not written"):
         predict_table(model, odd, tmp_path / "none.csv", metrics=True)
     assert "none.csv" not in left(tmp_path)
+
+
+def test_a_prediction_that_is_not_finite_counts_in_the_error(tmp_path, monkeypatch):
+    model = untrained(tmp_path / "model")
+    source = written(tmp_path / "in.csv", "smiles,gap\nCCO,1.5\nbad,2\nCCN,7\n")
+    compute = type(model).predict_store
+
+    def partly(store):
+        found = compute(model, store)
+        found.values[2], found.errors[2] = np.nan, NOT_FINITE
+        return found
+
+    monkeypatch.setattr(model, "predict_store", partly)
+    report = predict_table(model, source, tmp_path / "out.csv", metrics=True)
+    assert (report.rows, report.failed) == (3, 2)
+    assert (report.metrics[0]["count"], report.metrics[0]["value"]) == (2, np.inf)
 
 
 def test_the_error_of_classes_is_the_area_under_the_curve(tmp_path):
