@@ -59,6 +59,17 @@ def test_a_failed_fit_changes_nothing(kind):
     np.testing.assert_array_equal(model.predict(SMILES[:3]), before)
 
 
+@pytest.mark.parametrize("kind", [MolsliceRegressor, MolsliceClassifier])
+def test_a_second_fit_replaces_the_model_of_the_first(kind):
+    y = SIZE if kind is MolsliceRegressor else BIG
+    model = kind(**FAST).fit(SMILES, y)
+    before = model.predict(SMILES)  # the model is loaded and kept
+    model.fit(SMILES[::-1], y)
+    after = model.predict(SMILES)
+    assert (before != after).any()
+    np.testing.assert_array_equal(after, kind(**FAST).fit(SMILES[::-1], y).predict(SMILES))
+
+
 def test_the_names_are_exported():
     assert molslice.MolsliceRegressor is MolsliceRegressor
     assert molslice.MolsliceClassifier is MolsliceClassifier

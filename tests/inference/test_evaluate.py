@@ -13,6 +13,7 @@ from molslice.inference.calibrate import write_domain
 from molslice.inference.domain import DOMAIN
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
+from molslice.inference.predictions import NOT_FINITE
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import gap_folder
 from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained, write_tiny_config
@@ -91,6 +92,31 @@ def test_an_infinite_prediction_counts(tmp_path, monkeypatch):
     predictions.values[3] = np.inf
     monkeypatch.setattr(model, "predict_dataset", lambda *_, **__: predictions)
     assert evaluate(model, dataset)["targets"][0]["mae"] == np.inf
+
+
+def test_a_prediction_that_is_not_finite_counts_as_infinitely_wrong(tmp_path, monkeypatch):
+    """Leaving it out would make a broken model look better."""
+    model = untrained(tmp_path / "model")
+    dataset = table_of(tmp_path, {"gap": np.full(40, 3.0)}, units=["eV"])
+    predictions = model.predict_dataset(dataset, dataset.rows("test"))
+    predictions.values[3], predictions.errors[3] = np.nan, NOT_FINITE
+    monkeypatch.setattr(model, "predict_dataset", lambda *_, **__: predictions)
+    result = evaluate(model, dataset, strict=True)
+    assert (result["rows"], result["failed"], result["refusals"]) == (38, 0, [])
+    assert (result["targets"][0]["count"], result["targets"][0]["mae"]) == (38, np.inf)
+
+
+def test_a_probability_that_is_not_finite_has_the_worst_rank(tmp_path, monkeypatch):
+    model = untrained(tmp_path / "model", targets=CLASSES)
+    toxic = np.arange(40) % 2
+    dataset = table_of(tmp_path, {"toxic": toxic}, kind="classification")
+    predictions = model.predict_dataset(dataset, dataset.rows("test"))
+    predictions.values[:, 0] = toxic[2:]
+    predictions.values[3], predictions.errors[3] = np.nan, NOT_FINITE
+    monkeypatch.setattr(model, "predict_dataset", lambda *_, **__: predictions)
+    (target,) = evaluate(model, dataset)["targets"]
+    assert target["count"] == 38
+    assert target["roc_auc"] == pytest.approx(18 / 19)
 
 
 def gap_model(tmp_path, **options):

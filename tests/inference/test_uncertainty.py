@@ -1,7 +1,9 @@
 """Coverage, width and ranking of intervals on held-out rows."""
 
+import copy
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from molslice.uncertainty.scores import coverage
 from tests.inference.models import embedded_smiles
 
 pytestmark = pytest.mark.usefixtures("few_trees")
+OF_TARGETS = ("names", "units", "mean", "std")
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +112,32 @@ def test_groups_are_by_size_and_by_scaffold(numbers):
     limit = int(small["group"].split()[2])
     assert small["count"] == (sizes <= limit).sum()
     assert small["coverage"] == inside[sizes <= limit].mean()
+
+
+def test_each_target_of_a_fit_has_its_own_expected_error(numbers):
+    model, _, _ = numbers
+    smiles = embedded_smiles(20, start=1)
+    both = model.predict_with_errors(smiles, interval=0.8)
+    assert not np.allclose(both.members.difficulty[..., 0], both.members.difficulty[..., 1])
+    for index, name in enumerate(model.target_names):
+        single = copy.copy(model)
+        single.model = replace(
+            model.model,
+            targets=replace(
+                model.targets, **{key: getattr(model.targets, key)[index : index + 1] for key in OF_TARGETS}
+            ),
+            **{key: getattr(model.model, key)[index : index + 1] for key in ("learners", "stacks", "scales")},
+        )
+        single.targets = single.model.targets
+        held_out = model.find_calibration()
+        calibration = replace(held_out, targets=held_out.targets[index : index + 1])
+        single.find_calibration = lambda found=calibration: found
+        alone = single.predict_with_errors(smiles, interval=0.8)
+        assert single.target_names == (name,)
+        np.testing.assert_array_equal(alone.values[:, 0], both.values[:, index])
+        np.testing.assert_array_equal(alone.members.difficulty[..., 0], both.members.difficulty[..., index])
+        np.testing.assert_array_equal(alone.lower[:, 0], both.lower[:, index])
+        np.testing.assert_array_equal(alone.upper[:, 0], both.upper[:, index])
 
 
 def test_classes_have_coverage_of_each_class(folders):

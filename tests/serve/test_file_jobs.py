@@ -57,6 +57,16 @@ def test_progress_is_reported_while_a_long_file_is_predicted(serve):
     assert any(0 < rows < 2_000 for rows in seen)
 
 
+@pytest.mark.parametrize(
+    ("content", "name"), [("smiles\n", "none.csv"), ("", "none.jsonl"), ("", "none.smi"), ("", "none.sdf")]
+)
+def test_a_file_without_rows_gives_one_without_rows(client, content, name):
+    status = finished(client, upload(client, content, name).json())
+    assert (status["state"], status["rows"], status["failed"], status["share"]) == ("done", 0, 0, 1.0)
+    text = client.get(f"/files/{status['id']}/result").text
+    assert text == ("" if name.endswith(".jsonl") else "smiles,gap_eV,error\n")
+
+
 def test_json_lines_give_json_lines(client):
     job = upload(client, '{"smiles": "CCO"}\n', "a.jsonl").json()
     finished(client, job)

@@ -101,6 +101,28 @@ def test_the_nearest_training_molecule_is_that_of_the_model(client, fitted):
     assert "U" in far["domain"]["reason"]
 
 
+def test_the_domain_is_there_only_in_the_requests_that_ask_for_it(client):
+    """A predictor is kept for later requests."""
+    for domain in (False, True, False, True):
+        for interval in (None, 0.8, 0.5):
+            request = {"smiles": ["CCO"], "model": "size", "domain": domain, "interval": interval}
+            (row,) = client.post("/predict", json=request).json()["predictions"]
+            assert (row["domain"] is not None) == domain
+            assert (row["uncertainty"] is not None) == (interval is not None)
+
+
+def test_intervals_of_a_level_are_those_of_that_level_after_others(client):
+    def width(level):
+        request = {"smiles": ["CCO"], "model": "size", "interval": level}
+        found = client.post("/predict", json=request).json()["predictions"][0]["uncertainty"]
+        return found["upper"]["size"] - found["lower"]["size"]
+
+    levels = [0.5 + place / 50 for place in range(20)]  # more than are kept
+    first = [width(level) for level in levels]
+    assert [width(level) for level in levels] == first
+    assert first[0] < first[-1]
+
+
 def test_a_model_without_training_molecules_refuses_to_compare(client):
     answer = client.post("/predict", json={"smiles": "C", "model": "first", "domain": True})
     assert answer.status_code == 422

@@ -1,0 +1,116 @@
+"""Predictions of several models and targets, and the rows that they are in a table."""
+
+import numpy as np
+import pytest
+
+from molslice.inference.ensemble import EnsemblePredictor
+from molslice.inference.intervals import with_intervals
+from molslice.inference.load import load_model
+from molslice.inference.predictions import NOT_FINITE, Domain, Members, Neighbor, Predictions
+from molslice.uncertainty.calibration import Calibration, HeldOut
+from tests.inference.models import checkpoint_folder
+
+SMILES = ["CCO", "c1ccccc1", "CCN"]
+
+
+def test_the_spread_is_that_of_a_mixture_of_distributions():
+    """The variance of the members plus the mean of the variances that they state."""
+    values = np.array(
+        [[[1.0, 0.0], [3.0, 0.0]], [[5.0, 1.0], [5.0, -1.0]]], np.float32
+    )  # [row, member, target]
+    stated = np.array([[[0.0, 1.0], [2.0, 7.0]], [[3.0, 0.0], [3.0, 0.0]]], np.float32)
+    members = Members.of_ensemble(values, stated)
+    np.testing.assert_allclose(members.spread, [[3**0.5, 5.0], [3.0, 1.0]], rtol=1e-12)
+    np.testing.assert_array_equal(members.models, values.mean(1, keepdims=True))
+    np.testing.assert_array_equal(members.difficulty[:, 0], members.spread)
+    np.testing.assert_array_equal(Members.of_ensemble(values).spread, [[1.0, 0.0], [0.0, 1.0]])
+    single = Members.of_ensemble(values[:, :1], stated[:, :1])
+    np.testing.assert_array_equal(single.spread, stated[:, 0])
+    assert Members.of_ensemble(values[:, :1]).spread is None
+    assert Members.of_ensemble(values[:, :1]).difficulty is None
+
+
+def calibration(kind="regression", count=40):
+    """Return held-out rows of two targets, whose errors are of the size of their difficulty."""
+    rows = np.arange(count, dtype=float)
+    targets = [
+        HeldOut.of_rows(name, kind, rows + size, rows, np.zeros(count), scale=np.full(count, size))
+        for name, size in (("a", 1.0), ("b", 3.0))
+    ]
+    return Calibration(kind, 1, "held-out rows", tuple(targets))
+
+
+def test_each_target_has_intervals_of_its_own_difficulty():
+    values = np.array([[0.0, 10.0], [1.0, 20.0], [np.nan, np.nan]], np.float32)
+    difficulty = np.array([[[1.0, 5.0]], [[2.0, 7.0]], [[0.0, 0.0]]])  # [row, fold, target]
+    members = Members(None, values[:, None], difficulty)
+    predictions = Predictions(values, [None, None, "why"], members=members)
+    found = with_intervals(predictions, calibration(), 0.9)
+    np.testing.assert_allclose(found.upper[:2] - values[:2], difficulty[:2, 0], rtol=1e-5)
+    np.testing.assert_allclose(values[:2] - found.lower[:2], difficulty[:2, 0], rtol=1e-5)
+    assert np.isnan(found.lower[2]).all()
+    assert np.isnan(found.upper[2]).all()
+    assert found.spread is None
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ensemble")
+    members = [load_model(checkpoint_folder(folder / name)) for name in ("first", "second")]
+    return EnsemblePredictor(members, "both", folder)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_row_that_any_member_cannot_predict_has_its_reason(ensemble, monkeypatch, failing):
+    """A mean without a member would be that of another model."""
+    member = ensemble.members[failing]
+    expected, compute = ensemble.predict(SMILES), member.predict_store
+
+    def partly(store):
+        found = compute(store)
+        found.values[1], found.errors[1] = np.nan, NOT_FINITE
+        return found
+
+    monkeypatch.setattr(member, "predict_store", partly)
+    found = ensemble.predict_with_errors([*SMILES, "oops"])
+    assert found.errors == [None, NOT_FINITE, None, "non-ring atom 0 marked aromatic"]
+    assert np.isnan(found.values[[1, 3]]).all()
+    np.testing.assert_array_equal(found.values[[0, 2], 0], expected[[0, 2]])
+
+
+def test_texts_of_sets_and_domain_are_those_of_their_rows():
+    near = Domain(True, "", (Neighbor("CC", 0.5), Neighbor("CO", 0.25)))
+    far = Domain(False, "too large", (Neighbor("C", 0.125),))
+    sets = np.zeros((4, 2, 2), bool)
+    sets[0, :, 0], sets[1, 1, 1], sets[2] = True, True, True
+    values = np.arange(8, dtype=np.float32).reshape(4, 2)
+    predictions = Predictions(
+        values,
+        [None, None, "why", None],
+        spread=values + 30,
+        sets=sets,
+        calibrated=values + 10,
+        domain=[near, far, None, near],
+        replaced=3,
+    )
+    rows = predictions.table_rows()
+    assert rows.texts == [
+        ["0", "0", "true", "", "CC"],
+        ["", "1", "false", "too large", "C"],
+        ["", "", "", "", ""],
+        ["", "", "true", "", "CC"],
+    ]
+    similarity = np.array([[0.5], [0.125], [np.nan], [0.5]], np.float32)
+    np.testing.assert_array_equal(
+        rows.values, np.concatenate([values, values + 10, values + 30, similarity], 1)
+    )
+    assert (rows.errors, rows.replaced) == ([None, None, "why", None], 3)
+    joined = Predictions.concatenate([predictions, predictions]).table_rows()
+    assert (joined.texts, joined.replaced) == (rows.texts * 2, 6)
+    assert joined.errors == rows.errors * 2
+    bounds = Predictions(values, [None] * 4, lower=values - 1, upper=values + 1, spread=values + 2)
+    rows = bounds.table_rows()
+    np.testing.assert_array_equal(
+        rows.values, np.concatenate([values, values - 1, values + 1, values + 2], axis=1)
+    )
+    assert rows.texts == ()
