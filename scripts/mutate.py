@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("ops", "attention", "model", "chem", "data", "tasks", "training")
+FOLDERS += ("inference", "serve", "estimators", "uncertainty", "explanation", "report", "export")
 VERDICTS = ("caught", "survived", "timeout")
 MEMORY_BYTES = 24 << 30  # limit of the address space of a test process
 _PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
