@@ -2,6 +2,7 @@
 
 Modules:
     smiles: Parse a SMILES to RDKit's molecule, or give the reason why not.
+    hydrogens: One form for a compound, however its hydrogens and isotopes are written.
     featurize: Convert one SMILES or many to arrays.
     binary: Features of many molecules from RDKit's binary form.
     fragments: The molecules of mixtures and salts.
@@ -26,11 +27,22 @@ To add a feature, give it a size in `molslice.ops.vocabulary`, a table in `vocab
 `binary.py` and in `featurize.py`, and increase `FEATURIZER_VERSION`.
 """
 
-FEATURIZER_VERSION = 2
-"""Increased when the arrays or the error of any row change, so that older prepared stores are not used."""
+FEATURIZER_VERSION = 3
+"""Increased when the arrays or the error of any row change, so that older caches are not used."""
+
+_ALIKE = {"2", "3"}
 
 FRAGMENTS = ("keep", "largest", "refuse")
 """What to do with a mixture of several molecules; see `molslice.chem.fragments`."""
 
 DESCRIPTORS_VERSION = 1
 """Increased when the list of descriptors or the meaning of a value changes."""
+
+
+def have_same_features(then: object, now: object) -> bool:
+    """Return whether two versions of the featurizer give the same arrays, except of hydrogens and isotopes.
+
+    Version 2 kept some hydrogens as atoms; see `molslice.chem.hydrogens`. Several versions in one text are
+    separated by commas.
+    """
+    return then == now or {*str(then).split(", "), *str(now).split(", ")} <= _ALIKE

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from rdkit import Chem
 
+from molslice.chem.hydrogens import output_order
 from molslice.chem.smiles import HARD_MAX_ATOMS, drop_atom_maps, parse_unguarded, quiet_rdkit
 
 __all__ = [
@@ -21,7 +22,6 @@ __all__ = [
     "canonical_molecule",
     "canonical_order",
     "canonical_unguarded",
-    "output_order",
 ]
 
 MAX_ROUNDS = 5  # two are enough for all molecules whose SMILES stops changing
@@ -42,7 +42,7 @@ class CanonicalMolecule(NamedTuple):
 
 
 def canonical_molecule(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> CanonicalMolecule:
-    """Parse a SMILES and put its atoms into canonical order, without atom-map numbers.
+    """Parse a SMILES and put its atoms into canonical order, without atom-map numbers and isotopes.
 
     Args:
         smiles: The SMILES; see `parse_smiles`.
@@ -60,7 +60,7 @@ def canonical_order(smiles: str) -> np.ndarray:
 
     Returns:
         The order, int64 [n]: atom k of `canonical_molecule(smiles)` is atom `order[k]` of the SMILES, counted
-        from 0 as RDKit parses it.
+        from 0 as in `parse_smiles`, without the hydrogens.
 
     Raises:
         ChemError: As in `parse_smiles`.
@@ -85,7 +85,7 @@ def canonical_unguarded(mol: Chem.Mol, smiles: object, orders: Orders | None = N
     """
     # an atom-map number, in SMILES or CXSMILES, takes a colon
     if ":" in str(smiles) and drop_atom_maps(mol):
-        # parsing again removes hydrogens and chirality that exist only because of the map numbers
+        # parsing again removes stereo that exists only because of the map numbers
         text = Chem.MolToSmiles(mol)
         again = Chem.MolFromSmiles(text)
         if again is not None:
@@ -128,8 +128,3 @@ def _read_back(canonical: str, mol: Chem.Mol) -> Chem.Mol | None:
 def _keep_order(mol: Chem.Mol, orders: Orders | None) -> None:
     if orders is not None:
         orders.append(output_order(mol))
-
-
-def output_order(mol: Chem.Mol) -> list[int]:
-    """Return the order of the atoms in the SMILES last written for `mol`."""
-    return list(mol.GetPropsAsDict(includePrivate=True, includeComputed=True)["_smilesAtomOutputOrder"])

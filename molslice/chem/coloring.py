@@ -108,7 +108,7 @@ def draw_colored(
         MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
     """
     kind = drawer_kind(ending)
-    mol = _prepared(smiles)
+    mol = _prepared(smiles, len(values))
     largest = float(np.abs(values).max())
     width, height = _size(mol)
     texts = (LETTER * LARGE * len(heading), *(LETTER * SMALL * len(line) for line in lines))
@@ -146,9 +146,11 @@ def draw_colored(
     return text.encode() if isinstance(text, str) else text
 
 
-def _prepared(smiles: str) -> Chem.Mol:
+def _prepared(smiles: str, atoms: int) -> Chem.Mol:
     """Return the molecule with coordinates, and with atoms in the order of the SMILES."""
     mol = parse_smiles(smiles)
+    if mol.GetNumAtoms() != atoms:  # `atom_order: input` has the hydrogens that RDKit keeps
+        mol = parse_smiles(smiles, as_written=True)
     for kekulize in (True, False):
         try:
             with quiet_rdkit():

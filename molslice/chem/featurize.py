@@ -1,10 +1,11 @@
 """Convert a SMILES to the compact arrays of its molecular graph, equal to OGB's `smiles2graph`.
 
 With `atom_order="input"` the arrays are those of `ogb.utils.smiles2graph(smiles)`, atom by atom and bond by
-bond, with each bond once. With `atom_order="canonical"` they are those of `smiles2graph(canonical SMILES)`,
-so that all SMILES of a molecule give the same arrays. Renumbering the atoms would not be sufficient, because
-a chirality tag (clockwise, counterclockwise) refers to the order of the neighbors. Atom-map numbers are
-removed first. `molslice.chem.canonical` computes the canonical order.
+bond, with each bond once; hydrogens that RDKit keeps are atoms. With `atom_order="canonical"` they are those
+of `smiles2graph(canonical SMILES)`, so that all SMILES of a molecule give the same arrays. Renumbering the
+atoms would not be sufficient, because a chirality tag (clockwise, counterclockwise) refers to the order of
+the neighbors. Before that, atom-map numbers and isotopes are removed, and hydrogens join their heavy atoms;
+see `molslice.chem.hydrogens`. `molslice.chem.canonical` computes the canonical order.
 """
 
 import functools
@@ -67,12 +68,12 @@ CHECKED_SMILES = (  # every feature that the binary form holds
 def molecule_arrays(
     smiles: str, *, max_atoms: int = HARD_MAX_ATOMS, atom_order: AtomOrder = "canonical"
 ) -> MoleculeArrays:
-    """Convert one SMILES to arrays. Hydrogens are implicit as in OGB. RDKit's log is silenced.
+    """Convert one SMILES to arrays. Hydrogens are implicit. RDKit's log is silenced.
 
     Args:
         smiles: Any SMILES that RDKit can parse, including salts, isotopes, radicals, wildcards and metals.
         max_atoms: Maximum number of atoms, at most 256.
-        atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
+        atom_order: `canonical`, or `input` for the atoms of the SMILES as OGB has them.
 
     Returns:
         Atoms uint8 [n, 9] and bonds uint8 [m, 5].
@@ -85,10 +86,9 @@ def molecule_arrays(
     """
     check_options(max_atoms, atom_order)
     with quiet_rdkit():
-        mol = parse_unguarded(smiles, max_atoms)
         if atom_order == "input":
-            return arrays_by_getters(mol)
-        return arrays_by_getters(canonical_unguarded(mol, smiles).mol)
+            return arrays_by_getters(parse_unguarded(smiles, max_atoms, as_written=True))
+        return arrays_by_getters(canonical_unguarded(parse_unguarded(smiles, max_atoms), smiles).mol)
 
 
 def arrays_and_molecule(
@@ -102,11 +102,10 @@ def arrays_and_molecule(
     """
     check_options(max_atoms, atom_order)
     with quiet_rdkit():
-        mol = parse_unguarded(smiles, max_atoms)
-        # before the atom-map numbers of `mol` are removed
-        arrays = arrays_by_getters(mol) if atom_order == "input" else None
-        canonical = canonical_unguarded(mol, smiles)
-        return arrays or arrays_by_getters(canonical.mol), canonical.mol
+        canonical = canonical_unguarded(parse_unguarded(smiles, max_atoms), smiles)
+        if atom_order == "input":
+            return arrays_by_getters(parse_unguarded(smiles, max_atoms, as_written=True)), canonical.mol
+        return arrays_by_getters(canonical.mol), canonical.mol
 
 
 def check_options(max_atoms: int, atom_order: str) -> None:
@@ -147,7 +146,7 @@ def many_molecule_arrays(
     Args:
         smiles: The molecules.
         max_atoms: Maximum number of atoms, at most 256.
-        atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
+        atom_order: `canonical`, or `input` for the atoms of the SMILES as OGB has them.
 
     Raises:
         MolsliceError: `max_atoms` or `atom_order` is invalid.
@@ -159,7 +158,7 @@ def many_molecule_arrays(
     with rdBase.BlockLogs():
         for row, text in enumerate(smiles):
             try:
-                mol = parse_unguarded(text, max_atoms)
+                mol = parse_unguarded(text, max_atoms, as_written=atom_order == "input")
                 if atom_order == "canonical":
                     mol = canonical_unguarded(mol, text).mol
                 binaries.append(mol.ToBinary(0))

@@ -59,7 +59,7 @@ def _molecules(smiles: str) -> tuple[Chem.Mol, ...]:
     """Return the molecules of a SMILES without atom-map numbers, inside of a `quiet_rdkit` block."""
     mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
     if drop_atom_maps(mol):
-        # parsing again removes hydrogens and chirality that exist only because of the map numbers
+        # parsing again removes stereo that exists only because of the map numbers
         mol = parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS)
     return Chem.GetMolFrags(mol, asMols=True)
 
@@ -70,11 +70,8 @@ def fragment_key(mol: Chem.Mol) -> tuple[int, float, str]:
     The weight is summed by element, so that it does not depend on the order of the atoms.
     """
     table = Chem.GetPeriodicTable()
-    counts = Counter((atom.GetAtomicNum(), atom.GetIsotope()) for atom in mol.GetAtoms())
-    counts[1, 0] += sum(atom.GetTotalNumHs() for atom in mol.GetAtoms())
-    weight = sum(
-        count * (table.GetMassForIsotope(number, isotope) if isotope else table.GetAtomicWeight(number))
-        for (number, isotope), count in sorted(counts.items())
-    )
-    heavy = sum(count for (number, _), count in counts.items() if number > 1)
+    counts = Counter(atom.GetAtomicNum() for atom in mol.GetAtoms())
+    counts[1] += sum(atom.GetTotalNumHs() for atom in mol.GetAtoms())
+    weight = sum(count * table.GetAtomicWeight(number) for number, count in sorted(counts.items()))
+    heavy = sum(count for number, count in counts.items() if number > 1)
     return -heavy, -weight, Chem.MolToSmiles(mol)

@@ -38,8 +38,6 @@ def _parent(smiles: str, uncharger: Uncharger) -> str:
             mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
             drop_atom_maps(mol)
             Chem.RemoveStereochemistry(mol)
-            for atom in mol.GetAtoms():
-                atom.SetIsotope(0)
             fragments = [_neutral(part, uncharger) for part in Chem.GetMolFrags(mol, asMols=True)]
             if len(fragments) == 1:
                 return Chem.MolToSmiles(fragments[0])

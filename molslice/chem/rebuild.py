@@ -3,8 +3,8 @@
 The arrays hold OGB's features and no more. They do not hold isotopes, labels of wildcards, groups of
 relative stereo, the kind of a bond of OGB's last type, the form of a stereo center that is not tetrahedral,
 nor charges beyond 5, more than 4 radical electrons or more than 8 hydrogens. Two of these are guessed so that
-the arrays are the same again: a hydrogen that is an atom of its own becomes deuterium, because RDKit keeps it
-only for its isotope, and a bond of the last type becomes dative, or else quadruple.
+the arrays are the same again: a hydrogen that is an atom of its own becomes deuterium, which RDKit keeps, and
+a bond of the last type becomes dative, or else quadruple.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from rdkit import Chem
 
-from molslice.chem.canonical import output_order
 from molslice.chem.featurize import arrays_by_getters
+from molslice.chem.hydrogens import output_order
 from molslice.chem.naming import ATOM_FEATURES, BOND_FEATURES
 from molslice.chem.smiles import ChemError, quiet_rdkit
 from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, STEREOS

@@ -24,7 +24,7 @@ def sketch(smiles: str, *, dark: bool = False) -> str:
         ChemError: The SMILES cannot be read or drawn.
     """
     with quiet_rdkit():
-        mol = parse_unguarded(smiles)
+        mol = parse_unguarded(smiles, as_written=True)
         drawer = rdMolDraw2D.MolDraw2DSVG(WIDTH, HEIGHT)
         options = drawer.drawOptions()
         if dark:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from rdkit import Chem, rdBase
 
+from molslice.chem.hydrogens import HYDROGEN, LABELED, parse_joined
 from molslice.types import MolsliceError
 
 HARD_MAX_ATOMS = 256  # the atoms of a bond are stored as bytes
@@ -27,7 +28,6 @@ BLANKS = " \t\r\n"
 _BODY = re.compile(r"[!-~]*")  # the printable ASCII characters
 _NUMBERS = re.compile(r"\[(\d{5,})|\[[^\[\]]*[+-](\d{3,})")
 _ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[BCNOPSFIbcnops*]")
-_HYDROGEN = re.compile(r"\[\d*(?:H(?![a-z])|#1(?!\d))")
 _RING_CLOSURE = re.compile(r"%\(\d+\)|%\d\d|\d")
 
 
@@ -35,22 +35,24 @@ class ChemError(MolsliceError):
     """Error for a SMILES that cannot be converted to a molecular graph; the message is the reason."""
 
 
-def parse_smiles(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol:
+def parse_smiles(smiles: object, max_atoms: int = HARD_MAX_ATOMS, *, as_written: bool = False) -> Chem.Mol:
     """Parse one SMILES. RDKit's log is silenced.
 
     Args:
         smiles: A SMILES. Blanks around it and a CXSMILES block (`CC |^1:0|`) after it are allowed.
-        max_atoms: Maximum number of atoms without the hydrogens that RDKit makes implicit.
+        max_atoms: Maximum number of atoms without implicit hydrogens.
+        as_written: Whether isotopes, and hydrogens that RDKit keeps as atoms, stay as they are, as in OGB;
+            otherwise see `molslice.chem.hydrogens`.
 
     Raises:
         ChemError: The SMILES is not a string, is empty or invalid, has no atoms or too many, or RDKit would
             drop a part of the text.
     """
     with quiet_rdkit():
-        return parse_unguarded(smiles, max_atoms)
+        return parse_unguarded(smiles, max_atoms, as_written=as_written)
 
 
-def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol:
+def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS, *, as_written: bool = False) -> Chem.Mol:
     """Parse one SMILES inside of a `quiet_rdkit` block; otherwise like `parse_smiles`.
 
     Entering the block takes 2% of the time of a molecule, so one block can enclose many molecules.
@@ -59,7 +61,8 @@ def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> Chem.Mol
         ChemError: As in `parse_smiles`.
     """
     text = _checked(smiles, max_atoms)
-    mol = Chem.MolFromSmiles(text)
+    joins = not as_written and LABELED.search(text)
+    mol = parse_joined(text) if joins else Chem.MolFromSmiles(text)
     if mol is None:
         raise ChemError(_why_unreadable(text))
     if mol.GetNumAtoms() == 0:
@@ -153,7 +156,7 @@ def _name(character: str) -> str:
 def _refuse_large(body: str, max_atoms: int) -> None:
     """Count atoms and rings in the text, because RDKit's time grows at least with their square."""
     atoms = _ATOM.findall(body)
-    hydrogens = sum(1 for atom in atoms if _HYDROGEN.match(atom))
+    hydrogens = sum(1 for atom in atoms if HYDROGEN.match(atom))
     if len(atoms) - hydrogens > max_atoms:
         raise ChemError(f"{len(atoms) - hydrogens} atoms, more than max_atoms={max_atoms}")
     if len(atoms) > MAX_PARSED_ATOMS:

@@ -123,7 +123,7 @@ class Explainer:
             shown = repr(given) if len(str(given)) <= SHOWN else f"{str(given)[:SHOWN]!r}..."
             raise MolsliceError(f"cannot read the SMILES {shown}: {reason}")
         molecule = MaskedMolecule(store, self.score.device)
-        elements = element_symbols(smiles)
+        elements = element_symbols(smiles, as_written=network.atom_order == "input")
         order = _order(smiles, network.atom_order, len(elements))
         if self.method == "attention":
             return self._maps(smiles, molecule, elements, order)

@@ -130,8 +130,8 @@ def describe_forms(data: FitData) -> None:
     if not several:
         return
     finding = (
-        f"{several:,} of {len(parents):,} molecules differ from another one only in stereochemistry, "
-        "isotopes or salt form; all forms of a compound are in one fold"
+        f"{several:,} of {len(parents):,} molecules differ from another one only in stereochemistry "
+        "or salt form; all forms of a compound are in one fold"
     )
     trained, held_out = (
         {data.molecules.canonical[row] for row in np.flatnonzero(part)} for part in (~data.test, data.test)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from molslice.chem import have_same_features
 from molslice.config import RunConfig, StartConfig, config_to_mapping, load_config
 from molslice.data.base import Dataset
 from molslice.files.cache import file_checksum
@@ -160,7 +161,7 @@ def _check_data(name: str, source: LoadedRun, dataset: Dataset) -> None:
                 f"{theirs!r} instead of {ours!r}"
             )
     then, now = source.metadata.get(FEATURES), dataset.metadata.get(FEATURES)
-    if then is not None and then != now:
+    if then is not None and not have_same_features(then, now):
         raise MolsliceError(f"{name} was trained on features of version {then}; this version makes {now}")
 
 

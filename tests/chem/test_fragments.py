@@ -28,7 +28,7 @@ def reference(parts):
 
 def test_the_largest_is_that_of_a_slow_comparison_whatever_the_order_and_spelling():
     draw = random.Random(0)
-    small = ["[Na+]", "[Cl-]", "O", "CC(=O)[O-]", "CCO", "COC", "CCN", "Cl", "Br", "[2H]O[2H]"]
+    small = ["[Na+]", "[Cl-]", "O", "CC(=O)[O-]", "CCO", "COC", "CCN", "Cl", "Br", "[H]O[H]"]
     pool = [*embedded_smiles(30), *small * 3]
     for _ in range(150):
         parts = draw.choices(pool, k=draw.randint(2, 5))
@@ -47,7 +47,7 @@ def test_the_largest_is_that_of_a_slow_comparison_whatever_the_order_and_spellin
         ("CCO.CCN", "CCO"),  # equally many heavy atoms: the heavier one
         ("CCO.COC", "CCO"),  # equally heavy: the first canonical SMILES
         ("CC(C)O.OCCC", "CC(C)O"),
-        ("[2H]C.C", "[2H]C"),
+        ("[2H]C.C", "C"),  # one compound twice
         ("[H][H].[He]", "[He]"),  # hydrogen is not a heavy atom
         ("N[C@@H](C)C(=O)O.Cl", "C[C@H](N)C(=O)O"),
         ("F/C=C/F.O", "F/C=C/F"),

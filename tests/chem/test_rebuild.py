@@ -105,9 +105,13 @@ def test_a_mirror_image_stays_one(order):
     ],
 )
 def test_what_is_lost_is_reported(smiles, lost):
-    rebuilt = rebuild(molecule_arrays(smiles))
+    rebuilt = rebuild(molecule_arrays(smiles, atom_order="input"))
     assert rebuilt.lost == lost
     assert rebuilt.smiles
+
+
+def test_a_hydrogen_that_is_an_atom_is_deuterium():
+    assert rebuild(molecule_arrays("[3H]OC", atom_order="input")).smiles == "[2H]OC"
 
 
 def test_a_plain_isotope_is_lost_silently():
@@ -149,8 +153,8 @@ def test_the_embedded_data_come_back(step):
 )
 def test_odd_molecules_come_back(name, step):
     failed = not_rebuilt(odd_smiles(f"{name}.smi.gz", step))
-    # isotopes change the order of the atoms; the arrays do not hold the form of other stereo centers
-    assert [smiles for smiles in failed if not re.search(r"\[\d|@(SP|TB|OH)", smiles)] == []
+    # the arrays do not hold the form of other stereo centers
+    assert [smiles for smiles in failed if not re.search(r"@(SP|TB|OH)", smiles)] == []
 
 
 @pytest.mark.slow

@@ -33,6 +33,34 @@ def test_one_molecule_has_one_graph_however_it_is_written(step, spellings):
     assert spellings_that_differ(embedded_smiles()[::step], spellings) == []
 
 
+def spelled_with(mol, isotope):
+    """Write a molecule with every hydrogen as an atom of an isotope and with a number."""
+    mol = Chem.AddHs(mol)
+    for atom in mol.GetAtoms():
+        if atom.GetAtomicNum() == 1 and atom.GetDegree() == 1:
+            atom.SetIsotope(isotope)
+            atom.SetAtomMapNum(1 if isotope > 1 else 0)
+    return Chem.MolToSmiles(mol)
+
+
+@pytest.mark.parametrize("isotope", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("rdkit_pubchem_hard_set.smi.gz", 24),
+        ("rdkit_zinc_natural_50k.smi.gz", 1000),
+        pytest.param("rdkit_pubchem_100k.smi.gz", 50, marks=pytest.mark.slow),
+    ],
+)
+def test_hydrogens_that_are_atoms_change_no_graph(name, step, isotope):
+    differing = []
+    for smiles in filter(is_readable, [*odd_smiles(name, step), *RING_DOUBLE_BONDS]):
+        spelling = spelled_with(Chem.MolFromSmiles(smiles), isotope)
+        if not same(molecule_arrays(spelling), molecule_arrays(smiles)):
+            differing.append((smiles, spelling))
+    assert differing == []
+
+
 def test_drugs_and_natural_products_have_one_graph():
     rows = odd_smiles("rdkit_zinc_natural_50k.smi.gz", 500) + odd_smiles("rdkit_pubchem_hard_set.smi.gz", 12)
     assert spellings_that_differ(rows, 5) == []
@@ -47,6 +75,10 @@ RING_STEREO = (
     "[C@]12(C(=O)[C@H]3CCN1CC3)CO[C@@]1(CCCCC1)OC2",
     "N[C@@H]1[C@@H]2C[C@H]3C[C@@H](C2)C[C@H]1C3",
     "[C@@H]12C[C@H]3C[C@H](C1)[C@]1(OOCCO1)[C@H](C3)C2",
+)
+RING_DOUBLE_BONDS = (  # E and Z may change if RDKit removes the hydrogens
+    "C1=C/c2ccc(cc2)/C=C\\c2ccc/1cc2",
+    "C1CCN2C3=CC=C2C4=CC=C(S4)/C=C\\C5=CC=C(S5)C6=CC=C(N6C1)C7=CC=C(S7)/C=C/C8=CC=C3S8",
 )
 UNSETTLED = (
     "Cl[C@H]([C@H](Cl)[C@H]1Cl)[C@H](Cl)[C@H](Cl)[C@H]1Cl",

@@ -11,10 +11,11 @@ PARTS = ("C", "O", "N", "S", "C(F)", "C(=O)", "C(C)", "C(Cl)")
 
 
 def smiles_of(row):
-    """Return a chain of a part for each of the first numbers; the isotope at its end differs between rows."""
+    """Return a chain of a part for each of the first numbers; the parts at its end differ between rows."""
     row = np.asarray(row, np.float64)
     places = np.clip(np.round(2 * row[:6]) + 4, 0, 7).astype(int)
-    return "".join(PARTS[place] for place in places) + f"[{1 + zlib.crc32(row.tobytes()) % 60_000}CH3]"
+    end = f"{zlib.crc32(row.tobytes()) % 8**5:05o}"
+    return "".join(PARTS[place] for place in places) + "".join(PARTS[int(digit)] for digit in end) + "Br"
 
 
 class _Numbers:

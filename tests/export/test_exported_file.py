@@ -48,6 +48,10 @@ ODD = [  # atom maps, stereo centers that depend on each other, isotopes, charge
     "C[C@]12CC[C@H](C[C@H]1CC2)O",
     "F/C=C/C=C\\Cl",
     "[2H]OC([2H])([2H])[2H]",
+    "[H]/N=C(/C)CC",
+    "[2H]/C(C)=C/[13CH3]",
+    "[H][H]",
+    "[2H+].[Cl-]",
     "[NH4+].[Fe+2].[O-]S(=O)(=O)[O-]",
     "*CC*",
     "[CH3]",
@@ -201,12 +205,12 @@ def run_alone(file, smiles):
 
 
 @pytest.mark.parametrize("attention", ["softmax", "slice_sort"])
-def test_a_program_of_thirty_lines_predicts_without_molslice_and_torch(attention, exported):
+def test_a_program_of_fifty_lines_predicts_without_molslice_and_torch(attention, exported):
     model, file, _ = exported(attention)
     smiles = [*embedded_smiles()[:: len(embedded_smiles()) // 200][:200], *ODD]
     np.testing.assert_allclose(run_alone(file, smiles), model.predict(smiles), atol=1e-4)
     text = PROGRAM.read_text()
-    assert len(text.splitlines()) <= 30
+    assert len(text.splitlines()) <= 50
     assert "import molslice" not in text
 
 

@@ -519,7 +519,7 @@ def test_all_forms_of_a_compound_are_held_out_or_in_one_fold(forms):
         assert {len(each) for each in places.values()} == {1}
         assert 6 <= data.test.sum() <= 24  # 6 compounds of 60
         assert [text for text in data.findings if "stereochemistry" in text] == [
-            "120 of 150 molecules differ from another one only in stereochemistry, isotopes or salt form; "
+            "120 of 150 molecules differ from another one only in stereochemistry or salt form; "
             "all forms of a compound are in one fold"
         ]
 

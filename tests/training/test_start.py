@@ -325,7 +325,7 @@ def test_a_model_of_other_data_is_named_and_not_a_setting_of_its_own(settings, t
 
 def test_features_of_another_version_are_refused(settings, encoder, tmp_path, monkeypatch):
     monkeypatch.setattr("molslice.data.molecules.base.FEATURIZER_VERSION", 99)
-    with pytest.raises(MolsliceError, match="was trained on features of version 2; this version makes 99"):
+    with pytest.raises(MolsliceError, match="was trained on features of version [23]; this version makes 99"):
         train(read(settings(), encoder), tmp_path / "run", quiet=True)
 
 

@@ -14,11 +14,13 @@ from molslice.data.molecules.prepare import count_descriptors
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
 from molslice.files.urls import File
-from molslice.types import DataSpec, MoleculeBatch, MolsliceError
+from molslice.types import DataSpec, MoleculeArrays, MoleculeBatch, MolsliceError
 
 DESCRIBED = {"descriptors_version": DESCRIPTORS_VERSION}
 DESCRIBED_ROWS = 50_000  # rows that are measured, at most; each takes about 6 KB of memory
 COMPARED_ROWS = 2_000_000  # rows that are searched for repeated molecules, at most
+SCANNED_ATOMS = 1 << 22  # at once
+HYDROGEN, NEUTRAL = 0, 5  # codes of the element and of the charge
 TAILS = 0.005, 0.995  # quantiles of a descriptor to which values outside are moved
 
 
@@ -131,6 +133,38 @@ class MoleculeDataset(Dataset):
             row, reason = next(iter(self.store.errors.items()))
             what = f"cannot read any of the {len(self.store)} SMILES of {self.source}"
             raise MolsliceError(f"{what}; {self.where(row)}: {reason}")
+
+
+def refuse_hydrogens(store: MoleculeStore, source: str, advice: str) -> None:
+    """Refuse arrays of an older featurizer that differ from those of today.
+
+    Args:
+        store: Molecules in canonical order.
+        source: The store, for the message.
+        advice: What to do.
+
+    Raises:
+        MolsliceError: A hydrogen is an atom, but belongs to one heavy atom, or has hydrogens itself.
+    """
+    offsets = np.asarray(store.atom_offsets)
+    for start in range(0, len(store.atoms), SCANNED_ATOMS):
+        atoms = np.asarray(store.atoms[start : start + SCANNED_ATOMS])
+        hydrogens = np.flatnonzero((atoms[:, 0] == HYDROGEN) & (atoms[:, 3] == NEUTRAL)) + start
+        for row in np.unique(np.searchsorted(offsets, hydrogens, side="right") - 1).tolist():
+            if _keeps_hydrogens(store.arrays(row)):
+                raise MolsliceError(
+                    f"{source}, row {row + 1}: a hydrogen is an atom, as in older versions of molslice; "
+                    f"{advice}"
+                )
+
+
+def _keeps_hydrogens(molecule: MoleculeArrays) -> bool:
+    elements, ends = molecule.atoms[:, 0], molecule.bonds[:, :2].astype(int)
+    for place in np.flatnonzero((elements == HYDROGEN) & (molecule.atoms[:, 3] == NEUTRAL)):
+        neighbors = ends[(ends == place).any(1)].sum(1) - place
+        if molecule.atoms[place, 4] or (len(neighbors) == 1 and elements[neighbors[0]] != HYDROGEN):
+            return True
+    return False
 
 
 class ArraysOnly(MoleculeDataset):

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
-from molslice.data.molecules.base import ArraysOnly
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION, have_same_features
+from molslice.data.molecules.base import ArraysOnly, refuse_hydrogens
 from molslice.data.molecules.collate import mixed
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.splits import checked_seed
@@ -17,7 +17,8 @@ from molslice.types import DataSpec, MolsliceError
 STORE = "store"
 FAMILIES = ("descriptors", "quantum")
 CHARGE_UNIT = "e"
-VERSIONS = {"featurizer_version": FEATURIZER_VERSION, "descriptors_version": DESCRIPTORS_VERSION}
+FEATURES = "featurizer_version"
+VERSIONS = {FEATURES: FEATURIZER_VERSION, "descriptors_version": DESCRIPTORS_VERSION}
 
 
 class Corpus(ArraysOnly):
@@ -53,8 +54,11 @@ class Corpus(ArraysOnly):
         if self.store.groups is None or not isinstance(about, dict):
             raise MolsliceError(f"{Path(path) / STORE} is a store of molecules, but not that of a corpus")
         for name, now in VERSIONS.items():
-            if (then := about.get(name)) != now:
+            then = about.get(name)
+            if not (have_same_features(then, now) if name == FEATURES else then == now):
                 raise MolsliceError(f"the corpus {path} has {name} {then}, not {now}; make it again")
+        if about[FEATURES] != FEATURIZER_VERSION:
+            refuse_hydrogens(self.store, f"the corpus {path}", "make it again")
         self.target_names, self.target_units = self.store.target_names, self.store.target_units
         self._stated = _read_targets(about, self.store, Path(path) / STORE)
         self.splits = _divide(self.store.groups, valid_fraction, test_fraction, checked_seed(seed))

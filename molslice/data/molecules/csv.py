@@ -55,7 +55,7 @@ class Csv(MoleculeDataset):
         valid_path: Files with the same columns to validate on.
         test_path: Files with the same columns to test on. Without `valid_path`, `split` divides `path` into
             train and valid only.
-        atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
+        atom_order: `canonical`, or `input` for the atoms of the SMILES as OGB has them.
         max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
         descriptors: Whether a model gets RDKit's descriptors of each molecule too. They take several times
             as long as the arrays.

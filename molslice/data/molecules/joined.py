@@ -4,11 +4,13 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from molslice.chem import have_same_features
 from molslice.data.molecules.header import ABOUT, HEADER
 from molslice.data.molecules.packed import OPTIONAL_LAYOUT
 from molslice.files.atomic import SUFFIX
@@ -16,6 +18,7 @@ from molslice.types import MolsliceError
 
 __all__ = ["JoinedArray", "find_shards", "join_arrays", "join_headers"]
 
+FEATURES = "version of the featurizer"
 OFFSETS = {"atom_offsets": "atoms", "bond_offsets": "bonds"}  # array -> what it counts
 _COUNTED = re.compile(r"(.*?)(\d+)-of-(\d+)")
 
@@ -148,7 +151,8 @@ def join_headers(
     said = [_said(*each) for each in zip(stores, headers, strict=True)]
     for name, own in zip(names, said, strict=True):
         for what, value in own.items():
-            if value != said[0][what]:
+            alike = have_same_features if what == FEATURES else eq
+            if not alike(value, said[0][what]):
                 raise MolsliceError(
                     f"{name} and {names[0]} cannot be read as one store: they differ in {what}: "
                     f"{value or 'no'} and {said[0][what] or 'no'}"
@@ -185,7 +189,7 @@ def _said(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> dict[s
         "number of descriptors": 0 if descriptors is None else descriptors.shape[1],
         "order of the atoms": options.get("atom_order", ""),
         "treatment of mixtures": options.get("fragment", "keep"),
-        "version of the featurizer": header.get("versions", {}).get("featurizer", ""),
+        FEATURES: header.get("versions", {}).get("featurizer", ""),
     }
 
 

@@ -29,7 +29,7 @@ class Pcqm4m(MoleculeDataset):
 
     Args:
         root: The folder, or the parent of `pcqm4m_kddcup2021` or `pcqm4m-v2`.
-        atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
+        atom_order: `canonical`, or `input` for the atoms of the SMILES as OGB has them.
         max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
         workers: Number of processes for the preparation; by default all cores for large files.
         cache_dir: Folder for the prepared store; by default `<root>/processed`, or the user's cache if that

@@ -37,7 +37,7 @@ class Featurizing:
 
     Attributes:
         max_atoms: Maximum number of atoms of a molecule.
-        atom_order: `canonical`, or `input` to keep the order of the atoms in the SMILES.
+        atom_order: `canonical`, or `input` for the atoms of the SMILES as OGB has them.
         workers: Number of processes; by default all cores for large data, one process for small data.
         descriptors: Whether to compute RDKit's descriptors too.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION, have_same_features
 from molslice.data.base import Kind
-from molslice.data.molecules.base import ArraysOnly
+from molslice.data.molecules.base import ArraysOnly, refuse_hydrogens
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_different, warn_of_repeated
 from molslice.data.molecules.prepare_files import ABOUT
@@ -126,14 +126,17 @@ def _checked_about(store: MoleculeStore, source: str) -> Mapping[str, Any]:
         raise MolsliceError(f"{source} has no targets; prepare it with --target COLUMN")
     about = store.header.get("about", {}).get(ABOUT, {})
     now = {"featurizer": str(FEATURIZER_VERSION), "descriptors": DESCRIPTORS_VERSION}
+    featurizer = store.header.get("versions", {}).get("featurizer")
     then = {
-        "featurizer": store.header.get("versions", {}).get("featurizer", now["featurizer"]),
+        "featurizer": featurizer or now["featurizer"],
         "descriptors": about.get("descriptors") or now["descriptors"],
     }
     for name, version in then.items():
-        if version != now[name]:
+        if not (have_same_features(version, now[name]) if name == "featurizer" else version == now[name]):
             raise MolsliceError(
                 f"{source} has version {version} of the {name}, and this molslice has {now[name]}; prepare "
                 "it again"
             )
+    if featurizer != now["featurizer"] and about.get("atom_order", "canonical") == "canonical":
+        refuse_hydrogens(store, source, "prepare it again")
     return about

@@ -137,7 +137,7 @@ def test_features_of_another_version_are_refused(tmp_path, part):
     header = read_header(folder / "store")
     header["about"][part] = 0
     write_header(folder / "store", header)
-    with pytest.raises(MolsliceError, match=f"has {part} 0, not [12]; make it again"):
+    with pytest.raises(MolsliceError, match=f"has {part} 0, not [13]; make it again"):
         Corpus(path=folder, **SHARES)
 
 

@@ -8,9 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from molslice.chem import FEATURIZER_VERSION
+from molslice.chem.featurize import molecule_arrays
 from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.data.molecules import prepared
+from molslice.data.molecules.header import read_header, write_header
+from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepare import Featurizing
 from molslice.data.molecules.prepare_files import prepare_files
 from molslice.data.molecules.store import MoleculeStore
@@ -192,5 +196,44 @@ def test_other_stores(folder, tmp_path, monkeypatch):
     with pytest.raises(MolsliceError, match="is the store of a corpus; use data.name: corpus"):
         build_dataset("prepared", {"path": str(tmp_path / "corpus" / "store")})
     monkeypatch.setattr(prepared, "FEATURIZER_VERSION", 99)
-    with pytest.raises(MolsliceError, match="has version 2 of the featurizer, and this molslice has 99"):
+    with pytest.raises(MolsliceError, match="has version 3 of the featurizer, and this molslice has 99"):
         build_dataset("prepared", {"path": str(store(folder, "gap"))})
+
+
+def old_store(path, smiles, order="canonical"):
+    """Write a store as version 2 of the featurizer did, which kept the hydrogens that RDKit keeps."""
+    molecules = [molecule_arrays(text, atom_order="input") for text in smiles]
+    values = np.arange(len(smiles), dtype=np.float32)[:, None]
+    MoleculeStore.write(
+        path,
+        [PackedMolecules.pack(molecules, values, 1)],
+        target_names=["gap"],
+        about={"prepared": {"atom_order": order}},
+    )
+    header = read_header(path)
+    header["versions"]["featurizer"] = "2"
+    write_header(path, header)
+    return str(path)
+
+
+PLAIN = ["CCO", "[H][H]", "[H+].[Cl-]", "c1ccccc1", "[H-][Fe]", "CCN", "*C", "CCC", "CCF", "CCCl", "CCBr"]
+
+
+@pytest.mark.parametrize("smiles", ["[2H]OC", "[H]/N=C(/C)CC", "[HH]", "CC.[2H]C"])
+def test_a_store_of_version_2_is_read_unless_a_hydrogen_is_an_atom(tmp_path, smiles):
+    dataset = build_dataset("prepared", {"path": old_store(tmp_path / "plain", PLAIN)})
+    assert len(dataset.store) == len(PLAIN)
+    assert dataset.metadata["featurizer_version"] == FEATURIZER_VERSION
+    with pytest.raises(MolsliceError, match="row 12: a hydrogen is an atom, .*; prepare it again"):
+        build_dataset("prepared", {"path": old_store(tmp_path / "odd", [*PLAIN, smiles])})
+    as_written = old_store(tmp_path / "input", [*PLAIN, smiles], "input")
+    assert len(build_dataset("prepared", {"path": as_written}).store) == len(PLAIN) + 1
+
+
+def test_stores_of_versions_2_and_3_are_read_as_one(tmp_path):
+    for name, version in (("a", "2"), ("b", "3")):
+        old_store(tmp_path / name, PLAIN)
+        header = read_header(tmp_path / name)
+        header["versions"]["featurizer"] = version
+        write_header(tmp_path / name, header)
+    assert len(build_dataset("prepared", {"path": str(tmp_path)}).store) == 2 * len(PLAIN)
