@@ -119,7 +119,8 @@ def kind(schema: Schema) -> str:
         choices = list(dict.fromkeys(code(choice) for choice in schema["enum"]))
         return ", ".join(choices) if len(choices) <= MAX_CHOICES else "name"
     if schema.get("type") == "array":
-        return f"list of {PLURALS[schema['items']['type']]}"
+        items = schema["items"].get("anyOf", [schema["items"]])
+        return f"list of {' and '.join(PLURALS[item['type']] for item in items)}"
     words = {"object": "mapping", "null": "`null`", "string": "text", "boolean": "`true`, `false`"}
     name = str(schema.get("type", "any"))
     return words.get(name, name)

@@ -65,6 +65,30 @@ def test_report_as_text(molslice, table, tmp_path):
     assert "rows/s" not in out
 
 
+def test_doubts_about_the_targets_are_named_also_when_quiet(molslice, tmp_path):
+    rows = [f"{'C' * (row + 1)};{'>' if row % 3 else '='};{row},5" for row in range(30)]
+    (tmp_path / "a.csv").write_text("smiles;q;y\n" + "\n".join([*rows, "CN;=;-999", "CO;=;-999"]) + "\n")
+    words = ["prepare", tmp_path / "a.csv", "--target", "y", "--quiet"]
+    code, _, err = molslice(*words, "--out", tmp_path / "store")
+    assert code == 1
+    assert "'0,5' is not a number (write a decimal point" in err
+    words += ["--decimal", ","]
+    code, out, err = molslice(*words, "--out", tmp_path / "store", "--json")
+    assert code == 0
+    first, second = json.loads(out)["notices"]
+    assert first.startswith("column 'q' has relations, which are not used (> in 20 rows, = in 12 rows)")
+    assert second.startswith("y: -999 in 2 rows (row 31, row 32): far outside the other values, 0.5 to 29.5")
+    assert err == f"molslice: {first}\nmolslice: {second}\n"
+    words += ["--missing-value=-999", "--out", tmp_path / "clean"]
+    code, out, err = molslice(*words)
+    assert code == 0
+    assert "target y            30 values, mean 15," in out
+    assert "far outside" not in err
+    code, _, err = molslice("prepare", "--dataset", "pcqm4m-v2", "--missing-value", "x")
+    assert code == 2
+    assert "--missing-value: needs FILE" in err
+
+
 def test_rare_elements_are_counted(molslice, tmp_path):
     atoms = ["C", "N", "O", "P", "S", "F", "Cl", "Br", "[Na+]", "[K+]", "[Li+]", "[Ca+2]"]
     for extra, ending in ((), "Br 1"), (("I",), "and 1 other"), (("I", "B"), "and 2 others"):

@@ -204,6 +204,23 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_number_format(parser: argparse.ArgumentParser) -> None:
+    """Add `--decimal` and `--missing-value`."""
+    parser.add_argument(
+        "--decimal",
+        choices=(".", ","),
+        help="decimal mark of the targets; with a comma, a point separates thousands (default: a point)",
+    )
+    parser.add_argument(
+        "--missing-value",
+        action="append",
+        default=[],
+        dest="missing_values",
+        metavar="VALUE",
+        help="number or text that stands for a missing value, as in --missing-value=-999; repeatable",
+    )
+
+
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add `--device`."""
     parser.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ... (default: cpu)")

@@ -12,6 +12,7 @@ from molslice.cli.arguments import (
     add_columns,
     add_fragment,
     add_json,
+    add_number_format,
     add_quiet,
     add_strict,
     file_or_url,
@@ -46,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=file_path, required=True, metavar="MODEL", help="folder to write")
     add_columns(parser)
+    add_number_format(parser)
+    parser.add_argument(
+        "--outliers",
+        choices=("refuse", "keep"),
+        default="refuse",
+        help="targets with values far outside the others (default: refuse)",
+    )
     parser.add_argument(
         "--kind", choices=("regression", "classification"), help="kind of the targets (default: detected)"
     )
@@ -122,6 +130,9 @@ def run(args: argparse.Namespace) -> int:
         args.out,
         smiles_column=args.smiles_column,
         delimiter=args.delimiter,
+        decimal=args.decimal,
+        missing_values=args.missing_values,
+        outliers=args.outliers,
         kind=args.kind,
         scale=args.scale,
         units=units,

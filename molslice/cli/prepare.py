@@ -15,6 +15,7 @@ from molslice.cli.arguments import (
     add_engine,
     add_fragment,
     add_json,
+    add_number_format,
     add_quiet,
     add_strict,
     file_or_url,
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="column of numbers to keep as a target; may be repeated",
     )
     add_columns(parser)
+    add_number_format(parser)
     parser.add_argument(
         "--max-atoms", type=positive, metavar="N", help="refuse larger molecules (default: 256)"
     )
@@ -111,6 +113,8 @@ def _check_usage(args: argparse.Namespace) -> None:
         "targets",
         "smiles_column",
         "delimiter",
+        "decimal",
+        "missing_values",
         "max_atoms",
         "atom_order",
         "descriptors",
@@ -118,7 +122,10 @@ def _check_usage(args: argparse.Namespace) -> None:
     )
     only_files = (*only_files, "strict", "engine", "quiet")
     wrong = [name for name in only_files if getattr(args, name)] if given != ["files"] else []
-    wrong = [{"targets": "target"}.get(name, name).replace("_", "-") for name in wrong]
+    wrong = [
+        {"targets": "target", "missing_values": "missing_value"}.get(name, name).replace("_", "-")
+        for name in wrong
+    ]
     wrong += [name for name in ("root", "download") if getattr(args, name)] if given == ["files"] else []
     if wrong:
         where = "not with FILE" if given == ["files"] else "needs FILE"
@@ -145,6 +152,8 @@ def _of_files(args: argparse.Namespace) -> int:
             smiles_column=args.smiles_column,
             delimiter=args.delimiter,
             targets=args.targets or (),
+            decimal=args.decimal,
+            missing_values=args.missing_values,
             how=how,
             engine=partial(convert_on_cluster, args.delimiter) if args.engine else None,
             strict=args.strict,
@@ -154,9 +163,12 @@ def _of_files(args: argparse.Namespace) -> int:
         if partial_folder(args.out).exists():
             say("interrupted; finished rows are kept, and the same command continues after them")
         raise
+    for sentence in prepared.notices:
+        say(sentence)
     if args.json:
         fields = {"store": prepared.path, "continued": prepared.continued, "seconds": prepared.seconds}
-        write_json({**fields, "rows_per_second": prepared.rows_per_second, **prepared.report})
+        fields |= {"rows_per_second": prepared.rows_per_second, "notices": prepared.notices}
+        write_json({**fields, **prepared.report})
         return 0
     write(_report_text(prepared))
     if not args.quiet:

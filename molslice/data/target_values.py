@@ -1,18 +1,25 @@
-"""What the values of targets say about them: whether they are numbers or classes."""
+"""What the values of targets say about them: numbers or classes, and which of them are not to be believed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from molslice.data.base import Kind
 from molslice.types import MolsliceError
 
-__all__ = ["checked_kind", "find_kind"]
+__all__ = ["check_outliers", "checked_kind", "find_kind", "find_outliers", "is_log_normal", "listed_values"]
 
 CLASSES = {0.0, 1.0}
 FEW_VALUES = 5  # different values of a target that may be a class
 FEW_ROWS = 4  # rows of such a target for each of its values
 ROWS_AT_ONCE = 1_000_000
+COMPARED_ROWS, COMPARED_VALUES = 20, 10  # fewer say little about what is usual
+FAR, FAR_REPEATED, FAR_IN_LOGARITHMS = 30.0, 10.0, 5.0  # interquartile ranges
+SAME_SIGN = 0.9
+TAILS, WIDE = (0.01, 0.99), 10.0  # ratio of these quantiles beyond which a logarithm may be learned
+MOST_OUTLIERS = 10
+SHOWN_ROWS = 5
+OUTLIERS = ("refuse", "keep")
 
 
 def checked_kind(kind: str | None) -> Kind | None:
@@ -24,6 +31,19 @@ def checked_kind(kind: str | None) -> Kind | None:
     if kind not in (None, "regression", "classification"):
         raise MolsliceError(f"kind must be regression or classification, got {kind!r}")
     return kind
+
+
+def listed_values(missing: float | str | Sequence[float | str]) -> tuple[float | str, ...]:
+    """Return one value or several ones as a tuple.
+
+    Raises:
+        MolsliceError: It is neither.
+    """
+    if isinstance(missing, int | float | str):
+        return (missing,)
+    if not isinstance(missing, Sequence):
+        raise MolsliceError(f"missing values must be a list of numbers and texts, got {missing!r}")
+    return tuple(missing)
 
 
 def find_kind(targets: np.ndarray, names: Sequence[str]) -> tuple[Kind, list[str]]:
@@ -71,3 +91,133 @@ def _as_numbers(values: set[float]) -> str:
     if len(values) > 2:
         advice = "of classes, only two can be learned, written as 0 and 1"
     return f"has only {listed}, but is learned as numbers; {advice}"
+
+
+def check_outliers(
+    targets: np.ndarray,
+    names: Sequence[str],
+    source: str,
+    where: Callable[[int], str],
+    outliers: str,
+    remedy: str = "name it in missing_values (--missing-value={})",
+) -> list[str]:
+    """Refuse or name the values of targets that are far outside the others; see `find_outliers`.
+
+    Args:
+        targets: [n, T], NaN where missing.
+        names: Names of the targets.
+        source: Their file, for messages.
+        where: Describes a row by its index, for messages.
+        outliers: `refuse` them, or `keep` them.
+        remedy: What to do about one that stands for a missing value, with `{}` for it.
+
+    Returns:
+        A sentence for each target with such values.
+
+    Raises:
+        MolsliceError: `refuse` is chosen, and there are some; or the choice is unknown.
+    """
+    if outliers not in OUTLIERS:
+        raise MolsliceError(f"unknown outliers {outliers!r}; choices: {', '.join(OUTLIERS)}")
+    notices = []
+    for column, name in enumerate(names):
+        values = np.asarray(targets[:, column])
+        if found := find_outliers(values):
+            notice = _describe_outliers(values, found, lambda row: where(row).removeprefix(f"{source}, "))
+            if outliers == "refuse":
+                first = _text_of(next(iter(found)), values)
+                raise MolsliceError(
+                    f"{source}, column {name!r}: {notice}. If {first} stands for a missing value, "
+                    f"{remedy.format(first)}; if it is right, set outliers to keep (--outliers keep)"
+                )
+            notices.append(f"{name}: {notice}")
+    return notices
+
+
+def _describe_outliers(
+    values: np.ndarray, found: Mapping[float, np.ndarray], where: Callable[[int], str]
+) -> str:
+    usual = values[np.isfinite(values) & ~np.isin(values, list(found))]
+    listed = "; ".join(
+        f"{_text_of(value, values)} in {_places(rows, where)}" for value, rows in found.items()
+    )
+    return f"{listed}: far outside the other values, {usual.min():.6g} to {usual.max():.6g}"
+
+
+def _text_of(value: float, values: np.ndarray) -> str:
+    return f"{value:.7g}" if values.dtype == np.float32 else f"{value:.12g}"
+
+
+def _places(rows: np.ndarray, where: Callable[[int], str]) -> str:
+    """Return the number of some rows and the first of them."""
+    shown = [where(int(row)) for row in rows[:SHOWN_ROWS]]
+    more = f" and {len(rows) - SHOWN_ROWS:,} others" if len(rows) > SHOWN_ROWS else ""
+    return f"{len(rows):,} row{'s' * (len(rows) > 1)} ({', '.join(shown)}{more})"
+
+
+def is_log_normal(values: np.ndarray) -> bool:
+    """Whether values are positive, wide, and closer to a log-normal distribution than to a normal one.
+
+    The likelihoods of a normal distribution of the logarithms and of the values are compared, with the mean
+    and the variance of each.
+
+    Args:
+        values: float64 [n], at least one.
+
+    Source: Box and Cox 1964, "An Analysis of Transformations" (the exponents 0 and 1).
+    """
+    low, high = np.quantile(values, TAILS)
+    if values.min() <= 0 or high < WIDE * low:
+        return False
+    logs = np.log(values)
+    return bool(np.exp(logs.mean()) * logs.std() < values.std())
+
+
+def find_outliers(values: np.ndarray) -> dict[float, np.ndarray]:
+    """Find values that are far outside the others, such as -999 for a missing value, or a typing error.
+
+    The smallest and the largest value are compared with the other different values, each counted once. Far
+    outside is a value that is further from their nearest quartile than 30 interquartile ranges, or 10 if it
+    is repeated. If nine tenths of the others have one sign and are log-normal, the value must also be further
+    than 5 interquartile ranges on the logarithmic scale; there, a repeated value of the other sign is far
+    outside if no other value has it. Values are only compared with at least ten others, or with 0 and 1.
+
+    Args:
+        values: The values of a target, [n], NaN where missing.
+
+    Returns:
+        The rows of each such value, int [k], for at most ten values.
+    """
+    known, outliers = np.isfinite(values), dict[float, np.ndarray]()
+    step = -(-max(1, int(known.sum())) // ROWS_AT_ONCE)
+    while len(outliers) < MOST_OUTLIERS and known.sum() >= COMPARED_ROWS:
+        rest = values[known].astype(np.float64)
+        different = np.unique(rest[::step])
+        for value in (float(rest.min()), float(rest.max())):
+            others = different[different != value]
+            if _is_outside(value, int((rest == value).sum()) > 1, others):
+                outliers[value] = np.flatnonzero(values == value)
+                known &= values != value
+                break
+        else:
+            break
+    return outliers
+
+
+def _is_outside(value: float, repeated: bool, others: np.ndarray) -> bool:
+    if len(others) < COMPARED_VALUES and set(others.tolist()) != CLASSES:
+        return False
+    sign = np.sign(np.median(others))
+    magnitudes = sign * others[others * sign > 0]
+    if len(magnitudes) >= SAME_SIGN * len(others) > 0 and is_log_normal(magnitudes):
+        if sign * value <= 0:  # zero is usual beside a log-normal distribution
+            return repeated and value != 0 and bool((sign * others >= 0).all())
+        if _distance(np.log(sign * value), np.log(magnitudes)) <= FAR_IN_LOGARITHMS:
+            return False
+    return _distance(value, others) > (FAR_REPEATED if repeated else FAR)
+
+
+def _distance(value: float, others: np.ndarray) -> float:
+    """Return the distance to the nearest quartile, in interquartile ranges."""
+    low, high = np.quantile(others, (0.25, 0.75))
+    return float(max(value - high, low - value) / max(high - low, np.finfo(np.float64).tiny))

@@ -34,6 +34,7 @@ class _Estimator(BaseEstimator):
 
     _kind: Any
     scale: Any = None  # of numbers only
+    outliers = "keep"  # of numbers only
     _is_flat: bool  # whether y had one dimension
 
     def __init__(
@@ -107,6 +108,7 @@ class _Estimator(BaseEstimator):
                     smiles_column="smiles",
                     kind=self._kind,
                     scale=self.scale,
+                    outliers=self.outliers,
                     split="all",
                     duplicates=self.duplicates,
                     fragment=self.fragment,
@@ -165,6 +167,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
     Args:
         encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
         scale: As in `fit`: `log` learns the logarithms of the values, `linear` the values, and None finds it.
+        outliers: As in `fit`: `refuse` values far outside the others, such as -999, or `keep` them.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
         duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
@@ -185,6 +188,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         *,
         encoder: Path | str | None = DEFAULT_ENCODER,
         scale: "Scale | None" = None,
+        outliers: str = "refuse",
         members: int = 5,
         minutes: float | None = None,
         duplicates: "Duplicates" = "average",
@@ -202,6 +206,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             n_jobs=n_jobs,
         )
         self.scale = scale
+        self.outliers = outliers
 
     def fit(self, X: Molecules, y: Any) -> Self:  # noqa: ANN401, N803
         """Fit to all rows.

@@ -119,6 +119,7 @@ class FittedPredictor(SmilesPredictor):
             "target_columns": row_columns(self.target_names),
             "units": list(self.target_units),
             "kind": self.targets.kind,
+            "outliers": "keep",  # if the fit has kept some
             "split": {"kind": "column", "column": "split", "valid_fraction": 0},
         }
         if self.fragment != "keep":

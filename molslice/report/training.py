@@ -43,6 +43,10 @@ __all__ = [
 
 AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
+FIT_OPTIONS = (
+    *("delimiter", "decimal", "outliers", "scale", "split", "duplicates", "fragment"),
+    *("members", "minutes", "seed"),
+)
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
 
 
@@ -208,7 +212,9 @@ def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:
     for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
         words += option_words("unit", unit)
     options = {"fragment": about.get("fragment"), **options}
-    for option in ("delimiter", "scale", "split", "duplicates", "fragment", "members", "minutes", "seed"):
+    for value in options.get("missing_values", ()):
+        words += option_words("missing-value", value)
+    for option in FIT_OPTIONS:
         if options.get(option) is not None:
             words += option_words(option, options[option])
     words += ["--no-encoder"] if about["encoder"] is None else option_words("encoder", about["encoder"])

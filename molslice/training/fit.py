@@ -20,11 +20,13 @@ import numpy as np
 from molslice.chem import FRAGMENTS
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_rereadable, find_files
+from molslice.data.target_values import listed_values
 from molslice.files.atomic import atomic_folder, is_taken
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
 from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
+from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitted_folder import FINE_TUNED, save_encoder
 from molslice.inference.load import find_model, load_encoder
@@ -55,6 +57,9 @@ def fit(
     *,
     smiles_column: str | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
+    missing_values: float | str | Sequence[float | str] = (),
+    outliers: str = "refuse",
     kind: Kind | None = None,
     scale: Scale | None = None,
     units: str | Sequence[str | None] | None = None,
@@ -80,6 +85,10 @@ def fit(
         out: The folder to write; it must not exist or be empty.
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
+        decimal: The decimal mark of the targets, `.` or `,`; with `,`, a point separates thousands.
+        missing_values: Values that stand for a missing value too, such as -999 or `n.d.`.
+        outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them. See
+            `molslice.data.target_values.find_outliers`.
         kind: `regression` or `classification` (0 and 1); None finds it.
         scale: Whether the learners predict the values of a number (`linear`) or their logarithms (`log`);
             None finds it for each target. Predictions are in the unit of the target in both cases.
@@ -120,6 +129,7 @@ def fit(
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
     units = checked_units(units, names)
+    written = NumberFormat(decimal, listed_values(missing_values))
     files = find_files([path])
     check_rereadable(files)
     _check(files, folder, members, minutes, seed, kind, scale, duplicates, fragment, device)
@@ -140,6 +150,8 @@ def fit(
                 names,
                 smiles_column=smiles_column,
                 delimiter=delimiter,
+                written=written,
+                outliers=outliers,
                 kind=kind,
                 scale=scale,
                 split=split,
@@ -214,6 +226,9 @@ def fit(
         about["seconds"] = round(time.monotonic() - start, 1)
         about["options"] = {
             "delimiter": delimiter,
+            "decimal": decimal,
+            "missing_values": list(written.missing),
+            "outliers": outliers,
             "scale": scale,
             "split": split,
             "duplicates": duplicates,

@@ -2,13 +2,12 @@
 
 import numpy as np
 
+from molslice.data.target_values import is_log_normal
 from molslice.files.urls import File
 from molslice.training.fit_data import FitData, Scale
 from molslice.types import MolsliceError
 
 __all__ = ["is_logarithmic"]
-
-TAILS, WIDE = (0.01, 0.99), 10.0  # ratio of these quantiles beyond which a logarithm may be learned
 
 
 def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray, scale: Scale | None) -> bool:
@@ -40,26 +39,8 @@ def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray,
         data.findings.append(f"{name}: learned as its logarithm")
         return True
     known = values[np.isfinite(values)]
-    if not _is_log_normal(known):
+    if not is_log_normal(known):
         return False
     span = f"from {known.min():.4g} to {known.max():.4g}"
     data.findings.append(f"{name}: learned as its logarithm (detected: positive and skewed, {span})")
     return True
-
-
-def _is_log_normal(values: np.ndarray) -> bool:
-    """Whether values span a wide range and are closer to a log-normal distribution than to a normal one.
-
-    The likelihoods of a normal distribution of the logarithms and of the values are compared, with the mean
-    and the variance of each.
-
-    Args:
-        values: float64 [n].
-
-    Source: Box and Cox 1964, "An Analysis of Transformations" (the exponents 0 and 1).
-    """
-    low, high = np.quantile(values, TAILS)
-    if values.min() <= 0 or high < WIDE * low:
-        return False
-    logs = np.log(values)
-    return bool(np.exp(logs.mean()) * logs.std() < values.std())

@@ -11,8 +11,9 @@ from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
-from molslice.data.molecules.tables import open_molecules
-from molslice.data.target_values import find_kind
+from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.tables import check_decimal_mark, open_molecules
+from molslice.data.target_values import check_outliers, find_kind
 from molslice.files import tables
 from molslice.files.urls import File
 from molslice.registry import near_names
@@ -40,6 +41,8 @@ def read_fit_data(
     *,
     smiles_column: str | None,
     delimiter: str | None,
+    written: tables.NumberFormat = tables.DEFAULT_FORMAT,
+    outliers: str = "refuse",
     kind: Kind | None,
     scale: Scale | None = None,
     split: str,
@@ -57,6 +60,8 @@ def read_fit_data(
         target_columns: The measured columns.
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
+        written: How the numbers of the targets are written.
+        outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them.
         kind: Kind of the targets; None finds it.
         scale: Whether the values of the targets are learned (`linear`), or their logarithms (`log`); None
             finds it for each target, from the training rows.
@@ -85,19 +90,28 @@ def read_fit_data(
                 f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
                 "SMILES with --smiles-column"
             )
-        columns = [tables.trimmed(name) for name in table.names]
-        if split not in SPLITS and tables.trimmed(split) not in columns:
-            raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *columns])}")
-        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns]):
+        known = [tables.trimmed(name) for name in table.names]
+        if split not in SPLITS and tables.trimmed(split) not in known:
+            raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
+        check_decimal_mark(table, names, written.decimal)
+        side = SideColumns(table, names)
+        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *side.names]):
+            side.add(chunk)
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
             read = tables.labels if kind == "classification" else tables.numbers
-            numbers.append(np.stack([read(chunk[name], name, chunk.where) for name in names], axis=1))
+            columns = [read(chunk[name], name, chunk.where, written) for name in names]
+            numbers.append(np.stack(columns, axis=1))
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
     targets = np.concatenate(numbers).astype(np.float64)
-    found, notices = (kind, []) if kind else find_kind(targets, names)
+    found, doubts = (kind, []) if kind else find_kind(targets, names)
+    notices = [
+        *side.notices(),
+        *check_outliers(targets, names, str(path), places.__getitem__, outliers),
+        *doubts,
+    ]
     findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)

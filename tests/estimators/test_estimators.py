@@ -211,6 +211,7 @@ def test_clone_and_parameters():
     assert found.get_params() == {
         **{"encoder": None, "members": 2, "random_state": 0, "n_jobs": 2},
         **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest", "scale": None},
+        "outliers": "refuse",
     }
     assert found.set_params(members=3).members == 3
     with pytest.raises(NotFittedError):
@@ -222,6 +223,17 @@ def test_the_scale_reaches_the_fit():
     found = MolsliceRegressor(**FAST, scale="log").fit(SMILES, SIZE)
     assert "y: learned as its logarithm" in found.about_["findings"]
     assert found.about_["options"]["scale"] == "log"
+
+
+def test_values_far_outside_are_refused_until_the_user_decides():
+    odd = SIZE.copy()
+    odd[3:5] = -999
+    with pytest.raises(
+        MolsliceError, match=r"the molecules, column 'y': -999 in 2 rows .*set outliers to keep"
+    ):
+        MolsliceRegressor(**FAST).fit(SMILES, odd)
+    kept = MolsliceRegressor(outliers="keep", **FAST).fit(SMILES, odd)
+    assert kept.about_["notices"][0].startswith("y: -999 in 2 rows")
 
 
 def test_parameters_reach_the_fit():

@@ -472,6 +472,86 @@ def test_classes_beside_numbers_are_named(smiles, tmp_path):
     assert words not in read(file, ("class",), kind="regression").notices
 
 
+def with_sentinels(smiles, tmp_path):
+    """A table with -999 in seven rows and the text n.d. in one."""
+    values = [float(len(text)) for text in smiles]
+    values[5:40:5] = [-999] * 7
+    rows = [[text, value] for text, value in zip(smiles, values, strict=True)]
+    rows[3][1] = "n.d."
+    return write_table(tmp_path / "a.csv", ["smiles", "y"], rows)
+
+
+def test_a_value_far_outside_is_refused_until_the_user_decides(smiles, tmp_path, capsys):
+    file = with_sentinels(smiles, tmp_path)
+    words = [
+        "fit",
+        str(file),
+        "--target",
+        "y",
+        "--out",
+        str(tmp_path / "model"),
+        "--members",
+        "2",
+        "--no-encoder",
+    ]
+    assert main(words) == 1
+    assert "row 4 (line 5), column 'y': 'n.d.' is not a number" in capsys.readouterr().err
+    assert main([*words, "--missing-value", "n.d."]) == 1
+    told = capsys.readouterr().err
+    assert "column 'y': -999 in 7 rows (row 6 (line 7), row 11 (line 12), " in told
+    assert "row 26 (line 27) and 2 others): far outside the other values" in told
+    assert "name it in missing_values (--missing-value=-999)" in told
+    assert not (tmp_path / "model").exists()
+    assert main([*words, "--missing-value", "n.d.", "--missing-value=-999", "--quiet"]) == 0
+    assert "far outside" not in capsys.readouterr().err
+    known = {float(row["y"]) for row in read_rows(tmp_path / "model")}
+    assert min(known) > 0
+    about = json.loads((tmp_path / "model" / FIT).read_text())
+    assert about["options"]["missing_values"] == ["n.d.", "-999"]
+    assert "8 rows left out: no value of any target" in about["findings"]
+    predicted = load_model(tmp_path / "model").predict(["CCO", "CCN"])
+    assert np.all(predicted > 0)
+
+
+def test_values_far_outside_are_learned_if_asked(smiles, tmp_path, capsys):
+    file = with_sentinels(smiles, tmp_path)
+    options = {"missing_values": "N.D.", "outliers": "keep", "members": 2, "encoder": None, "quiet": True}
+    about = fit(file, "y", tmp_path / "model", **options)
+    assert about["notices"][0].startswith("y: -999 in 7 rows (row 6 (line 7)")
+    assert {float(row["y"]) for row in read_rows(tmp_path / "model")} >= {-999.0}
+    assert main(["evaluate", str(tmp_path / "model"), "--json"]) == 0
+    with pytest.raises(MolsliceError, match="unknown outliers 'drop'"):
+        fit(file, "y", tmp_path / "other", **{**options, "outliers": "drop"})
+    with pytest.raises(MolsliceError, match="a missing value must be a number or a text, got None"):
+        fit(file, "y", tmp_path / "other", **{**options, "missing_values": [None]})
+
+
+def test_what_the_numbers_mean_is_named_before_the_fit_and_on_the_card(smiles, tmp_path, capsys):
+    rows = [[text, i % 3, ">" if i % 4 else "=", ["nM", "uM"][i % 2]] for i, text in enumerate(smiles)]
+    file = write_table(tmp_path / "a.csv", ["smiles", "y", "Relation", "unit"], rows)
+    data = read(file)
+    assert [text.split(",")[0] for text in data.notices] == [
+        "column 'Relation' has relations",
+        "column 'unit' has units",
+        "y: has only 0",
+    ]
+    assert "nM in 45 rows" in data.notices[1]
+    assert read(file, kind="regression").notices == data.notices[:2]
+
+
+def test_a_point_that_may_separate_thousands_is_asked_about(smiles, tmp_path):
+    lines = [f"{text};{len(text)}.{100 + i}" for i, text in enumerate(smiles)]
+    (tmp_path / "a.csv").write_text("\n".join(["smiles;y", *lines]) + "\n")
+    fast = {"encoder": None, "members": 2, "quiet": True}
+    with pytest.raises(MolsliceError, match=r"column 'y': .* may mean \d+, .* --decimal , \(data.decimal\)"):
+        fit(tmp_path / "a.csv", "y", tmp_path / "model", **fast)
+    fit(tmp_path / "a.csv", "y", tmp_path / "model", decimal=",", **fast)
+    values = sorted(float(row["y"]) for row in read_rows(tmp_path / "model"))
+    assert values[0] == min(1000 * len(text) + 100 + i for i, text in enumerate(smiles))
+    with pytest.raises(MolsliceError, match="the decimal mark must be . or , but got 'x'"):
+        fit(tmp_path / "a.csv", "y", tmp_path / "other", decimal="x", **fast)
+
+
 def test_three_classes_are_named_at_once_and_on_the_card(smiles, tmp_path, capsys):
     file = write_table(tmp_path / "a.csv", ["smiles", "y"], [[s, i % 3 - 1] for i, s in enumerate(smiles)])
     words = [

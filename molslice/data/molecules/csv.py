@@ -1,5 +1,6 @@
 """Molecules from a user's tables with a column of SMILES and columns of targets."""
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,14 +13,17 @@ from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.input_files import check_rereadable, find_files, name_of, warn_of_repeated
+from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.tables import open_molecules
+from molslice.data.molecules.tables import check_decimal_mark, open_molecules
 from molslice.data.split_choice import SplitChoice, checked_choice
-from molslice.data.target_values import checked_kind, find_kind
+from molslice.data.target_values import check_outliers, checked_kind, find_kind, listed_values
 from molslice.files import cache
 from molslice.files.tables import (
+    DEFAULT_FORMAT,
     READER_VERSION,
     Chunk,
+    NumberFormat,
     file_format,
     labels,
     numbers,
@@ -48,6 +52,9 @@ class Csv(MoleculeDataset):
         units: Unit of all targets, or one unit per target; by default no unit.
         kind: `regression`, or `classification` with targets 0 and 1 (or false and true). By default
             `classification` if all targets are 0 and 1.
+        decimal: The decimal mark of the targets, `.` or `,`; with `,`, a point separates thousands.
+        missing_values: Values of targets that stand for a missing value, such as -999 or `n.d.`.
+        outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them.
         split: How to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`),
             `{kind: scaffold, fractions: …}` (all molecules with one Bemis-Murcko scaffold in one split), or
             `{kind: column, column: name}` (a column that holds train, valid or test; without valid rows, the
@@ -77,6 +84,9 @@ class Csv(MoleculeDataset):
         delimiter: str | None = None,
         units: str | Sequence[str] | None = None,
         kind: Kind | None = None,
+        decimal: str | None = None,
+        missing_values: float | str | Sequence[float | str] = (),
+        outliers: str = "refuse",
         split: str | Mapping[str, Any] | None = None,
         valid_path: str | os.PathLike[str] | Sequence[str] | None = None,
         test_path: str | os.PathLike[str] | Sequence[str] | None = None,
@@ -87,6 +97,7 @@ class Csv(MoleculeDataset):
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
+        self.notices: list[str] = []
         self.target_names = _checked_columns(target_columns)
         self.target_units = checked_units(units, self.target_names)
         given_kind = checked_kind(kind)
@@ -95,9 +106,12 @@ class Csv(MoleculeDataset):
         warn_of_repeated(self.files)
         self.source, self._delimiter = name_of(self.files["train"]), delimiter
         choice = checked_choice(split, set(self.files))
-        read = labels if given_kind == "classification" else numbers
+        self._format = NumberFormat(decimal, listed_values(missing_values))
+        read = functools.partial(labels if given_kind == "classification" else numbers, how=self._format)
         smiles, targets, words, sizes = self._read(choice.column, smiles_column, read)
-        self.kind, self.notices = (given_kind, []) if given_kind else find_kind(targets, self.target_names)
+        self.notices += check_outliers(targets, self.target_names, self.source, self.where, outliers)
+        self.kind, notices = (given_kind, []) if given_kind else find_kind(targets, self.target_names)
+        self.notices += notices
         self.store = self._prepare(
             smiles,
             targets,
@@ -137,8 +151,14 @@ class Csv(MoleculeDataset):
         for split, files in self.files.items():
             with open_molecules(files, smiles_column=smiles_column, delimiter=self._delimiter) as table:
                 smiles_column = self.smiles_column = table.smiles_column
-                wanted = list(dict.fromkeys([smiles_column, *columns]))
-                yield from ((split, chunk) for chunk in table.chunks(ROWS_AT_ONCE, wanted))
+                targets = [name for name in self.target_names if name in columns]
+                check_decimal_mark(table, targets, self._format.decimal)
+                side = SideColumns(table, targets)
+                wanted = list(dict.fromkeys([smiles_column, *columns, *side.names]))
+                for chunk in table.chunks(ROWS_AT_ONCE, wanted):
+                    side.add(chunk)
+                    yield split, chunk
+                self.notices += [text for text in side.notices() if text not in self.notices]
 
     def _read(
         self, split_column: str | None, smiles_column: str | None, read: Reader
@@ -181,7 +201,7 @@ class Csv(MoleculeDataset):
             f"no row is valid in the column {choice.column!r}; {len(drawn['valid']):,} of the "
             f"{len(named['train']):,} training rows are drawn as valid rows"
         )
-        self.notices = [*self.notices, drawing]
+        self.notices.append(drawing)
         return drawn
 
     def _prepare(
@@ -207,6 +227,8 @@ class Csv(MoleculeDataset):
         formats = [file_format(file) for file in self._all_files]
         if {*formats} - {".csv"} or self._delimiter is not None:
             identity |= {"formats": formats, "delimiter": self._delimiter}
+        if self._format != DEFAULT_FORMAT:
+            identity |= {"decimal": self._format.decimal, "missing": list(self._format.missing)}
         source = prepare.Source(
             self.source, chunks, len(smiles), self.target_names, self.target_units, identity
         )

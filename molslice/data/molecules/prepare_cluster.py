@@ -10,7 +10,7 @@ from molslice.data.molecules.prepare_rows import Converted, InputRows, target_va
 from molslice.data.molecules.tables import FileChunks
 from molslice.files.lines import STDIN
 from molslice.files.ray_data import ray_map
-from molslice.files.tables import Chunk
+from molslice.files.tables import Chunk, NumberFormat
 from molslice.types import MolsliceError
 
 __all__ = ["convert_on_cluster"]
@@ -36,14 +36,14 @@ def convert_on_cluster(
     if STDIN in table.paths:
         raise MolsliceError("--engine ray cannot read standard input; give files")
     column = table.smiles_column
-    places = {name: table.find(name) for name in (column, *rows.targets)}
+    places = {name: table.find(name) for name in (column, *rows.targets, *rows.side.names)}
     split = FileChunks(table.names, table.paths[0], places, prepare.CHUNK_ROWS, delimiter, convert=False)
     parts = [(path, 0) for path in table.paths]
     if reached is not None:
         parts = parts[table.paths.index(reached.path) :]
         parts[0] = reached.path, reached.first + len(reached) - 1
     before = dict(zip(table.paths, table.sizes_before, strict=True))
-    work = _Featurizer(column, rows.targets, places, how)
+    work = _Featurizer(column, rows.targets, rows.written, places, how)
     for chunk, part, position in ray_map(parts, work, split=split, workers=how.workers or None):
         yield rows.piece(chunk, before[chunk.path] + position), part
 
@@ -54,12 +54,13 @@ class _Featurizer:
 
     column: str
     targets: Sequence[str]
+    written: NumberFormat
     places: Mapping[str, int]
     how: Featurizing
 
     def __call__(self, item: tuple[Chunk, int]) -> tuple[Chunk, PackedMolecules, int]:
         chunk, position = item
-        values = target_values(chunk, self.targets)
+        values = target_values(chunk, self.targets, self.written)
         how = self.how
         part = featurize_chunk(
             chunk[self.column], values, how.max_atoms, how.atom_order, how.descriptors, how.fragment

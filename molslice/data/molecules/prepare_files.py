@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
@@ -26,12 +28,13 @@ from molslice.data.molecules.refusals import check_all_read, failure_text
 from molslice.data.molecules.report import Tally
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.data.molecules.tables import Structure, open_molecules
+from molslice.data.target_values import check_outliers
 from molslice.files.atomic import UnwritableError, is_taken, move_folder, write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.files.processes import WorkerPool
 from molslice.files.progress import Progress
-from molslice.files.tables import READER_VERSION, Chunk
+from molslice.files.tables import DEFAULT_FORMAT, READER_VERSION, Chunk, NumberFormat
 from molslice.files.urls import File, is_url
 from molslice.types import MolsliceError
 
@@ -39,6 +42,7 @@ __all__ = ["ABOUT", "PreparedStore", "partial_folder", "prepare_files"]
 
 PROGRESS, CONTENT = "progress.json", "store"  # in the partial folder
 SAVE_SECONDS = 5.0  # of work that a killed process may lose
+COMPARED_ROWS = 1_000_000  # rows of a store whose targets are compared, at most
 Engine = Callable[[InputRows, Featurizing, Chunk | None], Converted]  # continues after a chunk
 
 
@@ -50,6 +54,7 @@ class PreparedStore:
         path: The folder.
         report: What the store contains; see `Tally.report`. The header contains it too.
         findings: What was found in the input, one sentence each.
+        notices: What may be wrong with the targets, one sentence each.
         continued: Number of rows that earlier runs had finished.
         seconds: Time of this run.
     """
@@ -57,6 +62,7 @@ class PreparedStore:
     path: Path
     report: Mapping[str, Any]
     findings: Sequence[str]
+    notices: Sequence[str]
     continued: int
     seconds: float
 
@@ -79,6 +85,8 @@ def prepare_files(
     smiles_column: str | None = None,
     delimiter: str | None = None,
     targets: Sequence[str] = (),
+    decimal: str | None = None,
+    missing_values: Sequence[float | str] = (),
     how: Featurizing,
     engine: Engine | None = None,
     strict: bool = False,
@@ -95,6 +103,8 @@ def prepare_files(
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
         targets: Columns of numbers; an empty cell has no value.
+        decimal: The decimal mark of the numbers, `.` or `,`; with `,`, a point separates thousands.
+        missing_values: Cells that have no value either, such as -999 or `n.d.`.
         how: How to convert the molecules.
         engine: Converts them elsewhere; by default this program does.
         strict: Whether to stop at the first row that fails. The rows before it are kept for the same command
@@ -112,7 +122,8 @@ def prepare_files(
         raise MolsliceError(f"{out} is a URL; the folder of a store is local")
     start, final = time.monotonic(), Path(os.path.realpath(out))
     with open_molecules(paths, smiles_column=smiles_column, delimiter=delimiter, convert=False) as table:
-        rows = InputRows(table, targets)
+        written = NumberFormat(decimal, tuple(missing_values))
+        rows = InputRows(table, targets, written)
         identity = {
             "files": [str(path) for path in table.paths],
             "smiles_column": table.smiles_column,
@@ -125,6 +136,7 @@ def prepare_files(
             "schema": SCHEMA_VERSION,
             "versions": current_versions(),
             **({} if how.fragment == "keep" else {"fragment": how.fragment}),
+            **({} if written == DEFAULT_FORMAT else {"decimal": decimal, "missing": list(missing_values)}),
         }
         if not is_taken(final):
             with _reserved(final) as folder:
@@ -135,12 +147,31 @@ def prepare_files(
                     report = work.run(progress)
                     shutil.rmtree(folder, ignore_errors=True)
                     seconds = time.monotonic() - start
-                    return PreparedStore(final, report, table.findings, work.continued, seconds)
+                    notices = _notices(final, rows)
+                    return PreparedStore(final, report, table.findings, notices, work.continued, seconds)
         report = _of_finished(final, identity, rows, progress)
         if strict:
             check_all_read(report["refusals"], final)
         _remove_leftover(partial_folder(final))
-    return PreparedStore(final, report, table.findings, report["rows"], time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return PreparedStore(final, report, table.findings, _notices(final, rows), report["rows"], seconds)
+
+
+def _notices(final: Path, rows: InputRows) -> list[str]:
+    """Name what may be wrong with the targets of a finished store.
+
+    Of many rows, evenly spaced ones are compared, so that memory does not grow with their number.
+    """
+    if not rows.targets:
+        return []
+    targets = np.load(final / "targets.npy", mmap_mode="r", allow_pickle=False)
+    step = -(-len(targets) // COMPARED_ROWS)
+    found = check_outliers(
+        targets[::step], rows.targets, str(final), lambda row: f"row {row * step + 1}", "keep"
+    )
+    compared = f" (every {step}th row was compared)" if step > 1 else ""
+    advice = "Training refuses the store, unless data.outliers is keep; prepare it with --missing-value"
+    return [*rows.side.notices(), *(f"{text}{compared}. {advice}" for text in found)]
 
 
 @contextlib.contextmanager
@@ -320,7 +351,7 @@ class _Preparation:
         def tasks() -> Iterator[tuple[Any, ...]]:
             for piece in pieces:
                 waiting.append(piece)
-                values = target_values(piece.chunk, self.rows.targets)
+                values = target_values(piece.chunk, self.rows.targets, self.rows.written)
                 how = self.how
                 yield (
                     piece.smiles,

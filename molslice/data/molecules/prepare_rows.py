@@ -9,11 +9,12 @@ import numpy as np
 from molslice.data.molecules import prepare
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.packed import PackedMolecules
-from molslice.data.molecules.tables import MoleculeTable
+from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark
 from molslice.files.lines import STDIN
 from molslice.files.processes import count_cores
 from molslice.files.progress import BYTES, Progress
-from molslice.files.tables import Chunk, numbers
+from molslice.files.tables import DEFAULT_FORMAT, Chunk, NumberFormat, numbers
 from molslice.types import MolsliceError
 
 __all__ = ["Converted", "InputRows", "Piece", "target_values"]
@@ -40,7 +41,7 @@ class Piece(NamedTuple):
 Converted = Generator[tuple[Piece, PackedMolecules], None, None]
 
 
-def target_values(chunk: Chunk, targets: Sequence[str]) -> np.ndarray:
+def target_values(chunk: Chunk, targets: Sequence[str], how: NumberFormat) -> np.ndarray:
     """Return the targets of a chunk, float64 [rows, T]. A store rounds them to float32.
 
     Raises:
@@ -48,7 +49,7 @@ def target_values(chunk: Chunk, targets: Sequence[str]) -> np.ndarray:
     """
     values = np.empty((len(chunk), len(targets)))
     for place, name in enumerate(targets):
-        values[:, place] = numbers(chunk[name], name, chunk.where)
+        values[:, place] = numbers(chunk[name], name, chunk.where, how)
     return values
 
 
@@ -58,27 +59,33 @@ class InputRows:
     Args:
         table: The files.
         targets: The columns of targets.
+        written: How their numbers are written.
 
     Attributes:
         name: The files, for messages.
         digest: Checksum of all rows read so far.
+        side: The columns beside the targets that say what their numbers mean.
 
     Raises:
         MolsliceError: A column is missing, or given twice.
     """
 
-    def __init__(self, table: MoleculeTable, targets: Sequence[str]) -> None:
+    def __init__(
+        self, table: MoleculeTable, targets: Sequence[str], written: NumberFormat = DEFAULT_FORMAT
+    ) -> None:
         for place, name in enumerate(targets):
             if name in targets[:place]:
                 raise MolsliceError(f"the target {name!r} is given twice")
             if table.find(name) == table.find(table.smiles_column):
                 raise MolsliceError(f"the column {name!r} cannot be both the SMILES and a target")
-        self.table, self.targets = table, list(targets)
+        check_decimal_mark(table, targets, written.decimal)
+        self.table, self.targets, self.written = table, list(targets), written
+        self.side = SideColumns(table, targets)
         self.name, self.size, self.digest = name_of(table.paths), table.size, ""
 
     def __iter__(self) -> Iterator[Piece]:
         column = self.table.smiles_column
-        for chunk in self.table.chunks(prepare.CHUNK_ROWS, [column, *self.targets]):
+        for chunk in self.table.chunks(prepare.CHUNK_ROWS, [column, *self.targets, *self.side.names]):
             yield self.piece(chunk, self.table.position)
 
     def piece(self, chunk: Chunk, position: int) -> Piece:
@@ -88,6 +95,7 @@ class InputRows:
             chunk: The rows.
             position: Bytes of the files read so far.
         """
+        self.side.add(chunk)
         smiles = chunk[self.table.smiles_column]
         cells = smiles, [chunk[name] for name in self.targets], chunk.errors
         self.digest = hashlib.sha256(f"{self.digest}{cells!r}".encode()).hexdigest()

@@ -17,7 +17,7 @@ from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.split_choice import checked_choice
 from molslice.data.splits import consecutive_rows
-from molslice.data.target_values import checked_kind, find_kind
+from molslice.data.target_values import check_outliers, checked_kind, find_kind
 from molslice.types import MolsliceError
 
 
@@ -30,6 +30,7 @@ class Prepared(ArraysOnly):
         units: Unit of all targets, or one unit per target; by default no unit.
         kind: `regression`, or `classification` with targets 0 and 1. By default `classification` if all
             targets are 0 and 1.
+        outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them.
         split: How to divide the rows: `random` (or `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`).
             Not used with `valid_path`.
         valid_path: Stores to validate on, with the same targets and options.
@@ -48,6 +49,7 @@ class Prepared(ArraysOnly):
         path: str | os.PathLike[str] | Sequence[str],
         units: str | Sequence[str] | None = None,
         kind: Kind | None = None,
+        outliers: str = "refuse",
         split: str | Mapping[str, Any] | None = None,
         valid_path: str | os.PathLike[str] | Sequence[str] | None = None,
         test_path: str | os.PathLike[str] | Sequence[str] | None = None,
@@ -64,10 +66,12 @@ class Prepared(ArraysOnly):
         given_kind = checked_kind(kind)
         self._about = _checked_about(self.store, self.source)
         self.target_names = self.store.target_names
-        found = (given_kind, []) if given_kind else find_kind(self.targets, self.target_names)
-        self.kind, self.notices = found
         self.target_units = checked_units(units, self.target_names)
         self._ends = np.cumsum([len(store) for store in stores]).tolist()
+        remedy = "prepare it again with --missing-value={}"
+        found = check_outliers(self.targets, self.target_names, self.source, self.where, outliers, remedy)
+        self.kind, notices = (given_kind, []) if given_kind else find_kind(self.targets, self.target_names)
+        self.notices = [*found, *notices]
         if kind == "classification":
             self._check_labels()
         choice = checked_choice(split, folders)

@@ -1,6 +1,7 @@
 """Tables of molecules: one or several files of any format, read as one table with a column of SMILES."""
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 from molslice.data.molecules.input_files import find_files, name_of
 from molslice.files.lines import STDIN, is_pipe
 from molslice.files.tables import Chunk, Row, Table, open_table, trimmed
+from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File, file_size
 from molslice.types import MolsliceError
@@ -17,6 +19,7 @@ __all__ = [
     "FileChunks",
     "MoleculeTable",
     "Structure",
+    "check_decimal_mark",
     "find_smiles_column",
     "open_molecules",
 ]
@@ -24,9 +27,19 @@ __all__ = [
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
 VAGUE_NAMES = ("structure", "molecule", "mol")  # also of names, numbers and pictures
 PROBED_ROWS = 50
+ASKED_ROWS = 10_000
 SHOWN_NAMES = 8  # of columns, in messages
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
 VAGUE_SHARE = 0.5  # the same in a column of a vague name
+NOTATIONS = {
+    "InChI": re.compile(r"(InChI|AuxInfo)="),
+    "InChIKey": re.compile(r"(InChIKey=)?[A-Z]{14}-[A-Z]{10}-[A-Z]$"),
+}
+CONVERSIONS = {
+    "InChI": "Convert it, for instance with RDKit: Chem.MolToSmiles(Chem.MolFromInchi(text))",
+    "InChIKey": "It does not contain the molecule: look up the SMILES in the source of the table",
+}
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 
 
 class Structure(str):
@@ -42,6 +55,7 @@ class MoleculeTable:
         paths: The files.
         names: The column names of the first file that has names; they may repeat or be empty.
         smiles_column: The column of SMILES.
+        delimiter: The character between cells of the first file; None for other formats.
         schema: pyarrow's schema if all files with rows are Parquet with the same types; None otherwise.
         findings: What was found, one sentence each.
     """
@@ -59,10 +73,19 @@ class MoleculeTable:
         if not first.names:  # all files are empty
             first.names = [smiles_column or SMILES_NAMES[0]]
         self._first, self.names, self.schema = first, first.names, self._table.schema
+        self.delimiter = first.delimiter if isinstance(first, DelimitedTable) else None
         found = smiles_column is None
         described = self._table if self._table.peek(1) else first
         self.smiles_column = find_smiles_column(described) if smiles_column is None else smiles_column
         self.find(self.smiles_column)
+        rows = self.peek(PROBED_ROWS)
+        if (
+            other := _other_notation([cells[described.find(self.smiles_column)] for cells in rows])
+        ) is not None:
+            raise MolsliceError(
+                f"{name_of(self.paths)}: the column {self.smiles_column!r} contains {other}, not SMILES. "
+                f"{CONVERSIONS[other]}, or name another column: --smiles-column, or --data.smiles-column"
+            )
         more = f", the first of {len(self.paths)} files" if self.paths[1:] else ""
         self.findings = [
             f"{name_of(self.paths[:1])}{more}: {self._table.format}",
@@ -76,6 +99,12 @@ class MoleculeTable:
             MolsliceError: The column is missing or occurs more than once.
         """
         return self._first.find(name)
+
+    def peek(self, size: int) -> list[list[str]]:
+        """Return the cells of the first readable rows, of at most `size`, and keep them for `chunks`."""
+        order = _order(self._table, self.names, self.paths[0])
+        rows = [row.cells for row in self._table.peek(size) if row.error is None]
+        return [[cells[place] for place in order] for cells in rows]
 
     @property
     def size(self) -> int:
@@ -287,6 +316,32 @@ class _Structures(Table):
         return row._replace(cells=cells, error=error)
 
 
+def check_decimal_mark(table: MoleculeTable, columns: Sequence[str], decimal: str | None) -> None:
+    """Refuse columns of a table with semicolons whose points may separate thousands, as in `2.123` for 2123.
+
+    Args:
+        table: The table, of which no row is read yet.
+        columns: Columns of numbers.
+        decimal: The decimal mark that the user names; None asks for it.
+
+    Raises:
+        MolsliceError: Each number with a point among the first rows of a column has three digits after it.
+    """
+    if decimal is not None or table.delimiter != ";":
+        return
+    rows = table.peek(ASKED_ROWS)
+    for name in columns:
+        place = table.find(name)
+        pointed = [cell for row in rows if "." in (cell := trimmed(row[place]))]
+        if pointed and all(map(_GROUPED.fullmatch, pointed)):
+            plain = pointed[0].replace(".", "")
+            raise MolsliceError(
+                f"{name_of(table.paths)}, column {name!r}: {pointed[0]} may mean {plain}, because all "
+                "numbers with a point have three digits after it, and the delimiter is a semicolon. Name the "
+                f"decimal mark: --decimal , (data.decimal) for {plain}, --decimal . for {pointed[0]}"
+            )
+
+
 def find_smiles_column(table: Table, *, alone: bool = False) -> str:
     """Find the column of SMILES by its name, or else by the first cells of all columns.
 
@@ -330,8 +385,20 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
     else:
         listed = ", ".join(map(repr, table.names[:SHOWN_NAMES])) + ", ..." * (len(table.names) > SHOWN_NAMES)
         reason = f"no column contains SMILES (columns: {listed})"
+        for place, name in enumerate(table.names):
+            if (other := _other_notation([cells[place] for cells in rows])) is not None:
+                advice = CONVERSIONS[other]
+                raise MolsliceError(
+                    f"{table.path}: no column contains SMILES; {name!r} contains {other}. {advice}"
+                )
         advice += "" if alone else "; or check the line of the column names, and the delimiter"
     raise MolsliceError(f"{table.path}: cannot find the column of SMILES: {reason}. {advice}")
+
+
+def _other_notation(cells: Sequence[str]) -> str | None:
+    """Return the notation of molecules that all cells with a text have, if it is not SMILES."""
+    texts = [text for cell in cells if (text := trimmed(cell))]
+    return next((name for name, form in NOTATIONS.items() if texts and all(map(form.match, texts))), None)
 
 
 def _find_name(table: Table, known: Sequence[str]) -> str | None:

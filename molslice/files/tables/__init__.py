@@ -32,18 +32,21 @@ from pathlib import Path
 
 from molslice.files.lines import STDIN, is_pipe, open_unpacked
 from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of, trimmed
-from molslice.files.tables.cells import labels, numbers
+from molslice.files.tables.cells import DEFAULT_FORMAT, NumberFormat, is_missing, labels, numbers
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
 __all__ = [
+    "DEFAULT_FORMAT",
     "READER_VERSION",
     "Chunk",
+    "NumberFormat",
     "Row",
     "Table",
     "Unreadable",
     "file_format",
+    "is_missing",
     "labels",
     "numbers",
     "open_table",

@@ -2,26 +2,85 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from molslice.types import MolsliceError
 
-__all__ = ["labels", "numbers"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["DEFAULT_FORMAT", "NumberFormat", "is_missing", "labels", "numbers"]
 
 MISSING = ("", "nan", "na", "n/a", "<na>", "null", "none")
 TRUTH = {"true": 1.0, "false": 0.0}
 ADVICE = {
     r"[<>≤≥].*": " (a limit is no value: leave the cell empty)",
+    r"[~≈].*": " (write the number alone)",
     r"#.*": " (leave unknown values empty)",
     r"[\u2010-\u2015\u2212]\s*[\d.,]+.*": " (its minus sign is another character: write a hyphen, -)",
-    r"[+-]?\d+(,\d+)+(\.\d*)?": " (write a decimal point, and no separator of thousands)",
+    r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)+(\.\d*)?": " (write a decimal point, and no separator of "
+    "thousands; or name the decimal mark: --decimal , or data.decimal)",
+    r"[+-]?\d{1,3}(\.\d{3}){2,}": " (if a point separates thousands, give --decimal , or data.decimal)",
+    r"[+-]?\d{1,3}([\s'\u2019]\d{3})+([.,]\d*)?": " (write no separator of thousands)",
+    r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D.*)?": " (a date is not a number)",
+    r"[\d.]+\s*[-\u2010-\u2015]\s*[\d.]+": " (a range is no value: leave the cell empty)",
     r"[+-]?\d+(\.\d*)?\s*[^\W\d_].*|[+-]?\d+(\.\d*)?\s*[%±°].*": " (write the number alone)",
-    r"\D*": " (leave unknown values empty, and write classes as 0 and 1)",
+    r"\D*": " (leave unknown values empty, and write classes as 0 and 1; or name the word with "
+    "--missing-value or data.missing_values)",
 }
+DECIMALS = (".", ",")
+_WITH_COMMA = r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d*)?([eE][+-]?\d+)?"
 
 
-def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """How the numbers of a table are written.
+
+    Attributes:
+        decimal: The decimal mark, `.` or `,`. With `,`, a point separates thousands. None means `.` where
+            nothing speaks against it.
+        missing: Cells that are missing values: numbers by value, texts without regard to upper case.
+
+    Raises:
+        MolsliceError: The mark is another one, or a missing value is infinite, or no number and no text.
+    """
+
+    decimal: str | None = None
+    missing: tuple[float | str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (None, *DECIMALS):
+            raise MolsliceError(f"the decimal mark must be . or , but got {self.decimal!r}")
+        for value in self.missing:
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise MolsliceError(f"a missing value must be a number or a text, got {value!r}")
+
+    def is_missing(self, words: "pd.Series", values: np.ndarray) -> np.ndarray:
+        """Return which cells have a missing value, by their text in lower case and their number, bool [n]."""
+        if not self.missing:
+            return np.zeros(len(values), bool)
+        texts, floats = {str(value).strip().lower() for value in self.missing}, list[float]()
+        for value in self.missing:
+            with suppress(ValueError):
+                floats.append(float(value))
+        return words.isin(texts).to_numpy() | np.isin(values, floats)
+
+
+DEFAULT_FORMAT = NumberFormat()
+
+
+def is_missing(cell: str) -> bool:
+    """Return whether a cell is empty or a usual word for a missing value."""
+    return cell.strip().lower() in MISSING
+
+
+def numbers(
+    texts: Sequence[str], column: str, where: Callable[[int], str], how: NumberFormat = DEFAULT_FORMAT
+) -> np.ndarray:
     """Convert cells to numbers. `true` is 1 and `false` is 0.
 
     An empty cell and `nan`, `na`, `n/a`, `<na>`, `null` or `none` are NaN.
@@ -30,6 +89,7 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
         texts: The cells.
         column: Name of their column, for messages.
         where: Describes the row of a cell by its index, for messages.
+        how: How the numbers are written.
 
     Returns:
         The numbers, float64 [len(texts)].
@@ -43,9 +103,17 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
     text = pd.Series(texts, dtype=object).str.strip()
     words = text.str.lower()
     missing = words.isin(MISSING).to_numpy()
-    wide = np.array(pd.to_numeric(text.where(~missing, None), errors="coerce"), dtype=np.float64)
+    plain = text.where(~missing, None)
+    if how.decimal == ",":
+        written = plain.str.fullmatch(_WITH_COMMA, na=False)
+        plain = (
+            plain.where(written, None).str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+        )
+    wide = np.array(pd.to_numeric(plain, errors="coerce"), dtype=np.float64)
     for word, value in TRUTH.items():
         wide[(words == word).to_numpy()] = value
+    marked = how.is_missing(words, wide)
+    missing, wide = missing | marked, np.where(marked, np.nan, wide)
     for wrong, complaint in (
         (np.isnan(wide) & ~missing, "is not a number"),
         (np.isinf(wide), "is infinite; leave the cell empty where the target is unknown"),
@@ -54,18 +122,21 @@ def numbers(texts: Sequence[str], column: str, where: Callable[[int], str]) -> n
         if wrong.any():
             place = int(wrong.argmax())
             if np.isnan(wide[place]):
-                complaint += _advice(text[place])
+                complaint += _advice(text[place], how)
             raise _complaint(where(place), column, texts[place], complaint)
     return wide
 
 
-def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np.ndarray:
+def labels(
+    texts: Sequence[str], column: str, where: Callable[[int], str], how: NumberFormat = DEFAULT_FORMAT
+) -> np.ndarray:
     """Convert cells to 0 and 1, as `numbers` does.
 
     Args:
         texts: The cells.
         column: Name of their column, for messages.
         where: Describes the row of a cell by its index, for messages.
+        how: How the numbers are written.
 
     Returns:
         The labels, float32 [len(texts)].
@@ -73,7 +144,7 @@ def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np
     Raises:
         MolsliceError: A cell has any other text. The message names its row, its column and its text.
     """
-    values = numbers(texts, column, where)
+    values = numbers(texts, column, where, how)
     wrong = ~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)
     if wrong.any():
         place = int(wrong.argmax())
@@ -81,8 +152,10 @@ def labels(texts: Sequence[str], column: str, where: Callable[[int], str]) -> np
     return values.astype(np.float32)
 
 
-def _advice(text: str) -> str:
+def _advice(text: str, how: NumberFormat) -> str:
     """Say what to write instead of a text that is not a number; nothing if that is not known."""
+    if how.decimal == "," and re.fullmatch(r"[+-]?[\d.,]+", text):
+        return " with a decimal comma (a point separates thousands, as in 1.234,5)"
     return next((advice for pattern, advice in ADVICE.items() if re.fullmatch(pattern, text)), "")
 
 

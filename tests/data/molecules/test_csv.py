@@ -438,3 +438,24 @@ def test_the_kind_is_found_as_in_a_fit(tmp_path):
     mixed = Csv(path=path, target_columns=["act", "a", "three"])
     assert mixed.kind == "regression"
     assert [text.split(",")[0] for text in mixed.notices] == ["act: has only 0 and 1", "three: has only 0"]
+
+
+def test_values_far_outside_are_refused_until_the_user_decides(tmp_path):
+    values = [*range(30), -999, "n.d.", -999.0]
+    columns = {"smiles": ["C" * (row + 1) for row in range(33)], "a": values}
+    path = write(tmp_path / "t.csv", columns)
+    with pytest.raises(MolsliceError, match="row 32 .line 33.*'n.d.' is not a number .*data.missing_values"):
+        Csv(path=path, target_columns="a")
+    said = r"-999 in 2 rows \(row 31 \(line 32\), row 33 \(line 34\)\): far outside the other values, 0 to 29"
+    with pytest.raises(MolsliceError, match=said):
+        Csv(path=path, target_columns="a", missing_values="n.d.")
+    kept = Csv(path=path, target_columns="a", missing_values="n.d.", outliers="keep")
+    assert np.nanmin(kept.targets) == -999
+    assert len(kept.notices) == 1
+    dataset = Csv(path=path, target_columns="a", missing_values=["n.d.", -999])
+    assert dataset.notices == []
+    np.testing.assert_array_equal(dataset.targets[:, 0], [*range(30), np.nan, np.nan, np.nan])
+    again = Csv(path=path, target_columns="a", missing_values="n.d.", outliers="keep")
+    np.testing.assert_array_equal(again.targets, kept.targets)  # another store in the cache
+    with pytest.raises(MolsliceError, match="missing values must be a list of numbers and texts, got 3j"):
+        Csv(path=path, target_columns="a", missing_values=3j)

@@ -237,3 +237,28 @@ def test_stores_of_versions_2_and_3_are_read_as_one(tmp_path):
         header["versions"]["featurizer"] = version
         write_header(tmp_path / name, header)
     assert len(build_dataset("prepared", {"path": str(tmp_path)}).store) == 2 * len(PLAIN)
+
+
+def test_values_far_outside_are_refused_until_the_user_decides(folder, tmp_path):
+    lines = (folder / "molecules.csv").read_text().splitlines()
+    for row in (7, 9, 30):
+        lines[row] = f"{lines[row].partition(',')[0]},-999,1"
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    how = {"targets": ["gap"], "how": Featurizing(), "progress": False}
+    made = prepare_files([tmp_path / "a.csv"], tmp_path / "store", **how)
+    said = "gap: -999 in 3 rows (row 7, row 9, row 30): far outside the other values"
+    assert len(made.notices) == 1
+    assert made.notices[0].startswith(said)
+    again = prepare_files([tmp_path / "a.csv"], tmp_path / "store", **how)
+    assert again.notices == made.notices
+    with pytest.raises(MolsliceError, match="prepare it again with --missing-value=-999; .*outliers to keep"):
+        build_dataset("prepared", {"path": str(tmp_path / "store")})
+    kept = build_dataset("prepared", {"path": str(tmp_path / "store"), "outliers": "keep"})
+    assert np.nanmin(kept.targets) == -999
+    assert kept.notices[0].startswith(said)
+    clean = prepare_files([tmp_path / "a.csv"], tmp_path / "clean", missing_values=["-999"], **how)
+    assert clean.notices == []
+    targets = build_dataset("prepared", {"path": str(tmp_path / "clean")}).targets[:, 0]
+    assert np.flatnonzero(np.isnan(targets)).tolist() == [6, 8, 29]
+    with pytest.raises(MolsliceError, match="different content .missing was null"):
+        prepare_files([tmp_path / "a.csv"], tmp_path / "store", missing_values=["-999"], **how)

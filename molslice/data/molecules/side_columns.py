@@ -1,0 +1,117 @@
+"""Columns that say what a number means, such as its relation (`>`) or its unit. Nothing learns from them."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from molslice.data.molecules.tables import MoleculeTable
+from molslice.files.tables import Chunk, is_missing
+
+__all__ = ["SideColumns"]
+
+PROBED_ROWS = 1_000
+SHOWN = 5  # different cells of a column
+EQUAL = {"=", "=="}
+RELATIONS = {*EQUAL, "<", ">", "<=", ">=", "=<", "=>", "<<", ">>", "~", "≤", "≥", "≈", "≪", "≫"}
+TYPES = {
+    *(
+        "ic50",
+        "ec50",
+        "ac50",
+        "xc50",
+        "gi50",
+        "cc50",
+        "ed50",
+        "ld50",
+        "dc50",
+        "ki",
+        "kd",
+        "km",
+        "mic",
+        "potency",
+    ),
+    *("pic50", "pec50", "pac50", "pxc50", "pgi50", "pki", "pkd", "inhibition", "activity", "t1/2"),
+}
+_PREFIX = r"(?:[pnuµμmcdkM]|pico|nano|micro|milli|kilo)?"
+_BASE = (
+    r"(?:M|mol|molar|g|gram|L|l|m|s|sec|h|hr|hour|min|d|day|eV|J|cal|Pa|bar|V|K|C|Da|hartree|Ha|U|IU|cells)"
+)
+_TERM = rf"(?:{_PREFIX}{_BASE}s?(?:\^?[-+]?\d)?|°[CF]|%|ppm|ppb|10\^?-?\d+|10'-?\d+)"
+_UNIT = re.compile(rf"{_TERM}(?:\s*[./·*^ ]\s*{_TERM})*")
+
+
+class SideColumns:
+    """The columns of a table with only relations, units or types of a measurement, and what they contain.
+
+    They are found by the cells of the first rows, whatever their names.
+
+    Args:
+        table: The table, of which no row is read yet.
+        targets: The columns of numbers.
+
+    Attributes:
+        names: The columns, which `add` needs.
+    """
+
+    def __init__(self, table: MoleculeTable, targets: Sequence[str]) -> None:
+        self._targets = list(targets)
+        taken = {table.find(name) for name in (table.smiles_column, *targets)}
+        rows = table.peek(PROBED_ROWS) if targets else []
+        kinds = {
+            name: _kind_of({_plain(row[place]) for row in rows})
+            for place, name in enumerate(table.names)
+            if place not in taken and table.names.count(name) == 1
+        }
+        self._kinds = {name: kind for name, kind in kinds.items() if kind is not None}
+        self.names = list(self._kinds)
+        self._counts = {name: Counter[str]() for name in self.names}
+
+    def add(self, chunk: Chunk) -> None:
+        """Count the cells of rows with a value of a target."""
+        if not self.names:
+            return
+        values = zip(*(chunk[name] for name in self._targets), strict=True)
+        known = [not all(map(is_missing, row)) for row in values]
+        for name, counts in self._counts.items():
+            counts.update(_plain(cell) for cell, used in zip(chunk[name], known, strict=True) if used)
+
+    def notices(self) -> list[str]:
+        """Return a sentence for each column with another relation than `=`, or several units or types."""
+        targets = " and ".join(self._targets)
+        sentences = []
+        for name, kind in self._kinds.items():
+            counts = self._counts[name]
+            different = {cell for cell in counts if cell}
+            if kind == "relations" and different - EQUAL:
+                advice = "learned as exact. Empty the cells that are only limits"
+            elif kind != "relations" and len(different) > 1:
+                advice = "learned as if they had one. Convert them, or keep the rows of one"
+            else:
+                continue
+            cells = [f"{cell or 'empty'} in {rows:,} rows" for cell, rows in counts.most_common(SHOWN)]
+            listed = ", ".join([*cells, *([f"{len(counts) - SHOWN} others"] if len(counts) > SHOWN else [])])
+            sentences.append(
+                f"column {name!r} has {kind}, which are not used ({listed}): "
+                f"all values of {targets} are {advice}"
+            )
+        return sentences
+
+
+def _plain(cell: str) -> str:
+    """Return a cell without blanks and quotes around it; empty for a missing value."""
+    text = cell.strip().strip("'\"").strip()
+    return "" if is_missing(text) else text
+
+
+def _kind_of(cells: set[str]) -> str | None:
+    """Return what the different cells of a column are; None for anything else."""
+    cells = cells - {""}
+    if not cells:
+        return None
+    if cells <= RELATIONS:
+        return "relations"
+    if {cell.lower() for cell in cells} <= TYPES:
+        return "types of measurement"
+    if any(len(cell) > 1 for cell in cells) and all(map(_UNIT.fullmatch, cells)):
+        return "units"
+    return None
