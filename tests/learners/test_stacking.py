@@ -48,6 +48,14 @@ def test_probabilities_are_calibrated():
     np.testing.assert_allclose(combined, 1 / (1 + np.exp(-odds)), atol=0.02)
 
 
+def test_a_combination_is_the_mean_of_probabilities():
+    """Not the probability of the mean log-odds."""
+    stack = Stack(("a", "b"), (0.25, 0.75), ((1.0, 0.0), (2.0, 1.0)))
+    combined = stack.combine({"a": np.array([-3.0, 2.0]), "b": np.array([4.0, -5.0])})
+    probabilities = 1 / (1 + np.exp([[3.0, -2.0], [-9.0, 9.0]]))
+    np.testing.assert_allclose(combined, [0.25, 0.75] @ probabilities)
+
+
 def test_a_perfect_separation_stays_finite():
     values = np.array([0.0] * 5 + [1.0] * 5)
     stack = Stack.fit({"a": values * 1e6}, values, classes=True)

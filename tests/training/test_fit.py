@@ -357,6 +357,27 @@ def test_valid_rows_alone_are_training_rows(smiles, tmp_path):
         read(write_table(tmp_path / "b.csv", ["smiles", "y", "part"], only), split="part")
 
 
+def test_unreadable_rows_do_not_shift_the_held_out_ones(smiles, tmp_path):
+    rows = [[text, len(text), "test" if 30 <= i < 40 else "train"] for i, text in enumerate(smiles)]
+    for i in (3, 12, 35):
+        rows[i][0] = "C(("
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y", "part"], rows), split="part")
+    held_out = {text for text, test in zip(data.smiles, data.test, strict=True) if test}
+    assert held_out == {*smiles[30:35], *smiles[36:40]}
+
+
+def test_held_out_values_do_not_enter_the_mean_and_the_deviation(smiles, tmp_path):
+    rows = [[text, 1e6 if i < 20 else len(text), "train"] for i, text in enumerate(smiles)]
+    for row in rows[:20]:
+        row[2] = "test"
+    file = write_table(tmp_path / "a.csv", ["smiles", "y", "part"], rows)
+    options: dict[str, Any] = {"members": 2, "encoder": None, "minutes": 1e-9, "quiet": True}
+    about = fit(file, "y", tmp_path / "model", split="part", **options)
+    values = [len(text) for text in smiles[20:]]
+    assert about["targets"]["mean"] == pytest.approx([np.mean(values)])
+    assert about["targets"]["std"] == pytest.approx([np.std(values)])
+
+
 def test_held_out_rows_of_one_class_are_named(smiles, tmp_path):
     rows = [
         [text, row % 2 if row % 5 else 1, "train" if row % 5 else "test"] for row, text in enumerate(smiles)
@@ -428,6 +449,15 @@ def test_a_target_without_a_value_in_any_row_of_a_molecule_stays_missing(smiles,
     )
     data = read(table, ("y", "z"))
     np.testing.assert_array_equal(data.targets[data.smiles.index(smiles[0])], [5.0, np.nan])
+
+
+@pytest.mark.parametrize(("scale", "expected"), [("linear", [5.0, 8.0]), ("log", [24**0.5, 63**0.5])])
+def test_a_missing_cell_does_not_count_in_the_mean_of_several_rows(scale, expected, smiles, tmp_path):
+    several = [(smiles[0], 4.0, ""), (smiles[0], 6.0, 7.0), (smiles[0], "", 9.0)]
+    rows = [(text, i + 1, i / 2 + 1) for i, text in enumerate(smiles[1:])]
+    table = write_table(tmp_path / "two.csv", ["smiles", "y", "z"], [*rows, *several])
+    data = read(table, ("y", "z"), scale=scale)
+    np.testing.assert_allclose(data.targets[data.smiles.index(smiles[0])], expected)
 
 
 def test_classes_that_disagree_are_missing(smiles, tmp_path):

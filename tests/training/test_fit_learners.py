@@ -5,6 +5,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from molslice.learners import Features
+from molslice.learners.boosting import splittable_columns
 from molslice.learners.standard import standardize
 from molslice.training.fit_learners import BASELINES
 
@@ -38,6 +39,15 @@ def test_huge_descriptors_are_limited(name):
         0,
     )
     assert np.abs(found - descriptors[100:, 0]).mean() < 0.3
+
+
+def test_a_column_is_splittable_if_a_leaf_differs_from_the_rest():
+    """A leaf has 20 rows or more."""
+    matrix = np.full((100, 4), 7.0)
+    matrix[:19, 0] = matrix[:20, 1] = 9.0
+    matrix[:20, 2] = np.nan
+    np.testing.assert_array_equal(splittable_columns(matrix), [1, 2])
+    np.testing.assert_array_equal(splittable_columns(matrix[:, [0, 3]]), [0])  # none, but a model needs one
 
 
 @pytest.mark.parametrize("classes", [False, True])

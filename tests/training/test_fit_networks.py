@@ -91,6 +91,10 @@ def test_equal_seeds_give_equal_files_and_leave_the_random_state(tuned, smiles, 
         assert one.read_bytes() == other.read_bytes()
 
 
+def test_each_network_has_its_own_seed(tuned):
+    assert [load_network(network_folder(tuned[0], fold)).config.seed for fold in range(3)] == [0, 1, 2]
+
+
 def test_a_network_says_what_its_numbers_are(tuned):
     network = load_network(network_folder(tuned[0], 0))
     assert network.target_names == ("a", "b")

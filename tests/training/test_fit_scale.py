@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from molslice.cli import main
+from molslice.data.molecules.describe import describe_molecules
 from molslice.fitted_folder import FIT, ROWS, read_fitted
 from molslice.inference.load import load_model
+from molslice.learners import Features
 from molslice.training.fit import fit
+from molslice.training.fit_learners import BASELINES
 from molslice.training.fit_table import read_fit_data
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS, CALIBRATION
@@ -164,6 +167,22 @@ def test_rows_and_errors_are_in_the_unit_of_the_target(folders):
     assert ", random forest " in shown
     assert ", boosting " in shown
     assert about["results"][0]["unit"] == "nM"
+
+
+def test_baselines_are_measured_in_the_unit_of_the_target(folders):
+    found, _, about = folders
+    with (found / ROWS).open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    described = describe_molecules([row["smiles"] for row in rows])
+    order = np.argsort(described.canonical)  # of the fit
+    features = Features(described.descriptors[order], described.counts[order])
+    values = np.array([float(rows[i]["ic50"]) for i in order])
+    test = np.array([rows[i]["split"] == "test" for i in order])
+    for name, train in BASELINES.items():
+        learned = np.log10(values)
+        logs = train(features, np.flatnonzero(~test), np.flatnonzero(test), learned, False, 0)
+        error = np.abs(10.0**logs - values[test]).mean()
+        assert about["results"][0]["test"][name] == pytest.approx(error, rel=1e-6), name
 
 
 def test_held_out_predictions_are_those_of_the_saved_model(folders):
