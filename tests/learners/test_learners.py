@@ -420,6 +420,21 @@ def test_the_noise_is_raised_where_the_covariance_is_not_positive_definite():
     np.testing.assert_allclose((definite + 1.1e-4 * np.eye(80)) @ kept, values, rtol=1e-6, atol=1e-6)
 
 
+def test_leaves_of_large_tables_have_more_rows(monkeypatch):
+    """One more for each 20 rows here: 11, so that the trees on 133 rows have at most 12 leaves."""
+    monkeypatch.setattr("molslice.learners.extra_trees.ROWS_PER_LEAF_ROW", 20)
+    monkeypatch.setattr("molslice.learners.extra_trees.NUM_TREES", 6)
+    features = draw_features(200)
+    values = draw_values(features, classes=False)
+    learner, _ = LEARNERS.find("extra_trees").fit(features, values, np.arange(200) % 3, classes=False, seed=0)
+    trees = learner.trees
+    leaves = np.flatnonzero(trees.left == np.arange(len(trees.left)))
+    counts = np.bincount(np.searchsorted(trees.roots, leaves, "right") - 1)
+    assert len(counts) == 6
+    assert (counts > 3).all()
+    assert (counts <= 134 // 11).all()
+
+
 def test_normal_scores_are_those_of_scikit_learn():
     from sklearn.preprocessing import QuantileTransformer
 

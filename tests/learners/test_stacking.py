@@ -56,6 +56,25 @@ def test_a_combination_is_the_mean_of_probabilities():
     np.testing.assert_allclose(combined, [0.25, 0.75] @ probabilities)
 
 
+def test_few_rows_leave_room_for_the_other_class():
+    """Two groups, all of one class each: Platt's targets are (k + 1) / (k + 2) and 1 / (k + 2)."""
+    values = np.array([0.0] * 5 + [1.0] * 3)
+    stack = Stack.fit({"a": 2.0 * values - 7.0}, values, classes=True)
+    np.testing.assert_allclose(stack.combine({"a": np.array([-7.0, -5.0])}), [1 / 7, 4 / 5], atol=1e-4)
+
+
+def test_weights_of_classes_are_those_of_probabilities():
+    """Both learners are calibrated first, so that the size of their scores has no influence."""
+    draw = np.random.default_rng(0)
+    values = (draw.random(400) < 0.4).astype(float)
+    scores = {"good": values + 0.4 * draw.normal(size=400), "bad": values + 1.5 * draw.normal(size=400)}
+    expected = Stack.fit(scores, values, classes=True).weights
+    assert expected[0] > 0.7
+    for factors in ((100.0, 0.01), (0.01, 100.0)):
+        scaled = {name: part * factor for (name, part), factor in zip(scores.items(), factors, strict=True)}
+        assert Stack.fit(scaled, values, classes=True).weights == pytest.approx(expected, abs=1e-3)
+
+
 def test_a_perfect_separation_stays_finite():
     values = np.array([0.0] * 5 + [1.0] * 5)
     stack = Stack.fit({"a": values * 1e6}, values, classes=True)
