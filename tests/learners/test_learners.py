@@ -420,6 +420,13 @@ def test_the_noise_is_raised_where_the_covariance_is_not_positive_definite():
     np.testing.assert_allclose((definite + 1.1e-4 * np.eye(80)) @ kept, values, rtol=1e-6, atol=1e-6)
 
 
+def test_undefined_values_have_no_influence_on_the_scores_of_others():
+    values = np.random.default_rng(0).gamma(2.0, size=(300, 1)) + 5.0
+    expected = NormalScores.of(values)(values)
+    among = np.concatenate([values, np.full((100, 1), np.nan), np.full((50, 1), np.inf)])
+    np.testing.assert_allclose(NormalScores.of(among)(values), expected)
+
+
 def test_leaves_of_large_tables_have_more_rows(monkeypatch):
     """One more for each 20 rows here: 11, so that the trees on 133 rows have at most 12 leaves."""
     monkeypatch.setattr("molslice.learners.extra_trees.ROWS_PER_LEAF_ROW", 20)
