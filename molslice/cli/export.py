@@ -35,6 +35,13 @@ def run(args: argparse.Namespace) -> int:
 
     with reserved(args.out):
         report = export_model(args.model, args.out)
+    if report.fragment != "keep":
+        what = (
+            "predicts the largest molecule of a mixture"
+            if report.fragment == "largest"
+            else "refuses mixtures"
+        )
+        say(f"warning: {args.model} {what}, but {report.file} predicts a mixture as it is given")
     if args.json:
         write_json({"model": args.model, **asdict(report)})
     elif not args.quiet:

@@ -41,7 +41,7 @@ def draw_attention(view: "AttentionView", ending: str) -> bytes:
 
     caption, values = next(iter(view.by_atom.items()))
     labels = ["graph", *(f"{element}{index}" for index, element in enumerate(view.elements))]
-    layers = len(view.maps)
+    layers, matrix = len(view.maps), view.maps.mean(0)
     return draw_colored(
         view.smiles,
         values.mean(0),
@@ -50,10 +50,11 @@ def draw_attention(view: "AttentionView", ending: str) -> bytes:
         lines=[
             f"mean over {layers} layers and their heads; not a contribution to the prediction",
             *([f"maps of {view.note}"] if view.note else []),
+            *(["negative weights of the map are drawn as zero"] if matrix.min() < 0 else []),
         ],
         scale=caption,
         diverging=bool(values.min() < 0),
-        matrix=Matrix(np.maximum(view.maps.mean(0), 0.0), labels, f"{view.kind} map: to row, from column"),
+        matrix=Matrix(np.maximum(matrix, 0.0), labels, f"{view.kind} map: to row, from column"),
     )
 
 

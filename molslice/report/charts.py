@@ -15,6 +15,7 @@ from molslice.report.measure import SplitPredictions
 from molslice.tasks.metrics import with_unit
 
 __all__ = [
+    "MOST_POINTS",
     "Curve",
     "draw_calibration",
     "draw_coverage",
@@ -22,6 +23,7 @@ __all__ = [
     "draw_errors",
     "draw_parity",
     "draw_ranking",
+    "drawn_rows",
 ]
 
 INK = "#010203"  # becomes the color of the text around the chart
@@ -87,10 +89,10 @@ def draw_parity(
         figure, axes = _panel()
         low, high = np.inf, -np.inf
         for split in splits:
-            chosen = _drawn(split, target, logarithmic=logarithmic)
+            chosen = drawn_rows(split, target, logarithmic=logarithmic)
             if not len(chosen):
                 continue
-            if len(chosen) > MOST_POINTS:
+            if len(chosen) > MOST_POINTS:  # the caption says so
                 chosen = np.random.default_rng(0).choice(chosen, MOST_POINTS, replace=False)
             truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
             low, high = min(low, truth.min(), predicted.min()), max(high, truth.max(), predicted.max())
@@ -127,7 +129,7 @@ def draw_errors(split: SplitPredictions, target: int, unit: str, *, logarithmic:
     """Draw the distribution of predicted minus measured values of a split, or of their logarithms."""
     with rc_context(STYLE):
         figure, axes = _panel()
-        chosen = _drawn(split, target, logarithmic=logarithmic)
+        chosen = drawn_rows(split, target, logarithmic=logarithmic)
         predicted, truth = split.predicted[chosen, target], split.truth[chosen, target]
         errors = np.log10(predicted / truth) if logarithmic else predicted - truth
         if len(errors):
@@ -144,8 +146,8 @@ def draw_errors(split: SplitPredictions, target: int, unit: str, *, logarithmic:
         return _svg(figure)
 
 
-def _drawn(split: SplitPredictions, target: int, *, logarithmic: bool) -> np.ndarray:
-    """Return the rows of a split that can be drawn."""
+def drawn_rows(split: SplitPredictions, target: int, *, logarithmic: bool) -> np.ndarray:
+    """Return the positions of the rows of a split that can be drawn, int64 [k]."""
     chosen = split.known(target)
     if not logarithmic:
         return chosen

@@ -46,6 +46,10 @@ class SplitPredictions:
         """Return the positions of the rows with a value and a prediction of a target, int64 [k]."""
         return np.flatnonzero(np.isfinite(self.truth[:, target]) & np.isfinite(self.predicted[:, target]))
 
+    def unpredicted(self, target: int) -> int:
+        """Return the number of rows with a value of a target but without a finite prediction."""
+        return int((np.isfinite(self.truth[:, target]) & ~np.isfinite(self.predicted[:, target])).sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:

@@ -14,11 +14,13 @@ from molslice.chem.rebuild import ChemError, rebuild
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import evaluate_uncertainty
 from molslice.report.charts import (
+    MOST_POINTS,
     draw_calibration,
     draw_coverage,
     draw_errors,
     draw_parity,
     draw_ranking,
+    drawn_rows,
 )
 from molslice.report.groups import Group, by_element, by_scaffold, by_size, divide_by_scaffold, summarize
 from molslice.report.measure import Measured, SplitPredictions
@@ -67,17 +69,29 @@ def errors(measured: Measured) -> Html:
         for split in measured.splits
         if len(split.rows) < split.total
     ]
-    if trained := measured.trained:
-        note = (
-            f"{measured.judged.name}: the model was trained on at least {trained:,} of these "
-            "molecules; its error for new ones is larger."
-        )
-        notes.append(paragraph(note, soft=True))
+    for split in measured.splits:
+        for index, (name, _) in enumerate(_targets(measured)):
+            if count := split.unpredicted(index):
+                measured_rows = count + len(split.known(index))
+                note = (
+                    f"{split.name}: {count:,} of {measured_rows:,} molecules with a value of {name} have no"
+                )
+                notes.append(paragraph(f"{note} finite prediction and are left out.", soft=True))
+    if seen := _seen(measured):
+        note = f"{measured.judged.name}: the model was trained on {seen} molecules; its error for new ones is"
+        notes.append(paragraph(f"{note} larger.", soft=True))
     parts = [table(header, rows), *notes]
     if isinstance(measured.predictor, FittedPredictor):
         parts.append(table(*result_rows(measured.predictor.model.about), "Compared with baselines"))
         parts.append(paragraph(STANDARD_ERROR, soft=True))
     return section(*parts)
+
+
+def _seen(measured: Measured) -> str:
+    """Return which of the judged molecules the model was trained on; "" if none is known."""
+    if measured.is_own and measured.judged.name == "train" and not measured.judged.is_unseen:
+        return "these"
+    return f"at least {trained:,} of these" if (trained := measured.trained) else ""
 
 
 def predictions(measured: Measured) -> Html:
@@ -94,11 +108,33 @@ def predictions(measured: Measured) -> Html:
         model = measured.predictor
         logarithmic = isinstance(model, FittedPredictor) and model.model.stacks[index].logarithmic
         parity = draw_parity(measured.splits, index, unit, logarithmic=logarithmic)
-        charts.append((parity, f"{name}: predictions against measurements."))
+        about = _drawn_part(measured.splits, index, logarithmic=logarithmic)
+        charts.append((parity, f"{name}: predictions against measurements{about}."))
         about = f"errors on {measured.judged.name}; the outermost 0.5% are in the outermost bars"
+        about += _without_logarithm([measured.judged], index, logarithmic=logarithmic)
         errors = draw_errors(measured.judged, index, unit, logarithmic=logarithmic)
         charts.append((errors, f"{name}: {about}."))
     return section(figures(charts), *_left_out(measured))
+
+
+def _drawn_part(splits: Sequence[SplitPredictions], target: int, *, logarithmic: bool) -> str:
+    """Return what a chart of at most `MOST_POINTS` molecules of each split does not show."""
+    counts = {split.name: len(drawn_rows(split, target, logarithmic=logarithmic)) for split in splits}
+    drawn = [
+        f"{MOST_POINTS:,} of {count:,} molecules of {name}"
+        for name, count in counts.items()
+        if count > MOST_POINTS
+    ]
+    about = f"; {', '.join(drawn)}, drawn at random" if drawn else ""
+    return about + _without_logarithm(splits, target, logarithmic=logarithmic)
+
+
+def _without_logarithm(splits: Sequence[SplitPredictions], target: int, *, logarithmic: bool) -> str:
+    """Return how many molecules are not drawn because a value or its prediction is not positive."""
+    missing = sum(
+        len(split.known(target)) - len(drawn_rows(split, target, logarithmic=logarithmic)) for split in splits
+    )
+    return f"; not shown: {missing:,} with a value or a prediction that is not positive" if missing else ""
 
 
 def uncertainty(measured: Measured) -> Html:
@@ -111,6 +147,8 @@ def uncertainty(measured: Measured) -> Html:
     except MolsliceError as error:
         return paragraph(f"Not measured: {error}.", soft=True)
     charts, rows, notes = [], [], []
+    if missing := len(split.rows) - found["rows"]:
+        notes.append(f"{missing:,} of {len(split.rows):,} molecules of {split.name} have no prediction.")
     for target in found["targets"][:MOST_TARGETS]:
         name, unit = target["name"], target["unit"]
         if not target["count"]:
@@ -190,14 +228,15 @@ def data(measured: Measured) -> Html:
     values = []
     for index, (name, unit) in enumerate(_targets(measured)):
         for split in measured.splits:
-            known = split.truth[np.isfinite(split.truth[:, index]), index]
+            truth = np.asarray(dataset.targets)[dataset.labeled_rows(split.name), index].astype(np.float64)
+            known = truth[np.isfinite(truth)]
             if len(known):
                 cut = [format_metric(float(value)) for value in np.quantile(known, QUANTILES)]
                 moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
                 values.append([with_unit(name, unit), split.name, *moments, *cut])
     names = ["mean", "sd", "minimum", "5%", "median", "95%", "maximum"]
     judged = measured.judged
-    sizes = np.asarray(dataset.store.num_atoms)[judged.rows]
+    sizes = np.asarray(dataset.store.num_atoms)[dataset.labeled_rows(judged.name)]
     counts: dict[str, int] = {}
     for molecule in measured.molecules(judged.rows):
         for symbol in element_symbols(molecule):
@@ -205,12 +244,13 @@ def data(measured: Measured) -> Html:
     common = sorted(counts.items(), key=lambda pair: -pair[1])
     elements = ", ".join(f"{symbol} {count / len(judged.rows):.1%}" for symbol, count in common)
     low, middle, high = np.quantile(sizes, (0.0, 0.5, 1.0))
+    sampled = "" if len(judged.rows) == judged.total else f" ({len(judged.rows):,} drawn at random)"
     parts = [
         paragraph(f"Source: {with_short_name(dataset.source, measured.predictor)}"),
         table(["split", "rows"], rows),
         table(["target", "split", *names], values, "Measured values"),
         paragraph(f"Heavy atoms in {judged.name}: {low:.0f} to {high:.0f}, median {middle:.0f}."),
-        paragraph(f"Molecules of {judged.name} with each element: {elements}."),
+        paragraph(f"Molecules of {judged.name} with each element{sampled}: {elements}."),
     ]
     if isinstance(measured.predictor, FittedPredictor) and measured.is_own:
         about = measured.predictor.model.about

@@ -3,14 +3,19 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from molslice.cli import main
+from molslice.cli.datasets import find_model_data
 from molslice.fitted_folder import ROWS
+from molslice.inference.load import load_model
+from molslice.report import charts, sections
 from molslice.report.measure import measure
+from molslice.tasks.metrics import format_metric
 from molslice.types import MolsliceError
 from tests.inference.models import CLASSES, TWO, checkpoint_folder, embedded_smiles
 
@@ -135,6 +140,74 @@ def test_a_large_split_is_sampled(run, tmp_path):
     assert "test: 5 of 20 molecules, drawn at random." in words
 
 
+def measured_of(run, rows=10_000):
+    predictor = load_model(run)
+    data = find_model_data(predictor, predictor.data_config, None, [], None, whole="test")
+    return measure(predictor, data, rows)
+
+
+def words_of(part):
+    return Page(part).words
+
+
+def test_the_data_card_describes_all_rows_of_a_sampled_split(run):
+    lengths = [len(text) for row, text in enumerate(embedded_smiles(60)) if row % 3 == 0]
+    words = words_of(sections.data(measured_of(run, 5)))
+    place = words.index("size")
+    split, mean, _, minimum, *_, maximum = words[place + 1 : place + 9]
+    rows = {"train": [len(text) for row, text in enumerate(embedded_smiles(60)) if row % 3]}
+    assert (split, mean) == ("train", format_metric(np.mean(rows["train"])))
+    assert (float(minimum), float(maximum)) == (min(rows["train"]), max(rows["train"]))
+    table = " ".join(words)
+    assert f" test {format_metric(np.mean(lengths))} " in table
+    assert "Molecules of test with each element (5 drawn at random): C " in table
+    assert "drawn at random" not in " ".join(words_of(sections.data(measured_of(run))))
+
+
+def test_molecules_without_a_finite_prediction_are_counted(run):
+    measured = measured_of(run)
+    place = [split.name for split in measured.splits].index("test")
+    split = measured.splits[place]
+    predicted = split.predicted.copy()
+    predicted[[1, 2], 1] = [np.nan, np.inf]
+    some = (*measured.splits[:place], replace(split, predicted=predicted), *measured.splits[place + 1 :])
+    words = words_of(sections.errors(replace(measured, splits=some)))
+    note = "test: 2 of 20 molecules with a value of size have no finite prediction and are left out."
+    assert [word for word in words if "left out" in word] == [note]
+    errors = np.abs(split.predicted - split.truth)[:, 1]
+    assert format_metric(np.delete(errors, [1, 2]).mean()) in words
+    assert not any("left out" in word for word in words_of(sections.errors(measured)))
+
+
+def test_errors_of_training_molecules_say_so(run):
+    measured = measured_of(run)
+    train = tuple(split for split in measured.splits if split.name == "train")
+    note = "train: the model was trained on these molecules; its error for new ones is larger."
+    assert note in words_of(sections.errors(replace(measured, splits=train)))
+    for other in (measured, replace(measured, splits=train, is_own=False)):
+        assert note not in words_of(sections.errors(other))
+    unseen = (replace(train[0], is_unseen=True),)  # of a fit
+    assert note not in words_of(sections.errors(replace(measured, splits=unseen)))
+
+
+def test_molecules_that_a_chart_does_not_show_are_counted(run, monkeypatch):
+    monkeypatch.setattr(sections, "MOST_POINTS", 19)
+    monkeypatch.setattr(charts, "MOST_POINTS", 19)
+    page = sections.predictions(measured_of(run))
+    about = "size: predictions against measurements; 19 of 40 molecules of train, 19 of 20 molecules of test,"
+    assert f"{about} drawn at random." in words_of(page)
+    monkeypatch.undo()
+    assert "size: predictions against measurements." in words_of(sections.predictions(measured_of(run)))
+
+
+def test_intervals_say_how_many_molecules_have_no_prediction(run, monkeypatch):
+    target = {"name": "size", "unit": "", "count": 0, "levels": [{"width": 1.0}]}
+    found = {"rows": 18, "targets": [target], "calibration": "valid rows"}
+    monkeypatch.setattr(sections, "evaluate_uncertainty", lambda *_: found)
+    words = words_of(sections.uncertainty(measured_of(run)))
+    assert "2 of 20 molecules of test have no prediction." in words
+
+
 def test_the_worst_predictions_come_first(run, tmp_path):
     text = report(run, tmp_path / "page.html")
     errors = [abs(float(found)) for found in re.findall(r"error ([+-][\d.e+-]+)", text)]
@@ -228,6 +301,8 @@ def test_charts_of_a_target_whose_logarithm_is_learned_are_logarithmic(scale, tm
     page = report(tmp_path / "fit", tmp_path / "page.html")
     assert ("log10 of predicted / measured" in page) == (scale == "log")
     assert ("predicted minus measured" in page) == (scale == "linear")
+    left_out = "; not shown: 1 with a value or a prediction that is not positive."
+    assert page.count(f"{left_out}</figcaption>") == (2 if scale == "log" else 0)
 
 
 def test_an_ensemble_is_reported_with_the_coverage_of_its_intervals(run, tmp_path):
