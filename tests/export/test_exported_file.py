@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from molslice.chem.canonical import canonical_molecule
-from molslice.chem.featurize import molecule_arrays
+from molslice.chem.featurize import CHECKED_SMILES, molecule_arrays
 from molslice.chem.naming import atom_vocabulary, bond_vocabulary
 from molslice.cli import main
 from molslice.ensemble_folder import write_ensemble
@@ -32,6 +32,7 @@ from molslice.export.onnx_file import run_onnx
 from molslice.export.program import MoleculeProgram
 from molslice.export.pt2_file import run_pt2, write_pt2
 from molslice.inference.load import load_model
+from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from tests.inference.models import CLASSES, TWO, checkpoint_folder
 from tests.programs import ROOT
@@ -154,11 +155,21 @@ def test_all_options_of_an_attention_can_be_exported(attention, options, exporte
         np.testing.assert_allclose(run_pt2(pt2_file, inputs(smiles)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("fragment", ["largest", "refuse"])
-def test_a_model_of_single_molecules_is_exported(fragment, tmp_path):
+@pytest.mark.parametrize(
+    ("fragment", "what"),
+    [("largest", "predicts the largest molecule of a mixture"), ("refuse", "refuses mixtures")],
+)
+def test_a_model_of_single_molecules_says_what_the_file_does(fragment, what, tmp_path, capsys):
     data = {"name": "csv", "path": "a.csv", "target_columns": list(TWO.names), "fragment": fragment}
-    folder = checkpoint_folder(tmp_path / "model", TWO, model=SIZES, data=data)
-    assert export_model(folder, tmp_path / "model.pt2").largest_difference < 1e-5
+    folder, file = checkpoint_folder(tmp_path / "model", TWO, model=SIZES, data=data), tmp_path / "model.pt2"
+    assert main(["export", str(folder), "--out", str(file), "--json", "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["fragment"] == fragment
+    assert json.loads(out)["largest_difference"] < 1e-5
+    assert err == f"molslice: warning: {folder} {what}, but {file} predicts a mixture as it is given\n"
+    extra = {"molslice.json": ""}
+    torch.export.load(file, extra_files=extra)
+    assert json.loads(extra["molslice.json"])["fragment"] == fragment
 
 
 def test_a_model_with_a_variance_is_exported_with_its_mean(tmp_path):
@@ -313,10 +324,39 @@ def test_a_file_that_predicts_other_values_is_removed(tmp_path, monkeypatch):
         assert not file.exists()
 
 
+@pytest.mark.parametrize(
+    ("mean", "std", "off", "accepted"),
+    [
+        (1e-6, 1e-8, 1e-9, False),  # a tenth of the spread of a small target
+        (1e-6, 1e-8, 1e-13, True),
+        (0.0, 1e3, 0.05, True),
+        (0.0, 1e3, 0.5, False),
+        (3e5, 1.0, 0.03, True),  # one step of float32
+        (3e5, 1.0, 1.0, False),
+    ],
+)
+def test_a_file_may_differ_by_a_share_of_the_spread_of_each_target(
+    mean, std, off, accepted, tmp_path, monkeypatch
+):
+    targets = TargetInfo(("a", "b"), ("m", "M"), "regression", (0.0, mean), (1e6, std))
+    model = load_model(checkpoint_folder(tmp_path, targets, model=SIZES))
+    exact = model.predict_with_errors(list(CHECKED_SMILES)).values.astype(np.float64)
+    exact[3, 1] += off
+    monkeypatch.setattr(exported_file, "run_pt2", lambda *_: exact)
+    (tmp_path / "a.pt2").write_text("")
+    if accepted:
+        assert check_file(model, tmp_path / "a.pt2") == pytest.approx(off, rel=1e-3)
+        return
+    with pytest.raises(MolsliceError, match="predictions of the file differ by up to"):
+        check_file(model, tmp_path / "a.pt2")
+
+
 def test_the_command_reports_the_difference(tmp_path, capsys):
     checkpoint_folder(tmp_path, TWO, model=SIZES)
     assert main(["export", str(tmp_path), "--out", str(tmp_path / "a.pt2"), "--json"]) == 0
-    written = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    written = json.loads(out)
+    assert (written["fragment"], err) == ("keep", "")
     assert written["inputs"] == ["atoms", "atom_mask", "bonds"]
     assert written["largest_difference"] < 1e-5
     assert written["bytes"] == (tmp_path / "a.pt2").stat().st_size
