@@ -157,7 +157,52 @@ def test_intervals_of_a_logarithm_are_those_of_a_target_that_is_a_logarithm():
     np.testing.assert_allclose(found[1], np.maximum(10.0 ** ends[1], middle), rtol=1e-12)
 
 
-@pytest.mark.parametrize("make", [lambda: regression(600, informative=True), classification, logarithmic])
+def test_rows_that_cannot_be_scored_are_left_out():
+    truth, predicted = np.array([1.0, 2.0, np.nan, 4.0, 5.0]), np.array([1.5, np.inf, 3.0, -4.0, 5.5])
+    hard, folds = np.array([1.0, 1.0, 1.0, 1.0, np.nan]), np.arange(5)
+    for logarithmic, difficulty, rows in (
+        (False, None, [0, 3, 4]),
+        (True, None, [0, 4]),
+        (False, hard, [0, 3]),
+    ):
+        held = HeldOut.of_rows(
+            "dose", "regression", truth, predicted, folds, difficulty, logarithmic=logarithmic
+        )
+        assert held.folds.tolist() == rows
+        assert held.truth.tolist() == truth[rows].tolist()
+        assert np.isfinite(held.scores).all()
+
+
+def test_an_interval_holds_the_mean_over_the_folds():
+    count = 19  # all held-out rows are of fold 0, whose model predicts 0 for the new row
+    held = HeldOut("a", np.linspace(-0.1, 0.1, count), np.zeros(count), np.zeros(count, np.int64))
+    calibration = Calibration("regression", 2, "", (held, dataclasses.replace(held, name="b")))
+    new = np.array([[[0.0, 0.0]], [[10.0, -10.0]]])
+    lower, upper = calibration.intervals(new, None, 0.9)
+    assert (lower[0, 1], upper[0, 0]) == (-5.0, 5.0)  # the means
+    assert lower[0, 0] == -upper[0, 1] == pytest.approx(-0.1, abs=0.02)
+
+
+def test_each_class_target_has_its_own_line():
+    held = classification()[0].targets[0]
+    both = tuple(dataclasses.replace(held, name=name, line=line) for name, line in LINES.items())
+    new = np.random.default_rng(2).random((9, 2))
+    found = Calibration("classification", 2, "", both).calibrated(new)
+    for index, line in enumerate(LINES.values()):
+        np.testing.assert_allclose(found[:, index], calibrate(new[:, index], *line))
+
+
+LINES = {"a": (2.0, 0.5), "b": (0.5, -1.0)}
+
+
+def with_dropout():
+    calibration, *rest = logarithmic()
+    return dataclasses.replace(calibration, dropout_passes=5), *rest
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: regression(600, informative=True), classification, logarithmic, with_dropout]
+)
 def test_a_calibration_reads_back_as_it_was_written(tmp_path, make):
     calibration = make()[0]
     names = [target.name for target in calibration.targets]
@@ -169,6 +214,8 @@ def test_a_calibration_reads_back_as_it_was_written(tmp_path, make):
         calibration.num_folds,
         calibration.source,
     )
+    assert found.dropout_passes == calibration.dropout_passes
+    assert found.checksum() == calibration.checksum()
     for one, other in zip(found.targets, calibration.targets, strict=True):
         assert (one.name, one.floor, one.line) == (other.name, other.floor, other.line)
         assert one.logarithmic == other.logarithmic
