@@ -159,6 +159,65 @@ def test_converged_explanations_have_no_warning(drawn, tmp_path):
     assert explain(predictor, "OC=CF").to_dict()["standard_error_target"] is None
 
 
+def test_the_picture_states_prediction_baseline_and_difference(drawn):
+    values = np.array([1.0, -2.5])
+    made = Contributions(
+        *("CO", "m", "gap", "eV", "", "gradients", ("C", "O"), values, None, None),
+        *(3.5, 5.0, 0.001, 0.1, 16),
+    )
+    made.picture()
+    classes = replace(made, target="toxic", unit="log-odds", prediction=1.0, baseline=-0.25)
+    classes.picture()
+    exact = replace(made, method="shapley", standard_errors=np.zeros(2), evaluations=4)
+    exact.picture()
+    replace(exact, standard_errors=np.array([0.0, 0.012]), note="the mean log-odds of 2 members").picture()
+    skeleton = "for the saturated hydrocarbon with this skeleton"
+    assert drawn[0]["heading"] == "gap: 3.5 eV"
+    assert drawn[0]["scale"] == "contribution of the atom to gap (eV)"
+    assert drawn[0]["lines"] == [
+        f"= 5 {skeleton} - 1.5 from the atoms",
+        "m; integrated gradients, 16 steps, error of the sum 0.001 eV",
+    ]
+    assert drawn[1]["heading"] == "toxic: 1 log-odds (probability 0.731)"
+    assert drawn[1]["lines"][0] == f"= -0.25 {skeleton} + 1.25 from the atoms"
+    assert drawn[2]["lines"][1] == "m; Shapley values, exact, 4 masked molecules"
+    about = "m; Shapley values, standard error at most 0.012 eV, 4 masked molecules"
+    assert drawn[3]["lines"][1:] == [about, "the mean log-odds of 2 members"]
+
+
+def test_a_picture_of_maps_says_what_is_drawn(drawn, tmp_path):
+    view = Explainer(untrained(tmp_path), method="attention")("OC=CF")
+    view.picture()
+    assert drawn[0]["lines"] == ["mean over 2 layers and their heads; not a contribution to the prediction"]
+    assert drawn[0]["heading"].endswith(": attention softmax")
+    assert drawn[0]["scale"] == "weight for the graph token"
+    assert np.allclose(drawn[0]["matrix"].values, view.maps.mean(0))
+    assert list(drawn[0]["matrix"].labels) == ["graph", "O0", "C1", "C2", "F3"]
+    replace(view, note="one, the first of 2 networks", maps=view.maps - 0.2).picture()
+    assert drawn[1]["lines"][1:] == [
+        "maps of one, the first of 2 networks",
+        "negative weights of the map are drawn as zero",
+    ]
+    assert drawn[1]["matrix"].values.min() == 0
+
+
+def test_maps_have_the_weight_of_a_column_in_a_row(tmp_path):
+    predictor = untrained(tmp_path)
+    view = Explainer(predictor, method="attention")("OC=CF")
+    assert not np.allclose(view.maps, view.maps.transpose(0, 2, 1), atol=1e-6)
+    with pytest.raises(MolsliceError, match="has no target 'gpa'"):
+        Explainer(predictor, method="attention", target="gpa")
+
+
+@pytest.mark.parametrize("method", ["gradients", "shapley"])
+def test_a_score_that_is_not_finite_is_refused(method, tmp_path):
+    predictor = untrained(tmp_path)
+    with torch.no_grad():
+        predictor.model.readout.bias.fill_(float("nan"))
+    with pytest.raises(MolsliceError, match="not finite"):
+        Explainer(predictor, method=method)("OC=CF")
+
+
 def test_the_limit_of_evaluations_is_checked(tmp_path):
     predictor = untrained(tmp_path)
     for bad in (0, -1, 2.5, True):

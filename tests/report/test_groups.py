@@ -1,5 +1,6 @@
 """Errors of groups of molecules."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -60,7 +61,9 @@ def test_the_spread_is_the_standard_error_of_the_mean():
     mean = sum(errors) / 20
     assert group.error == pytest.approx(mean)
     assert group.spread == pytest.approx((sum((e - mean) ** 2 for e in errors) / 19 / 20) ** 0.5)
-    assert np.isnan(summarize("one", truth[:1], predicted[:1], classes=False).spread)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(summarize("one", truth[:1], predicted[:1], classes=False).spread)
 
 
 def test_classes_have_the_area_under_the_curve():
@@ -101,6 +104,13 @@ def test_scaffolds_are_compared_with_the_training_molecules_of_the_model(measure
             "new scaffold": (1, 0.25),
             "no rings": (2, 0.25),
         }
+
+
+def test_scaffolds_are_not_compared_with_a_sample_of_the_training_molecules(measured):
+    expected = as_dict(by_scaffold(measured, 0, divide_by_scaffold(measured)))
+    measured.predictor.domain = TrainingDomain.of_smiles(["c1ccncc1C", "O"])
+    measured.predictor.domain.is_sample = True
+    assert as_dict(by_scaffold(measured, 0, divide_by_scaffold(measured))) == expected
 
 
 def test_scaffolds_of_arrays_are_those_of_the_smiles():

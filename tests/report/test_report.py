@@ -8,13 +8,16 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import sklearn.metrics
+from scipy.stats import spearmanr
 
+from molslice.chem.scaffold import scaffolds
 from molslice.cli import main
 from molslice.cli.datasets import find_model_data
 from molslice.fitted_folder import ROWS
 from molslice.inference.load import load_model
 from molslice.report import charts, sections
-from molslice.report.measure import measure
+from molslice.report.measure import SplitPredictions, measure
 from molslice.tasks.metrics import format_metric
 from molslice.types import MolsliceError
 from tests.inference.models import CLASSES, TWO, checkpoint_folder, embedded_smiles
@@ -215,6 +218,71 @@ def test_the_worst_predictions_come_first(run, tmp_path):
     assert worst == sorted(worst, reverse=True)
     assert best == sorted(best)
     assert best[0] <= worst[-1]
+    worst, best = errors[12:18], errors[18:24]  # of the second target
+    assert worst == sorted(worst, reverse=True)
+    assert best == sorted(best)
+
+
+def test_a_card_has_the_row_and_the_sign_of_the_error(run):
+    measured = measured_of(run, 10)
+    smiles = embedded_smiles(60)
+    captions = re.findall(r"<figcaption>(measured.*?)</figcaption>", sections.examples(measured))
+    assert len(captions) == 24
+    for number, caption in enumerate(captions):
+        found = re.match(
+            r"measured (\S+), predicted (\S+?)(?: eV)?<br>error (\S+?)(?: eV)?, row (\d+)<br>(.*)", caption
+        )
+        truth, predicted, error, row = map(float, found.groups()[:4])
+        assert error == pytest.approx(predicted - truth, rel=0.01, abs=0.02)
+        own = int(row) - 1
+        assert own % 3 == 0  # of the test split
+        assert truth == pytest.approx(len(smiles[own]) if number >= 12 else own / 10)
+        assert scaffolds([found.group(5)]) == scaffolds([smiles[own]])
+
+
+def test_errors_of_numbers_are_those_of_scikit_learn(run):
+    measured = measured_of(run)
+    words = words_of(sections.errors(measured))
+    split = measured.judged
+    truth, predicted = split.truth[:, 1], split.predicted[:, 1]
+    expected = [
+        sklearn.metrics.mean_absolute_error(truth, predicted),
+        sklearn.metrics.root_mean_squared_error(truth, predicted),
+        sklearn.metrics.r2_score(truth, predicted),
+        spearmanr(truth, predicted).statistic,
+    ]
+    place = len(words) - 1 - words[::-1].index("test")
+    assert [word for word in words[place + 1 :] if word][:5] == ["20", *map(format_metric, expected)]
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Return the charts that are drawn."""
+    drawn = []
+    monkeypatch.setattr(
+        charts, "to_picture", lambda figure, _: drawn.append(figure.axes[0]) or b"<svg></svg>"
+    )
+    return drawn
+
+
+def test_charts_show_what_their_labels_say(figures):
+    truth = np.array([[1.0], [0.0], [0.0], [0.0], [0.0], [1.0], [1.0], [1.0], [1.0], [0.0]])
+    predicted = np.array([[0.1]] * 5 + [[0.8]] * 5)
+    split = SplitPredictions("test", True, 10, np.arange(10), truth, predicted)
+    charts.draw_calibration(split, 0)
+    points = [line.get_xydata()[0].tolist() for line in figures[0].lines if line.get_marker() == "o"]
+    assert points == [pytest.approx([0.1, 0.2]), pytest.approx([0.8, 0.8])]
+    numbers = replace(split, truth=truth * 0 + 1.0, predicted=np.full((10, 1), 100.0))
+    for logarithmic, error in ((False, 99.0), (True, 2.0)):
+        charts.draw_errors(numbers, 0, "m", logarithmic=logarithmic)
+        bars = [bar for bar in figures[-1].patches if bar.get_height() > 0]
+        assert [bar.get_height() for bar in bars] == [10]
+        assert bars[0].get_x() - 1e-9 <= error <= bars[0].get_x() + bars[0].get_width() + 1e-9
+    charts.draw_parity([replace(split, predicted=predicted + 1)], 0, "m")
+    line = figures[-1].lines[0].get_xydata()
+    assert line[:, 0].tolist() == truth[:, 0].tolist()
+    assert line[:, 1].tolist() == (predicted[:, 0] + 1).tolist()
+    assert figures[-1].get_xlabel() == "measured (m)"
 
 
 def test_classes_have_a_calibration(tmp_path):

@@ -269,6 +269,8 @@ def test_a_calibration_of_another_model_is_refused(tmp_path):
         MolsliceError, match=r"belongs to a model of a, b \(regression\), but this one predicts c"
     ):
         Calibration.read(tmp_path, "regression", ["c"])
+    with pytest.raises(MolsliceError, match=r"this one predicts a, b \(classification\)"):
+        Calibration.read(tmp_path, "classification", ["a", "b"])
 
 
 @pytest.mark.parametrize(
