@@ -163,7 +163,7 @@ def test_the_picture_states_prediction_baseline_and_difference(drawn):
     values = np.array([1.0, -2.5])
     made = Contributions(
         *("CO", "m", "gap", "eV", "", "gradients", ("C", "O"), values, None, None),
-        *(3.5, 5.0, 0.001, 0.1, 16),
+        *(3.56789, 5.0, 0.0012, 0.1, 16),
     )
     made.picture()
     classes = replace(made, target="toxic", unit="log-odds", prediction=1.0, baseline=-0.25)
@@ -172,10 +172,10 @@ def test_the_picture_states_prediction_baseline_and_difference(drawn):
     exact.picture()
     replace(exact, standard_errors=np.array([0.0, 0.012]), note="the mean log-odds of 2 members").picture()
     skeleton = "for the saturated hydrocarbon with this skeleton"
-    assert drawn[0]["heading"] == "gap: 3.5 eV"
+    assert drawn[0]["heading"] == "gap: 3.568 eV"
     assert drawn[0]["scale"] == "contribution of the atom to gap (eV)"
     assert drawn[0]["lines"] == [
-        f"= 5 {skeleton} - 1.5 from the atoms",
+        f"= 5 {skeleton} - 1.432 from the atoms",
         "m; integrated gradients, 16 steps, error of the sum 0.001 eV",
     ]
     assert drawn[1]["heading"] == "toxic: 1 log-odds (probability 0.731)"

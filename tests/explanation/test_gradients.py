@@ -6,6 +6,7 @@ from molslice.chem.descriptors import descriptor_names
 from molslice.explanation.explain import Explainer
 from molslice.explanation.gradients import TOLERANCE, integrated_gradients
 from molslice.explanation.score import find_score
+from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from tests.explanation.models import ODD, masked, network
 from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrained
@@ -114,6 +115,9 @@ def test_a_target_is_chosen_by_name(tmp_path):
         assert (found.target, found.unit) == (name, ("eV", "")[index])
         assert found.prediction == pytest.approx(values[index], abs=1e-5)
     assert Explainer(predictor, target="gap_eV").score.name == "gap"
+    units = TargetInfo(("a", "b"), ("m", "s"), "regression", (0.0, 1.0), (1.0, 2.0))
+    score = Explainer(untrained(tmp_path / "units", targets=units), target="b_s").score
+    assert (score.name, score.unit, score.column, score.spread) == ("b", "s", 1, 2.0)
     with pytest.raises(MolsliceError, match="has several targets; name one of gap, logp"):
         Explainer(predictor)
     with pytest.raises(MolsliceError, match=r"has no target 'gpa'; did you mean 'gap'\?"):

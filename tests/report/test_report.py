@@ -211,6 +211,52 @@ def test_intervals_say_how_many_molecules_have_no_prediction(run, monkeypatch):
     assert "2 of 20 molecules of test have no prediction." in words
 
 
+def test_the_coverage_of_each_target_and_group_is_listed(run, monkeypatch):
+    def entry(level, count, coverage, **others):
+        return {"level": level, "count": count, "coverage": coverage, "standard_error": 0.06, **others}
+
+    def target(name, unit, **others):
+        levels = [entry(0.8, 20, 0.75, width=1.25), entry(0.9, 20, 0.85, width=2.5)]
+        groups = [{"group": "no rings", **entry(0.9, 4, 1.0, width=3.0)}]
+        bins = [{"uncertainty": 0.1, "error": 0.2}, {"uncertainty": 0.3, "error": 0.4}]
+        by_level = [{"level": 0.5, "coverage": 0.4}]
+        ranks = {"spread": None, "width": 0.31}
+        common = {"name": name, "unit": unit, "count": 20, "levels": levels, "groups": groups, "bins": bins}
+        return {
+            **common,
+            "by_level": by_level,
+            "miscalibration_area": 0.0456,
+            "rank_correlation": ranks,
+            **others,
+        }
+
+    constant = {"spread": None, "width": None}
+    targets = [target("a<b>", "eV"), target("size", "", rank_correlation=constant)]
+    found = {"rows": 20, "targets": targets, "calibration": "valid rows"}
+    monkeypatch.setattr(sections, "evaluate_uncertainty", lambda *_: found)
+    words = [word for word in words_of(sections.uncertainty(measured_of(run))) if word]
+    place = words.index("width")
+    lines = [
+        "all molecules",
+        "20",
+        "80%",
+        "75.0% ± 6.0%",
+        "1.250",
+        "all molecules",
+        "20",
+        "90%",
+        "85.0% ± 6.0%",
+    ]
+    lines += ["2.500", "no rings", "4", "90%", "100.0% ± 6.0%", "3.000"]
+    assert words[place + 1 : place + 33] == ["a<b>", *lines, "size", *lines]
+    assert words[0] == "Intervals are computed from valid rows. They hold for molecules like these."
+    text = "\n".join(words)
+    assert "a<b>: covered molecules of test; miscalibration area 0.04560." in text
+    assert "a<b>: error against uncertainty; rank correlation of the error with width 0.31." in text
+    assert "size: all intervals have the same width, so they do not tell which errors are large." in text
+    assert "have no prediction" not in text
+
+
 def test_the_worst_predictions_come_first(run, tmp_path):
     text = report(run, tmp_path / "page.html")
     errors = [abs(float(found)) for found in re.findall(r"error ([+-][\d.e+-]+)", text)]

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
-from molslice.uncertainty.difficulty import ErrorScale
+from molslice.uncertainty.difficulty import RIDGE, ErrorScale, _fit_line
 from molslice.uncertainty.scores import rank_correlation
 
 FOLDS = 4
@@ -21,6 +22,20 @@ def draw(count=400, seed=0):
 
 def by_fold(indicators):
     return {name: np.broadcast_to(values, (FOLDS, len(values))) for name, values in indicators.items()}
+
+
+def test_the_line_minimizes_the_likelihood_and_the_ridge():
+    generator = np.random.default_rng(0)
+    columns = np.stack([np.ones(30), generator.standard_normal(30)], axis=1)
+    errors = 7.0 * np.exp(columns[:, 1]) * generator.exponential(size=30)
+
+    def loss(line):
+        logs = columns @ line
+        return (logs + errors * np.exp(-logs)).sum() + 0.5 * RIDGE * line[1] ** 2
+
+    expected = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}).x
+    np.testing.assert_allclose(_fit_line(columns, errors), expected, atol=1e-3)
+    assert 0.3 < expected[1] < 0.95  # drawn to zero
 
 
 def test_the_expected_error_grows_with_the_signs_that_tell():
