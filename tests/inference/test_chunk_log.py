@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,13 +83,46 @@ def test_a_flipped_bit_anywhere_costs_no_value(model, tmp_path):
         assert target.read_bytes() == whole, f"byte {place}"
 
 
-def test_another_level_of_the_interval_is_not_resumed(model, tmp_path):
+def with_attribute(name, value):
+    def change(model, patch):
+        patch.setattr(model, name, value)
+        return model
+
+    return change
+
+
+def other_calibration(model, patch):
+    first, *others = model.calibration.targets
+    changed = replace(first, predicted=first.predicted * 1.0001)
+    return with_attribute("calibration", replace(model.calibration, targets=(changed, *others)))(model, patch)
+
+
+def other_library(model, patch):
+    patch.setattr("molslice.inference.table.current_versions", lambda: {"rdkit": "1"})
+    return model
+
+
+CHANGES = {
+    "level of the interval": lambda model, patch: model.with_uncertainty(0.7, domain=True),
+    "calibration": other_calibration,
+    "treatment of mixtures": with_attribute("fragment", "largest"),
+    "number of rows in a chunk": with_attribute("chunk_rows", 5),
+    "version of molslice or a library": other_library,
+    "model": with_attribute("checksum", lambda: "of another one"),
+    "choice of columns": with_attribute("domain", None),
+}
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_a_prediction_with_other_options_is_not_resumed(model, tmp_path, monkeypatch, changed):
     source, target = written_rows(tmp_path), tmp_path / "out.csv"
     interrupt(model, source, target)
-    another = model.with_uncertainty(0.7, domain=True)
-    words = "is an unfinished prediction with another level of the interval; delete it"
-    with pytest.raises(MolsliceError, match=re.escape(words)):
-        predict_table(another, source, target, resume=True)
+    words = f"is an unfinished prediction with another {changed}; delete it"
+    with monkeypatch.context() as patch:
+        another = CHANGES[changed](model, patch)
+        with pytest.raises(MolsliceError, match=re.escape(words)):
+            predict_table(another, source, target, resume=True)
+    assert predict_table(model, source, target, resume=True).rows == 20
 
 
 ROWS = [

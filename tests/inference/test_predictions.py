@@ -1,7 +1,12 @@
 """Predictions of several models and targets, and the rows that they are in a table."""
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.intervals import with_intervals
@@ -51,6 +56,22 @@ def test_each_target_has_intervals_of_its_own_difficulty():
     assert np.isnan(found.lower[2]).all()
     assert np.isnan(found.upper[2]).all()
     assert found.spread is None
+
+
+def test_members_of_several_chunks_are_joined_in_order():
+    values = np.arange(12, dtype=np.float32).reshape(3, 2, 2) ** 2
+    whole = Members.of_ensemble(values)
+    parts = [
+        Predictions(part[:, 0], [None] * len(part), members=Members.of_ensemble(part))
+        for part in (values[:1], values[1:])
+    ]
+    joined = Predictions.concatenate(parts).members
+    for name in ("spread", "models", "difficulty"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+    single = [replace(part, members=Members.of_ensemble(part.values[:, None])) for part in parts]
+    joined = Predictions.concatenate(single).members
+    assert joined.spread is joined.difficulty is None
+    np.testing.assert_array_equal(joined.models[:, 0], values[:, 0])
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +135,50 @@ def test_texts_of_sets_and_domain_are_those_of_their_rows():
         rows.values, np.concatenate([values, values - 1, values + 1, values + 2], axis=1)
     )
     assert rows.texts == ()
+
+
+def test_the_checksum_of_an_ensemble_is_of_all_members_in_order(ensemble):
+    first, second = ensemble.members
+    before = ensemble.checksum()
+    weight = next(second.model.parameters())
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        weight.add_(1)
+        assert ensemble.checksum() != before
+        reverse = EnsemblePredictor([second, first], "both", ensemble.folder)
+        assert reverse.checksum() != ensemble.checksum()
+        weight.copy_(kept)
+    assert ensemble.checksum() == before
+
+
+def test_the_checksum_of_a_network_is_of_weights_settings_and_targets(tmp_path):
+    model = load_model(checkpoint_folder(tmp_path / "model"))
+    checksums = {model.checksum()}
+    model.targets = replace(model.targets, mean=(4.0,))
+    checksums.add(model.checksum())
+    model.config = replace(model.config, data=replace(model.config.data, name="qm9"))
+    checksums.add(model.checksum())
+    with torch.no_grad():
+        next(model.model.parameters()).add_(1)
+    checksums.add(model.checksum())
+    assert len(checksums) == 4
+
+
+def test_the_checksum_of_a_fit_is_of_every_file_that_predicts(tmp_path):
+    folder = shutil.copytree(Path(__file__).parents[1] / "saved_models" / "fit_encoder", tmp_path / "model")
+    model = load_model(folder)
+    before = model.checksum()
+    (folder / "predicted.csv").write_text("smiles,y\n")
+    (folder / "card.md").write_text("other words")
+    assert model.checksum() == before
+    files = [
+        path for path in folder.rglob("*") if path.name not in ("predicted.csv", "card.md", "expected.json")
+    ]
+    files = [path for path in files if path.is_file()]
+    assert len(files) == 8
+    for file in files:
+        content = file.read_bytes()
+        file.write_bytes(content + b" ")
+        assert model.checksum() != before, file
+        file.write_bytes(content)
+    assert model.checksum() == before
