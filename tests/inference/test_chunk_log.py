@@ -136,6 +136,17 @@ def log_of(folder):
     return ChunkLog(folder / "out.csv", {"model": "m"}, resume=True)
 
 
+def test_two_processes_do_not_write_the_chunks_of_one_output(tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.files.lock.PATIENCE_SECONDS", 0.0)
+    with log_of(tmp_path) as log:
+        for rows in ROWS:
+            log.add(["CCO"], rows)
+        with pytest.raises(MolsliceError, match=r"out\.csv\.partial"), log_of(tmp_path):
+            pass
+    with log_of(tmp_path) as log:
+        assert len(finished(log)) == 3
+
+
 def finished(log):
     """Return the chunks as plain values."""
     return [

@@ -10,8 +10,8 @@ from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.data.molecules.leaderboard import import_ogb
 from molslice.inference.calibrate import write_domain
-from molslice.inference.domain import DOMAIN
-from molslice.inference.evaluate import evaluate
+from molslice.inference.domain import DOMAIN, TrainingDomain
+from molslice.inference.evaluate import count_trained, evaluate
 from molslice.inference.load import load_model
 from molslice.inference.predictions import NOT_FINITE
 from molslice.types import MolsliceError
@@ -185,6 +185,16 @@ def test_what_cannot_be_evaluated(tmp_path):
     words = r"predicts gap \[eV\], logp, but the targets of .*data are homolumogap \[eV\]; evaluate on data"
     with pytest.raises(MolsliceError, match=words):
         evaluate(other, dataset, "valid")
+
+
+def test_a_molecule_with_any_label_counts_as_trained(tmp_path):
+    gaps, logps = [3.0] * 40, [1.0] * 40
+    gaps[5] = logps[7] = gaps[9] = logps[9] = ""
+    dataset = table_of(tmp_path, {"gap": gaps, "logp": logps}, units=["eV", ""])
+    model = untrained(tmp_path / "model", targets=TWO)
+    assert count_trained(model, dataset, np.arange(4, 12)) == 0  # the training molecules are not known
+    TrainingDomain.of_smiles(embedded_smiles(40)[:11]).write(model.folder)
+    assert count_trained(model, dataset, np.arange(4, 12)) == 6  # rows 4 to 10 without row 9
 
 
 @pytest.fixture(scope="module")

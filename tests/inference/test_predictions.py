@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from molslice.inference.ensemble import EnsemblePredictor
+from molslice.inference.fitted import network_scores
 from molslice.inference.intervals import with_intervals
 from molslice.inference.load import load_model
 from molslice.inference.predictions import NOT_FINITE, Domain, Members, Neighbor, Predictions
+from molslice.tasks.targets import TargetInfo
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from tests.inference.models import checkpoint_folder
 
@@ -46,15 +48,15 @@ def calibration(kind="regression", count=40):
 
 
 def test_each_target_has_intervals_of_its_own_difficulty():
-    values = np.array([[0.0, 10.0], [1.0, 20.0], [np.nan, np.nan]], np.float32)
-    difficulty = np.array([[[1.0, 5.0]], [[2.0, 7.0]], [[0.0, 0.0]]])  # [row, fold, target]
+    values = np.array([[0.0, 10.0], [np.nan, np.nan], [1.0, 20.0]], np.float32)
+    difficulty = np.array([[[1.0, 5.0]], [[0.0, 0.0]], [[2.0, 7.0]]])  # [row, fold, target]
     members = Members(None, values[:, None], difficulty)
-    predictions = Predictions(values, [None, None, "why"], members=members)
-    found = with_intervals(predictions, calibration(), 0.9)
-    np.testing.assert_allclose(found.upper[:2] - values[:2], difficulty[:2, 0], rtol=1e-5)
-    np.testing.assert_allclose(values[:2] - found.lower[:2], difficulty[:2, 0], rtol=1e-5)
-    assert np.isnan(found.lower[2]).all()
-    assert np.isnan(found.upper[2]).all()
+    predictions = Predictions(values, [None, "why", None], members=members)
+    found, good = with_intervals(predictions, calibration(), 0.9), [0, 2]
+    np.testing.assert_allclose((found.upper - values)[good], difficulty[good, 0], rtol=1e-5)
+    np.testing.assert_allclose((values - found.lower)[good], difficulty[good, 0], rtol=1e-5)
+    assert np.isnan(found.lower[1]).all()
+    assert np.isnan(found.upper[1]).all()
     assert found.spread is None
 
 
@@ -72,6 +74,16 @@ def test_members_of_several_chunks_are_joined_in_order():
     joined = Predictions.concatenate(single).members
     assert joined.spread is joined.difficulty is None
     np.testing.assert_array_equal(joined.models[:, 0], values[:, 0])
+
+
+def test_what_a_learner_gets_from_a_network_is_in_its_own_unit():
+    targets = TargetInfo(("a", "b"), ("", ""), "regression", (3.0, -1.0), (2.0, 0.5))
+    found = network_scores(np.array([[1.0, 4.0], [0.0, -2.0]], np.float32), targets)
+    np.testing.assert_array_equal(found, [[5.0, 1.0], [3.0, -2.0]])
+    classes = TargetInfo(("a",), ("",), "classification", (0.0,), (1.0,))
+    found = network_scores(np.array([[0.5], [0.75], [0.0], [1.0]], np.float32), classes)
+    largest = np.log((1 - 1e-7) / 1e-7)
+    np.testing.assert_allclose(found[:, 0], [0.0, np.log(3), -largest, largest], rtol=1e-6)
 
 
 @pytest.fixture(scope="module")

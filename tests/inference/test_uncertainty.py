@@ -158,6 +158,9 @@ def test_classes_have_coverage_of_each_class(folders):
     assert set(target["calibration_error"]) == {"predicted", "calibrated"}
     for name, values in (("predicted", found.values), ("calibrated", found.calibrated)):
         assert target["brier_score"][name] == pytest.approx(((values - truth) ** 2).mean(), rel=1e-5)
+    errors, unsure = np.abs(found.values - truth)[:, 0], 0.5 - np.abs(found.calibrated[:, 0] - 0.5)
+    assert target["rank_correlation"]["width"] == pytest.approx(spearmanr(errors, unsure).statistic, abs=1e-6)
+    assert target["bins"][0]["uncertainty"] == pytest.approx(np.sort(unsure)[:20].mean(), rel=1e-5)
 
 
 def test_intervals_from_elsewhere_are_scored_alike(numbers):
