@@ -76,6 +76,26 @@ def test_members_of_several_chunks_are_joined_in_order():
     np.testing.assert_array_equal(joined.models[:, 0], values[:, 0])
 
 
+def test_each_class_target_has_its_own_calibrated_probability():
+    count = 60
+    rows = np.arange(count)
+    probable = (rows % 10 + 0.5) / 10
+    targets = [
+        HeldOut.of_rows(name, "classification", rows % 10 >= least, probable, np.zeros(count))
+        for name, least in (("a", 3), ("b", 7))
+    ]
+    held_out = Calibration("classification", 1, "held-out rows", tuple(targets))
+    values = np.array([[0.4, 0.4], [np.nan, np.nan], [0.6, 0.6]], np.float32)
+    members = Members(None, values[:, None], None)
+    found = with_intervals(Predictions(values, [None, "why", None], members=members), held_out, 0.8)
+    np.testing.assert_allclose(found.calibrated[[0, 2]], held_out.calibrated(values[[0, 2]]), rtol=1e-6)
+    assert (found.calibrated[[0, 2], 0] > 0.5).all()
+    assert (found.calibrated[[0, 2], 1] < 0.5).all()
+    assert np.isnan(found.calibrated[1]).all()
+    assert not found.sets[1].any()
+    np.testing.assert_array_equal(found.sets[[0, 2]], held_out.sets(values[None, [0, 2]], 0.8))
+
+
 def test_what_a_learner_gets_from_a_network_is_in_its_own_unit():
     targets = TargetInfo(("a", "b"), ("", ""), "regression", (3.0, -1.0), (2.0, 0.5))
     found = network_scores(np.array([[1.0, 4.0], [0.0, -2.0]], np.float32), targets)

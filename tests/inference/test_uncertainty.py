@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 from molslice.chem.scaffold import scaffolds
 from molslice.cli import main
 from molslice.data import build_dataset
+from molslice.inference import uncertainty
 from molslice.inference.load import load_model
 from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals
 from molslice.inference.uncertainty_figure import write_uncertainty
@@ -161,6 +162,21 @@ def test_classes_have_coverage_of_each_class(folders):
     errors, unsure = np.abs(found.values - truth)[:, 0], 0.5 - np.abs(found.calibrated[:, 0] - 0.5)
     assert target["rank_correlation"]["width"] == pytest.approx(spearmanr(errors, unsure).statistic, abs=1e-6)
     assert target["bins"][0]["uncertainty"] == pytest.approx(np.sort(unsure)[:20].mean(), rel=1e-5)
+
+
+def test_a_sample_of_the_training_molecules_has_no_scaffold_groups(numbers, monkeypatch):
+    """The scaffold of a molecule outside of the sample would look new."""
+    model, dataset, _ = numbers
+    domain = copy.copy(model.find_domain())
+    domain.is_sample = True
+    monkeypatch.setattr(model, "_known_domain", domain)
+    groups = uncertainty._groups(model, dataset, dataset.rows("test"))
+    assert {by for by, _, _ in groups} == {"size"}
+    domain.is_sample = False
+    assert {by for by, _, _ in uncertainty._groups(model, dataset, dataset.rows("test"))} == {
+        "size",
+        "scaffold",
+    }
 
 
 def test_intervals_from_elsewhere_are_scored_alike(numbers):

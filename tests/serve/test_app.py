@@ -49,6 +49,12 @@ def test_one_molecule_is_one_row_and_the_first_model_is_the_default(client):
     assert predict(client, []).json()["predictions"] == []
 
 
+def test_numbers_have_the_shortest_digits_of_their_precision(client, model_folders):
+    row = predict(client, "CCO").json()["predictions"][0]
+    (value,) = load_model(model_folders["first"]).predict("CCO")
+    assert str(row["values"]["gap_eV"]) == str(value)
+
+
 def test_models_and_health(client):
     models = client.get("/models").json()
     assert [model["name"] for model in models] == ["first", "second"]
