@@ -43,6 +43,15 @@ def test_values_are_rdkits_whichever_was_computed_before(smiles):
         assert value == alone or (np.isnan(value) and not np.isfinite(alone)), name
 
 
+def test_a_value_that_is_not_finite_is_missing(monkeypatch):
+    values = {"low": -np.inf, "high": np.inf, "none": np.nan, "one": 1.0, "text": "odd"}
+    functions = {name: lambda mol, value=value: value for name, value in values.items()}
+    monkeypatch.setattr("molslice.chem.descriptors._FUNCTIONS", functions)
+    np.testing.assert_array_equal(descriptors(Chem.MolFromSmiles("C")), [np.nan, np.nan, np.nan, 1.0, np.nan])
+    _, row = arrays_and_descriptors("C")
+    np.testing.assert_array_equal(row, np.float32([np.nan, np.nan, np.nan, 1.0, np.nan]))
+
+
 def test_one_molecule_has_one_row_however_it_is_written():
     spellings = [Chem.MolToRandomSmilesVect(Chem.MolFromSmiles(text), 3, randomSeed=4) for text in SMILES]
     first = describe_molecules(SMILES)

@@ -1,6 +1,9 @@
 """Stereoisomers, isotopologues and salts of a compound have one parent; other molecules have another."""
 
+import re
+
 import pytest
+from rdkit import Chem
 
 from molslice.chem.counterions import _NEUTRAL_FORMS, counterions
 from molslice.chem.parent import parents
@@ -44,6 +47,37 @@ def test_other_molecules_have_other_parents():
 def test_a_counterion_is_the_parent_without_another_compound():
     acid = "Cc1ccc(S(=O)(=O)O)cc1"
     assert parents([acid, acid + ".O", acid + ".OC(=O)C(F)(F)F"]) == [acid] * 3
+
+
+# all of _NEUTRAL_FORMS
+NAMES = """
+acetic, adipic, ascorbic, benzenesulfonic, benzoic,
+bistriflimide, camphorsulfonic, citric, dodecylsulfuric, ethanesulfonic,
+ethane-1,2-disulfonic, formic, fumaric and maleic, gentisic, gluconic,
+glucoheptonic, glucuronic, glutaric, glycolic, hippuric,
+2-hydroxyethanesulfonic, lactic, lactobionic, malic, malonic,
+mandelic, methanesulfonic, methylsulfuric, naphthalene-1,5-disulfonic, naphthalene-2-sulfonic,
+oleic, oxalic, palmitic, pamoic, picric,
+propionic, saccharin, salicylic, sebacic, stearic,
+succinic, tartaric, tetraphenylborate, toluenesulfonic, trifluoroacetic,
+trifluoromethanesulfonic, xinafoic, benzathine, dicyclohexylamine, diethanolamine,
+meglumine, triethanolamine, triethylamine, tromethamine
+"""
+
+
+def test_every_counterion_is_known_in_every_form():
+    listed = re.split(r",\s+", NAMES.strip())
+    assert sorted(listed) == sorted(_NEUTRAL_FORMS)
+    for name in listed:
+        spelled = Chem.MolToRandomSmilesVect(Chem.MolFromSmiles(_NEUTRAL_FORMS[name]), 1, randomSeed=1)[0]
+        assert parents([f"CN.{spelled}", f"{spelled}.CN.Cl"]) == ["CN", "CN"], name
+
+
+def test_the_parent_of_a_pamoate_is_the_drug():
+    pyrantel = "CN1CCCN=C1C=Cc1cccs1"
+    pamoate = "[O-]C(=O)c1cc2ccccc2c(Cc2c3ccccc3cc(C([O-])=O)c2O)c1O"
+    salt = f"C[NH+]1CCCN=C1/C=C/c1cccs1.C[NH+]1CCCN=C1/C=C/c1cccs1.{pamoate}"
+    assert parents([salt]) == parents([pyrantel]) == [Chem.CanonSmiles(pyrantel)]
 
 
 def test_counterions_are_neutral_and_distinct():
