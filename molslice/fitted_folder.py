@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS
+from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS, WILDCARDS
 from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
 from molslice.learners import LEARNERS, Learner
@@ -86,6 +86,11 @@ class FittedModel:
     def fragment(self) -> str:
         """What happened to mixtures in the fit, and happens in predictions; one of `FRAGMENTS`."""
         return self.about.get("fragment", "keep")
+
+    @property
+    def wildcards(self) -> str:
+        """What happened to wildcards in the fit, and happens in predictions; one of `WILDCARDS`."""
+        return self.about.get("wildcards", "refuse")
 
     @property
     def needs_encoder(self) -> bool:
@@ -206,6 +211,8 @@ def read_fitted(folder: Path) -> FittedModel:
     _check_scales(model, folder)
     if model.fragment not in FRAGMENTS:
         raise MolsliceError(f"invalid fragment in {folder / FIT}: {model.fragment!r}")
+    if model.wildcards not in WILDCARDS:
+        raise MolsliceError(f"invalid wildcards in {folder / FIT}: {model.wildcards!r}")
     _check_networks(model, folder)
     return model
 

@@ -6,6 +6,7 @@ Modules:
     featurize: Convert one SMILES or many to arrays.
     binary: Features of many molecules from RDKit's binary form.
     fragments: The molecules of mixtures and salts.
+    wildcards: Wildcards, R-groups and bonds of any order.
     rdkit_mol: SMILES of RDKit molecules that a program gives.
     molblock: SMILES of connection tables, as in SD files.
     vocabulary: OGB's vocabularies as lookup tables.
@@ -34,6 +35,9 @@ _ALIKE = {"2", "3"}
 
 FRAGMENTS = ("keep", "largest", "refuse")
 """What to do with a mixture of several molecules; see `molslice.chem.fragments`."""
+
+WILDCARDS = ("refuse", "keep")
+"""What to do with wildcards, R-groups and bonds of any order; see `molslice.chem.wildcards`."""
 
 DESCRIPTORS_VERSION = 1
 """Increased when the list of descriptors or the meaning of a value changes."""

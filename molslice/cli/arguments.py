@@ -247,18 +247,24 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fragment(parser: argparse.ArgumentParser, default: str = "as in training, or keep") -> None:
-    """Add `--fragment`.
+    """Add `--fragment` and `--wildcards`.
 
     Args:
         parser: The parser.
-        default: What happens without it, for the help.
+        default: What happens to mixtures without it, for the help.
     """
-    from molslice.chem import FRAGMENTS
+    from molslice.chem import FRAGMENTS, WILDCARDS
 
     parser.add_argument(
         "--fragment",
         choices=FRAGMENTS,
         help=f"mixtures and salts: keep them, take the largest molecule, or refuse them (default: {default})",
+    )
+    parser.add_argument(
+        "--wildcards",
+        choices=WILDCARDS,
+        help="rows with wildcards, R-groups or bonds of any order (*, ~): refuse or keep them "
+        f"(default: {default.replace('keep', 'refuse')})",
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 __all__ = [
+    "KEPT",
     "REPLACED",
     "OutputClosedError",
     "close_messages",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+KEPT = "wildcards: {:,} rows with a wildcard, an R-group or a bond of any order are predicted"
 REPLACED = "mixtures: the largest molecule is used in {:,} rows"
 TRAINED = "the model was trained on at least {:,} of the measured molecules; its error for new ones is larger"
 

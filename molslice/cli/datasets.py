@@ -64,10 +64,13 @@ def find_model_data(
         settings.insert(0, ("data.kind", predictor.targets.kind))  # not what these rows alone would say
     if fragment or (predictor.fragment != "keep" and name == "csv"):
         settings.insert(0, ("data.fragment", predictor.fragment))
+    treats_alike = predictor.wildcards == data.options.get("wildcards", "refuse")
+    if name == "csv" and not treats_alike:
+        settings.insert(0, ("data.wildcards", predictor.wildcards))
     dataset = find_dataset(data, root, settings)
     if whole is not None:
         dataset.splits = {whole: dataset.splits["train"]}
-    same_content = not fragment and set(keys) <= PLACES
+    same_content = not fragment and treats_alike and set(keys) <= PLACES
     if not names_data(overrides) and (difference := _difference(predictor, dataset, content=same_content)):
         if same_division:
             raise MolsliceError(f"cannot calibrate: {difference}")

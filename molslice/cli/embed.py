@@ -21,7 +21,7 @@ from molslice.cli.arguments import (
     add_strict,
     add_workers,
 )
-from molslice.cli.console import REPLACED, refusal_lines, say, write_json
+from molslice.cli.console import KEPT, REPLACED, refusal_lines, say, write_json
 
 SUMMARY = "write learned fingerprints of molecules"
 EXAMPLE = """\
@@ -54,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.json and str(args.output) == "-":
         args.usage_error("--json needs a file as --output, because both write to standard output")
-    embedder = Embedder(load_network(args.model, args.device, fragment=args.fragment))
+    embedder = Embedder(
+        load_network(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
+    )
     report = predict_table(
         embedder,
         args.input,
@@ -80,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
         say(f"{report.failed} of {report.rows} rows have no embedding; {report.first_failure}")
     if report.replaced and not args.quiet:
         say(REPLACED.format(report.replaced))
+    if report.wildcards and not args.quiet:
+        say(KEPT.format(report.wildcards))
     if not args.quiet:
         say(f"{report.rows} rows of {len(report.columns)} numbers written to {args.output}")
     return 0

@@ -92,7 +92,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     from molslice.inference.uncertainty import evaluate_uncertainty
     from molslice.inference.uncertainty_figure import write_uncertainty
 
-    predictor = load_model(args.model, args.device, fragment=args.fragment)
+    predictor = load_model(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
     dataset = _find_data(predictor, args)
     trained = _count_trained(predictor, dataset, args)
     result = evaluate(

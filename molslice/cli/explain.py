@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.files.atomic import reserved
     from molslice.inference.load import load_model
 
-    predictor = load_model(args.model, args.device, fragment=args.fragment)
+    predictor = load_model(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
     names = ("method", "target", "part", "max_evaluations")
     options = {name: getattr(args, name) for name in names}
     explainer = Explainer(predictor, **options, progress=not is_folder and not args.quiet)

@@ -139,6 +139,7 @@ def run(args: argparse.Namespace) -> int:
         split=args.split,
         duplicates=args.duplicates,
         fragment=args.fragment or "keep",
+        wildcards=args.wildcards or "refuse",
         strict=args.strict,
         members=args.members,
         minutes=args.minutes,

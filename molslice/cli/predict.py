@@ -21,6 +21,7 @@ from molslice.cli.arguments import (
     share,
 )
 from molslice.cli.console import (
+    KEPT,
     REPLACED,
     TRAINED,
     refusal_lines,
@@ -106,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.load import Predictor, load_model
 
     _check_usage(args)
-    predictor = load_model(args.model, "cpu" if args.engine else args.device, fragment=args.fragment)
+    device = "cpu" if args.engine else args.device
+    predictor = load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
     predictor = predictor.with_uncertainty(args.interval, domain=args.domain)
     if args.smiles is not None:
         return _predict_listed(predictor, args)
@@ -132,6 +134,7 @@ def _check_usage(args: argparse.Namespace) -> None:
 
 
 def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
+    from molslice.data.molecules.fragments import count_wildcards
     from molslice.data.molecules.refusals import Refusals, failure_text
     from molslice.types import MolsliceError
 
@@ -142,10 +145,12 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
             raise MolsliceError(failure_text(f"SMILES {place + 1}", text, reason))
         if reason is not None:
             refusals.add(reason, text, f"SMILES {place + 1}")
+    readable = [text for text, reason in zip(args.smiles, predictions.errors, strict=True) if reason is None]
+    wildcards = count_wildcards(readable)
     if args.json:
         counts = {"failed": len(predictions.errors) - predictions.errors.count(None)}
         listed = listed_json(predictor, args.smiles, predictions)
-        mixtures = {"fragment": predictor.fragment, "replaced": predictions.replaced}
+        mixtures = {"fragment": predictor.fragment, "replaced": predictions.replaced, "wildcards": wildcards}
         write_json({**listed, **counts, "refusals": refusals.report(), **mixtures})
     else:
         write(listed_text(predictor, args.smiles, predictions))
@@ -156,6 +161,8 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
         return 1
     if predictions.replaced and not args.quiet:
         say(REPLACED.format(predictions.replaced))
+    if wildcards and not args.quiet:
+        say(KEPT.format(wildcards))
     return 0
 
 
@@ -257,6 +264,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
         say("; ".join(report.findings))
         if report.replaced:
             say(REPLACED.format(report.replaced))
+        if report.wildcards:
+            say(KEPT.format(report.wildcards))
         where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
         reasons = f", reasons of failed rows in {report.error_column}" if report.failed else ""
         rows = f"{report.rows} row{'s' * (report.rows != 1)}"
@@ -268,7 +277,13 @@ def _cluster(args: argparse.Namespace) -> "RayEngine":
     from molslice.inference.cluster import RayEngine
 
     return RayEngine(
-        args.model, args.device, args.workers or None, args.interval, args.fragment, domain=args.domain
+        args.model,
+        args.device,
+        args.workers or None,
+        args.interval,
+        args.fragment,
+        domain=args.domain,
+        wildcards=args.wildcards,
     )
 
 

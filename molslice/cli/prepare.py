@@ -119,6 +119,7 @@ def _check_usage(args: argparse.Namespace) -> None:
         "atom_order",
         "descriptors",
         "fragment",
+        "wildcards",
     )
     only_files = (*only_files, "strict", "engine", "quiet")
     wrong = [name for name in only_files if getattr(args, name)] if given != ["files"] else []
@@ -142,7 +143,9 @@ def _of_files(args: argparse.Namespace) -> int:
     from molslice.data.molecules.prepare_files import partial_folder, prepare_files
 
     given = {
-        name: getattr(args, name) for name in ("max_atoms", "atom_order", "fragment") if getattr(args, name)
+        name: getattr(args, name)
+        for name in ("max_atoms", "atom_order", "fragment", "wildcards")
+        if getattr(args, name)
     }
     how = Featurizing(workers=args.workers, descriptors=args.descriptors, **given)
     try:

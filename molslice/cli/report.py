@@ -63,14 +63,14 @@ def run(args: argparse.Namespace) -> int:
     from molslice.report.write import write_report
     from molslice.types import MolsliceError
 
-    predictor = load_model(args.model, args.device, fragment=args.fragment)
+    predictor = load_model(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
     path, missing = args.out or Path(f"{short_name(predictor)}_report.html"), ""
     try:
         dataset = find_model_data(
             predictor, predictor.data_config, args.root, args.overrides, args.fragment, whole="test"
         )
     except MolsliceError as error:
-        if args.overrides or args.root is not None or args.fragment:
+        if args.overrides or args.root is not None or args.fragment or args.wildcards:
             raise
         dataset, missing = None, str(error)
         say(f"the report has no measured errors: {missing}")
@@ -98,6 +98,12 @@ def _command(args: argparse.Namespace) -> list[str]:
 
     words = ["molslice", "report", str(args.model)]
     rows = None if args.rows == ROWS else args.rows
-    for option, value in (("rows", rows), ("root", args.root), ("fragment", args.fragment), *args.overrides):
+    for option, value in (
+        ("rows", rows),
+        ("root", args.root),
+        ("fragment", args.fragment),
+        ("wildcards", args.wildcards),
+        *args.overrides,
+    ):
         words += [] if value is None else option_words(option, value)
     return words

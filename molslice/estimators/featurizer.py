@@ -22,6 +22,7 @@ class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     Args:
         model: A run folder, or the name of a shipped model.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`; None does what the model does.
+        wildcards: What happens to a wildcard: `refuse` or `keep`; None does what the model does.
         n_jobs: Processes that read molecules. None is 1, -1 is all cores.
     """
 
@@ -30,10 +31,12 @@ class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         model: Path | str = DEFAULT_ENCODER,
         *,
         fragment: str | None = None,
+        wildcards: str | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.model = model
         self.fragment = fragment
+        self.wildcards = wildcards
         self.n_jobs = n_jobs
 
     def __sklearn_tags__(self) -> Tags:
@@ -65,7 +68,8 @@ class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return getattr(self._encoder().model, "embedding_dim")  # noqa: B009 - not all models have it
 
     def _encoder(self) -> Predictor:
-        wanted = os.fspath(self.model), self.fragment
+        wanted = os.fspath(self.model), self.fragment, self.wildcards
         if self not in LOADED or LOADED[self][1] != wanted:
-            LOADED[self] = load_encoder(self.model, fragment=self.fragment), wanted
+            encoder = load_encoder(self.model, fragment=self.fragment, wildcards=self.wildcards)
+            LOADED[self] = encoder, wanted
         return LOADED[self][0]

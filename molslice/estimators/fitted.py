@@ -45,6 +45,7 @@ class _Estimator(BaseEstimator):
         minutes: float | None = None,
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
+        wildcards: str = "refuse",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -53,6 +54,7 @@ class _Estimator(BaseEstimator):
         self.minutes = minutes
         self.duplicates: "Duplicates" = duplicates
         self.fragment = fragment
+        self.wildcards = wildcards
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -112,6 +114,7 @@ class _Estimator(BaseEstimator):
                     split="all",
                     duplicates=self.duplicates,
                     fragment=self.fragment,
+                    wildcards=self.wildcards,
                     members=self.members,
                     minutes=self.minutes,
                     seed=self._seed(),
@@ -172,6 +175,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         minutes: Learners that would start later are left out; None for no limit.
         duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
+        wildcards: What happens to a wildcard: `refuse` or `keep`.
         random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for
             another one in each fit.
         n_jobs: Processes that read molecules. None is 1, -1 is all cores.
@@ -193,6 +197,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         minutes: float | None = None,
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
+        wildcards: str = "refuse",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -202,6 +207,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             minutes=minutes,
             duplicates=duplicates,
             fragment=fragment,
+            wildcards=wildcards,
             random_state=random_state,
             n_jobs=n_jobs,
         )
@@ -269,6 +275,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         minutes: Learners that would start later are left out; None for no limit.
         duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
+        wildcards: What happens to a wildcard: `refuse` or `keep`.
         random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for
             another one in each fit.
         n_jobs: Processes that read molecules. None is 1, -1 is all cores.

@@ -57,6 +57,8 @@ class SmilesPredictor(ABC):
         domain: The training molecules with which molecules are compared; None without a comparison.
         fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. See
             `molslice.chem.fragments.choose_fragment`.
+        wildcards: What happens to a row with a wildcard: `refuse` it, or `keep` it as a graph. See
+            `molslice.chem.wildcards`.
         label: Name of a prediction in reports of progress.
         keeps_members: Whether predictions have `members` without intervals too; see `with_members`.
     """
@@ -70,6 +72,7 @@ class SmilesPredictor(ABC):
     level: float | None = None
     calibration: Calibration | None = None
     fragment: str = "keep"
+    wildcards: str = "refuse"
     keeps_members: bool = False
     domain: TrainingDomain | None = None
     label: str = "predict"
@@ -278,7 +281,7 @@ class SmilesPredictor(ABC):
 
         def chosen() -> Iterator[list[str]]:
             for chunk in chunks:
-                read.append(choose_fragments(chunk, self.fragment))
+                read.append(choose_fragments(chunk, self.fragment, self.wildcards))
                 yield read[-1][0]
 
         with self.reader(workers) as reader:
@@ -363,7 +366,7 @@ def _predict_chunk(smiles: list[str]) -> Predictions:
     torch.set_num_threads(1)
     predictor: SmilesPredictor = worker_state()
     with threadpool_limits(1), predictor.reader() as reader:
-        rows, replaced = choose_fragments(smiles, predictor.fragment)
+        rows, replaced = choose_fragments(smiles, predictor.fragment, predictor.wildcards)
         (part,) = reader.read([rows])
         return replace(predictor._predict_texts(rows, part), replaced=replaced)  # noqa: SLF001
 

@@ -35,6 +35,7 @@ WORDS = {
     "interval": "level of the interval",
     "calibration": "calibration",
     "fragment": "treatment of mixtures",
+    "wildcards": "treatment of wildcards",
     "smiles_column": "column of SMILES",
     "delimiter": "delimiter",
     "chunk_rows": "number of rows in a chunk",

@@ -30,6 +30,7 @@ class RayEngine:
         interval: Probability of the intervals; None without them. See `SmilesPredictor.with_uncertainty`.
         fragment: As in `load_model`.
         domain: Whether to compare the molecules with the training molecules.
+        wildcards: As in `load_model`.
     """
 
     model: str
@@ -38,6 +39,7 @@ class RayEngine:
     interval: float | None = None
     fragment: str | None = None
     domain: bool = False
+    wildcards: str | None = None
 
     @property
     def _gpus(self) -> int:
@@ -45,7 +47,7 @@ class RayEngine:
 
     @property
     def _model(self) -> "_Model":
-        return _Model(self.model, self.device, self.interval, self.fragment, self.domain)
+        return _Model(self.model, self.device, self.interval, self.fragment, self.domain, self.wildcards)
 
     def predict_chunks(
         self,
@@ -112,11 +114,12 @@ class _Model:
     interval: float | None
     fragment: str | None
     domain: bool
+    wildcards: str | None
     _loaded: SmilesPredictor | None = field(default=None, repr=False)
 
     def load(self) -> SmilesPredictor:
         if self._loaded is None:
-            model = load_model(self.name, self.device, fragment=self.fragment)
+            model = load_model(self.name, self.device, fragment=self.fragment, wildcards=self.wildcards)
             self._loaded = model.with_uncertainty(self.interval, domain=self.domain)
         return self._loaded
 

@@ -36,7 +36,7 @@ class Embedder(SmilesPredictor):
     def __init__(self, predictor: "Predictor") -> None:
         self.predictor, self.name = predictor, predictor.name
         self.device, self.chunk_rows = predictor.device, predictor.chunk_rows
-        self.fragment = predictor.fragment
+        self.fragment, self.wildcards = predictor.fragment, predictor.wildcards
         size = getattr(predictor.model, "embedding_dim", None)
         if size is None:
             raise MolsliceError(

@@ -45,7 +45,8 @@ class EnsemblePredictor(SmilesPredictor):
                 raise MolsliceError(f"{member.name} takes other descriptors than {first.name}")
         self.members, self.name, self.folder = tuple(members), name, folder
         self.targets, self.device, self.chunk_rows = first.targets, first.device, first.chunk_rows
-        self.num_members, self.fragment = len(members), first.fragment
+        self.num_members = len(members)
+        self.fragment, self.wildcards = first.fragment, first.wildcards
 
     @property
     def data_config(self) -> DataConfig:
@@ -120,4 +121,4 @@ class EnsemblePredictor(SmilesPredictor):
 
 def _described(member: Predictor) -> tuple[object, ...]:
     targets = member.targets
-    return targets.names, targets.units, targets.kind, member.atom_order, member.fragment
+    return targets.names, targets.units, targets.kind, member.atom_order, member.fragment, member.wildcards

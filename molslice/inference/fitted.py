@@ -108,7 +108,7 @@ class FittedPredictor(SmilesPredictor):
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
         self.targets, self.num_members = model.targets, model.num_folds
-        self.fragment = model.fragment
+        self.fragment, self.wildcards = model.fragment, model.wildcards
         self.device = encoder.device if encoder is not None else torch.device("cpu")
 
     @property
@@ -124,6 +124,8 @@ class FittedPredictor(SmilesPredictor):
         }
         if self.fragment != "keep":
             options["fragment"] = self.fragment
+        if self.wildcards != "refuse":
+            options["wildcards"] = self.wildcards
         return DataConfig("csv", options)
 
     def checksum(self) -> str:

@@ -126,6 +126,7 @@ def predict_folder(
                 total.failed += report.failed
                 total.first_failure = total.first_failure or report.first_failure
                 total.replaced += report.replaced
+                total.wildcards += report.wildcards
             refusals.merge(report.refusals)
             bar.annotate(f"{total.rows:,} molecules")
             bar.update()

@@ -57,6 +57,7 @@ def from_pretrained(
     local_files_only: bool = False,
     device: torch.device | str = "cpu",
     fragment: str | None = None,
+    wildcards: str | None = None,
 ) -> Predictor | FittedPredictor | EnsemblePredictor:
     """Load a model from a folder, by the name of a shipped model, or from the Hugging Face Hub.
 
@@ -69,6 +70,7 @@ def from_pretrained(
         local_files_only: Whether to use downloaded files only, without the network.
         device: Where to compute, such as `cpu` or `cuda`.
         fragment: As in `load_model`.
+        wildcards: As in `load_model`.
 
     Raises:
         MolsliceError: There is no such folder, model or repository, `huggingface_hub` is not installed, the
@@ -76,7 +78,7 @@ def from_pretrained(
     """
     name = str(name_or_repo)
     if Path(name).exists() or name in pretrained_names() or not _NAME.fullmatch(name):
-        return load_model(name_or_repo, device, fragment=fragment)
+        return load_model(name_or_repo, device, fragment=fragment, wildcards=wildcards)
     hub = _import_hub(f"loading {name}")
     with _hub_errors(f"download {name} from"):
         folder = hub.snapshot_download(
@@ -87,7 +89,7 @@ def from_pretrained(
             local_files_only=local_files_only,
             allow_patterns=[*WEIGHTS, *TEXTS, *TRAINING_DATA, "*/" + WEIGHTS[0], "*/" + TEXTS[0]],
         )
-    return load_model(folder, device, fragment=fragment)
+    return load_model(folder, device, fragment=fragment, wildcards=wildcards)
 
 
 def push_to_hub(

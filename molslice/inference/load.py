@@ -21,7 +21,11 @@ __all__ = ["Predictions", "Predictor", "find_model", "find_network", "load_model
 
 
 def load_model(
-    name_or_path: str | Path, device: torch.device | str = "cpu", *, fragment: str | None = None
+    name_or_path: str | Path,
+    device: torch.device | str = "cpu",
+    *,
+    fragment: str | None = None,
+    wildcards: str | None = None,
 ) -> Predictor | FittedPredictor | EnsemblePredictor:
     """Load a trained model.
 
@@ -31,10 +35,12 @@ def load_model(
         device: Where to compute, such as `cpu` or `cuda`.
         fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. None
             does what was done in the training, which by default is `keep`.
+        wildcards: What happens to a row with a wildcard, an R-group or a bond of any order: `refuse` it, or
+            `keep` it as a graph. None does what was done in the training, which by default is `refuse`.
 
     Raises:
-        MolsliceError: The folder or name does not exist, `fragment` is unknown, the files are damaged or not
-            molslice's, or the device is not available.
+        MolsliceError: The folder or name does not exist, `fragment` or `wildcards` is unknown, the files are
+            damaged or not molslice's, or the device is not available.
     """
     path = find_model(name_or_path)
     predictor = _load_folder(path, str(name_or_path), _find_device(device))
@@ -43,6 +49,11 @@ def load_model(
 
         check_fragment(fragment)
         predictor.fragment = fragment
+    if wildcards is not None:
+        from molslice.chem.wildcards import check_wildcards  # needs rdkit
+
+        check_wildcards(wildcards)
+        predictor.wildcards = wildcards
     return predictor
 
 
@@ -118,7 +129,11 @@ def find_network(name_or_path: str | Path) -> Path:
 
 
 def load_network(
-    name_or_path: str | Path, device: torch.device | str = "cpu", *, fragment: str | None = None
+    name_or_path: str | Path,
+    device: torch.device | str = "cpu",
+    *,
+    fragment: str | None = None,
+    wildcards: str | None = None,
 ) -> Predictor:
     """Load a trained network; see `load_model`.
 
@@ -126,20 +141,24 @@ def load_network(
         MolsliceError: As in `load_model`, or the folder is an ensemble or was written by `molslice fit`.
     """
     find_network(name_or_path)
-    predictor = load_model(name_or_path, device, fragment=fragment)
+    predictor = load_model(name_or_path, device, fragment=fragment, wildcards=wildcards)
     assert isinstance(predictor, Predictor)
     return predictor
 
 
 def load_encoder(
-    name_or_path: str | Path, device: torch.device | str = "cpu", *, fragment: str | None = None
+    name_or_path: str | Path,
+    device: torch.device | str = "cpu",
+    *,
+    fragment: str | None = None,
+    wildcards: str | None = None,
 ) -> Predictor:
     """Load a trained network that computes embeddings of molecules.
 
     Raises:
         MolsliceError: As in `load_network`, or the network has no embedding of molecules.
     """
-    network = load_network(name_or_path, device, fragment=fragment)
+    network = load_network(name_or_path, device, fragment=fragment, wildcards=wildcards)
     Embedder(network)
     return network
 

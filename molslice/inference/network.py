@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molslice.chem import FRAGMENTS
+from molslice.chem import FRAGMENTS, WILDCARDS
 from molslice.config import DataConfig, config_to_yaml
 from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
@@ -66,6 +66,10 @@ class Predictor(SmilesPredictor):
         self.fragment = str(stated or self.config.data.options.get("fragment", "keep"))
         if self.fragment not in FRAGMENTS:
             raise MolsliceError(f"invalid fragment in {name}: {self.fragment!r}")
+        stated = self.metadata.get("wildcards")
+        self.wildcards = str(stated or self.config.data.options.get("wildcards", "refuse"))
+        if self.wildcards not in WILDCARDS:
+            raise MolsliceError(f"invalid wildcards in {name}: {self.wildcards!r}")
         self.sampler: DropoutSampler | None = None
 
     def checksum(self) -> str:

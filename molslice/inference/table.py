@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from molslice.data.molecules.fragments import count_wildcards
 from molslice.data.molecules.header import current_versions
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import Refusals, failure_text
@@ -54,6 +55,7 @@ class TableReport:
         refusals: The failed rows by reason; see `Refusals.report`.
         fragment: What happened to mixtures; see `SmilesPredictor.fragment`.
         replaced: Number of mixtures that were replaced by their largest molecule.
+        wildcards: Number of rows with a wildcard that have a prediction.
     """
 
     columns: tuple[str, ...]
@@ -68,6 +70,7 @@ class TableReport:
     refusals: list[dict[str, Any]] = field(default_factory=list)
     fragment: str = "keep"
     replaced: int = 0
+    wildcards: int = 0
 
     def describe_failure(self) -> str:
         """Return the text for a table of which no row has a prediction."""
@@ -249,6 +252,7 @@ def prediction_identity(predictor: SmilesPredictor) -> dict[str, Any]:
         **({} if predictor.level is None else {"interval": predictor.level}),
         **({} if predictor.calibration is None else {"calibration": predictor.calibration.checksum()}),
         **({} if predictor.fragment == "keep" else {"fragment": predictor.fragment}),
+        **({} if predictor.wildcards == "refuse" else {"wildcards": predictor.wildcards}),
     }
 
 
@@ -352,6 +356,9 @@ def _count(
             refusals.add(reason, smiles[place], where)
     report.rows += len(chunk)
     report.replaced += predictions.replaced
+    report.wildcards += count_wildcards(
+        [text for text, reason in zip(smiles, predictions.errors, strict=True) if reason is None]
+    )
 
 
 def check_target(target: File, endings: Sequence[str]) -> None:

@@ -143,7 +143,8 @@ def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> n
         MolsliceError: The file has no predictions.
     """
     path = predictor.folder / ROWS
-    if dataset.source != str(path) or predictor.fragment != predictor.model.fragment:
+    treated, model = (predictor.fragment, predictor.wildcards), predictor.model
+    if dataset.source != str(path) or treated != (model.fragment, model.wildcards):
         return None
     columns = row_columns(predictor.target_names)
     names = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])

@@ -44,7 +44,7 @@ __all__ = [
 AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
 FIT_OPTIONS = (
-    *("delimiter", "decimal", "outliers", "scale", "split", "duplicates", "fragment"),
+    *("delimiter", "decimal", "outliers", "scale", "split", "duplicates", "fragment", "wildcards"),
     *("members", "minutes", "seed"),
 )
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
@@ -211,7 +211,7 @@ def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:
     words += option_words("kind", about["targets"]["kind"])
     for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
         words += option_words("unit", unit)
-    options = {"fragment": about.get("fragment"), **options}
+    options = {name: about.get(name) for name in ("fragment", "wildcards")} | dict(options)
     for value in options.get("missing_values", ()):
         words += option_words("missing-value", value)
     for option in FIT_OPTIONS:

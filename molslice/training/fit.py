@@ -17,7 +17,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from molslice.chem import FRAGMENTS
+from molslice.chem import FRAGMENTS, WILDCARDS
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_rereadable, find_files
 from molslice.data.target_values import listed_values
@@ -66,6 +66,7 @@ def fit(
     split: str = "random",
     duplicates: Duplicates = "average",
     fragment: str = "keep",
+    wildcards: str = "refuse",
     strict: bool = False,
     members: int = 5,
     minutes: float | None = None,
@@ -101,6 +102,8 @@ def fit(
             or `refuse`.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
             molecule, or `refuse` it. See `molslice.chem.fragments.choose_fragment`.
+        wildcards: What happens to a row with a wildcard, in the fit and in predictions: `refuse` it, or
+            `keep` it as a graph.
         strict: Whether to refuse a table with a SMILES that cannot be read. Otherwise such rows are left out
             and counted.
         members: Number of folds, and of models that are averaged.
@@ -132,14 +135,14 @@ def fit(
     written = NumberFormat(decimal, listed_values(missing_values))
     files = find_files([path])
     check_rereadable(files)
-    _check(files, folder, members, minutes, seed, kind, scale, duplicates, fragment, device)
+    _check(files, folder, members, minutes, seed, kind, scale, duplicates, fragment, wildcards, device)
     check_workers(workers)
     if encoder is None and device != "cpu":
         raise MolsliceError(f"device {device!r} needs an encoder: without one, `fit` computes on the CPU")
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
     # mixtures are replaced before they are described, whatever the encoder was trained with
-    network = None if encoder is None else load_encoder(encoder, device, fragment="keep")
+    network = None if encoder is None else load_encoder(encoder, device, fragment="keep", wildcards="keep")
     # the folder is made first, so that a path that cannot be written fails before the work
     with atomic_folder(folder, alone=True) as partial:
         processes = _count_workers(files, workers)
@@ -157,6 +160,7 @@ def fit(
                 split=split,
                 duplicates=duplicates,
                 fragment=fragment,
+                wildcards=wildcards,
                 strict=strict,
                 seed=seed,
                 workers=processes,
@@ -222,7 +226,7 @@ def fit(
             left_out,
             by_scaffold=split == "scaffold",
         )
-        about["fragment"] = fragment
+        about["fragment"], about["wildcards"] = fragment, wildcards
         about["seconds"] = round(time.monotonic() - start, 1)
         about["options"] = {
             "delimiter": delimiter,
@@ -250,6 +254,7 @@ def _check(
     scale: str | None,
     duplicates: str,
     fragment: str,
+    wildcards: str,
     device: str,
 ) -> None:
     if not MIN_FOLDS <= members <= MAX_FOLDS:
@@ -263,6 +268,7 @@ def _check(
         ("scale", scale, (None, "linear", "log")),
         ("duplicates", duplicates, ("average", "keep", "refuse")),
         ("fragment", fragment, FRAGMENTS),
+        ("wildcards", wildcards, WILDCARDS),
         ("device", device, DEVICES),
     ):
         if value not in choices:

@@ -8,7 +8,7 @@ import numpy as np
 
 from molslice.data.molecules.csv import check_rounding
 from molslice.data.molecules.describe import describe_molecules
-from molslice.data.molecules.fragments import choose_fragments
+from molslice.data.molecules.fragments import choose_fragments, count_wildcards
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
@@ -48,6 +48,7 @@ def read_fit_data(
     split: str,
     duplicates: Duplicates,
     fragment: str = "keep",
+    wildcards: str = "refuse",
     strict: bool = False,
     seed: int,
     workers: int,
@@ -69,6 +70,7 @@ def read_fit_data(
             valid or test.
         duplicates: What happens to several rows of one molecule.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
+        wildcards: What happens to a wildcard: `refuse` or `keep`; see `molslice.chem.wildcards`.
         strict: Whether to refuse a table with a SMILES that cannot be read.
         seed: Seed of a random split.
         workers: Number of worker processes that compute descriptors.
@@ -122,6 +124,9 @@ def read_fit_data(
         )
         done = "replaced" if fragment == "largest" else "refused"
         findings.append(f"mixtures: {fragment}, {done} in {replaced + after - before:,} rows")
+    if wildcards == "keep" and (count := count_wildcards(chosen)):
+        findings.append(f"wildcards: keep, {_rows(count)} with a wildcard, an R-group or a bond of any order")
+    chosen, _ = choose_fragments(chosen, "keep", wildcards)
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced

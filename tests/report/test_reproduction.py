@@ -115,6 +115,7 @@ def test_a_setting_that_begins_with_a_hyphen_is_reproduced():
         "rows": ROWS,
         "root": None,
         "fragment": None,
+        "wildcards": None,
         "overrides": [("data.units", "-"), ("data.a", "1")],
     }
     command = _command(argparse.Namespace(model="run", **words))

@@ -68,6 +68,8 @@ class Csv(MoleculeDataset):
             as long as the arrays.
         fragment: What happens to a mixture of several molecules: `keep` it, take the `largest` one, or
             `refuse` the row. A model trained with it does the same in predictions.
+        wildcards: `refuse` the rows with a wildcard, an R-group or a bond of any order (`*`, `~`), or `keep`
+            them as graphs. A model trained with it does the same in predictions.
         workers: Number of processes for the preparation; by default all cores for large files.
         cache_dir: Folder for the prepared store; by default the user's cache.
 
@@ -94,6 +96,7 @@ class Csv(MoleculeDataset):
         max_atoms: int = 256,
         descriptors: bool = False,
         fragment: str = "keep",
+        wildcards: str = "refuse",
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -115,7 +118,7 @@ class Csv(MoleculeDataset):
         self.store = self._prepare(
             smiles,
             targets,
-            prepare.Featurizing(max_atoms, atom_order, workers, descriptors, fragment),
+            prepare.Featurizing(max_atoms, atom_order, workers, descriptors, fragment, wildcards),
             cache_dir,
         )
         self._refuse_if_all_failed()

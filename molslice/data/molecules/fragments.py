@@ -1,35 +1,55 @@
-"""Choose the molecules of mixtures in many rows."""
+"""Choose the molecules of mixtures in many rows, and refuse wildcards."""
 
 from collections.abc import Sequence
 
 from molslice.files.tables import Unreadable
 
-__all__ = ["choose_fragments"]
+__all__ = ["choose_fragments", "count_wildcards"]
 
 
-def choose_fragments(smiles: Sequence[str], choice: str) -> tuple[list[str], int]:
+def choose_fragments(smiles: Sequence[str], choice: str, wildcards: str = "keep") -> tuple[list[str], int]:
     """Replace the mixtures in a list; see `molslice.chem.fragments.choose_fragment`.
 
     Args:
         smiles: The SMILES of each row.
         choice: `keep`, `largest` or `refuse`.
+        wildcards: `keep` or `refuse` the rows with a wildcard; see `molslice.chem.wildcards`.
 
     Returns:
         One SMILES for each row, and the number of mixtures that were replaced by their largest molecule. A
-        refused mixture is an `Unreadable`.
+        refused row is an `Unreadable`.
     """
     rows, replaced = list(smiles), 0
-    if choice == "keep":
-        return rows, 0
-    from molslice.chem.fragments import choose_fragment  # needs rdkit
-    from molslice.chem.smiles import ChemError
-
-    for place, text in enumerate(rows):
+    for place, text in enumerate(rows if choice != "keep" else ()):
         if not isinstance(text, str) or "." not in text:
             continue
+        from molslice.chem.fragments import choose_fragment  # needs rdkit
+        from molslice.chem.smiles import ChemError
+
         try:
             rows[place] = choose_fragment(text, choice)
             replaced += rows[place] is not text
         except ChemError as error:
             rows[place] = Unreadable(str(error))
+    for place, reason in _wildcards(rows) if wildcards != "keep" else ():
+        rows[place] = Unreadable(reason)
     return rows, replaced
+
+
+def count_wildcards(smiles: Sequence[str]) -> int:
+    """Count the rows with a wildcard, an R-group or a bond of any order."""
+    return len(_wildcards(smiles))
+
+
+def _wildcards(smiles: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the place of each row with a wildcard, and the reason to refuse it."""
+    found = []
+    for place, text in enumerate(smiles):
+        # most rows have none of these characters, and without them rdkit is not needed
+        if isinstance(text, str) and ("*" in text or "~" in text or "#0" in text):
+            from molslice.chem.wildcards import find_wildcard
+
+            reason = find_wildcard(text)
+            if reason is not None:
+                found.append((place, reason))
+    return found

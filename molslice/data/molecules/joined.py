@@ -189,6 +189,7 @@ def _said(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> dict[s
         "number of descriptors": 0 if descriptors is None else descriptors.shape[1],
         "order of the atoms": options.get("atom_order", ""),
         "treatment of mixtures": options.get("fragment", "keep"),
+        "treatment of wildcards": options.get("wildcards", "refuse"),
         FEATURES: header.get("versions", {}).get("featurizer", ""),
     }
 

@@ -41,6 +41,7 @@ class Featurizing:
         workers: Number of processes; by default all cores for large data, one process for small data.
         descriptors: Whether to compute RDKit's descriptors too.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
+        wildcards: What happens to wildcards, R-groups and bonds of any order: `refuse` or `keep`.
     """
 
     max_atoms: int = 256
@@ -48,6 +49,7 @@ class Featurizing:
     workers: int | None = None
     descriptors: bool = False
     fragment: str = "keep"
+    wildcards: str = "refuse"
 
     @property
     def num_descriptors(self) -> int:
@@ -122,9 +124,11 @@ def check_featurizing(how: Featurizing) -> None:
     """
     from molslice.chem.featurize import check_options
     from molslice.chem.fragments import check_fragment
+    from molslice.chem.wildcards import check_wildcards
 
     check_workers(how.workers)
     check_fragment(how.fragment)
+    check_wildcards(how.wildcards)
     check_options(how.max_atoms, how.atom_order)
 
 
@@ -142,6 +146,7 @@ def featurize_chunk(
     atom_order: str,
     with_descriptors: bool = False,
     fragment: str = "keep",
+    wildcards: str = "keep",
 ) -> PackedMolecules:
     """Convert SMILES to packed molecules, with the reasons of failed rows.
 
@@ -152,12 +157,13 @@ def featurize_chunk(
         atom_order: `canonical` or `input`.
         with_descriptors: Whether to compute RDKit's descriptors too.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
+        wildcards: What happens to a wildcard; see `molslice.chem.wildcards`.
     """
     from molslice.chem.featurize import ChemError, many_molecule_arrays  # needs rdkit
 
     options: Any = {"max_atoms": max_atoms, "atom_order": atom_order}
     smiles = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
-    smiles, replaced = choose_fragments(smiles, fragment)
+    smiles, replaced = choose_fragments(smiles, fragment, wildcards)
     if not with_descriptors:
         found = many_molecule_arrays(smiles, **options)
         reasons = {
@@ -210,6 +216,8 @@ def _key(source: Source, how: Featurizing) -> str:
     }
     if how.fragment != "keep":
         identity["fragment"] = how.fragment
+    if how.wildcards != "refuse":
+        identity["wildcards"] = how.wildcards
     if how.descriptors:
         identity["descriptors"] = DESCRIPTORS_VERSION
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
@@ -265,7 +273,7 @@ def _in_order(chunks: Chunks, how: Featurizing, workers: int) -> Iterator[Packed
     """Featurize chunks in order, a few at a time to bound memory."""
     with WorkerPool(workers, "reads molecules") as pool:
         arguments = (
-            (smiles, targets, how.max_atoms, how.atom_order, how.descriptors, how.fragment)
+            (smiles, targets, how.max_atoms, how.atom_order, how.descriptors, how.fragment, how.wildcards)
             for smiles, targets in chunks
         )
         yield from pool.map(featurize_chunk, arguments)

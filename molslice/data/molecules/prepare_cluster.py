@@ -63,7 +63,13 @@ class _Featurizer:
         values = target_values(chunk, self.targets, self.written)
         how = self.how
         part = featurize_chunk(
-            chunk[self.column], values, how.max_atoms, how.atom_order, how.descriptors, how.fragment
+            chunk[self.column],
+            values,
+            how.max_atoms,
+            how.atom_order,
+            how.descriptors,
+            how.fragment,
+            how.wildcards,
         )
         cells = [[row[place] for place in self.places.values()] for row in chunk.cells]
         columns = {name: place for place, name in enumerate(self.places)}

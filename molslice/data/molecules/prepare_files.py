@@ -136,6 +136,7 @@ def prepare_files(
             "schema": SCHEMA_VERSION,
             "versions": current_versions(),
             **({} if how.fragment == "keep" else {"fragment": how.fragment}),
+            **({} if how.wildcards == "refuse" else {"wildcards": how.wildcards}),
             **({} if written == DEFAULT_FORMAT else {"decimal": decimal, "missing": list(missing_values)}),
         }
         if not is_taken(final):
@@ -360,6 +361,7 @@ class _Preparation:
                     how.atom_order,
                     how.descriptors,
                     how.fragment,
+                    how.wildcards,
                 )
 
         with WorkerPool(self.rows.number_of_workers(self.how.workers), "reads molecules") as pool:

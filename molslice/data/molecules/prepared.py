@@ -93,10 +93,12 @@ class Prepared(ArraysOnly):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The versions of the features, the order of the atoms and what happened to mixtures."""
+        """The versions of the features, the order of the atoms, and the use of mixtures and wildcards."""
         order = self._about.get("atom_order", "canonical")
         fragment = self._about.get("fragment", "keep")
         chosen = {} if fragment == "keep" else {"fragment": fragment}
+        if "wildcards" in self._about:
+            chosen["wildcards"] = self._about["wildcards"]
         return {**super().metadata, "atom_order": order, **chosen}
 
     def _check_labels(self) -> None:

@@ -77,11 +77,8 @@ class MoleculeTable:
         found = smiles_column is None
         described = self._table if self._table.peek(1) else first
         self.smiles_column = find_smiles_column(described) if smiles_column is None else smiles_column
-        self.find(self.smiles_column)
-        rows = self.peek(PROBED_ROWS)
-        if (
-            other := _other_notation([cells[described.find(self.smiles_column)] for cells in rows])
-        ) is not None:
+        place = self.find(self.smiles_column)
+        if (other := _other_notation([cells[place] for cells in self.peek(PROBED_ROWS)])) is not None:
             raise MolsliceError(
                 f"{name_of(self.paths)}: the column {self.smiles_column!r} contains {other}, not SMILES. "
                 f"{CONVERSIONS[other]}, or name another column: --smiles-column, or --data.smiles-column"
