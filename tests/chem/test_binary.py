@@ -7,7 +7,7 @@ import pytest
 from rdkit import Chem, rdBase
 
 from molslice.chem import featurize
-from molslice.chem.binary import read_binaries
+from molslice.chem.binary import BONDS, RINGS, read_binaries
 from molslice.chem.featurize import ChemError, arrays_by_getters, many_molecule_arrays, molecule_arrays
 from molslice.data.molecules.prepare import featurize_chunk
 from molslice.files.tables import Unreadable
@@ -93,6 +93,14 @@ def test_a_form_of_another_version_needs_the_getters():
         assert found.atom_counts[1] == 3
         assert len(found.atoms) == found.atom_counts.sum()
         assert len(found.bonds) == found.bond_counts.sum()
+
+
+@pytest.mark.parametrize("marker", [BONDS, RINGS])
+def test_a_form_without_a_marker_needs_the_getters(marker):
+    good = Chem.MolFromSmiles("CCO").ToBinary(0)
+    (place,) = [place for place in range(30, len(good)) if good[place] == marker]
+    other = good[:place] + bytes([marker + 1]) + good[place + 1 :]
+    assert read_binaries([good, other, good]).atom_counts.tolist() == [3, 0, 3]
 
 
 @pytest.mark.parametrize("known", [True, False])

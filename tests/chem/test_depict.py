@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from molslice.chem.depict import depict
+from molslice.chem.depict import depict, skeleton
 from molslice.chem.featurize import ChemError, molecule_arrays
 from molslice.types import MoleculeArrays, MolsliceError
 from tests.data.molecules.builders import SMILES
@@ -63,3 +63,13 @@ def test_odd_molecules_are_drawn():
 def test_nothing_is_refused():
     with pytest.raises(MolsliceError, match="without atoms"):
         depict(MoleculeArrays(np.empty((0, 9), np.uint8), np.empty((0, 5), np.uint8)))
+
+
+def test_a_carbon_at_the_end_of_a_chain_has_no_label():
+    assert depict(molecule_arrays("CC")).labels == ("", "")
+    assert depict(molecule_arrays("C.CO")).labels == ("CH4", "", "OH")
+
+
+def test_a_charge_beyond_the_vocabulary_is_not_drawn():
+    assert [atom.GetFormalCharge() for atom in skeleton(molecule_arrays("[Fe+6]")).GetAtoms()] == [0]
+    assert [atom.GetFormalCharge() for atom in skeleton(molecule_arrays("[Fe+5]")).GetAtoms()] == [5]

@@ -52,6 +52,7 @@ from molslice.chem.smiles import ChemError, parse_smiles
         ("CC\ud800", "U+D800 (unpaired surrogate)"),
         ("[C+300]", "charge of 300"),
         ("C[C-129]", "charge of 129"),
+        ("[Fe+128]", "charge of 128"),
         ("[65537C]", "isotope 65537"),
     ],
 )
@@ -112,3 +113,8 @@ def test_blanks_at_the_ends_and_a_cxsmiles_block_are_read(smiles):
 def test_a_cxsmiles_block_counts():
     assert parse_smiles("CC |^1:0|").GetAtomWithIdx(0).GetNumRadicalElectrons() == 1
     assert molecule_arrays("CC |^1:0|").atoms[:, 5].tolist() == [1, 0]
+
+
+def test_the_largest_charge_and_isotope_are_read():
+    assert [atom.GetFormalCharge() for atom in parse_smiles("[Fe+127].[Fe-127]").GetAtoms()] == [127, -127]
+    assert parse_smiles("[65535Fe]", as_written=True).GetAtomWithIdx(0).GetIsotope() == 65_535
