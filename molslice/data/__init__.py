@@ -5,6 +5,7 @@ Modules:
     batching: Which rows share a batch.
     splits: Division of rows into train, valid and test.
     split_choice: The option `split` of a configuration.
+    target_values: Whether targets are numbers or classes, and which values are far outside the others.
     sequences: Rows of any length in flat arrays, and their cache.
     identity: Checksums of a data set.
 

@@ -14,7 +14,7 @@ FEW_VALUES = 5  # different values of a target that may be a class
 FEW_ROWS = 4  # rows of such a target for each of its values
 ROWS_AT_ONCE = 1_000_000
 COMPARED_ROWS, COMPARED_VALUES = 20, 10  # fewer say little about what is usual
-FAR, FAR_REPEATED, FAR_IN_LOGARITHMS = 30.0, 10.0, 5.0  # interquartile ranges
+FAR, FAR_REPEATED, FAR_IN_LOGARITHMS, GAP = 30.0, 10.0, 5.0, 5.0  # interquartile ranges
 SAME_SIGN = 0.9
 TAILS, WIDE = (0.01, 0.99), 10.0  # ratio of these quantiles beyond which a logarithm may be learned
 MOST_OUTLIERS = 10
@@ -99,7 +99,7 @@ def check_outliers(
     source: str,
     where: Callable[[int], str],
     outliers: str,
-    remedy: str = "name it in missing_values (--missing-value={})",
+    advice: tuple[str, str] = ("--missing-value={}", "--outliers keep"),
 ) -> list[str]:
     """Refuse or name the values of targets that are far outside the others; see `find_outliers`.
 
@@ -109,7 +109,7 @@ def check_outliers(
         source: Their file, for messages.
         where: Describes a row by its index, for messages.
         outliers: `refuse` them, or `keep` them.
-        remedy: What to do about one that stands for a missing value, with `{}` for it.
+        advice: The option for one that stands for a missing value, with `{}` for it, and that to keep it.
 
     Returns:
         A sentence for each target with such values.
@@ -127,8 +127,8 @@ def check_outliers(
             if outliers == "refuse":
                 first = _text_of(next(iter(found)), values)
                 raise MolsliceError(
-                    f"{source}, column {name!r}: {notice}. If {first} stands for a missing value, "
-                    f"{remedy.format(first)}; if it is right, set outliers to keep (--outliers keep)"
+                    f"{source}, column {name!r}: {notice}. If {first} stands for a missing value, give "
+                    f"{advice[0].format(first)}; if it is right, give {advice[1]}"
                 )
             notices.append(f"{name}: {notice}")
     return notices
@@ -177,10 +177,11 @@ def find_outliers(values: np.ndarray) -> dict[float, np.ndarray]:
     """Find values that are far outside the others, such as -999 for a missing value, or a typing error.
 
     The smallest and the largest value are compared with the other different values, each counted once. Far
-    outside is a value that is further from their nearest quartile than 30 interquartile ranges, or 10 if it
-    is repeated. If nine tenths of the others have one sign and are log-normal, the value must also be further
-    than 5 interquartile ranges on the logarithmic scale; there, a repeated value of the other sign is far
-    outside if no other value has it. Values are only compared with at least ten others, or with 0 and 1.
+    outside is a value that is further than 5 interquartile ranges from all others, and from their nearest
+    quartile further than 30 interquartile ranges, or 10 if it is repeated. If nine tenths of the others have
+    one sign and are log-normal, the value must also be further than 5 interquartile ranges on the logarithmic
+    scale; there, a repeated value of the other sign is far outside if no other value has it. Values are only
+    compared with at least ten others, or with 0 and 1.
 
     Args:
         values: The values of a target, [n], NaN where missing.
@@ -214,10 +215,12 @@ def _is_outside(value: float, repeated: bool, others: np.ndarray) -> bool:
             return repeated and value != 0 and bool((sign * others >= 0).all())
         if _distance(np.log(sign * value), np.log(magnitudes)) <= FAR_IN_LOGARITHMS:
             return False
-    return _distance(value, others) > (FAR_REPEATED if repeated else FAR)
+    low, high = np.quantile(others, (0.25, 0.75))
+    gap = np.abs(others - value).min() / (high - low)
+    return bool(gap > GAP and _distance(value, others) > (FAR_REPEATED if repeated else FAR))
 
 
 def _distance(value: float, others: np.ndarray) -> float:
     """Return the distance to the nearest quartile, in interquartile ranges."""
     low, high = np.quantile(others, (0.25, 0.75))
-    return float(max(value - high, low - value) / max(high - low, np.finfo(np.float64).tiny))
+    return float(max(value - high, low - value) / (high - low))

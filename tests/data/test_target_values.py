@@ -80,6 +80,7 @@ def mixed(values, *odd):
         (mixed(POTENCY, 0, 0, 0), {}),
         (mixed(POTENCY, -0.5), {}),  # one noisy value
         (mixed(NORMAL, 12.0), {}),
+        (100 - np.minimum(99.0, 10.0 ** RNG.normal(0.5, 0.7, 500)), {}),  # bound to plasma, in percent
         (mixed(NORMAL, *[-999] * 15), {-999: 15}),
         (mixed(NORMAL, -99, -99), {-99: 2}),
         (mixed(NORMAL, -999, 9999, -999, 9999, 1e10), {-999: 2, 9999: 2, 1e10: 1}),
@@ -114,8 +115,8 @@ def test_values_far_outside_are_refused_or_named():
     said = "-999 in 7 rows (row 1, row 2, row 3, row 4, row 5 and 2 others): far outside the other values, "
     said += f"{low:.6g} to {high:.6g}"
     assert str(caught.value) == (
-        f"t.csv, column 'b': {said}. If -999 stands for a missing value, name it in "
-        "missing_values (--missing-value=-999); if it is right, set outliers to keep (--outliers keep)"
+        f"t.csv, column 'b': {said}. If -999 stands for a missing value, give "
+        "--missing-value=-999; if it is right, give --outliers keep"
     )
     assert check_outliers(*arguments, "keep") == [f"b: {said}"]
     assert check_outliers(targets[:, :1], ["a"], *arguments[2:], "refuse") == []

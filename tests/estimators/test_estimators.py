@@ -229,7 +229,7 @@ def test_values_far_outside_are_refused_until_the_user_decides():
     odd = SIZE.copy()
     odd[3:5] = -999
     with pytest.raises(
-        MolsliceError, match=r"the molecules, column 'y': -999 in 2 rows .*set outliers to keep"
+        MolsliceError, match=r"the molecules, column 'y': -999 in 2 rows .*give --outliers keep"
     ):
         MolsliceRegressor(**FAST).fit(SMILES, odd)
     kept = MolsliceRegressor(outliers="keep", **FAST).fit(SMILES, odd)

@@ -530,7 +530,7 @@ def test_a_value_far_outside_is_refused_until_the_user_decides(smiles, tmp_path,
     told = capsys.readouterr().err
     assert "column 'y': -999 in 7 rows (row 6 (line 7), row 11 (line 12), " in told
     assert "row 26 (line 27) and 2 others): far outside the other values" in told
-    assert "name it in missing_values (--missing-value=-999)" in told
+    assert "give --missing-value=-999; if it is right, give --outliers keep" in told
     assert not (tmp_path / "model").exists()
     assert main([*words, "--missing-value", "n.d.", "--missing-value=-999", "--quiet"]) == 0
     assert "far outside" not in capsys.readouterr().err

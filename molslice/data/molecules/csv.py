@@ -112,7 +112,8 @@ class Csv(MoleculeDataset):
         self._format = NumberFormat(decimal, listed_values(missing_values))
         read = functools.partial(labels if given_kind == "classification" else numbers, how=self._format)
         smiles, targets, words, sizes = self._read(choice.column, smiles_column, read)
-        self.notices += check_outliers(targets, self.target_names, self.source, self.where, outliers)
+        advice = "--data.missing_values {}", "--data.outliers keep"
+        self.notices += check_outliers(targets, self.target_names, self.source, self.where, outliers, advice)
         self.kind, notices = (given_kind, []) if given_kind else find_kind(targets, self.target_names)
         self.notices += notices
         self.store = self._prepare(

@@ -68,8 +68,8 @@ class Prepared(ArraysOnly):
         self.target_names = self.store.target_names
         self.target_units = checked_units(units, self.target_names)
         self._ends = np.cumsum([len(store) for store in stores]).tolist()
-        remedy = "prepare it again with --missing-value={}"
-        found = check_outliers(self.targets, self.target_names, self.source, self.where, outliers, remedy)
+        advice = "--missing-value={} to `molslice prepare`", "--data.outliers keep"
+        found = check_outliers(self.targets, self.target_names, self.source, self.where, outliers, advice)
         self.kind, notices = (given_kind, []) if given_kind else find_kind(self.targets, self.target_names)
         self.notices = [*found, *notices]
         if kind == "classification":

@@ -251,7 +251,9 @@ def test_values_far_outside_are_refused_until_the_user_decides(folder, tmp_path)
     assert made.notices[0].startswith(said)
     again = prepare_files([tmp_path / "a.csv"], tmp_path / "store", **how)
     assert again.notices == made.notices
-    with pytest.raises(MolsliceError, match="prepare it again with --missing-value=-999; .*outliers to keep"):
+    with pytest.raises(
+        MolsliceError, match="--missing-value=-999 to .molslice prepare.; .*--data.outliers keep"
+    ):
         build_dataset("prepared", {"path": str(tmp_path / "store")})
     kept = build_dataset("prepared", {"path": str(tmp_path / "store"), "outliers": "keep"})
     assert np.nanmin(kept.targets) == -999
