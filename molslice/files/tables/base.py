@@ -111,7 +111,7 @@ class Chunk:
         blank.
         """
         index = self.columns[column]
-        texts = [_visible(row[index]) for row in self.cells]
+        texts = [cell if (cell := row[index]).isascii() else _visible(cell) for row in self.cells]
         for place, reason in self.errors.items():
             texts[place] = Unreadable(reason)
         return texts
@@ -122,7 +122,7 @@ class Chunk:
 
 
 def _visible(cell: str) -> str:
-    return cell if cell.isascii() or type(cell) is not str else trimmed(cell)
+    return trimmed(cell) if type(cell) is str else cell
 
 
 class Table(ABC):

@@ -26,7 +26,7 @@ ADVICE = {
     "thousands; or name the decimal mark: --decimal , or data.decimal)",
     r"[+-]?\d{1,3}(\.\d{3}){2,}": " (if a point separates thousands, give --decimal , or data.decimal)",
     r"[+-]?\d{1,3}([\s'\u2019]\d{3})+([.,]\d*)?": " (write no separator of thousands)",
-    r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D.*)?": " (a date is not a number)",
+    r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D.*)?": " (it is a date: give a column of numbers)",
     r"[\d.]+\s*[-\u2010-\u2015]\s*[\d.]+": " (a range is no value: leave the cell empty)",
     r"[+-]?\d+(\.\d*)?\s*[^\W\d_].*|[+-]?\d+(\.\d*)?\s*[%±°].*": " (write the number alone)",
     r"\D*": " (leave unknown values empty, and write classes as 0 and 1; or name the word with "
