@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from molslice.cli import main
 from molslice.config import load_config
 from molslice.data import build_dataset
 from molslice.data.molecules.collate import collate
@@ -213,6 +214,45 @@ def test_an_undefined_score_and_a_single_class_are_named(build_config, tmp_path,
     table.write_text(table.read_text().replace(",0,", ",1,"))
     train(config, tmp_path / "other", quiet=True)
     assert "target 'toxic' is 1 in every training row" in caplog.text
+
+
+def test_other_rows_are_measured_by_the_kind_of_the_model(build_config, tmp_path, capsys):
+    """A model of numbers stays one if all values of a table are 0 and 1."""
+    train(build_config(training={"max_steps": 1}), tmp_path / "run", quiet=True)
+    table = tmp_path / "new.csv"
+    table.write_text(
+        "\n".join(["smiles,gap", *(f"{text},{i % 2}" for i, text in enumerate(embedded_smiles(8)))])
+    )
+    words = [
+        "evaluate",
+        str(tmp_path / "run"),
+        "--split",
+        "all",
+        "--data.path",
+        str(table),
+        "--json",
+        "--quiet",
+    ]
+    assert main(words) == 0
+    (target,) = json.loads(capsys.readouterr().out)["targets"]
+    assert 0 < target["mae"] < 10
+
+
+def test_doubts_about_the_targets_are_reported(build_config, tmp_path, caplog):
+    table = tmp_path / "limits.csv"
+    parts = ["train_val"] * 24 + ["holdout"] * 6
+    rows = [f"{text},{row % 3},{'<=>'[row % 3]},{parts[row]}" for row, text in enumerate(embedded_smiles(30))]
+    table.write_text("\n".join(["smiles,a,note,set", *rows]) + "\n")
+    options = {"path": str(table), "target_columns": ["a"], "split": {"kind": "column", "column": "set"}}
+    run = {"training": {"max_steps": 1}}
+    summary = train(build_config(data=options, **run), tmp_path / "run", quiet=True)
+    assert [summary[split]["rows"] for split in ("train", "valid", "test")] == [2, 2, 6]
+    for said in (
+        "column 'note' has relations, which are not used (< in 10 rows, = in 10 rows, > in 10 rows)",
+        "a: has only 0, 1 and 2, but is learned as numbers",
+        "no row is valid in the column 'set'; 2 of the 24 training rows are drawn as valid rows",
+    ):
+        assert f"{table}: {said}" in caplog.text
 
 
 def test_held_out_rows_of_training_molecules_are_reported(build_config, tmp_path, caplog):
