@@ -460,6 +460,13 @@ def test_a_missing_cell_does_not_count_in_the_mean_of_several_rows(scale, expect
     np.testing.assert_allclose(data.targets[data.smiles.index(smiles[0])], expected)
 
 
+@pytest.mark.parametrize(("factor", "word"), [(1 + 1e-5, "different"), (1 + 1e-12, "equal")])
+def test_values_that_differ_by_rounding_are_equal(factor, word, smiles, tmp_path):
+    rows = [*((text, i + 1) for i, text in enumerate(smiles)), (smiles[4], repr(5 * factor))]
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y"], rows))
+    assert f"1 molecule has several rows, with {word} values; they are averaged" in data.findings
+
+
 def test_classes_that_disagree_are_missing(smiles, tmp_path):
     data = read(duplicated(smiles, tmp_path, kind="class"))
     assert len(data.smiles) == ROWS_OF_TABLE - 1
@@ -644,6 +651,17 @@ def test_forms_that_a_column_divides_are_counted(forms, tmp_path):
     data = read(write_table(tmp_path / "divided.csv", rows[0], rows[1:]), split="part")
     (finding,) = [text for text in data.findings if "stereochemistry" in text]
     assert finding.endswith("; 2 held-out molecules are forms of training molecules")
+
+
+def test_two_forms_are_forms_of_one_compound_if_neither_is_its_parent(smiles, tmp_path):
+    rows = [[text, i, "train" if i % 5 else "test"] for i, text in enumerate(smiles)]
+    rows += [["CCC[C@H](N)CO", 1.0, "train"], ["CCC[C@@H](N)CO", 2.0, "test"]]
+    data = read(write_table(tmp_path / "a.csv", ["smiles", "y", "part"], rows), split="part")
+    (finding,) = [text for text in data.findings if "stereochemistry" in text]
+    divided = int(finding.partition("one fold; ")[2].partition(" held-out")[0])
+    without = read(write_table(tmp_path / "b.csv", ["smiles", "y", "part"], rows[:-1]), split="part")
+    others = [text.partition("one fold; ")[2] for text in without.findings if "stereochemistry" in text]
+    assert divided == 1 + int(([text for text in others if text] or ["0"])[0].partition(" held-out")[0])
 
 
 def test_all_forms_of_a_compound_have_one_scaffold(tmp_path):

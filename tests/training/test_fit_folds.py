@@ -42,6 +42,15 @@ def test_every_member_has_rows_of_both_classes(rare):
     assert 5 < divided_again < 50  # two targets, each with a probability of 2 * C(20, 5) / C(40, 5) = 0.047
 
 
+@pytest.mark.parametrize("rare", [0.0, 1.0])
+def test_the_rarer_class_is_divided_first_beside_a_large_scaffold(rare):
+    """By size alone, all small groups would be in the fold without the large scaffold."""
+    targets = [1.0 - rare] * 26 + [rare] * 4
+    data = data_of([*ANILINES, *CHAINS[:10]], targets)
+    folds = divide_into_folds(data, 2, 0, by_scaffold=True)
+    assert np.bincount(folds[26:]).tolist() == [2, 2]
+
+
 def data_of_numbers(data):
     return FitData(data.smiles, data.molecules, data.targets, data.test, data.names, "regression", "smiles")
 
