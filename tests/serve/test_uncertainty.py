@@ -8,6 +8,7 @@ import pytest
 from molslice import load_model
 from molslice.serve import app as app_module
 from molslice.serve.app import Service, build_app
+from molslice.serve.served_model import MOST_LEVELS, load_models
 from molslice.training.fit import fit
 from tests.inference.models import embedded_smiles
 from tests.serve.inline import InlineWorker
@@ -121,6 +122,14 @@ def test_intervals_of_a_level_are_those_of_that_level_after_others(client):
     first = [width(level) for level in levels]
     assert [width(level) for level in levels] == first
     assert first[0] < first[-1]
+
+
+def test_predictors_of_few_levels_are_kept(fitted):
+    (model,) = load_models({"size": fitted["size"]}, "cpu").values()
+    for place in range(2 * MOST_LEVELS):
+        model.predictor(0.5 + place / 100, domain=False)
+        assert len(model.chosen) <= MOST_LEVELS
+    assert model.predictor(0.5, domain=False).level == 0.5
 
 
 def test_a_model_without_training_molecules_refuses_to_compare(client):
