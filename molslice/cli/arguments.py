@@ -209,7 +209,8 @@ def add_number_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--decimal",
         choices=(".", ","),
-        help="decimal mark of the targets; with a comma, a point separates thousands (default: a point)",
+        metavar="MARK",
+        help="decimal mark of the targets, . or ,; with a comma, a point separates thousands (default: .)",
     )
     parser.add_argument(
         "--missing-value",

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-KEPT = "wildcards: {:,} rows with a wildcard, an R-group or a bond of any order are predicted"
+KEPT = "predicted rows with a wildcard, an R-group or a bond of any order: {:,}"
 REPLACED = "mixtures: the largest molecule is used in {:,} rows"
 TRAINED = "the model was trained on at least {:,} of the measured molecules; its error for new ones is larger"
 

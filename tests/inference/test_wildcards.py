@@ -92,7 +92,7 @@ def test_the_command_says_how_many_it_keeps(folder, table, tmp_path, capsys):
     words = ["--input", str(table), "--output", str(tmp_path / "out.csv")]
     for verb in ("predict", "embed"):
         assert main([verb, str(folder), *words, *keep]) == 0
-        message = "wildcards: 4 rows with a wildcard, an R-group or a bond of any order are predicted"
+        message = "predicted rows with a wildcard, an R-group or a bond of any order: 4"
         assert message in capsys.readouterr().err
     assert main(["explain", str(folder), "--smiles", "*CC"]) == 1
     assert REASONS[0] in capsys.readouterr().err
