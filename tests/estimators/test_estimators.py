@@ -154,6 +154,11 @@ def test_intervals_hold_the_prediction_and_grow_with_the_coverage(regressor, cla
     assert (np.diff(narrow) < np.diff(wide)).all()
     sets = classifier.predict_set(SMILES, 0.7)
     assert (sets.shape, sets.dtype) == ((ROWS, 2), bool)
+    classifier.save(tmp_path / "classes")
+    expected = load_model(tmp_path / "classes").predict_with_errors(SMILES, interval=0.7)
+    np.testing.assert_array_equal(sets, expected.sets[:, 0])
+    with pytest.raises(MolsliceError, match="0.9999"):
+        classifier.predict_set(SMILES, 0.9999)
     with pytest.raises(MolsliceError, match="0.9999"):
         regressor.predict_interval(SMILES, 0.9999)
     assert np.isnan(regressor.predict_interval(["C("])).all()
