@@ -16,7 +16,8 @@ from molslice.cli import main
 from molslice.cli.datasets import find_model_data
 from molslice.fitted_folder import ROWS
 from molslice.inference.load import load_model
-from molslice.report import charts, sections
+from molslice.model.count import parameters_by_part
+from molslice.report import charts, sections, training
 from molslice.report.measure import SplitPredictions, measure
 from molslice.tasks.metrics import format_metric
 from molslice.types import MolsliceError
@@ -163,7 +164,7 @@ def test_the_data_card_describes_all_rows_of_a_sampled_split(run):
     assert (float(minimum), float(maximum)) == (min(rows["train"]), max(rows["train"]))
     table = " ".join(words)
     assert f" test {format_metric(np.mean(lengths))} " in table
-    assert "Molecules of test with each element (5 drawn at random): C " in table
+    assert "Molecules of test with each element (5 drawn at random): C 100.0%, " in table
     assert "drawn at random" not in " ".join(words_of(sections.data(measured_of(run))))
 
 
@@ -257,6 +258,21 @@ def test_the_coverage_of_each_target_and_group_is_listed(run, monkeypatch):
     assert "have no prediction" not in text
 
 
+def test_parameters_are_those_of_the_network(run):
+    words = [word for word in words_of(training.parameters(load_model(run))) if word]
+    model = load_model(run).model
+    total = sum(weights.numel() for weights in model.parameters())
+    assert words[words.index("total") + 1] == f"{total:,}"
+    counts = parameters_by_part(model)
+    assert words[2:] == [word for name, count in counts.items() for word in (name, f"{count:,}")]
+
+
+def test_a_curve_has_the_members_that_measured_it():
+    metrics = {"1": {"step": [1.0, 2.0], "valid_mae": [5.0, 4.0]}, "2": {"step": [1.0]}}
+    (curve,) = training._curves(metrics, "valid_mae")
+    assert (curve.name, list(curve.steps), list(curve.values)) == ("1", [1.0, 2.0], [5.0, 4.0])
+
+
 def test_the_worst_predictions_come_first(run, tmp_path):
     text = report(run, tmp_path / "page.html")
     errors = [abs(float(found)) for found in re.findall(r"error ([+-][\d.e+-]+)", text)]
@@ -336,9 +352,17 @@ def test_classes_have_a_calibration(tmp_path):
     (tmp_path / "mine.csv").write_text("smiles,toxic\n" + rows)
     checkpoint_folder(tmp_path / "model", CLASSES)
     data = ["--data.path", str(tmp_path / "mine.csv"), "--data.kind", "classification"]
-    words = " ".join(Page(report(tmp_path / "model", tmp_path / "page.html", *data)).words)
-    assert "ROC-AUC" in words
-    assert "Brier score" in words
+    listed = [word for word in Page(report(tmp_path / "model", tmp_path / "page.html", *data)).words if word]
+    place = listed.index("Brier score")
+    chances = load_model(tmp_path / "model").predict(embedded_smiles(50)).astype(np.float64)
+    labels = np.arange(50) % 2
+    errors = [
+        sklearn.metrics.roc_auc_score(labels, chances),
+        sklearn.metrics.brier_score_loss(labels, chances),
+    ]
+    assert listed[place - 4 : place + 1] == ["target", "split", "molecules", "ROC-AUC", "Brier score"]
+    assert listed[place + 1 : place + 6] == ["toxic", "test", "50", *map(format_metric, errors)]
+    words = " ".join(listed)
     assert "share of class 1" in words
     assert re.search(r"Not measured: .* has no calibration.json", words)
 
@@ -349,7 +373,15 @@ def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(
     words = ["fit", str(tmp_path / "mine.csv"), "--target", "logS", "--out", str(tmp_path / "fit"), "--quiet"]
     assert main([*words, "--no-encoder", "--members", "2"]) == 0
     with (tmp_path / "fit" / ROWS).open(newline="") as file:
-        kept = [row for row in csv.DictReader(file) if row["split"] == "train"]
+        lines = list(csv.DictReader(file))
+    kept = [row for row in lines if row["split"] == "train"]
+    for split in measured_of(tmp_path / "fit", 5).splits:
+        assert len(split.rows) == 5
+        assert all(lines[row]["split"] == split.name for row in split.rows)
+        assert split.predicted[:, 0] == pytest.approx(
+            [float(lines[row]["logS_predicted"]) for row in split.rows]
+        )
+        assert split.truth[:, 0] == pytest.approx([float(lines[row]["logS"]) for row in split.rows])
     error = np.mean([abs(float(row["logS"]) - float(row["logS_predicted"])) for row in kept])
     page = Page(report(tmp_path / "fit", tmp_path / "page.html")).words
     assert "train, cross-validated" in page
@@ -359,6 +391,16 @@ def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(
     assert "gaussian process" in shown
     assert "Intervals are computed from out-of-fold predictions of the training rows." in shown
     assert "rank correlation of the error" in shown
+
+
+def test_predictions_are_not_mistaken_for_a_target_of_their_name(tmp_path):
+    lines = [f"{text},{len(text)},{1000 + row}" for row, text in enumerate(embedded_smiles(60))]
+    (tmp_path / "mine.csv").write_text("\n".join(["smiles,a,a_predicted", *lines]))
+    words = ["fit", str(tmp_path / "mine.csv"), "--target", "a", "--target", "a_predicted", "--no-encoder"]
+    assert main([*words, "--members", "2", "--out", str(tmp_path / "fit"), "--quiet"]) == 0
+    for split in measured_of(tmp_path / "fit").splits:
+        assert np.abs(split.predicted - split.truth).mean(0).max() < 40
+        assert np.abs(split.predicted - split.truth).min() > 0
 
 
 def test_all_rows_of_another_table_are_test_rows(tmp_path, capsys):
