@@ -211,7 +211,7 @@ def _report(explainer: "Explainer", report: "FolderReport", args: argparse.Names
         write_json({"model": explainer.model, "output": args.out, **counts})
     for line in refusal_lines(report.refusals) if not args.quiet else ():
         say(line)
-    if report.failed == report.rows:
+    if report.rows and report.failed == report.rows:
         say(f"error: none of the {report.rows} molecules can be explained; {report.first_failure}")
         return 1
     if report.failed:

@@ -131,6 +131,14 @@ def test_several_molecules_are_drawn_to_a_folder(explain, tmp_path):
     assert (tmp_path / "b/000001.svg").exists()
 
 
+def test_a_table_without_rows_gives_a_folder_without_pictures(explain, tmp_path):
+    (tmp_path / "in.csv").write_text("smiles\n")
+    code, _, err = explain("--input", tmp_path / "in.csv", "--out", tmp_path / "a")
+    assert code == 0, err
+    assert (tmp_path / "a" / "explanations.jsonl").read_text() == ""
+    assert "0 pictures written" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
