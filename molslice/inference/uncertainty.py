@@ -14,7 +14,7 @@ from molslice.inference.evaluate import check_targets
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.intervals import with_intervals
 from molslice.inference.network import Predictor
-from molslice.inference.predictions import Predictions
+from molslice.inference.predictions import NOT_FINITE, Predictions
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
 from molslice.uncertainty.scores import calibration_error, coverage, miscalibration_area, rank_correlation
@@ -72,7 +72,7 @@ def evaluate_uncertainty(
     rows = dataset.labeled_rows(split)
     chosen = predictor.with_dropout(calibration.dropout_passes).with_members()
     found = chosen.predict_dataset(dataset, rows, progress=progress)
-    good = np.flatnonzero([reason is None for reason in found.errors])
+    good = np.flatnonzero([reason in (None, NOT_FINITE) for reason in found.errors])
     truth = np.asarray(dataset.targets)[rows].astype(np.float64)
     at = {level: with_intervals(found, calibration, level) for level in _possible(calibration)}
     groups = [(by, name, own[good]) for by, name, own in _groups(predictor, dataset, rows)]

@@ -14,6 +14,7 @@ from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.inference import uncertainty
 from molslice.inference.load import load_model
+from molslice.inference.predictions import NOT_FINITE
 from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals
 from molslice.inference.uncertainty_figure import write_uncertainty
 from molslice.training.fit import fit
@@ -76,6 +77,30 @@ def test_coverage_and_width_are_those_of_the_predicted_intervals(numbers):
             assert entry["width"] == pytest.approx((high - low)[known].mean(), rel=1e-5)
             level = entry["level"]
             assert entry["standard_error"] == pytest.approx((level * (1 - level) / known.sum()) ** 0.5)
+
+
+def test_a_prediction_that_is_not_finite_is_an_error(numbers, monkeypatch, tmp_path):
+    model, dataset, result = numbers
+    predict = type(model).predict_dataset
+
+    def without_the_first(self, *given, **named):
+        predictions = predict(self, *given, **named)
+        members = predictions.members
+        for values in (predictions.values, members.models, members.spread):
+            values[0] = np.nan
+        return replace(predictions, errors=[NOT_FINITE, *predictions.errors[1:]])
+
+    monkeypatch.setattr(type(model), "predict_dataset", without_the_first)
+    broken = evaluate_uncertainty(model, dataset)
+    assert broken["rows"] == result["rows"]
+    for index, (target, before) in enumerate(zip(broken["targets"], result["targets"], strict=True)):
+        is_known = np.isfinite(held_out(dataset)[0][0, index])
+        assert target["count"] == before["count"]
+        assert np.isnan(target["error"]) == is_known
+        for level, complete in zip(target["levels"], before["levels"], strict=True):
+            lost = complete["coverage"] - level["coverage"]
+            assert lost == pytest.approx(0.0) or lost == pytest.approx(1 / before["count"])
+    write_uncertainty(broken, tmp_path)
 
 
 def test_the_ranking_is_that_of_error_and_spread(numbers):
