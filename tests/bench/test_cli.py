@@ -163,7 +163,7 @@ def test_training_is_measured_without_rdkit(tmp_path):
     (tmp_path / "blocked" / "rdkit" / "__init__.py").write_text("raise ImportError('rdkit is not installed')")
     path = store(tmp_path / "store", [2, 3, 4]).path
     words = ["--models", "quickstart", "--attentions", "slice_sort", "--rounds", "1", "--steps", "2"]
-    words += ["--store", path, "--threads", "1", "--json", "--model.num_layers", "1"]
+    words += ["--store", path, "--threads", "1", "--json", "--quiet", "--model.num_layers", "1"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "blocked"), str(ROOT)])}
     command = [sys.executable, "-m", "molslice", "bench", "train", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)

@@ -20,7 +20,7 @@ ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_contributions_add_up(name, tmp_path):
-    predictor = untrained(tmp_path, attention=FORMS[name])
+    predictor = untrained(tmp_path, wildcards="keep", attention=FORMS[name])
     explainer = Explainer(predictor)
     for smiles in (*embedded_smiles(6), *ODD, LARGE):
         found = explainer(smiles)

@@ -213,7 +213,7 @@ def test_an_order_and_its_reverse_are_exact_for_pairs():
 
 @pytest.mark.parametrize("name", FORMS)
 def test_contributions_add_up_and_the_estimate_agrees_with_exact_values(name, tmp_path):
-    explainer = Explainer(untrained(tmp_path, attention=FORMS[name]), method="shapley")
+    explainer = Explainer(untrained(tmp_path, wildcards="keep", attention=FORMS[name]), method="shapley")
     for smiles in ("OC=CN", *embedded_smiles(1), *ODD):
         found = explainer(smiles)
         assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-4)

@@ -72,7 +72,7 @@ def exported(tmp_path_factory):
         if key not in made:
             folder = tmp_path_factory.mktemp("model")
             checkpoint_folder(folder, TWO, {"name": attention, **options}, model=SIZES)
-            model = load_model(folder)
+            model = load_model(folder, wildcards="keep")
             program = trace(model)
             files = folder / "model.onnx", folder / "model.pt2"
             for file in files:
@@ -125,7 +125,7 @@ def ensemble(folder, targets):
         weights["readout.bias"] += index
         save_file(weights, member / "model.safetensors", metadata=about)
     write_ensemble(folder, 2)
-    return load_model(folder)
+    return load_model(folder, wildcards="keep")
 
 
 @pytest.mark.parametrize("targets", [TWO, CLASSES], ids=["numbers", "classes"])
@@ -193,7 +193,7 @@ def test_values_at_padding_do_not_change_a_prediction(exported):
 @pytest.mark.parametrize("targets", [TWO, CLASSES], ids=["numbers", "classes"])
 def test_a_program_is_in_the_units_of_the_targets(tmp_path, targets, readout, legacy_vocab):
     options = {**SIZES, "readout": readout, "legacy_vocab": legacy_vocab}
-    model = load_model(checkpoint_folder(tmp_path, targets, model=options))
+    model = load_model(checkpoint_folder(tmp_path, targets, model=options), wildcards="keep")
     arrays = {name: torch.from_numpy(array) for name, array in inputs(ODD).items()}
     found = MoleculeProgram(model.model, model.targets)(**arrays).detach().numpy()
     np.testing.assert_allclose(found, model.predict_with_errors(ODD).values, atol=1e-6)

@@ -77,6 +77,6 @@ def checkpoint_folder(folder, targets=GAP, attention=None, **sections):
     return folder
 
 
-def untrained(folder, **options):
+def untrained(folder, *, wildcards=None, **options):
     """Return a predictor for such a folder."""
-    return load_model(checkpoint_folder(folder, **options))
+    return load_model(checkpoint_folder(folder, **options), wildcards=wildcards)

@@ -25,7 +25,7 @@ SETTINGS = {"method": "a rule of this test", "seed": 1}
 MOLECULES = [
     "CC(=O)O",
     "C[NH3+]",
-    "[2H]C([2H])([2H])O",
+    "CO",
     "N#Cc1ccc(Br)cc1",
     "O=S(=O)(F)C1CC1",
     "CCCCCCCCCC",

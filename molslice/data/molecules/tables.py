@@ -27,6 +27,7 @@ __all__ = [
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
 VAGUE_NAMES = ("structure", "molecule", "mol")  # also of names, numbers and pictures
 PROBED_ROWS = 50
+NOTATION_ROWS = 5  # few, so that damage below is found with the rows before it
 ASKED_ROWS = 10_000
 SHOWN_NAMES = 8  # of columns, in messages
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
@@ -78,7 +79,7 @@ class MoleculeTable:
         described = self._table if self._table.peek(1) else first
         self.smiles_column = find_smiles_column(described) if smiles_column is None else smiles_column
         place = self.find(self.smiles_column)
-        if (other := _other_notation([cells[place] for cells in self.peek(PROBED_ROWS)])) is not None:
+        if (other := _other_notation([cells[place] for cells in self.peek(NOTATION_ROWS)])) is not None:
             raise MolsliceError(
                 f"{name_of(self.paths)}: the column {self.smiles_column!r} contains {other}, not SMILES. "
                 f"{CONVERSIONS[other]}, or name another column: --smiles-column, or --data.smiles-column"
