@@ -47,6 +47,7 @@ def test_a_value_that_is_not_finite_is_missing(monkeypatch):
     values = {"low": -np.inf, "high": np.inf, "none": np.nan, "one": 1.0, "text": "odd"}
     functions = {name: lambda mol, value=value: value for name, value in values.items()}
     monkeypatch.setattr("molslice.chem.descriptors._FUNCTIONS", functions)
+    monkeypatch.setattr("molslice.chem.descriptors.descriptors", descriptors)  # not the remembered ones
     np.testing.assert_array_equal(descriptors(Chem.MolFromSmiles("C")), [np.nan, np.nan, np.nan, 1.0, np.nan])
     _, row = arrays_and_descriptors("C")
     np.testing.assert_array_equal(row, np.float32([np.nan, np.nan, np.nan, 1.0, np.nan]))
