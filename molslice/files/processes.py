@@ -123,7 +123,8 @@ class WorkerPool:
         under_way: deque[Future[Result]] = deque()
         try:
             for each in arguments:
-                with _starting(self._method):  # the first calls start the workers
+                # the first calls start the workers
+                with _deferred_signals(), _from_server(self._method):
                     future = self._pool.submit(function, *each)
                 under_way.append(future)
                 if len(under_way) >= 2 * self.workers:
@@ -146,14 +147,13 @@ def start_method() -> str:
 
 
 @contextmanager
-def _starting(method: str) -> Iterator[None]:
-    """Start workers by a method of `start_method` in the block.
+def _from_server(method: str) -> Iterator[None]:
+    """Keep Ctrl-C and the main module from a server process that starts in the block, and from its workers.
 
-    Those of a server process neither get Ctrl-C nor import the main module, which therefore needs no guard.
+    The main module therefore needs no guard. Only the method `forkserver` has such a server.
     """
     if method != "forkserver":
-        with _deferred_signals():
-            yield
+        yield
         return
     import multiprocessing.forkserver  # not on Windows
     import multiprocessing.resource_tracker
