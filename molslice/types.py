@@ -210,6 +210,21 @@ class PathLevels(Batch):
 
 
 @dataclass(frozen=True, slots=True)
+class PathCodes(Batch):
+    """The shortest paths of a batch of molecules as codes; see `molslice.ops.path_codes`.
+
+    Attributes:
+        distance: Length of the path in bonds [B, A, A], -1 if there is no path.
+        bonds: Codes of the first five bonds of the path, six bits each, the first in the lowest [B, A, A].
+        degree: Number of bonds of each atom [B, A].
+    """
+
+    distance: Int[Tensor, "B A A"]
+    bonds: Int[Tensor, "B A A"]
+    degree: Int[Tensor, "B A"]
+
+
+@dataclass(frozen=True, slots=True)
 class MoleculeBatch(Batch):
     """A padded batch of molecules. Values at padding are arbitrary and must not affect results.
 
@@ -226,6 +241,10 @@ class MoleculeBatch(Batch):
         descriptors: Descriptors of each molecule [B, D], NaN where not defined; None without descriptors.
         levels: The shortest paths, which the thread that prepares batches can compute ahead; None if the
             model computes them.
+        adjacency: Codes of the bonds between atoms [B, A, A], as `molslice.ops.path_codes.bond_codes`, zero
+            where there is no bond, padding included. With it the list of bonds is empty, and the sizes B and
+            A determine the shapes of all tensors. Molecules without atoms fill up such a batch. None if the
+            bonds are listed.
     """
 
     atoms: UInt8[Tensor, "B A 9"]
@@ -239,9 +258,26 @@ class MoleculeBatch(Batch):
     hidden_bonds: Bool[Tensor, " M"] | None = None
     descriptors: Float[Tensor, "B D"] | None = None
     levels: PathLevels | None = None
+    adjacency: UInt8[Tensor, "B A A"] | None = None
 
     def __len__(self) -> int:
         return self.atoms.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class RowNumbers(Batch):
+    """The rows of a batch, which is gathered on the device that computes it.
+
+    Attributes:
+        rows: Row numbers of the data set [B], -1 for an empty row that fills up the batch.
+        width: Number of tokens N that the rows are padded to.
+    """
+
+    rows: Int[Tensor, " B"]
+    width: int
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class FeatureEmbedding(nn.Module):
         rows = 1 + LEGACY_SLOTS * len(sizes) if legacy_vocab else sum(sizes)
         self.register_buffer("starts", torch.tensor(starts), persistent=False)
         self.register_buffer("sizes", torch.tensor(sizes), persistent=False)
+        self._ranges = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         self.weight = nn.Parameter(torch.empty(rows, dim))
         nn.init.normal_(self.weight, std=len(sizes) ** -0.5)
 
@@ -53,6 +54,13 @@ class FeatureEmbedding(nn.Module):
         slots = torch.minimum(features.long(), self.sizes - 1) + self.starts
         flat = F.embedding_bag(slots.flatten(0, -2), self.weight, mode="sum")
         return flat.unflatten(0, slots.shape[:-1])
+
+    def embed_combinations(self) -> Float[Tensor, "combinations D"]:
+        """Embed all combinations of the features, those of the last feature next to each other."""
+        embedded = self.weight.new_zeros(1, self.weight.shape[1])
+        for rows in self._ranges:
+            embedded = (embedded[:, None] + self.weight[rows]).flatten(0, 1)
+        return embedded
 
 
 class AtomEmbedding(nn.Module):

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molslice.model.embeddings import FeatureEmbedding
+from molslice.ops.path_bias import path_bias
+from molslice.ops.path_codes import HIDDEN_BOND, NUM_CODES
 from molslice.ops.paths import MAX_HOPS
 from molslice.ops.vocabulary import BOND_FEATURE_SIZES
-from molslice.types import PathLevels
+from molslice.types import PathCodes, PathLevels
 
 # The longest distance with its own slot; longer ones share it. PCQM4M has at most 52 atoms.
 MAX_DISTANCE = 50
@@ -83,6 +85,27 @@ class GraphBias(nn.Module):
         bias = self.graph_token_distance.to(values.dtype).expand(batch * (atoms + 1) ** 2, -1)
         bias = bias.index_copy(0, index, values)
         return bias.view(batch, atoms + 1, atoms + 1, self.num_heads).permute(0, 3, 1, 2)
+
+    def look_up(
+        self, codes: PathCodes, stand_in: Float[Tensor, " H"] | None = None
+    ) -> Float[Tensor, "B H N N"]:
+        """Compute the pair bias of a batch from the codes of its paths, by tables that are made anew.
+
+        Args:
+            codes: Shortest paths between the atoms.
+            stand_in: The mean embedding of hidden bonds [H].
+
+        Returns:
+            S + E as `forward`.
+        """
+        # half precision saves no time for tables this small
+        with torch.autocast(codes.distance.device.type, enabled=False):
+            bonds = self.bond_embedding.embed_combinations() / len(BOND_FEATURE_SIZES)
+            none = bonds.new_zeros(1, self.num_heads)
+            hidden = none if stand_in is None else stand_in[None]
+            rows = torch.cat([none, bonds, hidden, none.expand(NUM_CODES - HIDDEN_BOND - 1, -1)])
+            spatial = torch.cat([self.distance_embedding.weight, self.graph_token_distance[None]])
+            return path_bias(codes, spatial, rows @ self.hop_weight[:MAX_HOPS])
 
     def _spatial(self, levels: PathLevels) -> Float[Tensor, "P H"]:
         """Return S in the order of `levels`, as runs of equal rows, so that its gradient is a few sums."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,6 +19,7 @@ from molslice.model.encoder import build_encoder, initialize_linear
 from molslice.model.graph_bias import GraphBias
 from molslice.ops.gaussian import bound_log_variance
 from molslice.ops.masked import masked_mean
+from molslice.ops.path_codes import NO_BOND, path_codes
 from molslice.ops.paths import bond_degrees, bond_path_levels
 from molslice.registry import near_names
 from molslice.types import AttentionOutput, DataSpec, ModelOutput, MoleculeBatch, MolsliceError
@@ -159,9 +160,13 @@ class Graphormer(nn.Module):
     Source: Ying et al. 2021.
     """
 
+    takes_adjacency: ClassVar[bool] = True
     parts: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"atom_embedding": "atom embedding", "graph_bias": "graph bias", "encoder": "layers"}
     )
+
+    hidden_atom: nn.Parameter | None
+    hidden_bond: nn.Parameter | None
 
     def __init__(self, spec: GraphormerSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
@@ -201,23 +206,32 @@ class Graphormer(nn.Module):
         Returns:
             The batch with `levels`, unless the attention uses no pair bias.
         """
-        if batch.levels is not None or self.encoder.pair_bias_mode == "none":
+        if batch.levels is not None or batch.adjacency is not None or self.encoder.pair_bias_mode == "none":
             return batch
         return replace(batch, levels=bond_path_levels(batch.bond_index, *batch.atom_mask.shape))
 
     def encode(self, batch: MoleculeBatch) -> AttentionOutput:
         """Encode a batch: states of the graph token and the atoms [B, 1 + A, D], arbitrary at padding."""
-        levels, bias = self.prepare(batch).levels, None
-        if levels is None:
-            degree = bond_degrees(batch.bond_index, *batch.atom_mask.shape)
-        else:
-            degree = levels.degree
-            bias = self.graph_bias(levels, batch.bond_features, batch.hidden_bonds, self.hidden_bond)
+        degree, bias = self._graph(batch)
         tokens = self.atom_embedding(batch.atoms, degree, batch.hidden_atoms, self.hidden_atom)
-        mask = F.pad(batch.atom_mask, (1, 0), value=True)
-        # on a GPU, reading the mask would wait for the device
-        is_full = mask.device.type == "cpu" and bool(mask.all())
+        # a molecule without atoms fills up a batch, and all of its tokens are padding
+        mask = torch.cat([batch.atom_mask.any(1, keepdim=True), batch.atom_mask], 1)
+        # on a GPU, reading the mask would wait for the device, and a graph of a step cannot contain it
+        is_full = batch.adjacency is None and mask.device.type == "cpu" and bool(mask.all())
         return self.encoder(tokens, None if is_full else mask, bias)
+
+    def _graph(self, batch: MoleculeBatch) -> tuple[Int[Tensor, "B A"], Float[Tensor, "B H N N"] | None]:
+        """Return the degrees of the atoms and the pair bias, None if the attention uses none."""
+        if batch.adjacency is not None:
+            if self.encoder.pair_bias_mode == "none":
+                return (batch.adjacency != NO_BOND).sum(-1), None
+            codes = path_codes(batch.adjacency)
+            return codes.degree, self.graph_bias.look_up(codes, self.hidden_bond)
+        levels = self.prepare(batch).levels
+        if levels is None:
+            return bond_degrees(batch.bond_index, *batch.atom_mask.shape), None
+        bias = self.graph_bias(levels, batch.bond_features, batch.hidden_bonds, self.hidden_bond)
+        return levels.degree, bias
 
     @property
     def embedding_dim(self) -> int:

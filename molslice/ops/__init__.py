@@ -6,8 +6,9 @@ Contents: `masked`, sums, means and softmaxes that ignore padding; `packing`, ra
 `running`, running sums of exponentials; `laplace`, mixing by distance on a line; `sinkhorn`, doubly
 stochastic matrices; `features`, feature maps of kernels; `hashing`, codes and collisions; `landmarks`, means
 of segments; `inverse`, iterated pseudo-inverses; `windows`, blocks of tokens; `paths`, shortest paths on a
-batch of graphs; `vocabulary`, sizes of embedding tables; `draws`, random numbers as a function of integers;
-`derivatives`, maps between tokens by differentiation.
+batch of graphs; `path_codes` and `path_bias`, the same as codes of fixed size, and a look-up by them, on a
+GPU by `triton_path_codes` and `triton_path_bias`; `vocabulary`, sizes of embedding tables; `draws`, random
+numbers as a function of integers; `derivatives`, maps between tokens by differentiation.
 Imports: torch, numpy, jaxtyping, `molslice.types`.
 To add one: write a file named after what it computes, with functions that take tensors and a mask and return
 tensors, without state.

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from molslice.model.graph_bias import GraphBias
+from molslice.ops.path_codes import bond_codes, code_adjacency, path_codes
 from molslice.ops.paths import (
     MAX_HOPS,
     ShortestPaths,
@@ -60,6 +61,31 @@ def test_bias_equals_the_walk_along_every_path(legacy, fragments):
         torch.autograd.grad(fast_loss, parameters), torch.autograd.grad(slow_loss, parameters), strict=True
     ):
         torch.testing.assert_close(fast_grad, slow_grad, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_tables_of_codes_give_the_same_bias(legacy, hidden):
+    torch.manual_seed(0)
+    module = GraphBias(3, legacy_vocab=legacy).double()
+    batch = random_batch([1, 2, 9, 23, 40], seed=1, pad_to=42, garbage=True, fragments=True)
+    features = batch.bond_features
+    features[0] = 255  # the unknown of each vocabulary
+    flags = torch.rand(len(features)) < 0.3 if hidden else None
+    stand_in = torch.randn(3, dtype=torch.float64, requires_grad=True) if hidden else None
+    shape = batch.atom_mask.shape
+    codes = path_codes(code_adjacency(batch.bond_index, bond_codes(features, flags), *shape))
+    found = module.look_up(codes, stand_in)
+    expected = module(bond_path_levels(batch.bond_index, *shape), features, flags, stand_in)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    weight = torch.randn(found.shape, dtype=torch.float64)
+    learned = [*module.parameters(), *([stand_in] if hidden else [])]
+    for one, other in zip(
+        torch.autograd.grad((found * weight).sum(), learned),
+        torch.autograd.grad((expected * weight).sum(), learned),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
 def chain_of(size, apart):
