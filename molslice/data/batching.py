@@ -1,12 +1,30 @@
-"""Batch rows of similar length within a budget of padded tokens."""
+"""Batch rows of similar length within a budget of padded tokens.
+
+Batches have any shape (`TokenBudgetBatches`), or one of a few (`FixedShapeBatches`).
+"""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from molslice.types import MolsliceError
 
 POOL_BATCHES = 64  # batches per pool; rows are sorted by length within a pool
+MOST_SHAPES = 12  # of the batches of a data set
+STEP_SHARE = 0.05  # time of an optimizer step without tokens, as a share of one with a full batch
+
+
+class BatchShape(NamedTuple):
+    """The padded shape of a batch.
+
+    Attributes:
+        width: Number of tokens that rows are padded to.
+        rows: Number of rows, some of which may be empty.
+    """
+
+    width: int
+    rows: int
 
 
 def ordered_batches(
@@ -69,7 +87,8 @@ class TokenBudgetBatches:
         seed: int,
     ) -> None:
         self.rows = np.array(rows, dtype=np.int64)
-        self.tokens = np.asarray(num_tokens)[self.rows].astype(np.int64)
+        self._all_tokens = np.asarray(num_tokens)
+        self.tokens = self._all_tokens[self.rows].astype(np.int64)
         self.token_budget, self.batch_size = token_budget, batch_size
         self.shuffle, self.seed = shuffle, seed
         self._check()
@@ -99,6 +118,14 @@ class TokenBudgetBatches:
             batches += self._cut(pool[np.argsort(self.tokens[pool], kind="stable")])
         return [self.rows[batches[i]] for i in generator.permutation(len(batches))]
 
+    def shape_of(self, rows: np.ndarray) -> BatchShape:
+        """Return the padded shape of a batch.
+
+        Args:
+            rows: The row numbers of the batch.
+        """
+        return BatchShape(int(self._all_tokens[rows].max()), len(rows))
+
     def _pools(self, order: np.ndarray) -> Iterator[np.ndarray]:
         typical = min(self.batch_size, max(1, int(self.token_budget / self.tokens.mean())))
         size = POOL_BATCHES * typical
@@ -117,3 +144,101 @@ class TokenBudgetBatches:
             batches.append(order[start : start + count])
             start += count
         return batches
+
+
+class FixedShapeBatches(TokenBudgetBatches):
+    """Batches of a few shapes, for CUDA graphs.
+
+    Lengths are divided into ranges, and a batch has rows of one range, padded to its longest. Rows of a range
+    are divided evenly, so that at most one row of a batch is empty. The ranges are those with the fewest
+    padded tokens, with `STEP_SHARE` of a batch as the cost of a step. `epoch(e)` depends only on the
+    arguments and on e.
+
+    Args:
+        num_tokens: Tokens of every row of the data set, int [rows]; 0 for an unreadable row.
+        rows: Row numbers to batch; each occurs exactly once per epoch.
+        token_budget: Maximum number of padded tokens per batch.
+        batch_size: Maximum number of rows per batch.
+        seed: Seed of the shuffling.
+
+    Raises:
+        MolsliceError: As `TokenBudgetBatches`.
+    """
+
+    def __init__(
+        self,
+        num_tokens: np.ndarray,
+        rows: np.ndarray | Sequence[int],
+        *,
+        token_budget: int,
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        super().__init__(
+            num_tokens, rows, token_budget=token_budget, batch_size=batch_size, shuffle=True, seed=seed
+        )
+        self._widths = self._choose_widths()
+        self._ranges = np.searchsorted(self._widths, self.tokens)
+        counts = np.bincount(self._ranges, minlength=len(self._widths))
+        divided = [
+            self._divide(int(width), int(rows)) for width, rows in zip(self._widths, counts, strict=True)
+        ]
+        self._batches, self._sizes = zip(*divided, strict=True)
+
+    def epoch(self, epoch: int) -> list[np.ndarray]:
+        """Return the batches of an epoch, each an int64 array of row numbers without empty rows."""
+        generator = np.random.default_rng([self.seed, epoch])
+        order = generator.permutation(len(self.rows))
+        order = order[np.argsort(self._ranges[order], kind="stable")]
+        ends = np.cumsum(np.bincount(self._ranges))[:-1]
+        batches = [
+            batch
+            for rows, number in zip(np.split(order, ends), self._batches, strict=True)
+            for batch in np.array_split(rows, number)
+        ]
+        return [self.rows[batches[i]] for i in generator.permutation(len(batches))]
+
+    def shape_of(self, rows: np.ndarray) -> BatchShape:
+        """Return the padded shape of a batch; see `TokenBudgetBatches.shape_of`."""
+        place = int(np.searchsorted(self._widths, self._all_tokens[rows].max()))
+        return BatchShape(int(self._widths[place]), self._sizes[place])
+
+    @property
+    def shapes(self) -> list[BatchShape]:
+        """The shapes of all batches."""
+        return [BatchShape(int(width), size) for width, size in zip(self._widths, self._sizes, strict=True)]
+
+    def _choose_widths(self) -> np.ndarray:
+        """Divide the lengths into ranges by dynamic programming, and return their upper ends."""
+        lengths, counts = np.unique(np.minimum(rounded(self.tokens), self.token_budget), return_counts=True)
+        before = np.concatenate([[0], counts.cumsum()])
+        typical = min(self.batch_size * self.tokens.mean(), self.token_budget)
+        # for each number of ranges and the index after their lengths: the cost, and the start of the last one
+        costs: list[dict[int, tuple[float, int]]] = [{0: (0.0, 0)}]
+        for _ in range(MOST_SHAPES):
+            costs.append({})
+            for end in range(1, len(lengths) + 1):
+                for start, (cost, _) in costs[-2].items():
+                    if start < end:
+                        width = int(lengths[end - 1])
+                        batches, size = self._divide(width, int(before[end] - before[start]))
+                        total = cost + batches * (size * width + STEP_SHARE * typical)
+                        if end not in costs[-1] or total < costs[-1][end][0]:
+                            costs[-1][end] = total, start
+        end, widths = len(lengths), []
+        number = min((n for n in range(len(costs)) if end in costs[n]), key=lambda n: costs[n][end][0])
+        for ranges in reversed(costs[1 : number + 1]):
+            widths.append(int(lengths[end - 1]))
+            end = ranges[end][1]
+        return np.array(widths[::-1])
+
+    def _divide(self, width: int, rows: int) -> tuple[int, int]:
+        """Return the number of batches of the rows of a range, and the rows of a batch."""
+        batches = -(-rows // min(self.batch_size, self.token_budget // width))
+        return batches, -(-rows // batches)
+
+
+def rounded(tokens: np.ndarray) -> np.ndarray:
+    """Round lengths above 64 up to three further binary digits, so that few different ones remain."""
+    step = 2 ** np.maximum(np.ceil(np.log2(np.maximum(tokens, 1))).astype(np.int64) - 4, 0)
+    return np.where(tokens > 64, -(-tokens // step) * step, tokens)

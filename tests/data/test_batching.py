@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from molslice.data.batching import TokenBudgetBatches, ordered_batches
+from molslice.data.batching import MOST_SHAPES, FixedShapeBatches, TokenBudgetBatches, ordered_batches
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MolsliceError
@@ -228,3 +228,51 @@ def test_a_prediction_takes_batches_as_small_as_the_steps_of_its_training(parts,
     by_tokens = ordered_batches(np.full(16, 4), token_budget=32, batch_size=99, parts=parts)
     assert [len(batch) for batch in by_tokens] == sizes
     assert sorted(np.concatenate(batches).tolist()) == list(range(16))
+
+
+def fixed_batches(tokens, *, token_budget=2048, batch_size=64, seed=3):
+    return FixedShapeBatches(
+        tokens, np.arange(len(tokens)), token_budget=token_budget, batch_size=batch_size, seed=seed
+    )
+
+
+@pytest.mark.parametrize("longest", [10, 40, 200])
+def test_fixed_shapes_are_few_and_every_row_occurs_once(longest):
+    tokens = np.random.default_rng(0).integers(2, longest + 1, 5000)
+    order = fixed_batches(tokens)
+    batches = order.epoch(0)
+    shapes = {order.shape_of(rows) for rows in batches}
+    assert shapes == set(order.shapes)
+    assert len(shapes) <= MOST_SHAPES
+    assert sorted(np.concatenate(batches)) == list(range(len(tokens)))
+    for rows in batches:
+        width, size = order.shape_of(rows)
+        assert size - 1 <= len(rows) <= size <= 64
+        assert tokens[rows].max() <= width
+        assert width * size <= 2048
+
+
+def test_fixed_shapes_of_molecules_have_little_padding():
+    """Lengths like those of PCQM4M, about normal; a batch is nearly as large as its limit."""
+    tokens = np.random.default_rng(0).normal(15.5, 2.5, 100_000).round().clip(3, 52).astype(int)
+    order = fixed_batches(tokens, token_budget=65536, batch_size=1024)
+    shapes = [order.shape_of(rows) for rows in order.epoch(0)]
+    padded = sum(width * rows for width, rows in shapes)
+    assert 1 - tokens.sum() / padded < 0.03
+    assert np.median([rows for _, rows in shapes]) > 900
+
+
+def test_fixed_shapes_depend_on_seed_and_epoch_only():
+    tokens = np.random.default_rng(0).integers(2, 30, 500)
+
+    def rows_of(epoch, seed=3):
+        return [rows.tolist() for rows in fixed_batches(tokens, seed=seed).epoch(epoch)]
+
+    assert rows_of(1) == rows_of(1)
+    assert rows_of(1) != rows_of(2)
+    assert rows_of(1) != rows_of(1, seed=4)
+
+
+def test_few_rows_have_few_fixed_shapes():
+    assert len(fixed_batches(np.arange(2, 32)).shapes) <= 3
+    assert [tuple(shape) for shape in fixed_batches(np.array([7])).shapes] == [(7, 1)]
