@@ -2,13 +2,30 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+import torch
 
-from molslice.types import Batch, DataSpec, MolsliceError
+from molslice.types import Batch, DataSpec, MolsliceError, RowNumbers
 
 Kind = Literal["regression", "classification"]
+
+
+class DeviceRows(Protocol):
+    """The rows of a data set in the memory of one device, which gathers batches itself."""
+
+    device: torch.device
+
+    def gather(self, numbers: RowNumbers) -> Batch:
+        """Collate rows into a batch of fixed shape.
+
+        Nothing is read back from the device. Empty rows have no target.
+
+        Args:
+            numbers: The rows and the width, on the device.
+        """
+        ...
 
 
 class Dataset(ABC):
@@ -24,6 +41,7 @@ class Dataset(ABC):
         class_names: Names of the classes of a multiclass target, numbered from 0; empty for other kinds.
         source: File or folder that the rows come from, for messages.
         row_name: Name of a row in the plural, such as `molecules`.
+        has_fixed_shapes: Whether `rows_on` collates batches of fixed shapes.
         instructions: How to get the files by hand, as a sentence; empty for a user's own files.
         notices: What a training should say about the rows before it starts, one sentence each.
     """
@@ -35,6 +53,7 @@ class Dataset(ABC):
     class_names: tuple[str, ...] = ()
     source: str
     row_name: str = "rows"
+    has_fixed_shapes: ClassVar[bool] = False
     instructions: ClassVar[str] = ""
     notices: Sequence[str] = ()
 
@@ -126,6 +145,16 @@ class Dataset(ABC):
         """Describe how to get the data, by command or by hand, for messages about missing files."""
         fetch = "`molslice prepare --config FILE --download` fetches it." if hasattr(cls, "download") else ""
         return " ".join(filter(None, (fetch, cls.instructions)))
+
+    def rows_on(self, device: torch.device) -> DeviceRows | None:  # noqa: ARG002
+        """Return the rows in the memory of a device, for batches of fixed shapes.
+
+        None if `has_fixed_shapes` is false, or the device has too little memory.
+
+        Args:
+            device: The device.
+        """
+        return None
 
     def count_targets(self, rows: np.ndarray) -> int:
         """Count the known targets of rows, the divisor of the loss of a batch."""

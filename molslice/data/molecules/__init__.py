@@ -16,6 +16,7 @@ Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     header: The JSON file of a store, with versions and checksums.
     packed: Molecules in flat arrays, on their way to a store.
     collate: Pads rows of a store to a batch.
+    stored_rows: A store in the memory of a device, which collates batches of fixed shapes.
     ogb_split: Reads OGB's split file without unpickling.
     ogb_download: Downloads OGB's archives.
     leaderboard: OGB's evaluator, and submissions.

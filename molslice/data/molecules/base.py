@@ -3,15 +3,17 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.data.base import Dataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.prepare import count_descriptors
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.stored_rows import StoredRows
 from molslice.files.cache import file_checksum
 from molslice.files.urls import File
 from molslice.types import DataSpec, MoleculeArrays, MoleculeBatch, MolsliceError
@@ -21,6 +23,7 @@ DESCRIBED_ROWS = 50_000  # rows that are measured, at most; each takes about 6 K
 COMPARED_ROWS = 2_000_000  # rows that are searched for repeated molecules, at most
 SCANNED_ATOMS = 1 << 22  # at once
 HYDROGEN, NEUTRAL = 0, 5  # codes of the element and of the charge
+SHARE_OF_MEMORY = 0.25  # of a device, for the rows
 TAILS = 0.005, 0.995  # quantiles of a descriptor to which values outside are moved
 
 
@@ -33,6 +36,7 @@ class MoleculeDataset(Dataset):
 
     store: MoleculeStore
     row_name = "molecules"
+    has_fixed_shapes: ClassVar[bool] = True
 
     @property
     def spec(self) -> DataSpec:
@@ -106,6 +110,14 @@ class MoleculeDataset(Dataset):
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> MoleculeBatch:  # noqa: ARG002
         """Collate molecules into one padded batch; nothing in it is random."""
         return collate(self.store, rows)
+
+    def rows_on(self, device: torch.device) -> StoredRows | None:
+        """Copy the store to a device if it takes at most a quarter of the free memory."""
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            if StoredRows.bytes_of(self.store) > SHARE_OF_MEMORY * free:
+                return None
+        return StoredRows(self.store, device)
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:

@@ -1,0 +1,93 @@
+"""The molecules of a store in the memory of a device, which collates batches of fixed shapes."""
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, UInt8
+from torch import Tensor
+
+from molslice.data.molecules.store import MoleculeStore
+from molslice.ops.path_codes import NO_BOND, bond_codes
+from molslice.types import MoleculeBatch, RowNumbers
+
+NAMES = ("atoms", "bonds", "atom_offsets", "bond_offsets", "targets", "atom_targets", "descriptors")
+
+
+class StoredRows:
+    """The arrays of a store as tensors of one device. The host sends row numbers only.
+
+    Args:
+        store: The molecules.
+        device: The device.
+    """
+
+    def __init__(self, store: MoleculeStore, device: torch.device) -> None:
+        self.device = device
+        arrays = {name: getattr(store, name) for name in NAMES}
+        self._tensors: dict[str, Tensor] = {
+            name: torch.tensor(np.asarray(array), device=device)
+            for name, array in arrays.items()
+            if array is not None
+        }
+        bonds = np.diff(store.bond_offsets)
+        most = np.zeros(int(store.num_atoms.max()) + 1, np.int64)
+        np.maximum.at(most, store.num_atoms, bonds)
+        self._most_bonds = np.maximum.accumulate(most)  # of a molecule with at most so many atoms
+
+    @staticmethod
+    def bytes_of(store: MoleculeStore) -> int:
+        """Return the memory that the arrays of a store take."""
+        arrays = [getattr(store, name) for name in NAMES]
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def gather(self, numbers: RowNumbers) -> MoleculeBatch:
+        """Collate molecules with their adjacency. Padding is zero, and empty rows have no atoms."""
+        stored, width = self._tensors, numbers.width - 1
+        present = numbers.rows >= 0
+        rows = numbers.rows.clamp(min=0)
+        places, mask = _places(stored["atom_offsets"], rows, present, width)
+        atoms = _taken(stored["atoms"], places).masked_fill(~mask[..., None], 0)
+        atom_targets = stored.get("atom_targets")
+        if atom_targets is not None:
+            atom_targets = _taken(atom_targets, places).masked_fill(~mask[..., None], torch.nan)
+        descriptors = stored.get("descriptors")
+        return MoleculeBatch(
+            atoms=atoms,
+            atom_mask=mask,
+            bond_index=rows.new_empty(0, 3),
+            bond_features=atoms.new_empty(0, 3),
+            targets=stored["targets"][rows].masked_fill(~present[:, None], torch.nan),
+            rows=numbers.rows,
+            atom_targets=atom_targets,
+            descriptors=None if descriptors is None else descriptors[rows],
+            adjacency=self._adjacency(rows, present, width),
+        )
+
+    def _adjacency(
+        self, rows: Int[Tensor, " B"], present: Bool[Tensor, " B"], width: int
+    ) -> UInt8[Tensor, "B A A"]:
+        most = int(self._most_bonds[min(width, len(self._most_bonds) - 1)])
+        # the last entry of a row of the matrix receives the bonds that are missing
+        flat = torch.full((len(rows), width * width + 1), NO_BOND, dtype=torch.uint8, device=rows.device)
+        if most:
+            places, mask = _places(self._tensors["bond_offsets"], rows, present, most)
+            bonds = _taken(self._tensors["bonds"], places)
+            codes = bond_codes(bonds[..., 2:])
+            begin, end = bonds[..., 0].long(), bonds[..., 1].long()
+            for one, other in ((begin, end), (end, begin)):
+                flat.scatter_(1, torch.where(mask, one * width + other, width * width), codes)
+        return flat[:, :-1].reshape(len(rows), width, width)
+
+
+def _places(
+    offsets: Int[Tensor, " R"], rows: Int[Tensor, " B"], present: Bool[Tensor, " B"], width: int
+) -> tuple[Int[Tensor, "B W"], Bool[Tensor, "B W"]]:
+    """Return the places of the items of rows in a flat array, and a mask of those that exist."""
+    start = offsets[rows]
+    count = torch.where(present, offsets[rows + 1] - start, 0)
+    index = torch.arange(width, device=rows.device)
+    return start[:, None] + index, index < count[:, None]
+
+
+def _taken(values: Tensor, places: Int[Tensor, "B W"]) -> Tensor:
+    """Return the items of a flat array; any item for a place outside of it."""
+    return values[places.clamp(max=len(values) - 1)]
