@@ -123,6 +123,9 @@ class TrainingConfig:
         early_stopping_patience: Number of validations without improvement after which training stops; None
             disables early stopping.
         compile: Whether to compile each layer of the encoder with `torch.compile`.
+        fixed_shapes: Whether batches have at most twelve shapes. On a CUDA device steps are then captured as
+            CUDA graphs, with the molecules in the memory of the device if they fit. None: on a CUDA device,
+            for models and tasks that can. The run folder's configuration has what was chosen.
         loss: Loss of regression. With `gaussian` the model also predicts a variance, from which a prediction
             has a spread; the loss is the negative log likelihood of a normal distribution. Classification
             uses cross-entropy.
@@ -152,6 +155,7 @@ class TrainingConfig:
     checkpoint_every_steps: int | None = None
     early_stopping_patience: int | None = None
     compile: bool = False
+    fixed_shapes: bool | None = None
     loss: Literal["mae", "mse", "huber", "gaussian"] = "mae"
     label_smoothing: float = 0.0
     teacher: str | None = None
@@ -192,7 +196,8 @@ class TrainerConfig:
             `ddp_find_unused_parameters_true`: `ddp` for models of which a step does not use all weights.
             `auto` is `ddp` with more than one process.
         precision: float32, or mixed precision with bfloat16 or float16.
-        num_threads: Number of CPU threads of each process; None keeps PyTorch's default.
+        num_threads: Number of CPU threads of each process. None: PyTorch's default, and at most four with a
+            CUDA device, whose work more threads would delay.
 
     Raises:
         MolsliceError: A number is outside of its range.

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -43,24 +43,28 @@ class MicroBatch:
         batch: The collated rows of this part.
         rows: Number of rows (molecules, sequences) in the whole batch.
         present: Number of targets in the whole batch that are not missing.
+        size: Number of rows of this part, without those that only fill it up; None if there are none. In a
+            step that is captured as a CUDA graph, the three numbers are scalars on the device.
         counts: Whether the loss of this part counts. It does not on a process without rows of the batch.
         draw: A number that determines what the parts of a batch choose at random and alike.
     """
 
-    __slots__ = ("batch", "counts", "draw", "present", "rows")
+    __slots__ = ("batch", "counts", "draw", "present", "rows", "size")
 
     def __init__(
         self,
         batch: Any,  # noqa: ANN401
-        rows: int,
-        present: int,
+        rows: int | Tensor,
+        present: int | Tensor,
         *,
+        size: int | Tensor | None = None,
         counts: bool = True,
         draw: int = 0,
     ) -> None:
         self.batch = batch
         self.rows = rows
         self.present = present
+        self.size = size
         self.counts = counts
         self.draw = draw
 
@@ -70,8 +74,19 @@ class MicroBatch:
 
     def prepared(self, prepare: Callable[[Any], Any]) -> "MicroBatch":
         """Return the micro-batch with `prepare` applied to its batch."""
-        batch = prepare(self.batch)
-        return MicroBatch(batch, self.rows, self.present, counts=self.counts, draw=self.draw)
+        return MicroBatch(
+            prepare(self.batch), self.rows, self.present, size=self.size, counts=self.counts, draw=self.draw
+        )
+
+    @property
+    def share(self) -> float | Tensor:
+        """The share of this part in the rows of the whole batch."""
+        return (len(self.batch) if self.size is None else self.size) / self.rows
+
+    @property
+    def divisor(self) -> int | Tensor:
+        """The number of targets to divide a sum of losses by, at least one."""
+        return self.present if isinstance(self.present, Tensor) else max(self.present, 1)
 
     def pin_memory(self) -> "MicroBatch":
         """Return the micro-batch in page-locked memory."""
@@ -83,10 +98,16 @@ class Task(nn.Module, ABC):
 
     A subclass implements `loss_sum`. Its own options are keyword-only parameters of the constructor.
 
+    Attributes:
+        has_fixed_steps: Whether all steps with batches of one shape are the same computation, in which no
+            number of the host differs, so that they can be captured as a CUDA graph.
+
     Args:
         model: The model to train.
         targets: Names, units, kind and scale of the targets.
     """
+
+    has_fixed_steps: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
         super().__init__()
@@ -124,9 +145,9 @@ class Task(nn.Module, ABC):
             A scalar. The sum over the micro-batches is the loss of the batch.
         """
         output = self.model(micro_batch.batch)
-        loss = self.output_loss_sum(output, micro_batch.batch) / max(micro_batch.present, 1)
+        loss = self.output_loss_sum(output, micro_batch.batch) / micro_batch.divisor
         if output.penalty is not None:
-            loss = loss + output.penalty * (len(micro_batch.batch) / micro_batch.rows)
+            loss = loss + output.penalty * micro_batch.share
         return loss
 
     def predict_step(self, batch: Any, batch_index: int = 0) -> Float[Tensor, "B R"]:  # noqa: ANN401

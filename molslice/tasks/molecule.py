@@ -1,6 +1,6 @@
 """Properties of molecules: regression or classification with one or several targets."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -30,6 +30,8 @@ class Molecule(Task):
     Raises:
         MolsliceError: The targets are of another kind, or the loss is unknown or does not fit them.
     """
+
+    has_fixed_steps: ClassVar[bool] = True
 
     def __init__(
         self,

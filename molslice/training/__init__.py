@@ -4,6 +4,7 @@ Modules:
     run: `train`, one whole run.
     trainer: The loop over steps with validations and checkpoints.
     stepper: One optimizer step and the state that it changes.
+    step_graphs: Steps that are captured as CUDA graphs.
     batches: The training batches.
     optimizer: AdamW and the learning rate.
     ema: The moving average of the weights.

@@ -8,12 +8,13 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from molslice.config import TrainingConfig
 from molslice.data.base import Dataset
-from molslice.data.batching import TokenBudgetBatches
+from molslice.data.batching import BatchShape, FixedShapeBatches, TokenBudgetBatches
 from molslice.tasks.base import MicroBatch
-from molslice.types import MolsliceError
+from molslice.types import MolsliceError, RowNumbers
 
 
 class StepBatch(NamedTuple):
@@ -40,6 +41,9 @@ class TrainingBatches:
     The batches do not depend on the number of processes. In a batch with fewer rows than processes, the other
     processes compute its first row with weight zero, because all processes must exchange gradients.
 
+    With fixed shapes a batch has row numbers, and its rows are gathered where they are computed. Empty rows
+    of weight zero fill up the part of each process.
+
     Args:
         dataset: The data.
         rows: The rows to train on.
@@ -47,6 +51,7 @@ class TrainingBatches:
         seed: Seed of the order of rows and of random augmentation.
         rank: The index of this process.
         world: Number of processes.
+        fixed_shapes: Whether batches have a few shapes; see `FixedShapeBatches`.
 
     Raises:
         MolsliceError: `batch_size` is below the number of parts of a batch, or as `TokenBudgetBatches`.
@@ -60,7 +65,10 @@ class TrainingBatches:
         seed: int,
         rank: int = 0,
         world: int = 1,
+        *,
+        fixed_shapes: bool = False,
     ) -> None:
+        self.fixed_shapes = fixed_shapes
         self.dataset, self.rank, self.world, self.accumulate = dataset, rank, world, config.accumulate
         self.seed, self.num_tokens = seed, dataset.num_tokens
         if config.batch_size < world * config.accumulate:
@@ -68,20 +76,18 @@ class TrainingBatches:
                 f"training.batch_size is {config.batch_size}, expected at least {world * config.accumulate}: "
                 f"{world} processes compute {config.accumulate} parts each (training.accumulate)"
             )
-        self.order = TokenBudgetBatches(
-            self.num_tokens,
-            rows,
-            token_budget=config.token_budget,
-            batch_size=config.batch_size,
-            shuffle=True,
-            seed=seed,
+        limits = {"token_budget": config.token_budget, "batch_size": config.batch_size, "seed": seed}
+        self.order = (
+            FixedShapeBatches(self.num_tokens, rows, **limits)
+            if fixed_shapes
+            else TokenBudgetBatches(self.num_tokens, rows, shuffle=True, **limits)
         )
         self.steps_per_epoch = len(self.order.epoch(0))
 
     def padded_tokens(self, epoch: int) -> np.ndarray:
         """Return the padded tokens of each batch of an epoch, int [batches]; times are about proportional."""
-        tokens = self.num_tokens
-        return np.array([int(tokens[rows].max()) * len(rows) for rows in self.order.epoch(epoch)])
+        shapes = [self.order.shape_of(rows) for rows in self.order.epoch(epoch)]
+        return np.array([width * rows for width, rows in shapes])
 
     def stream(self, epoch: int, index: int) -> Generator[StepBatch]:
         """Yield batches without end.
@@ -103,12 +109,26 @@ class TrainingBatches:
         draw = self.seed * 1_000_003 + epoch  # augmentation differs between epochs
         hide = int(np.random.SeedSequence([self.seed, epoch, place]).generate_state(1)[0])
         count = min(self.accumulate, math.ceil(len(rows) / self.world))  # the same on every process
+        if isinstance(self.order, FixedShapeBatches):
+            return self._numbered(rows, present, self.order.shape_of(rows))
         micro_batches = []
         for part in range(count):
             mine = rows[part * self.world + self.rank :: self.world * count]
             counts = len(mine) > 0
             batch = self.dataset.collate(mine if counts else rows[:1], draw)
             micro_batches.append(MicroBatch(batch, len(rows), present, counts=counts, draw=hide))
+        return micro_batches
+
+    def _numbered(self, rows: np.ndarray, present: int, shape: BatchShape) -> list[MicroBatch]:
+        """Return the parts of a batch of fixed shape, filled up to equal sizes."""
+        stride = self.world * self.accumulate
+        numbers = np.full((self.accumulate, -(-shape.rows // stride)), -1, np.int64)
+        micro_batches = []
+        for part, filled in enumerate(numbers):
+            mine = rows[part * self.world + self.rank :: stride]
+            filled[: len(mine)] = mine
+            batch = RowNumbers(torch.from_numpy(filled), shape.width)
+            micro_batches.append(MicroBatch(batch, len(rows), present, size=len(mine)))
         return micro_batches
 
 

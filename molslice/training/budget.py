@@ -12,7 +12,7 @@ import torch
 from molslice.training.stepper import Stepper
 from molslice.training.validation import Evaluator
 
-WARM_UP_STEPS, WARM_UP_ON_GPU = 3, 30  # not timed: memory is allocated, and kernels are compiled by length
+WARM_UP_STEPS, WARM_UP_ON_GPU = 3, 60  # not timed: memory is allocated, and kernels are compiled by shape
 MIN_TIMED, MAX_TIMED = 8, 200
 SHARE = 0.04  # share of the minutes for measuring
 SEEN_ROWS = 19_200  # rows that fine-tuning sees in all epochs, within the bounds of the epochs
@@ -82,7 +82,9 @@ def _seconds_per_token(stepper: Stepper, seconds: float) -> float:
     stepper.model.load_state_dict(weights)
     if stepper.average:
         stepper.average.model.load_state_dict(weights)
-    stepper.optimizer.optimizer.state.clear()
+    for moments in stepper.optimizer.optimizer.state.values():  # in place: captured steps use the tensors
+        for moment in moments.values():
+            moment.zero_()
     stepper.fabric.strategy.precision.load_state_dict(precision)
     return spent / done
 

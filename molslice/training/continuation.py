@@ -100,7 +100,7 @@ def _is_empty_start(path: Path) -> bool:
 
 
 def as_begun(config: RunConfig, folder: Path) -> RunConfig:
-    """Return the configuration with the number of steps that the run was started with.
+    """Return the configuration with the number of steps and the kind of batches of the run's start.
 
     Raises:
         MolsliceError: The configuration differs from that of the run in the folder.
@@ -108,7 +108,12 @@ def as_begun(config: RunConfig, folder: Path) -> RunConfig:
     if not (folder / CONFIG).is_file():
         return config
     begun = load_config(folder / CONFIG)
+    if begun.training.fixed_shapes is None:  # the run of a version without them
+        begun = dataclasses.replace(begun, training=dataclasses.replace(begun.training, fixed_shapes=False))
     training = config.training
+    if training.fixed_shapes is None:
+        training = dataclasses.replace(training, fixed_shapes=begun.training.fixed_shapes)
+        config = dataclasses.replace(config, training=training)
     if training.max_steps is None:
         lengths = {name: getattr(begun.training, name) for name in LENGTHS}
         config = dataclasses.replace(config, training=dataclasses.replace(training, **lengths))

@@ -15,6 +15,9 @@ from molslice.training.processes import find_environment
 from molslice.training.sharding import build_sharded_strategy
 from molslice.types import MolsliceError
 
+# On 16 cores with an H100, training was 1.5 times as fast with 4 threads as with 16, which spin and take
+# the time of the thread that starts kernels.
+THREADS_WITH_GPU = 4
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
@@ -68,6 +71,19 @@ def quiet_lightning() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
+
+
+def limit_threads(asked: int | None, device: torch.device) -> None:
+    """Set the number of CPU threads of this process.
+
+    Args:
+        asked: The number; None for that of torch, and at most `THREADS_WITH_GPU` with a CUDA device.
+        device: The device that computes.
+    """
+    if asked is None and device.type == "cuda":
+        asked = min(THREADS_WITH_GPU, torch.get_num_threads())
+    if asked is not None:
+        torch.set_num_threads(asked)
 
 
 def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:

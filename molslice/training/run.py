@@ -42,9 +42,10 @@ from molslice.tasks.base import Task
 from molslice.training.batches import TrainingBatches
 from molslice.training.budget import count_epochs, measure_max_steps
 from molslice.training.continuation import as_begun, check_data, check_epochs, claimed
-from molslice.training.fabric import build_fabric, quiet_lightning
+from molslice.training.fabric import build_fabric, limit_threads, quiet_lightning
 from molslice.training.processes import agreed, launched, starts_processes, was_restarted
 from molslice.training.start import read_start, start_from
+from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
 from molslice.training.trainer import Trainer
 from molslice.training.validation import Evaluator
@@ -102,8 +103,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         fabric = build_fabric(config.trainer)
         exits.enter_context(hidden_progress(quiet or not fabric.is_global_zero))
         TASKS.find(config.task)
-        if config.trainer.num_threads is not None:
-            torch.set_num_threads(config.trainer.num_threads)
+        limit_threads(config.trainer.num_threads, fabric.device)
         asked = config.training.max_epochs if resume or was_restarted() else None
         begun, dataset, failure = None, None, None
         nobody_waits = fabric.world_size == 1 or (starts_processes(fabric) and config.trainer.num_nodes == 1)
@@ -123,8 +123,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         if begun is not None and begun.summary and nobody_waits:
             return _already_finished(begun.summary, folder, asked)
         with launched(fabric):
-            if config.trainer.num_threads is not None:
-                torch.set_num_threads(config.trainer.num_threads)
+            limit_threads(config.trainer.num_threads, fabric.device)
             with agreed(fabric):
                 if failure is not None:
                     raise failure
@@ -193,8 +192,17 @@ def _build_parts(
     if "teacher" in options:
         options["teacher"] = _read_teacher(config.training.teacher, targets, dataset.spec)
     task = TASKS.build(config.task, model, targets, options=options)
+    fixed_shapes = uses_fixed_shapes(config.training.fixed_shapes, task, dataset, fabric.device)
+    training = dataclasses.replace(config.training, fixed_shapes=fixed_shapes)
+    config = dataclasses.replace(config, training=training)
     batches = TrainingBatches(
-        dataset, rows["train"], config.training, config.seed, fabric.global_rank, fabric.world_size
+        dataset,
+        rows["train"],
+        config.training,
+        config.seed,
+        fabric.global_rank,
+        fabric.world_size,
+        fixed_shapes=fixed_shapes,
     )
     if config.training.max_steps is not None:
         asked = _resolved(asked_epochs, len(rows["train"]))

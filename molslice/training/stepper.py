@@ -1,5 +1,6 @@
 """One optimizer step and the state that it changes."""
 
+import logging
 import math
 from collections.abc import Generator
 from typing import Any
@@ -10,8 +11,9 @@ from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
 
 from molslice.config import RunConfig
+from molslice.data.base import DeviceRows
 from molslice.model.encoder import EncoderLayer
-from molslice.tasks.base import Task
+from molslice.tasks.base import MicroBatch, Task
 from molslice.training.batches import StepBatch, TrainingBatches, prefetch
 from molslice.training.ema import WeightAverage
 from molslice.training.fabric import seed_step
@@ -19,7 +21,10 @@ from molslice.training.optimizer import build_optimizer
 from molslice.training.processes import unused_weights
 from molslice.training.sharding import gather, shard, spread
 from molslice.training.state import Progress, check_like
-from molslice.types import MolsliceError
+from molslice.training.step_graphs import StepGraphs
+from molslice.types import MolsliceError, RowNumbers
+
+logger = logging.getLogger(__name__)
 
 
 class Stepper:
@@ -56,10 +61,42 @@ class Stepper:
         self.module.mark_forward_method("training_step")  # DDP must wrap this call
         # torch's fused update does not work with the unscaling that float16 needs before clipping
         optimizer = build_optimizer(task, config.optimizer, fused=config.trainer.precision != "16")
+        self.rows, self.graphs = self._prepare_fixed_shapes(optimizer)
         self.optimizer: Any = fabric.setup_optimizers(optimizer)
         self.module.train()
         self.progress = Progress()
         self._first = True
+
+    def _prepare_fixed_shapes(
+        self, optimizer: torch.optim.Optimizer
+    ) -> tuple[DeviceRows | None, StepGraphs | None]:
+        """Return the rows on the device and the graphs of steps, for batches of fixed shapes."""
+        if not self.batches.fixed_shapes:
+            return None, None
+        device = self.fabric.device
+        rows = self.batches.dataset.rows_on(device)
+        if rows is None:  # there is too little memory
+            return self.batches.dataset.rows_on(torch.device("cpu")), None
+        training, encoder = self.config.training, getattr(self.model, "encoder", None)
+        obstacles = {
+            "several processes": self.fabric.world_size > 1,
+            "training.accumulate": training.accumulate > 1,
+            "trainer.precision 16": self.config.trainer.precision == "16",
+            "model.activation_checkpointing": getattr(encoder, "activation_checkpointing", False),
+        }
+        if any(obstacles.values()):
+            if device.type == "cuda":
+                what = " and ".join(name for name, is_there in obstacles.items() if is_there)
+                logger.warning("training steps are not captured as CUDA graphs, because of %s", what)
+            return rows, None
+        for group in optimizer.param_groups:
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
+            group["capturable"] = device.type == "cuda"
+        # torch would warn of the steps before the first capture
+        setattr(optimizer, "_warned_capturable_if_run_uncaptured", True)  # noqa: B010
+        return rows, StepGraphs(
+            lambda micro_batch: self._compute([micro_batch]), device, is_compiled=training.compile
+        )
 
     @property
     def evaluated_model(self) -> nn.Module:
@@ -87,7 +124,16 @@ class Stepper:
         stream = self.batches.stream(epoch, index)
         if self.fabric.device.type != "cuda":
             return stream
-        return prefetch(stream, getattr(self.model, "prepare", None))
+        return prefetch(stream, self._prepare_ahead)
+
+    def _prepare_ahead(self, batch: Any) -> Any:  # noqa: ANN401
+        """Compute in the host's thread what it can of a batch."""
+        if isinstance(batch, RowNumbers):
+            return (
+                self.rows.gather(batch) if self.rows is not None and self.rows.device.type == "cpu" else batch
+            )
+        prepare = getattr(self.model, "prepare", None)
+        return batch if prepare is None else prepare(batch)
 
     def step(self, batch: StepBatch, rate: float) -> Tensor:
         """Update the weights with one batch.
@@ -99,14 +145,26 @@ class Stepper:
         Returns:
             This process's share of the loss, a detached scalar.
         """
-        fabric, optimizer = self.fabric, self.optimizer
+        fabric = self.fabric
         seed_step(self.config.seed, self.progress.step, fabric.global_rank, fabric.device)
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group.get("factor", 1.0)
+        for group in self.optimizer.param_groups:
+            group_rate = rate * group.get("factor", 1.0)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(group_rate)
+            else:
+                group["lr"] = group_rate
+        if self.graphs is not None:
+            (micro_batch,) = batch.micro_batches
+            return self.graphs.step(micro_batch)
+        return self._compute(batch.micro_batches)
+
+    def _compute(self, micro_batches: list[MicroBatch]) -> Tensor:
+        """Compute the gradients of a batch and update the weights; return the loss."""
+        fabric, optimizer = self.fabric, self.optimizer
         total = torch.zeros((), device=fabric.device)
-        for number, micro_batch in enumerate(batch.micro_batches):
-            micro_batch = micro_batch.to(fabric.device, non_blocking=True)
-            waiting = number < len(batch.micro_batches) - 1
+        for number, micro_batch in enumerate(micro_batches):
+            micro_batch = self._on_device(micro_batch)
+            waiting = number < len(micro_batches) - 1
             with fabric.no_backward_sync(self.module, enabled=waiting), fabric.autocast():
                 loss = self.module.training_step(micro_batch)
                 if not micro_batch.counts:
@@ -121,6 +179,13 @@ class Stepper:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return total
+
+    def _on_device(self, micro_batch: MicroBatch) -> MicroBatch:
+        """Return a micro-batch with its rows in the memory of the device."""
+        micro_batch = micro_batch.to(self.fabric.device, non_blocking=True)
+        if self.rows is not None and isinstance(micro_batch.batch, RowNumbers):
+            return micro_batch.prepared(self.rows.gather)
+        return micro_batch
 
     def _refuse_unused(self) -> None:
         """Refuse weights without a gradient in the first step, where DDP sums the others only in part."""
@@ -169,6 +234,8 @@ class Stepper:
         if self.average:
             self.average.model.load_state_dict(spread(tensors["average"], own["average"]))
         self.optimizer.optimizer.load_state_dict({**own["optimizer"], "state": state})
+        if self.graphs is not None:
+            self.graphs.discard()
         self.fabric.strategy.precision.load_state_dict(tensors["precision"])
 
     def _checked_moments(self, optimizer: Any) -> dict[int, Any]:  # noqa: ANN401

@@ -8,6 +8,8 @@ import torch
 
 __all__ = ["StepClock"]
 
+WITH_PARTS = 5  # moments of a step with one backward pass: start, arrival, backward pass, end
+
 
 class StepClock:
     """The times of waiting, forward passes, backward passes and the optimizer in a sequence of steps.
@@ -45,6 +47,8 @@ class StepClock:
         """Return a function that computes the backward pass and notes when it begins and ends."""
 
         def timed(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return backward(*args, **options)
             self._moments.append(self.now())
             result = backward(*args, **options)
             self._moments.append(self.now())
@@ -58,11 +62,12 @@ class StepClock:
         self._steps.append([*self._moments, end])
         self._moments = [end]
 
-    def seconds(self) -> dict[str, float]:
+    def seconds(self) -> dict[str, float | None]:
         """Return the sums over all steps in seconds: waiting, forward, backward, optimizer.
 
         The forward pass includes the copy of the batch to the device and the loss; the optimizer includes
-        clipping and averaging. The sum of all four is the time from `begin` to the last `finish`.
+        clipping and averaging. The sum of all four is the time from `begin` to the last `finish`. The last
+        three are None if a step was replayed as a CUDA graph, which has no moments inside.
         """
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
@@ -73,7 +78,9 @@ class StepClock:
             total["forward"] += sum(parts[1:-1:2])
             total["backward"] += sum(parts[2:-1:2])
             total["optimizer"] += parts[-1]
-        return total
+        if any(len(moments) < WITH_PARTS for moments in self._steps):
+            return {"waiting": total["waiting"], "forward": None, "backward": None, "optimizer": None}
+        return {**total}
 
     def _between(self, start: Any, end: Any) -> float:  # noqa: ANN401
         if self.device.type == "cuda":

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from molslice.bench.answers import answer_request, outcome_of
 from molslice.bench.memory import peak_bytes
-from molslice.bench.molecules import StoredMolecules, padding_share
+from molslice.bench.molecules import StoredMolecules
 from molslice.bench.training.clock import StepClock
 from molslice.bench.training.job import TrainJob
 from molslice.config import RunConfig, config_from_mapping
@@ -28,11 +29,13 @@ from molslice.tasks.base import MicroBatch
 from molslice.training.batches import StepBatch, TrainingBatches
 from molslice.training.fabric import build_fabric, quiet_lightning
 from molslice.training.optimizer import learning_rate
+from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
+from molslice.types import RowNumbers
 
-__all__ = ["Training", "measure"]
+__all__ = ["Training", "flops_per_token", "measure"]
 
-WARM_UP_STEPS = {"cpu": 3, "cuda": 40}  # kernels are compiled for each range of lengths
+WARM_UP_STEPS = {"cpu": 3, "cuda": 60}  # kernels are compiled and steps captured for each shape of a batch
 SLOW_STEP_SECONDS = 5.0  # on a CPU, a slow step after the first one ends the warm-up
 MIN_STEPS = 3
 LOSS_STEPS = {"cpu": 1, "cuda": 50}  # steps between readings of the loss, as in training
@@ -64,7 +67,8 @@ class Training:
         model = build_model(config.model, config.attention, config.model_data(dataset.spec))
         task = TASKS.build(config.task, model, targets, options={"loss": config.training.loss})
         self.config, self.device = config, fabric.device
-        self.batches = TrainingBatches(dataset, rows, config.training, config.seed)
+        fixed_shapes = uses_fixed_shapes(config.training.fixed_shapes, task, dataset, fabric.device)
+        self.batches = TrainingBatches(dataset, rows, config.training, config.seed, fixed_shapes=fixed_shapes)
         self.stepper = Stepper(fabric, task, config, self.batches)
         self.step_number = 0
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -73,11 +77,19 @@ class Training:
         """Return the batches, prefetched on a GPU as in training."""
         return self.stepper.stream(0, 0)
 
-    def step(self, batch: StepBatch) -> None:
-        """Update the weights with a batch, and their average."""
-        loss = self.stepper.step(
-            batch, learning_rate(self.config.optimizer, self.step_number, TRAINING_STEPS)
-        )
+    def step(self, batch: StepBatch, rate: float | None = None) -> Tensor:
+        """Update the weights with a batch, and their average.
+
+        Args:
+            batch: The batch.
+            rate: The learning rate; None for that of a long training.
+
+        Returns:
+            The loss, a scalar that the next step may overwrite.
+        """
+        if rate is None:
+            rate = learning_rate(self.config.optimizer, self.step_number, TRAINING_STEPS)
+        loss = self.stepper.step(batch, rate)
         self.step_number += 1
         self.stepper.progress.step = self.step_number
         if self.stepper.average:
@@ -85,6 +97,7 @@ class Training:
         self._loss_sum += loss
         if self.step_number % LOSS_STEPS[self.device.type] == 0:
             float(loss)
+        return loss
 
     def wait(self) -> None:
         """Wait until the device has finished."""
@@ -126,7 +139,7 @@ def _measure(job: TrainJob, training: Training) -> Numbers:
             clock.finish()
             molecules += batch.rows
             padded += sum(map(_padded_tokens, batch.micro_batches))
-            rows.append([one.batch.rows for one in batch.micro_batches])
+            rows.append([one.batch.rows[one.batch.rows >= 0] for one in batch.micro_batches])
         training.wait()
         seconds, processor = time.perf_counter() - start, time.process_time() - processor
     on_cpu = training.device.type == "cpu"
@@ -134,14 +147,14 @@ def _measure(job: TrainJob, training: Training) -> Numbers:
     batches = training.batches
     flops = None
     if job.counts_flops:
-        flops = _flops_per_token(training, [part.numpy() for parts in _few(rows) for part in parts]) * padded
+        flops = flops_per_token(training, [part.numpy() for parts in _few(rows) for part in parts]) * padded
     return {
         "steps": len(rows),
         "molecules": molecules,
         "seconds": seconds,
         "processor_seconds": processor,
         **{f"{name}_seconds": value for name, value in clock.seconds().items()},
-        "padding_share": padding_share(batches.num_tokens, batches.order.epoch(0)),
+        "padding_share": 1.0 - batches.order.tokens.sum() / batches.padded_tokens(0).sum(),
         "peak_bytes": peak,
         "parameters": sum(one.numel() for one in training.stepper.model.parameters() if one.requires_grad),
         "flops": flops,
@@ -166,6 +179,8 @@ def _is_enough(job: TrainJob, steps: int, seconds: float) -> bool:
 
 
 def _padded_tokens(micro_batch: MicroBatch) -> int:
+    if isinstance(micro_batch.batch, RowNumbers):
+        return len(micro_batch.batch) * micro_batch.batch.width
     molecules, atoms = micro_batch.batch.atom_mask.shape
     return molecules * (atoms + 1)
 
@@ -175,7 +190,7 @@ def _few(values: list[Any]) -> list[Any]:
     return values[:: max(1, len(values) // COUNTED_BATCHES)][:COUNTED_BATCHES]
 
 
-def _flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
+def flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
     """Count the operations of a forward and a backward pass of batches, for each of their padded tokens.
 
     Two operations are one multiply-add of a matrix product; others are not counted. The model needs the data,

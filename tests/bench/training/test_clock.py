@@ -39,6 +39,20 @@ def test_parts_on_a_cpu(monkeypatch):
     assert clock.seconds() == SUMS
 
 
+def test_a_step_without_moments_inside_has_no_parts(monkeypatch):
+    """A step that is replayed as a CUDA graph."""
+    now = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    clock = StepClock(torch.device("cpu"))
+    clock.begin()
+    for _ in range(2):
+        now[0] += 1.0
+        clock.arrive()
+        now[0] += 5.0
+        clock.finish()
+    assert clock.seconds() == {"waiting": 2.0, "forward": None, "backward": None, "optimizer": None}
+
+
 def test_parts_on_a_gpu_are_those_of_its_stream(monkeypatch):
     now, synchronized = [0.0], []
 

@@ -1,0 +1,221 @@
+"""Optimizer steps with batches of fixed shapes, captured as CUDA graphs.
+
+A graph replays the kernels of a whole step, from the gathering of the rows to the optimizer, with one launch.
+All that differs between steps is therefore in memory of the device at a fixed address: row numbers, counts,
+learning rates and the seed of the random numbers.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from molslice.data.base import Dataset
+from molslice.tasks.base import MicroBatch, Task
+from molslice.types import MolsliceError, RowNumbers
+
+__all__ = ["StepGraphs", "WaitFinder", "uses_fixed_shapes"]
+
+WARM_UP_STEPS = 1  # of a shape before it is captured, in which kernels are compiled and memory is allocated
+# operators whose result the host reads, or whose shape depends on values
+READING = frozenset(
+    {
+        "aten::_linalg_check_errors",
+        "aten::_local_scalar_dense",
+        "aten::allclose",
+        "aten::bincount",
+        "aten::equal",
+        "aten::is_nonzero",
+        "aten::masked_select",
+        "aten::nonzero",
+        "aten::repeat_interleave",
+        "aten::unique_consecutive",
+        "aten::unique_dim",
+        "aten::_unique2",
+    }
+)
+INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+
+logger = logging.getLogger(__name__)
+
+
+def uses_fixed_shapes(asked: bool | None, task: Task, dataset: Dataset, device: torch.device) -> bool:
+    """Return whether batches have fixed shapes.
+
+    Args:
+        asked: `training.fixed_shapes`.
+        task: The task with its model.
+        dataset: The data.
+        device: The device of the training.
+
+    Raises:
+        MolsliceError: They are asked for, and the data, the model or the task do not support them.
+    """
+    model = type(task.model).__name__
+    obstacles = {
+        f"the data {dataset.source}": dataset.has_fixed_shapes,
+        f"the model {model}": getattr(task.model, "takes_adjacency", False),
+        f"the task {type(task).__name__.lower()}": task.has_fixed_steps,
+    }
+    missing = [name for name, is_supported in obstacles.items() if not is_supported]
+    if asked and missing:
+        raise MolsliceError(f"training.fixed_shapes is not available with {' and '.join(missing)}")
+    return not missing and device.type == "cuda" if asked is None else asked
+
+
+class WaitFinder(TorchDispatchMode):
+    """Notes operators that make the host wait for the device, which a CUDA graph cannot contain.
+
+    Attributes:
+        found: The names of the operators.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401, ARG002
+        name = func._schema.name
+        if name in READING or (name in INDEXING and _has_mask(args[1])):
+            self.found.add(name)
+        result = func(*args, **(kwargs or {}))
+        if name in ("aten::_to_copy", "aten::copy_") and _is_copied_between(args, result):
+            self.found.add(name)
+        return result
+
+
+def _has_mask(indices: Any) -> bool:  # noqa: ANN401
+    return any(isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices)
+
+
+def _is_copied_between(args: Any, result: Any) -> bool:  # noqa: ANN401
+    tensors = [one for one in (*args, result) if isinstance(one, Tensor)]
+    return len({one.device.type for one in tensors}) > 1
+
+
+class StepGraphs:
+    """Computes steps, each shape of a batch first as usual and then by a CUDA graph.
+
+    The first step also looks for operators that cannot be captured. If there are any, all steps are computed
+    as usual. This is the case on a CPU too.
+
+    Attributes:
+        obstacles: The operators of the first step that cannot be captured.
+
+    Args:
+        compute: Computes a step with a batch on the device: changes the weights and returns the loss.
+        device: The device.
+        is_compiled: Whether `compute` calls compiled functions.
+    """
+
+    def __init__(
+        self, compute: Callable[[MicroBatch], Tensor], device: torch.device, *, is_compiled: bool
+    ) -> None:
+        self._compute, self._device, self._is_compiled = compute, device, is_compiled
+        self._steps: dict[tuple[int, int], _FixedStep] = {}
+        self._captures = device.type == "cuda"
+        self._is_checked = False
+        self.obstacles: set[str] = set()
+        self._stream = torch.cuda.Stream(device) if self._captures else None
+        self._pool: Any = None
+
+    @property
+    def num_captured(self) -> int:
+        """Number of shapes that have a graph."""
+        return sum(step.graph is not None for step in self._steps.values())
+
+    def step(self, micro_batch: MicroBatch) -> Tensor:
+        """Compute a step.
+
+        Args:
+            micro_batch: A whole batch, of which `batch` are `RowNumbers` in any memory.
+
+        Returns:
+            The loss, a scalar that the next step overwrites.
+        """
+        numbers = micro_batch.batch
+        shape = len(numbers), numbers.width
+        if shape not in self._steps:
+            self._steps[shape] = _FixedStep(*shape, self._device)
+        step = self._steps[shape]
+        step.fill(micro_batch)
+        if step.graph is None and self._captures and step.warm_ups >= WARM_UP_STEPS:
+            self._capture(step)
+        if step.graph is not None:
+            step.graph.replay()
+        else:
+            self._warm_up(step)
+        return step.loss
+
+    def discard(self) -> None:
+        """Discard the graphs, because tensors that they use have been replaced."""
+        self._steps.clear()
+
+    def _warm_up(self, step: "_FixedStep") -> None:
+        if self._is_checked:
+            step.warm_ups += 1
+            with _on_stream(self._stream):
+                step.loss.copy_(self._compute(step.micro_batch))
+            return
+        self._is_checked = True
+        finder, without_compiling = WaitFinder(), nullcontext()
+        if self._is_compiled:  # within the finder, torch would mark the functions as not to be compiled
+            without_compiling = torch.compiler.set_stance("force_eager")
+        with _on_stream(self._stream), without_compiling, finder:
+            step.loss.copy_(self._compute(step.micro_batch))
+        self.obstacles = finder.found
+        if self._captures and self.obstacles:
+            self._refuse(f"the host waits for results of {', '.join(sorted(self.obstacles))}")
+
+    def _capture(self, step: "_FixedStep") -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # other threads, which prepare batches, may allocate memory meanwhile
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                step.loss.copy_(self._compute(step.micro_batch))
+        except RuntimeError as error:  # torch cannot draw random numbers any more after it
+            raise MolsliceError(
+                f"cannot capture a training step as a CUDA graph: {error}. Set training.fixed_shapes to false"
+            ) from error
+        step.graph, self._pool = graph, graph.pool()
+
+    def _refuse(self, reason: str) -> None:
+        self._captures = False
+        logger.warning("training steps are not captured as CUDA graphs: %s", reason)
+
+
+class _FixedStep:
+    """The memory of the inputs and the loss of steps with one shape, and their graph."""
+
+    def __init__(self, rows: int, width: int, device: torch.device) -> None:
+        self.rows = torch.full((rows,), -1, dtype=torch.long, device=device)
+        self.loss = torch.zeros((), device=device)
+        counts = [torch.ones((), device=device) for _ in range(3)]
+        self.micro_batch = MicroBatch(RowNumbers(self.rows, width), *counts[:2], size=counts[2])
+        self.warm_ups = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def fill(self, given: MicroBatch) -> None:
+        self.rows.copy_(given.batch.rows, non_blocking=True)
+        for name in ("rows", "present", "size"):
+            value = given.divisor if name == "present" else getattr(given, name)
+            getattr(self.micro_batch, name).fill_(value)
+
+
+@contextmanager
+def _on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Compute in another stream, after the work of the current one and before what it does next."""
+    if stream is None:
+        yield
+        return
+    current = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        yield
+    current.wait_stream(stream)

@@ -1,0 +1,245 @@
+"""Steps with batches of fixed shapes equal steps with collated batches of the same rows."""
+
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from molslice.attention import ATTENTIONS
+from molslice.data import build_dataset
+from molslice.model import build_model
+from molslice.ops import path_codes
+from molslice.run_folder import LAST_CHECKPOINT, read_config
+from molslice.tasks import TASKS, TargetInfo
+from molslice.tasks.base import MicroBatch
+from molslice.training.batches import TrainingBatches
+from molslice.training.fabric import build_fabric
+from molslice.training.run import train
+from molslice.training.step_graphs import WaitFinder, uses_fixed_shapes
+from molslice.training.stepper import Stepper
+from molslice.types import MolsliceError
+
+
+@pytest.fixture
+def build_stepper(build_config):
+    def build(fixed, **sections):
+        config = build_config(data={"target_columns": ["gap", "half"]}, **sections)
+        dataset = build_dataset(config.data.name, dict(config.data.options))
+        rows = dataset.labeled_rows("train")
+        targets = TargetInfo.of_training(
+            dataset.target_names, dataset.target_units, dataset.kind, dataset.targets[rows], ()
+        )
+        torch.manual_seed(0)
+        model = build_model(config.model, config.attention, dataset.spec)
+        task = TASKS.build(config.task, model, targets, options={})
+        batches = TrainingBatches(dataset, rows, config.training, config.seed, fixed_shapes=fixed)
+        return Stepper(build_fabric(config.trainer), task, config, batches)
+
+    return build
+
+
+def with_empty_rows(stepper, batch):
+    """Return a batch of row numbers without its last two rows, which are empty instead."""
+    (given,) = batch.micro_batches
+    rows = given.batch.rows.clone()
+    rows[-2:] = -1
+    kept = rows[:-2].numpy()
+    present = stepper.batches.dataset.count_targets(kept)
+    made = MicroBatch(replace(given.batch, rows=rows), len(kept), present, size=len(kept))
+    return batch._replace(rows=len(kept), micro_batches=[made])
+
+
+def collated(stepper, batch):
+    """Return a batch of row numbers with its rows collated, and no empty ones."""
+    (given,) = batch.micro_batches
+    rows = given.batch.rows[given.batch.rows >= 0].numpy()
+    made = MicroBatch(stepper.batches.dataset.collate(rows), given.rows, given.present)
+    return batch._replace(micro_batches=[made])
+
+
+@pytest.mark.parametrize("attention", ["softmax", "slice_sort", "flow", "singular"])
+def test_steps_equal_those_of_collated_batches(build_stepper, attention):
+    sections = {
+        "attention": attention,
+        "model": {"dropout": 0.0, "attention_dropout": 0.0},
+        "training": {"batch_size": 13},
+    }
+    fixed, plain = build_stepper(True, **sections), build_stepper(False, **sections)
+    assert fixed.graphs is not None
+    assert plain.graphs is None
+    for number, batch in enumerate(itertools.islice(fixed.batches.stream(0, 0), 25)):
+        batch = with_empty_rows(fixed, batch) if number % 2 else batch
+        rate = 1e-3 * (1 + number % 3)
+        found, expected = fixed.step(batch, rate), plain.step(collated(plain, batch), rate)
+        torch.testing.assert_close(found, expected, rtol=2e-4, atol=1e-5)
+        fixed.progress.step += 1
+        plain.progress.step += 1
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS.names())
+def test_steps_can_be_captured_with_every_attention(build_stepper, monkeypatch, attention):
+    """The host reads nothing back, and empty rows leave all weights finite."""
+    plain = path_codes.path_codes
+    monkeypatch.setattr("molslice.model.graphormer.path_codes", lambda adjacency: hidden(plain, adjacency))
+    stepper = build_stepper(True, attention=attention, model={"max_tokens": 64}, training={"batch_size": 7})
+    stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 1e-3)
+    assert stepper.graphs.obstacles == set()
+    assert all(parameter.isfinite().all() for parameter in stepper.model.parameters())
+
+
+def test_each_shape_is_captured_after_a_step_without_a_graph(build_stepper, monkeypatch):
+    """The first step of all only looks for obstacles; what a graph replays is the whole step."""
+    sections = {"model": {"dropout": 0.2}, "training": {"batch_size": 13}}
+    graphed, plain = build_stepper(True, **sections), build_stepper(True, **sections)
+    plain.graphs, graphs = None, graphed.graphs
+    replayed = []
+
+    def capture(step):
+        def replay():
+            replayed.append(step)
+            step.loss.copy_(graphs._compute(step.micro_batch))
+
+        step.graph = SimpleNamespace(replay=replay)
+
+    monkeypatch.setattr(graphs, "_captures", True)
+    monkeypatch.setattr(graphs, "_refuse", lambda reason: None)
+    monkeypatch.setattr(graphs, "_capture", capture)
+    shapes, seen = graphed.batches.order.shapes, []
+    for batch in itertools.islice(graphed.batches.stream(0, 0), 4 * graphed.batches.steps_per_epoch):
+        found, expected = graphed.step(batch, 1e-3), plain.step(batch, 1e-3)
+        assert torch.equal(found, expected)
+        graphed.progress.step += 1
+        plain.progress.step += 1
+        rows = batch.micro_batches[0].batch.rows
+        seen.append(graphed.batches.order.shape_of(rows[rows >= 0].numpy()))
+    without = {shape: 1 + (shape == seen[0]) for shape in shapes}
+    assert graphs.num_captured == len(shapes)
+    assert len(replayed) == len(seen) - sum(without.values())
+    graphs.discard()
+    assert graphs.num_captured == 0
+
+
+def hidden(compute, *arguments):
+    """Compute out of sight of a `WaitFinder`: on a CPU the search for paths stops early."""
+    with torch.utils._python_dispatch._disable_current_modes():
+        return compute(*arguments)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda values: values[values > 0],
+        lambda values: values.nonzero(),
+        lambda values: float(values.sum()),
+        lambda values: bool((values > 0).all()),
+        lambda values: torch.equal(values, values),
+        lambda values: values.masked_select(values > 0),
+        lambda values: values.to("meta"),
+    ],
+)
+def test_operators_that_cannot_be_captured_are_found(compute):
+    finder = WaitFinder()
+    with finder:
+        compute(torch.arange(3.0))
+    assert len(finder.found) == 1
+
+
+def test_a_learning_rate_is_in_memory_that_a_graph_reads(build_stepper):
+    stepper = build_stepper(True, optimizer={"layer_decay": 0.5})
+    rates = [group["lr"] for group in stepper.optimizer.param_groups]
+    batch = next(stepper.batches.stream(0, 0))
+    stepper.step(batch, 0.25)
+    assert all(isinstance(rate, torch.Tensor) for rate in rates)
+    factors = [group["factor"] for group in stepper.optimizer.param_groups]
+    assert [float(rate) for rate in rates] == pytest.approx([0.25 * factor for factor in factors])
+    assert [group["lr"] for group in stepper.optimizer.param_groups] == rates
+
+
+@pytest.mark.parametrize(("world", "accumulate"), [(1, 3), (2, 1), (3, 2), (16, 1)])
+def test_processes_divide_the_same_batches(build_config, world, accumulate):
+    config = build_config(training={"accumulate": accumulate})
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+
+    def build(rank, world, accumulate):
+        training = build_config(training={"accumulate": accumulate}).training
+        rows = dataset.labeled_rows("train")
+        return TrainingBatches(dataset, rows, training, 5, rank, world, fixed_shapes=True)
+
+    alone = build(0, 1, 1)
+    whole = list(itertools.islice(alone.stream(0, 0), 2 * alone.steps_per_epoch))
+    streams = [build(rank, world, accumulate).stream(0, 0) for rank in range(world)]
+    for batch, *parts in zip(whole, *streams, strict=False):
+        micro_batches = [micro for part in parts for micro in part.micro_batches]
+        assert len({micro.batch.rows.shape for micro in micro_batches}) == 1
+        assert {micro.batch.width for micro in micro_batches} == {batch.micro_batches[0].batch.width}
+        rows = torch.cat([micro.batch.rows for micro in micro_batches])
+        expected = batch.micro_batches[0].batch.rows
+        assert sorted(rows[rows >= 0].tolist()) == sorted(expected[expected >= 0].tolist())
+        assert sum(micro.size for micro in micro_batches) == batch.rows
+        assert all(part.rows == batch.rows for part in parts)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(build_config, tmp_path, monkeypatch):
+    sections = {"training": {"max_steps": 25, "fixed_shapes": True, "valid_every_steps": 10}}
+    config = build_config(**sections)
+    train(config, tmp_path / "whole", quiet=True)
+    step = Stepper.step
+
+    def interrupted(self, batch, rate):
+        if self.progress.step == 17:
+            raise RuntimeError("stopped")
+        return step(self, batch, rate)
+
+    monkeypatch.setattr(Stepper, "step", interrupted)
+    with pytest.raises(RuntimeError, match="stopped"):
+        train(config, tmp_path / "resumed", quiet=True)
+    monkeypatch.setattr(Stepper, "step", step)
+    train(config, tmp_path / "resumed", resume=True, quiet=True)
+    states = [torch.load(tmp_path / name / LAST_CHECKPOINT) for name in ("whole", "resumed")]
+    assert_same(*states)
+
+
+def assert_same(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one.keys() - {"seconds"}:
+            assert_same(one[key], other[key])
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+
+
+def test_a_run_records_its_kind_of_batches(build_config, tmp_path):
+    config = build_config(training={"max_steps": 2})
+    train(config, tmp_path / "run", quiet=True)
+    assert read_config(tmp_path / "run").training.fixed_shapes is False
+    with pytest.raises(MolsliceError, match="training.fixed_shapes is True, was False"):
+        train(
+            build_config(training={"max_steps": 2, "fixed_shapes": True}),
+            tmp_path / "run",
+            resume=True,
+            quiet=True,
+        )
+
+
+def test_what_has_no_fixed_shapes_is_named(build_stepper):
+    task, dataset = (stepper := build_stepper(False)).task, stepper.batches.dataset
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert uses_fixed_shapes(None, task, dataset, cuda)
+    assert not uses_fixed_shapes(None, task, dataset, cpu)
+    assert uses_fixed_shapes(True, task, dataset, cpu)
+    assert not uses_fixed_shapes(False, task, dataset, cuda)
+    task.has_fixed_steps = False
+    assert not uses_fixed_shapes(None, task, dataset, cuda)
+    with pytest.raises(MolsliceError, match="not available with the task molecule"):
+        uses_fixed_shapes(True, task, dataset, cpu)
+
+
+def test_padded_tokens_are_those_of_the_shapes(build_stepper):
+    batches = build_stepper(True).batches
+    steps = itertools.islice(batches.stream(0, 0), batches.steps_per_epoch)
+    sizes = [len(one.micro_batches[0].batch) * one.micro_batches[0].batch.width for one in steps]
+    np.testing.assert_array_equal(batches.padded_tokens(0), sizes)
