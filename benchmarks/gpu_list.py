@@ -1,0 +1,527 @@
+"""Check and measure on a GPU, in order of value and within a time limit, what has only run on a CPU.
+
+    molslice prepare data/gap_xtb/raw/data.csv.gz --target homolumogap --out runs/gpu_list/gap
+    python benchmarks/gpu_list.py --store runs/gpu_list/gap --minutes 12
+
+1. Checks: the kernels of paths and of the pair bias against float64, and the losses of captured steps
+   against those of the same steps without a graph.
+2. Molecules per second of real training steps, in bfloat16 with batches of 1,024 molecules, in these forms:
+
+    collated    batches of any shape, collated in a thread of the host with 4 CPU threads
+    eager       batches of fixed shapes, gathered on the device
+    captured    the same, with each step a CUDA graph
+    compiled    the same, with compiled layers
+
+3. The kernels of a captured and compiled step, and the form `collated` with other numbers of threads.
+
+A program of its own computes the steps, and another one continues after a step that fails or exceeds its
+limit. Writes `gpu_list.json` after each step. Steps in this file, or in that of `--earlier`, are not
+repeated unless they failed. With `--device cpu --model slim --small` it only shows that the program runs;
+there, no step is captured.
+"""
+
+import argparse
+import dataclasses
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import describe_hardware, find_commit, list_versions, write_json
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
+
+from molslice.bench.training.clock import StepClock
+from molslice.bench.training.peaks import find_peak
+from molslice.bench.training.plan import plan_entries
+from molslice.bench.training.worker import Training, flops_per_token
+from molslice.data.molecules.store import MoleculeStore
+from molslice.ops import kernels, path_bias, path_codes
+from molslice.training.fabric import quiet_lightning
+from molslice.training.step_graphs import StepGraphs
+from molslice.types import PathCodes
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME = "gpu_list"
+FORMS = ("collated", "eager", "captured", "compiled")
+SETTINGS = {
+    "collated": {"training.fixed_shapes": "false"},
+    "eager": {"training.fixed_shapes": "true"},
+    "captured": {"training.fixed_shapes": "true"},
+    "compiled": {"training.fixed_shapes": "true", "training.compile": "true"},
+}
+THREADS = 4
+SHORTEST = 5.0  # seconds; no step starts later
+CHECK_SECONDS, RATE_SECONDS, COMPILED_SECONDS = 120, 60, 150  # limits of a step
+
+Numbers = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of the list.
+
+    Attributes:
+        name: The key of its result.
+        seconds: Its limit.
+        run: Computes the result.
+    """
+
+    name: str
+    seconds: int
+    run: Callable[[], Numbers]
+
+
+def main() -> None:
+    """Run the list, or compute the steps for the program that runs it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--store", type=Path, required=True, help="prepared molecules")
+    parser.add_argument("--pcqm4m", type=Path, help="molecules with the lengths of PCQM4M, for more rates")
+    parser.add_argument("--minutes", type=float, default=12.0, help="limit of the whole list")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--earlier", type=Path, help="file of an earlier run")
+    parser.add_argument("--model", default="base", help="preset of the first models")
+    parser.add_argument("--second-model", default="small", help="preset of the last models")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--only", default="", help="names of steps, or their beginnings, separated by commas")
+    parser.add_argument("--small", action="store_true", help="few and small steps, to see that it runs")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        compute(options)
+    else:
+        run_list(options)
+
+
+def run_list(options: argparse.Namespace) -> None:
+    """Run all steps in other programs and write their results."""
+    end = time.monotonic() + 60 * options.minutes
+    file = options.out / f"{NAME}.json"
+    results: dict[str, Numbers] = {}
+    for known in (options.earlier, file):
+        if known is not None and known.exists():
+            results |= json.loads(known.read_text())["steps"]
+    about: Numbers = {"device": options.device, "store": str(options.store), "hardware": describe_hardware()}
+    about |= {"commit": find_commit(), "versions": list_versions()}
+    prefixes = tuple(filter(None, options.only.split(",")))
+    waiting = {
+        step.name: step.seconds
+        for step in list_steps(options)
+        if results.get(step.name, {}).get("outcome") != "ok" and step.name.startswith(prefixes or "")
+    }
+    while waiting and time.monotonic() < end - SHORTEST:
+        for name, result in converse(waiting, results, end):
+            waiting.pop(name)
+            results[name] = result
+            write_json(file, {"name": NAME, **about, "steps": results})
+            print(f"{end - time.monotonic():5.0f} s left  {name}: {describe(result)}", flush=True)
+    print("not run:", ", ".join(waiting) or "nothing", flush=True)
+
+
+def converse(
+    waiting: dict[str, int], results: dict[str, Numbers], end: float
+) -> Iterator[tuple[str, Numbers]]:
+    """Start a program, send it the waiting steps one by one, and yield their results until one fails."""
+    program = subprocess.Popen(
+        [sys.executable, __file__, *sys.argv[1:], "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    refused = [name for name, one in results.items() if name.startswith("check") and one["outcome"] != "ok"]
+    try:
+        for name, seconds in list(waiting.items()):
+            left = min(seconds, end - time.monotonic())
+            if left < SHORTEST:
+                return
+            program.stdin.write(f"{json.dumps({'name': name, 'failed': refused})}\n".encode())
+            program.stdin.flush()
+            timer = threading.Timer(left, program.kill)
+            timer.start()
+            answer = program.stdout.readline()
+            timer.cancel()
+            if not answer:
+                yield name, {"outcome": "failed", "reason": f"no result; its limit was {left:.0f} s"}
+                return
+            result = json.loads(answer)
+            if name.startswith("check") and result["outcome"] != "ok":
+                refused.append(name)
+            yield name, result
+            if result["outcome"] != "ok":
+                return  # a failed kernel can break the later ones of its program
+    finally:
+        program.kill()
+        program.wait()
+
+
+def compute(options: argparse.Namespace) -> None:
+    """Answer each name of a step on standard input with its result."""
+    steps = {step.name: step for step in list_steps(options)}
+    torch.set_num_threads(THREADS)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries and their programs print is not an answer
+    with quiet_lightning():
+        for line in sys.stdin:
+            request = json.loads(line)
+            leave_out_kernels(request["failed"])
+            start = time.perf_counter()
+            result: Numbers
+            try:
+                result = {"outcome": "ok", **steps[request["name"]].run()}
+            except Exception as error:  # noqa: BLE001 - the list goes on
+                reason = f"{type(error).__name__}: {error}"
+                result = {"outcome": "failed", "reason": reason[:2000]}
+            result["total_seconds"] = round(time.perf_counter() - start, 1)
+            free_memory()
+            print(json.dumps(result), file=answers, flush=True)
+
+
+def leave_out_kernels(failed: list[str]) -> None:
+    """Use torch instead of the kernels whose checks have failed."""
+    if "check path codes" in failed:
+        path_codes._TRITON = None
+    if "check path bias" in failed:
+        path_bias._TRITON = None
+
+
+def free_memory() -> None:
+    """Free the memory of earlier steps."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def list_steps(options: argparse.Namespace) -> list[Step]:
+    """Return the steps in order of value."""
+    first, second = options.model, options.second_model
+
+    def rates(model: str, attention: str, *forms: str, pcqm4m: bool = False) -> list[Step]:
+        store = options.pcqm4m if pcqm4m else options.store
+        return [
+            Step(
+                f"{'pcqm4m ' if pcqm4m else ''}{model} {attention} {form}",
+                COMPILED_SECONDS if form == "compiled" else RATE_SECONDS,
+                lambda form=form: measure(model, attention, form, options, store),
+            )
+            for form in forms
+            if store is not None
+        ]
+
+    def threads(number: int) -> Step:
+        name = f"{first} softmax collated {number} threads"
+        return Step(
+            name, RATE_SECONDS, lambda: measure(first, "softmax", "collated", options, options.store, number)
+        )
+
+    checks = [
+        Step("check path codes", CHECK_SECONDS, lambda: check_codes(options)),
+        Step("check path bias", CHECK_SECONDS, lambda: check_bias(options)),
+        Step("check losses softmax", CHECK_SECONDS, lambda: check_losses("softmax", options)),
+    ]
+    if options.small:
+        return [*checks, *rates(first, "softmax", "collated", "eager", "captured")]
+    return [
+        *checks,
+        *rates(first, "softmax", "captured", "compiled", "collated", "eager"),
+        *rates(first, "softmax", "compiled", pcqm4m=True),
+        Step("profile softmax", COMPILED_SECONDS, lambda: profile_kernels(first, "softmax", options)),
+        *rates(first, "slice_sort", "captured", "compiled"),
+        *rates(first, "slice_sort", "compiled", pcqm4m=True),
+        *rates(first, "flow", "compiled"),
+        *rates(first, "singular", "compiled"),
+        *rates(second, "softmax", "compiled", pcqm4m=True),
+        *rates(second, "slice_sort", "compiled", pcqm4m=True),
+        Step("profile slice_sort", COMPILED_SECONDS, lambda: profile_kernels(first, "slice_sort", options)),
+        Step("check losses slice_sort", CHECK_SECONDS, lambda: check_losses("slice_sort", options)),
+        *rates(first, "slice_sort", "collated", "eager"),
+        *rates(first, "flow", "captured", "collated"),
+        *rates(first, "singular", "captured", "collated"),
+        *(threads(number) for number in (1, 2, 8, 16)),
+        *rates(first, "flow", "compiled", pcqm4m=True),
+        *rates(first, "singular", "compiled", pcqm4m=True),
+        *rates(second, "softmax", "captured", "compiled", "collated"),
+    ]
+
+
+def build(
+    model: str,
+    attention: str,
+    form: str,
+    options: argparse.Namespace,
+    store: Path | None = None,
+    overrides: dict[str, str] | None = None,
+) -> Training:
+    """Build the training of one form of an attention."""
+    settings = {**SETTINGS[form], **(overrides or {})}
+    if options.small:
+        settings |= {"training.batch_size": "64", "training.token_budget": "2048"}
+    precision = "bf16" if options.device == "cuda" else "32"
+    (entry,) = plan_entries(
+        [model], attention, [precision], overrides=list(settings.items()), device=options.device
+    )
+    training = Training(entry.config, MoleculeStore.open(store or options.store, verify=False))
+    if form == "eager":
+        training.stepper.graphs = None
+    return training
+
+
+def measure(
+    model: str,
+    attention: str,
+    form: str,
+    options: argparse.Namespace,
+    store: Path,
+    threads: int = THREADS,
+) -> Numbers:
+    """Measure the rate of training steps."""
+    torch.set_num_threads(threads)
+    training = build(model, attention, form, options, store)
+    clock, steps = StepClock(training.device), 3 if options.small else 100
+    molecules = tokens = 0
+    with closing(training.stream()) as stream:
+        warm_up = warm_up_steps(training, form, options)
+        start = time.perf_counter()
+        for _ in range(warm_up):
+            training.step(next(stream))
+        training.wait()
+        warm_up_seconds = time.perf_counter() - start
+        clock.begin()
+        start, processor = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            batch = next(stream)
+            clock.arrive()
+            training.step(batch)
+            clock.finish()
+            molecules += batch.rows
+            tokens += padded(batch)
+        training.wait()
+        seconds, processor = time.perf_counter() - start, time.process_time() - processor
+    waiting = clock.seconds()["waiting"]
+    peak = torch.cuda.max_memory_allocated() if options.device == "cuda" else None
+    rows = training.batches.order.epoch(0)
+    flops = flops_per_token(training, rows[:: max(1, len(rows) // 4)][:4]) * tokens
+    rate = flops / seconds
+    top = find_peak(torch.cuda.get_device_name(), "bf16") if options.device == "cuda" else None
+    graphs = training.stepper.graphs
+    torch.set_num_threads(THREADS)
+    return {
+        "molecules_per_second": molecules / seconds,
+        "step_ms": 1000 * seconds / steps,
+        "processor_ms": 1000 * processor / steps,
+        "molecules": molecules / steps,
+        "tokens": tokens / steps,
+        "padding_share": 1.0
+        - float(training.batches.order.tokens.sum() / training.batches.padded_tokens(0).sum()),
+        "teraflops": rate / 1e12,
+        "peak_share": None if top is None else rate / top,
+        "waiting_share": None if waiting is None else waiting / seconds,
+        "peak_gigabytes": None if peak is None else peak / 1e9,
+        "warm_up_seconds": warm_up_seconds,
+        "steps": steps,
+        "threads": threads,
+        "shapes": len(getattr(training.batches.order, "shapes", ())),
+        "captured_shapes": None if graphs is None else graphs.num_captured,
+        "obstacles": None if graphs is None else sorted(graphs.obstacles),
+    }
+
+
+def warm_up_steps(training: Training, form: str, options: argparse.Namespace) -> int:
+    """Return the number of steps before the timed ones: three of each shape where steps are captured."""
+    if options.small:
+        return 3
+    return max(20, 3 * training.batches.steps_per_epoch + 1) if form in ("captured", "compiled") else 40
+
+
+def padded(batch: Any) -> int:  # noqa: ANN401
+    """Return the padded tokens of a batch."""
+    (one,) = batch.micro_batches
+    if hasattr(one.batch, "width"):
+        return len(one.batch) * one.batch.width
+    molecules, atoms = one.batch.atom_mask.shape
+    return molecules * (atoms + 1)
+
+
+def check_codes(options: argparse.Namespace) -> Numbers:
+    """Compare the kernel of paths with the torch form on batches of molecules and on random graphs."""
+    differences = 0
+    batches = list(adjacencies(options))
+    for adjacency in batches:
+        codes = path_codes.path_codes(adjacency)
+        with kernels.torch_forms():
+            expected = path_codes.path_codes(adjacency)
+        for one, other in zip(
+            (codes.distance, codes.bonds), (expected.distance, expected.bonds), strict=True
+        ):
+            differences += int((one != other).sum())
+    result: Numbers = {"batches": len(batches), "differing_pairs": differences}
+    if options.device == "cuda" and path_codes._TRITON is not None:
+        result["ms"] = {
+            str(list(adjacency.shape)): timed(lambda one=adjacency: path_codes.path_codes(one))
+            for adjacency in batches[:2]
+        }
+    if differences:
+        raise ArithmeticError(str(result))
+    return result
+
+
+def adjacencies(options: argparse.Namespace) -> Iterator[torch.Tensor]:
+    """Yield the adjacencies of two batches of molecules and of random graphs."""
+    training = build("slim", "softmax", "eager", options)
+    assert training.stepper.rows is not None
+    with closing(training.stream()) as stream:
+        for _ in range(2):
+            (one,) = next(stream).micro_batches
+            batch: Any = training.stepper.rows.gather(one.batch.to(training.device))
+            yield batch.adjacency
+    generator = torch.Generator().manual_seed(0)
+    for atoms in (1, 2, 15, 16, 17, 32, 33, 63, 64):
+        codes = torch.randint(1, 62, (64, atoms, atoms), generator=generator)
+        keep = torch.rand(codes.shape, generator=generator) < 2.0 / atoms
+        keep |= (
+            torch.diag_embed(torch.ones(atoms - 1, dtype=torch.bool), 1)
+            & (torch.arange(64) % 2 == 0)[:, None, None]
+        )
+        upper = (codes * keep).triu(1)
+        yield (upper + upper.transpose(1, 2)).to(torch.uint8).to(training.device)
+
+
+def check_bias(options: argparse.Namespace) -> Numbers:
+    """Compare the kernels of the pair bias with float64, in values and gradients."""
+    result: Numbers = {"largest_error": 0.0}
+    for heads in (8, 32):
+        for adjacency in adjacencies(options):
+            codes = path_codes.path_codes(adjacency)
+            spatial = torch.randn(53, heads, device=adjacency.device)
+            hops = F.pad(torch.randn(5, 61, heads, device=adjacency.device), (0, 0, 1, 2))
+            leaves = [spatial.requires_grad_(), hops.requires_grad_()]
+            found = path_bias.path_bias(codes, *leaves)
+            weight = torch.randn_like(found)
+            gradients = torch.autograd.grad((found * weight).sum(), leaves)
+            wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
+            on_host = PathCodes(codes.distance, codes.bonds, codes.degree)
+            with kernels.torch_forms():
+                expected = path_bias.path_bias(on_host, *wide)
+            reference = torch.autograd.grad((expected * weight.double()).sum(), wide)
+            pairs = [(found, expected), (gradients[0], reference[0])]
+            pairs.append((gradients[1][:, 1:], reference[1][:, 1:]))
+            for one, other in pairs:
+                difference = (one.double() - other).detach().abs().max()
+                error = float(difference / other.detach().abs().max().clamp(min=1.0))
+                result["largest_error"] = max(result["largest_error"], error)
+            if heads == 32 and adjacency.shape[0] > 64 and options.device == "cuda":  # noqa: PLR2004
+                out = torch.randn_like(found)
+                result["forward_ms"] = timed(lambda c=codes, p=leaves: path_bias.path_bias(c, *p))
+                graph = path_bias.path_bias(codes, *leaves)
+                result["backward_ms"] = timed(
+                    lambda g=graph, p=leaves, o=out: torch.autograd.grad(g, p, o, retain_graph=True)
+                )
+                result["shape"] = list(found.shape)
+    if result["largest_error"] > 1e-4:  # noqa: PLR2004
+        raise ArithmeticError(str(result))
+    return result
+
+
+def timed(compute: Callable[[], Any]) -> float:
+    """Return the milliseconds of a computation on the GPU."""
+    for _ in range(3):
+        compute()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(20):
+        compute()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 20
+
+
+def check_losses(attention: str, options: argparse.Namespace) -> Numbers:
+    """Compare the losses of captured steps, with dropout, with those of the same steps without graphs."""
+    overrides = {"training.batch_size": "256", "training.token_budget": "8192"}
+    steps = 6 if options.small else 150
+    losses = {}
+    for form in ("eager", "captured"):
+        training = build("slim", attention, form, options, overrides=overrides)
+        with closing(training.stream()) as stream:
+            losses[form] = [float(training.step(next(stream), rate=1e-3)) for _ in range(steps)]
+        graphs: StepGraphs | None = training.stepper.graphs
+        captured = 0 if graphs is None else graphs.num_captured
+    differences = [abs(a - b) for a, b in zip(losses["eager"], losses["captured"], strict=True)]
+    return {
+        "steps": steps,
+        "captured_shapes": captured,
+        "largest_difference": max(differences),
+        "largest_of_last_ten": max(differences[-10:]),
+        "first_losses": losses["eager"][:3],
+        "last_losses": losses["eager"][-3:],
+        "last_losses_captured": losses["captured"][-3:],
+    }
+
+
+def profile_kernels(model: str, attention: str, options: argparse.Namespace) -> Numbers:
+    """List the kernels of captured and compiled steps by time."""
+    training = build(model, attention, "compiled", options)
+    steps = 2 if options.small else training.batches.steps_per_epoch
+    with closing(training.stream()) as stream:
+        for _ in range(warm_up_steps(training, "compiled", options)):
+            training.step(next(stream))
+        batches = [next(stream) for _ in range(steps)]
+    training.wait()
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if options.device == "cuda" else [])]
+    with profile(activities=kinds) as recorded:
+        for batch in batches:
+            training.step(batch)
+        training.wait()
+    events = [
+        event
+        for event in recorded.key_averages()
+        if event.device_type.name == "CUDA" and not event.is_user_annotation
+    ]
+    events.sort(key=lambda event: -event.self_device_time_total)
+    milliseconds = 1000 * steps  # from microseconds of all steps
+    return {
+        "steps": steps,
+        "device_ms": sum(event.self_device_time_total for event in events) / milliseconds,
+        "kernels_per_step": sum(event.count for event in events) / steps,
+        "kernels": [
+            {
+                "name": event.key[:100],
+                "ms": round(event.self_device_time_total / milliseconds, 4),
+                "count": event.count / steps,
+            }
+            for event in events[:25]
+        ],
+    }
+
+
+def describe(result: Numbers) -> str:
+    """Return a line about a result."""
+    if result["outcome"] != "ok":
+        return f"{result['outcome']}: {result.get('reason')}"
+    if "molecules_per_second" in result:
+        share = "" if result["peak_share"] is None else f" ({result['peak_share']:.0%})"
+        waiting = "" if result["waiting_share"] is None else f", waiting {result['waiting_share']:.1%}"
+        memory = "" if result["peak_gigabytes"] is None else f", {result['peak_gigabytes']:.1f} GB"
+        return (
+            f"{result['molecules_per_second']:,.0f} molecules/s, {result['step_ms']:.1f} ms, "
+            f"{result['teraflops']:.1f} TFLOP/s{share}{waiting}{memory}, "
+            f"{result['captured_shapes']} graphs of {result['shapes']} shapes"
+        )
+    rows = [
+        f"\n    {one['ms']:8.3f} ms {one['count']:7.1f}  {one['name']}" for one in result.get("kernels", [])
+    ]
+    about = {key: value for key, value in result.items() if key not in ("kernels", "outcome")}
+    return str(about) + "".join(rows)
+
+
+if __name__ == "__main__":
+    main()
