@@ -30,7 +30,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from molslice.attention import build_attention
 from molslice.ops import column_ops, kernels
-from molslice.ops.biased_attention import biased_attention
+from molslice.ops.biased_attention import packed_attention
 from molslice.ops.masked import pair_softmax
 from molslice.ops.mixed_sort import mix_and_sort
 from molslice.ops.sorting import sorted_columns
@@ -117,7 +117,8 @@ def molecule_steps(batch: int, length: int, width: int, options: argparse.Namesp
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=masked)
 
     def attend_by_kernel() -> Tensor:
-        return biased_attention(query, key, value, bias.masked_fill(~mask[:, None, None], floor))
+        packed = torch.stack([part.transpose(1, 2) for part in (query, key, value)], 2)
+        return packed_attention(packed, bias, mask)[0]
 
     mixed = backward_of(lambda: mix_and_sort(value, weights, mask), [value, weights])
     softened = backward_of(lambda: mix_and_sort(value, bias, mask, is_bias=True), [value, bias])

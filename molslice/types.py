@@ -43,6 +43,8 @@ class TokenContext:
         all_real: Whether the caller guarantees that no token is padding; the memory may be padded. Kernels
             without a mask can then be used, without a synchronization on a GPU to read the mask. If it is
             true for a padded batch, results are wrong.
+        any_padding: Whether the caller guarantees finite values at padding, and uses no output at padding
+            except that it is finite. An attention that `ignores_padding` then need not be given zeros.
     """
 
     token_mask: Bool[Tensor, "B N"]
@@ -53,6 +55,7 @@ class TokenContext:
     memory: Float[Tensor, "B M D"] | None = None
     memory_mask: Bool[Tensor, "B M"] | None = None
     all_real: bool = False
+    any_padding: bool = False
 
     def with_carry(self, carry: Tensor | None) -> "TokenContext":
         """Return the context of the next layer, with the carry of this layer."""

@@ -144,14 +144,16 @@ class Attention(nn.Module, ABC):
 
         Returns:
             Tokens [B, N, D], zero at padding and where the memory of a sequence has no real token, with the
-            penalty and the carry of the attention.
+            penalty and the carry of the attention. Finite at padding with `TokenContext.any_padding`.
 
         Raises:
             MolsliceError: Shapes do not match each other or the spec, a memory is missing or unexpected, or
                 `torch.func.vmap` is used on an attention that does not support it.
         """
         self._check(tokens, context)
-        if context.all_real and not self.spec.cross:
+        if not self.spec.cross and (
+            context.all_real or (context.any_padding and self.ignores_padding(tokens, context))
+        ):
             return self.mix(tokens, context)
         mask = context.token_mask[..., None]
         if self.spec.cross:
@@ -179,6 +181,10 @@ class Attention(nn.Module, ABC):
         Returns:
             Tokens [B, N, D], ignored at padding, with the penalty and the carry of the attention.
         """
+
+    def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
+        """Return whether finite values at padding change neither results nor gradients of `mix`."""
+        return False
 
     @property
     def has_steps(self) -> bool:

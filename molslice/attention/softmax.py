@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits
-from molslice.ops.biased_attention import biased_attention
-from molslice.ops.masked import masked_pair_bias, masked_softmax, pair_mask
+from molslice.ops.biased_attention import biased_attention, has_kernels, packed_attention
+from molslice.ops.masked import masked_pair_bias, masked_softmax, pair_mask, working_dtype
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 
@@ -53,6 +53,8 @@ class Softmax(Attention):
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Pass bias and padding to the kernel as one mask."""
+        if self.ignores_padding(tokens, context):
+            return self._mix_packed(tokens, context)
         memory, _ = self.memory_of(tokens, context)
         query = self.split_heads(self.query(tokens))
         key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
@@ -71,6 +73,27 @@ class Softmax(Attention):
             attend = biased_attention if mask.is_floating_point() else functional.scaled_dot_product_attention
             heads = attend(query, key, value, mask, dropout)
         return AttentionOutput(self.output(self.merge_heads(heads)))
+
+    def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
+        """Return whether a kernel computes all heads of a sequence from one product."""
+        spec = self.spec
+        return (
+            self.fused
+            and spec.pair_bias_mode == "logits"
+            and not spec.causal
+            and has_kernels(tokens, spec.num_heads, working_dtype(tokens))
+        )
+
+    def _mix_packed(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """Compute Q, K and V in one product, and hand the bias on to the next layer as `carry`."""
+        maps = (self.query, self.key, self.value)
+        bias = torch.cat([part.bias for part in maps]) if self.spec.qkv_bias else None
+        packed = functional.linear(tokens, torch.cat([part.weight for part in maps]), bias)
+        packed = packed.unflatten(-1, (3, self.spec.num_heads, -1))
+        pair_bias = context.carry if context.carry is not None else self._mask(context, packed.dtype)
+        dropout = self.spec.dropout if self.training else 0.0
+        heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, dropout)
+        return AttentionOutput(self.output(heads.flatten(-2)), carry=pair_bias)
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return softmax(Q K^T / sqrt(C) + S + E); with `mix`, multiplied by softmax(S + E)."""

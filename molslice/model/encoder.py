@@ -10,7 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.model.base import AttentionChoice, OneEncoderSpec
-from molslice.ops.masked import masked_pair_bias, pair_softmax
+from molslice.ops.layer_steps import add_and_norm, gelu_and_drop, has_kernels
+from molslice.ops.masked import masked_pair_bias, pair_softmax, working_dtype
 from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
 
@@ -32,6 +33,17 @@ class FeedForward(nn.Module):
     def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Return a tensor of the same shape."""
         return self.outer(self.dropout(nn.functional.gelu(self.inner(tokens))))
+
+    def without_last_bias(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+        """Return the result without the bias of the outer map, which the next step adds in its own pass."""
+        hidden = nn.functional.linear(tokens, self.inner.weight)
+        hidden = gelu_and_drop(hidden, self.inner.bias, active_rate(self.dropout))
+        return nn.functional.linear(hidden, self.outer.weight)
+
+
+def active_rate(dropout: nn.Dropout) -> float:
+    """Return the rate that a dropout module applies now."""
+    return dropout.p if dropout.training else 0.0
 
 
 class EncoderLayer(nn.Module):
@@ -75,6 +87,16 @@ class EncoderLayer(nn.Module):
         """Return the tokens of the next layer [B, N, D], with the penalty and carry of the attention."""
         mixed = self.attention(self.attention_norm(tokens) if self.norm_first else tokens, context)
         return mixed.with_tokens(self._add(tokens, mixed.tokens))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call is x + attention(norm(x)), then x + ffn(norm(x)), without hooks and not compiled."""
+        if not self.norm_first or self.ffn_scale is not None or (self.training and self.drop_path):
+            return False
+        is_whole = not hasattr(self.attention_norm.weight, "device_mesh")  # not a part of a sharded model
+        is_watched = self._forward_hooks or self._forward_pre_hooks or self._compiled_call_impl
+        known = type(self.dropout) is type(self.ffn.dropout) is nn.Dropout
+        return is_whole and known and not is_watched
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
         """Compute the layer for the next token; see `Attention.step`.
@@ -196,21 +218,58 @@ class Encoder(nn.Module):
         all_real, weights, masked_bias = token_mask is None, None, None
         if token_mask is None:
             token_mask = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+        given, tokens = tokens.dtype, tokens.to(self._dtype_of_layers(tokens))
+        dtype, by_kernels = working_dtype(tokens), self._uses_kernels(tokens)
         if self.pair_bias_mode == "mix" and pair_bias is not None:
             weights = pair_softmax(pair_bias, token_mask)
+            weights = weights.to(dtype) if by_kernels else weights
         elif self.pair_bias_mode == "logits" and pair_bias is not None:
-            masked_bias = masked_pair_bias(pair_bias.to(_working_dtype(tokens)), token_mask, self.causal)
-        context = TokenContext(token_mask, pair_bias, weights, masked_bias, all_real=all_real)
-        tokens, penalty = self.dropout(tokens), None
+            masked_bias = masked_pair_bias(pair_bias.to(dtype), token_mask, self.causal)
+        context = TokenContext(
+            token_mask, pair_bias, weights, masked_bias, all_real=all_real, any_padding=by_kernels
+        )
+        tokens = self.dropout(tokens)
+        if by_kernels:
+            return self._encode_by_kernels(tokens, context, given)
+        penalty = None
         for layer in self.layers:
             if self.activation_checkpointing and torch.is_grad_enabled():
                 output = checkpoint(layer, tokens, context, use_reentrant=False)
             else:
                 output = layer(tokens, context)
             tokens, context = output.tokens, context.with_carry(output.carry)
-            if output.penalty is not None:
-                penalty = output.penalty if penalty is None else penalty + output.penalty
-        return AttentionOutput(self.last_norm(tokens), penalty)
+            penalty = _sum_of(penalty, output.penalty)
+        return AttentionOutput(self.last_norm(tokens.to(given)), penalty)
+
+    def _dtype_of_layers(self, tokens: Tensor) -> torch.dtype:
+        """Return the type of the tokens between layers: that of layers in bfloat16, else that of `tokens`."""
+        dtype = next(self.layers.parameters(), tokens).dtype
+        return dtype if dtype == torch.bfloat16 else tokens.dtype
+
+    def _uses_kernels(self, tokens: Tensor) -> bool:
+        if working_dtype(tokens) not in (torch.bfloat16, torch.float16) or self.activation_checkpointing:
+            return False
+        is_plain = isinstance(self.last_norm, nn.LayerNorm) and all(
+            one.is_plain for one in self._typed_layers()
+        )
+        return is_plain and has_kernels(tokens)
+
+    def _encode_by_kernels(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext, given: torch.dtype
+    ) -> AttentionOutput:
+        """Apply the layers. Each norm is computed in one pass with the addition before it."""
+        layers, dtype, penalty = self._typed_layers(), working_dtype(tokens), None
+        normed = layers[0].attention_norm(tokens).to(dtype)
+        norms = [*(layer.attention_norm for layer in layers[1:]), self.last_norm]
+        for layer, norm in zip(layers, norms, strict=True):
+            mixed = layer.attention(normed, context)
+            context, penalty = context.with_carry(mixed.carry), _sum_of(penalty, mixed.penalty)
+            rate = active_rate(layer.dropout)
+            tokens, normed = add_and_norm(tokens, mixed.tokens, None, layer.ffn_norm, rate, dtype)
+            change = layer.ffn.without_last_bias(normed)
+            last = given if norm is self.last_norm else dtype
+            tokens, normed = add_and_norm(tokens, change, layer.ffn.outer.bias, norm, rate, last)
+        return AttentionOutput(normed, penalty)
 
     @property
     def has_steps(self) -> bool:
@@ -247,10 +306,8 @@ class Encoder(nn.Module):
         return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
 
 
-def _working_dtype(tokens: Tensor) -> torch.dtype:
-    """Return the type of queries and keys: that of autocast if it is enabled."""
-    device = tokens.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype
+def _sum_of(total: Tensor | None, penalty: Tensor | None) -> Tensor | None:
+    return penalty if total is None else total if penalty is None else total + penalty
 
 
 def build_encoder(

@@ -3,12 +3,13 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd import forward_ad
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from molslice.ops import kernels
+from molslice.ops.layer_steps import draw_seed
 
 _TRITON = kernels.load_kernels("triton_attention")
 
@@ -22,9 +23,8 @@ def biased_attention(
 ) -> Float[Tensor, "B H N C"]:
     """Compute dropout(softmax(Q K^T / sqrt(C) + bias)) V.
 
-    On a GPU, one Triton kernel computes short sequences in bfloat16 and float16. On a CPU, the N x N weights
-    are in memory. For molecules both are faster than `scaled_dot_product_attention`, which serves all other
-    cases.
+    On a CPU, the N x N weights are in memory, which for molecules is faster than
+    `scaled_dot_product_attention`. That serves all other cases.
 
     Args:
         query: Queries Q.
@@ -33,11 +33,6 @@ def biased_attention(
         bias: What is added to the scores, finite.
         dropout: Dropout rate of the weights.
     """
-    if _TRITON is not None and _may_use_kernels(query):
-        by_token = [part.transpose(1, 2) for part in (query, key, value)]
-        if _TRITON.supports(*by_token, bias):
-            seed = torch.randint(2**31 - 1, (1,), device=query.device) if dropout else None
-            return _attend(*by_token, bias, seed, dropout).transpose(1, 2)
     if query.device.type == "cpu" and bias.dtype.itemsize >= 4:
         return _in_memory(query, key, value, bias, dropout)
     return functional.scaled_dot_product_attention(query, key, value, bias, dropout)
@@ -54,69 +49,113 @@ def _in_memory(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout:
     return torch.bmm(weights, flat_value).view(batch, heads, length, channels)
 
 
-def _may_use_kernels(query: Tensor) -> bool:
-    return kernels.ENABLED and _is_on_gpu(query) and not _is_transformed()
+def has_kernels(tokens: Float[Tensor, "B N D"], num_heads: int, dtype: torch.dtype) -> bool:
+    """Return whether `packed_attention` computes sequences like these, on a GPU in bfloat16 and float16.
 
-
-def _is_on_gpu(heads: Tensor) -> bool:
-    return heads.is_cuda
-
-
-def _is_transformed() -> bool:
-    """Return whether a transform of `torch.func` or forward-mode differentiation is active."""
-    if torch.compiler.is_compiling():
+    Args:
+        tokens: The tokens.
+        num_heads: Number of heads.
+        dtype: Type of queries, keys and values.
+    """
+    if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(tokens) or kernels.is_transformed():
         return False
-    stack = torch._C._functorch.peek_interpreter_stack()  # pyright: ignore[reportAttributeAccessIssue]
-    return stack is not None or forward_ad._current_level >= 0
+    return tokens.numel() > 0 and _TRITON.supports(tokens.shape[1], tokens.shape[2] // num_heads, dtype)
 
 
-@torch.library.custom_op("molslice::biased_attention", mutates_args=())
-def _attend(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float
-) -> Tensor:
-    """Call the kernel with heads [B, N, H, C], which it needs to be contiguous."""
-    assert _TRITON is not None  # checked in `biased_attention`
-    out = query.new_empty(query.shape)
-    tensors = [part.contiguous() for part in (query, key, value, bias)]
-    _TRITON.attend_into(*tensors, seed, dropout, out)
+def packed_attention(
+    packed: Float[Tensor, "B N 3 H C"],
+    bias: Float[Tensor, "B H N N"],
+    token_mask: Bool[Tensor, "B N"],
+    dropout: float = 0.0,
+) -> tuple[Float[Tensor, "B N H C"], Float[Tensor, "B H N N"]]:
+    """Compute dropout(softmax(Q K^T / sqrt(C) + bias)) V by a kernel; see `has_kernels`.
+
+    Args:
+        packed: Queries Q, keys K and values V, arbitrary at padding.
+        bias: What is added to the scores, in the type of `packed`.
+        token_mask: True at real tokens.
+        dropout: Dropout rate of the weights.
+
+    Returns:
+        The result, zero at padding, and the bias for the next layer. If the next layer takes that one, the
+        gradients of the layers are added in the kernel, not in a pass over N x N tensors for each layer.
+    """
+    inputs = [part.contiguous() for part in (packed, bias.to(packed.dtype), token_mask)]
+    return _PackedAttention.apply(*inputs, draw_seed(packed, dropout), dropout)
+
+
+def _is_on_gpu(tokens: Tensor) -> bool:
+    return tokens.is_cuda
+
+
+@torch.library.custom_op("molslice::packed_attention", mutates_args=())
+def _attend(packed: Tensor, bias: Tensor, token_mask: Tensor, seed: Tensor | None, dropout: float) -> Tensor:
+    out = _empty_heads(packed)
+    assert _TRITON is not None  # checked in `has_kernels`
+    _TRITON.attend_into(packed, bias, token_mask, seed, dropout, out)
     return out
 
 
 @_attend.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float) -> Tensor:
-    return query.new_empty(query.shape)
+def _(packed: Tensor, bias: Tensor, token_mask: Tensor, seed: Tensor | None, dropout: float) -> Tensor:
+    return _empty_heads(packed)
 
 
-@torch.library.custom_op("molslice::biased_attention_gradients", mutates_args=())
+def _empty_heads(packed: Tensor) -> Tensor:
+    batch, length, _, heads, channels = packed.shape
+    return packed.new_empty(batch, length, heads, channels)
+
+
+@torch.library.custom_op("molslice::packed_attention_gradients", mutates_args=())
 def _gradients(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    assert _TRITON is not None  # checked in `biased_attention`
-    results = _empty_gradients(query, bias)
-    tensors = [part.contiguous() for part in (grad, query, key, value, bias)]
-    _TRITON.gradients_into(*tensors, seed, dropout, results)
+    grad: Tensor,
+    packed: Tensor,
+    bias: Tensor,
+    token_mask: Tensor,
+    by_next: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    results = torch.empty_like(packed), torch.empty_like(bias)
+    by_next = None if by_next is None else by_next.contiguous()
+    assert _TRITON is not None  # checked in `has_kernels`
+    _TRITON.gradients_into(grad.contiguous(), packed, bias, token_mask, by_next, seed, dropout, results)
     return results
 
 
 @_gradients.register_fake
 def _(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _empty_gradients(query, bias)
+    grad: Tensor,
+    packed: Tensor,
+    bias: Tensor,
+    token_mask: Tensor,
+    by_next: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(packed), torch.empty_like(bias)
 
 
-def _empty_gradients(query: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    by_query, by_key, by_value = (query.new_empty(query.shape) for _ in range(3))
-    return by_query, by_key, by_value, bias.new_empty(bias.shape)
+class _PackedAttention(torch.autograd.Function):
+    """The kernels. The bias is handed on, so that the gradient of the next layer comes with it."""
 
+    @staticmethod
+    def forward(
+        packed: Tensor, bias: Tensor, token_mask: Tensor, seed: Tensor | None, dropout: float
+    ) -> tuple[Tensor, Tensor]:
+        return _attend(packed, bias, token_mask, seed, dropout), bias.view_as(bias)
 
-def _keep(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
-    *tensors, ctx.dropout = inputs
-    ctx.save_for_backward(*tensors)
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+        *tensors, ctx.dropout = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
 
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    return (*_gradients(grad, *ctx.saved_tensors, ctx.dropout), None, None)
-
-
-_attend.register_autograd(_backward, setup_context=_keep)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, by_next: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        packed, bias, token_mask, seed = ctx.saved_tensors
+        if grad is None:
+            return None, by_next, None, None, None
+        inputs = (grad, packed, bias, token_mask, by_next, seed, ctx.dropout)
+        return (*_gradients(*inputs), None, None, None)

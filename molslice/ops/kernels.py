@@ -10,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 
 import torch
+from torch.autograd import forward_ad
 
 ENABLED = os.environ.get("MOLSLICE_KERNELS", "1") != "0"
 
@@ -39,3 +40,11 @@ def load_kernels(name: str) -> ModuleType | None:
         return import_module(f"molslice.ops.{name}")
     except ImportError:
         return None
+
+
+def is_transformed() -> bool:
+    """Return whether a transform of `torch.func` or forward-mode differentiation is active."""
+    if torch.compiler.is_compiling():
+        return False
+    stack = torch._C._functorch.peek_interpreter_stack()  # pyright: ignore[reportAttributeAccessIssue]
+    return stack is not None or forward_ad._current_level >= 0

@@ -100,3 +100,9 @@ def pair_softmax(
         Weights [B, H, N, N]; rows and columns of padding are zero, and other rows sum to one.
     """
     return masked_softmax(pair_bias, pair_mask(token_mask, causal))
+
+
+def working_dtype(tokens: Float[Tensor, "*shape"]) -> torch.dtype:
+    """Return the type of products of tokens: the type of autocast if it is enabled."""
+    device = tokens.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype

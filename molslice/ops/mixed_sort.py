@@ -43,8 +43,12 @@ def mix_and_sort(
     return sorted_columns(mixed.transpose(2, 3), token_mask, descending)
 
 
+def _is_on_gpu(heads: Tensor) -> bool:
+    return heads.is_cuda
+
+
 def _is_fused(values: Tensor, pairs: Tensor) -> bool:
-    return _TRITON is not None and kernels.ENABLED and values.is_cuda and _TRITON.supports(values, pairs)
+    return _TRITON is not None and kernels.ENABLED and _is_on_gpu(values) and _TRITON.supports(values, pairs)
 
 
 @torch.library.custom_op("molslice::mix_and_sort", mutates_args=())

@@ -1,8 +1,8 @@
 """Softmax attention with a bias on the scores for short sequences, in one Triton kernel for each direction.
 
-A program computes one head of one sequence in registers: scores, softmax, dropout and the product with the
-values. The backward pass computes the weights again, so that the forward pass stores only its output. The
-dropped weights are a function of a seed and of the position, and are drawn again too.
+A program computes some heads of one sequence, one after the other, in registers: scores, softmax, dropout and
+the product with the values. The backward pass computes the weights again, so that the forward pass stores
+only its output. The dropped weights are a function of a seed and of the position, and are drawn again too.
 
 Imported only if Triton is installed and the tensors are on a GPU.
 """
@@ -17,205 +17,218 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from molslice.ops.triton_draws import kept_factor
 from molslice.ops.triton_mix import INTERPRETED, product
 
 LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
+HEADS_OF_PROGRAM = 4  # if the number of heads is a multiple of it
 
 
-def supports(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> bool:
-    """Return whether the kernels are used for heads [B, N, H, C] and a bias [B, H, N, N] like these.
+def supports(length: int, channels: int, dtype: torch.dtype) -> bool:
+    """Return whether the kernels are used for sequences and heads of this size.
 
     They also compute float32 and longer sequences, for which they have not been timed.
     """
-    batch, length, heads, channels = query.shape
-    return (
-        query.dtype in (torch.bfloat16, torch.float16)
-        and query.dtype == key.dtype == value.dtype == bias.dtype
-        and query.shape == key.shape == value.shape
-        and bias.shape == (batch, heads, length, length)
-        and length <= LONGEST
-        and channels <= WIDEST
-        and query.numel() > 0
-    )
+    return dtype in (torch.bfloat16, torch.float16) and 0 < length <= LONGEST and channels <= WIDEST
 
 
 def attend_into(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor | None, dropout: float, out: Tensor
+    packed: Tensor,
+    bias: Tensor,
+    token_mask: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+    out: Tensor,
 ) -> None:
     """Write dropout(softmax(Q K^T / sqrt(C) + bias)) V to a given tensor. All tensors are contiguous.
 
     Args:
-        query: Queries Q [B, N, H, C].
-        key: Keys K.
-        value: Values V.
-        bias: What is added to the scores [B, H, N, N], finite.
+        packed: Queries Q, keys K and values V [B, N, 3, H, C], arbitrary at padding.
+        bias: What is added to the scores [B, H, N, N], arbitrary at padding.
+        token_mask: True at real tokens [B, N].
         seed: Seed of the dropped weights, int64 [1]; None without dropout.
         dropout: Dropout rate of the weights.
-        out: Receives the result [B, N, H, C].
+        out: Receives the result [B, N, H, C], zero at padding.
     """
-    with torch.cuda.device_of(query):
-        _attention_forward[(query.shape[0] * query.shape[2],)](
-            query, key, value, bias, seed, out, query.shape[1], dropout, **_settings(query)
-        )
+    inputs = (packed, bias, token_mask.view(torch.uint8), seed, out)
+    grid, settings = _settings(packed)
+    with torch.cuda.device_of(packed):
+        _attention_forward[grid](*inputs, packed.shape[1], dropout, **settings)
 
 
 def gradients_into(
     grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    packed: Tensor,
     bias: Tensor,
+    token_mask: Tensor,
+    by_next: Tensor | None,
     seed: Tensor | None,
     dropout: float,
-    results: tuple[Tensor, Tensor, Tensor, Tensor],
+    results: tuple[Tensor, Tensor],
 ) -> None:
     """Write the gradients of Q, K, V and the bias to given tensors. All tensors are contiguous.
 
     Args:
         grad: Gradient of the result [B, N, H, C].
-        query: Queries Q, as in the forward pass.
-        key: Keys K.
-        value: Values V.
+        packed: Queries, keys and values, as in the forward pass.
         bias: What is added to the scores.
+        token_mask: True at real tokens [B, N].
+        by_next: A gradient of the bias to add [B, H, N, N]; None for zero.
         seed: Seed of the dropped weights.
         dropout: Dropout rate of the weights.
-        results: Receive the four gradients.
+        results: Receive the gradients of `packed` and `bias`, zero at padding.
     """
-    inputs = (grad, query, key, value, bias, seed, *results)
-    with torch.cuda.device_of(query):
-        _attention_backward[(query.shape[0] * query.shape[2],)](
-            *inputs, query.shape[1], dropout, **_settings(query)
-        )
+    inputs = (grad, packed, bias, token_mask.view(torch.uint8), by_next, seed, *results)
+    grid, settings = _settings(packed)
+    with torch.cuda.device_of(packed):
+        _attention_backward[grid](*inputs, packed.shape[1], dropout, **settings)
 
 
-def _settings(query: Tensor) -> dict[str, object]:
-    _, length, heads, channels = query.shape
+def _settings(packed: Tensor) -> tuple[tuple[int], dict[str, object]]:
+    batch, length, _, heads, channels = packed.shape
     padded = max(16, triton.next_power_of_2(length))
-    return {
+    group = HEADS_OF_PROGRAM if heads % HEADS_OF_PROGRAM == 0 else 1
+    settings = {
         "HEADS": heads,
         "WIDTH": channels,
+        "GROUP": group,
         "SCALE": channels**-0.5,
         "IN_FLOAT32": INTERPRETED,
         "LENGTH": padded,
         "CHANNELS": max(16, triton.next_power_of_2(channels)),
         "num_warps": {16: 1, 32: 1, 64: 4}.get(padded, 8),
     }
+    return (batch * heads // group,), settings
 
 
 @triton.jit
 @no_type_check
-def load_head(
-    query,
-    key,
-    value,
-    bias,
+def _places(
+    token_mask,
+    program,
+    step,
     length,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    SCALE: tl.constexpr,
-    IN_FLOAT32: tl.constexpr,
+    GROUP: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Load Q, K and V of this program's head and compute softmax(Q K^T SCALE + bias).
+    """Find one head of a program.
 
     Returns:
-        Q, K, V and the weights, which are zero outside of the sequence. Then the places of the entries of a
-        head and of the pairs, and masks of those inside.
+        The places of its entries in Q, in a result [B, N, H, C], and of its pairs; then which entries and
+        pairs are those of real tokens, and which entries and pairs exist.
     """
-    program = tl.program_id(0)
-    b, h = (program // HEADS).to(tl.int64), program % HEADS
-    n, c = tl.arange(0, LENGTH)[:, None], tl.arange(0, CHANNELS)[None, :]
-    k = tl.arange(0, LENGTH)[None, :]
-    is_head, is_pair = (n < length) & (c < WIDTH), (n < length) & (k < length)
-    head = b * length * HEADS * WIDTH + n * (HEADS * WIDTH) + h * WIDTH + c
-    pair = (b * HEADS + h) * length * length + n * length + k
-    q = tl.load(query + head, mask=is_head, other=0.0)
-    keys = tl.load(key + head, mask=is_head, other=0.0)
-    v = tl.load(value + head, mask=is_head, other=0.0)
-    s = tl.load(bias + pair, mask=is_pair, other=0.0)
-    scores = product(q, tl.trans(keys), IN_FLOAT32) * SCALE + s.to(tl.float32)
-    scores = tl.where(k < length, scores, float("-inf"))
-    weights = tl.exp(scores - tl.max(scores, 1)[:, None])
-    weights = tl.where(is_pair, weights / tl.sum(weights, 1)[:, None], 0.0)
-    return q, keys, v, weights, head, pair, is_head, is_pair
+    groups: tl.constexpr = HEADS // GROUP
+    b, h = (program // groups).to(tl.int64), (program % groups) * GROUP + step
+    n, c = tl.arange(0, LENGTH), tl.arange(0, CHANNELS)
+    exists = n < length
+    is_real = tl.load(token_mask + b * length + n, mask=exists, other=0) != 0
+    row = b * length + n
+    in_packed = (row * (3 * HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
+    in_result = (row * (HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
+    pair = (b * HEADS + h) * length * length + n[:, None] * length + n[None, :]
+    is_channel = (c < WIDTH)[None, :]
+    masks = (is_real[:, None] & is_channel, is_real[:, None] & is_real[None, :])
+    return (
+        in_packed,
+        in_result,
+        pair,
+        masks[0],
+        masks[1],
+        exists[:, None] & is_channel,
+        exists[:, None] & exists[None, :],
+    )
 
 
 @triton.jit
 @no_type_check
-def kept_factor(seed, dropout, LENGTH: tl.constexpr):
-    """Return 1 / (1 - dropout) at the weights of this program's head that are kept, else zero."""
-    n, k = tl.arange(0, LENGTH)[:, None], tl.arange(0, LENGTH)[None, :]
-    place = tl.program_id(0).to(tl.int64) * LENGTH * LENGTH + n * LENGTH + k
-    return tl.where(tl.rand(tl.load(seed), place) >= dropout, 1.0 / (1.0 - dropout), 0.0)
+def _weights(q, keys, bias, pair, is_pair, SCALE: tl.constexpr, IN_FLOAT32: tl.constexpr):
+    """Return softmax(Q K^T SCALE + bias) over the real tokens, zero elsewhere."""
+    s = tl.load(bias + pair, mask=is_pair, other=0.0).to(tl.float32)
+    scores = tl.where(is_pair, product(q, tl.trans(keys), IN_FLOAT32) * SCALE + s, -1e30)
+    weights = tl.where(is_pair, tl.exp(scores - tl.max(scores, 1)[:, None]), 0.0)
+    return weights / tl.maximum(tl.sum(weights, 1), 1e-30)[:, None]
 
 
 # A length is not specialized: a multiple of 16 would be compiled again.
 @triton.jit(do_not_specialize=["length"])
 @no_type_check
 def _attention_forward(
-    query,
-    key,
-    value,
+    packed,
     bias,
+    token_mask,
     seed,
     out,
     length,
     dropout,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
     SCALE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    _, _, v, weights, head, _, is_head, _ = load_head(
-        query, key, value, bias, length, HEADS, WIDTH, SCALE, IN_FLOAT32, LENGTH, CHANNELS
-    )
-    if seed is not None:
-        weights *= kept_factor(seed, dropout, LENGTH)
-    found = product(weights.to(v.dtype), v, IN_FLOAT32)
-    tl.store(out + head, found.to(v.dtype), mask=is_head)
+    for step in range(GROUP):
+        place, in_result, pair, is_real, is_pair, exists, _ = _places(
+            token_mask, tl.program_id(0), step, length, HEADS, WIDTH, GROUP, LENGTH, CHANNELS
+        )
+        q = tl.load(packed + place, mask=is_real, other=0.0)
+        keys = tl.load(packed + place + HEADS * WIDTH, mask=is_real, other=0.0)
+        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_real, other=0.0)
+        weights = _weights(q, keys, bias, pair, is_pair, SCALE, IN_FLOAT32)
+        if seed is not None:
+            weights *= kept_factor(tl.load(seed), pair, dropout)
+        found = product(weights.to(v.dtype), v, IN_FLOAT32)
+        tl.store(out + in_result, found.to(v.dtype), mask=exists)
 
 
 @triton.jit(do_not_specialize=["length"])
 @no_type_check
 def _attention_backward(
     grad,
-    query,
-    key,
-    value,
+    packed,
     bias,
+    token_mask,
+    by_next,
     seed,
-    by_query,
-    by_key,
-    by_value,
+    by_packed,
     by_bias,
     length,
     dropout,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
     SCALE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    q, keys, v, weights, head, pair, is_head, is_pair = load_head(
-        query, key, value, bias, length, HEADS, WIDTH, SCALE, IN_FLOAT32, LENGTH, CHANNELS
-    )
-    upstream = tl.load(grad + head, mask=is_head, other=0.0)
-    by_weights = product(upstream, tl.trans(v), IN_FLOAT32)
-    used = weights
-    if seed is not None:
-        factor = kept_factor(seed, dropout, LENGTH)
-        used, by_weights = weights * factor, by_weights * factor
-    by_scores = weights * (by_weights - tl.sum(weights * by_weights, 1)[:, None])
-    rounded = by_scores.to(q.dtype)
-    found = product(rounded, keys, IN_FLOAT32) * SCALE
-    tl.store(by_query + head, found.to(q.dtype), mask=is_head)
-    found = product(tl.trans(rounded), q, IN_FLOAT32) * SCALE
-    tl.store(by_key + head, found.to(q.dtype), mask=is_head)
-    found = product(tl.trans(used.to(v.dtype)), upstream, IN_FLOAT32)
-    tl.store(by_value + head, found.to(q.dtype), mask=is_head)
-    tl.store(by_bias + pair, rounded, mask=is_pair)
+    for step in range(GROUP):
+        place, in_result, pair, is_real, is_pair, exists, pair_exists = _places(
+            token_mask, tl.program_id(0), step, length, HEADS, WIDTH, GROUP, LENGTH, CHANNELS
+        )
+        q = tl.load(packed + place, mask=is_real, other=0.0)
+        keys = tl.load(packed + place + HEADS * WIDTH, mask=is_real, other=0.0)
+        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_real, other=0.0)
+        upstream = tl.load(grad + in_result, mask=is_real, other=0.0)
+        weights = _weights(q, keys, bias, pair, is_pair, SCALE, IN_FLOAT32)
+        by_weights = product(upstream, tl.trans(v), IN_FLOAT32)
+        used = weights
+        if seed is not None:
+            factor = kept_factor(tl.load(seed), pair, dropout)
+            used, by_weights = weights * factor, by_weights * factor
+        by_scores = weights * (by_weights - tl.sum(weights * by_weights, 1)[:, None])
+        rounded = by_scores.to(q.dtype)
+        found = product(rounded, keys, IN_FLOAT32) * SCALE
+        tl.store(by_packed + place, found.to(q.dtype), mask=exists)
+        found = product(tl.trans(rounded), q, IN_FLOAT32) * SCALE
+        tl.store(by_packed + place + HEADS * WIDTH, found.to(q.dtype), mask=exists)
+        found = product(tl.trans(used.to(v.dtype)), upstream, IN_FLOAT32)
+        tl.store(by_packed + place + 2 * HEADS * WIDTH, found.to(q.dtype), mask=exists)
+        if by_next is not None:
+            by_scores += tl.load(by_next + pair, mask=is_pair, other=0.0).to(tl.float32)
+        tl.store(by_bias + pair, by_scores.to(by_bias.dtype.element_ty), mask=pair_exists)

@@ -1,0 +1,217 @@
+"""What is between the matrix products of an encoder layer: kernels on a GPU, torch's operations elsewhere."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from molslice.ops import kernels
+
+_TRITON = kernels.load_kernels("triton_layers")
+
+
+def has_kernels(tokens: Float[Tensor, "*rows D"]) -> bool:
+    """Return whether kernels compute these steps for rows like these."""
+    if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(tokens) or kernels.is_transformed():
+        return False
+    return _TRITON.supports(tokens)
+
+
+def _is_on_gpu(tokens: Tensor) -> bool:
+    return tokens.is_cuda
+
+
+def draw_seed(tokens: Tensor, dropout: float) -> Tensor | None:
+    """Return the seed of dropped entries, int64 [1] on the device of the tokens; None without dropout."""
+    return torch.randint(2**62, (1,), device=tokens.device) if dropout else None
+
+
+def add_and_norm(
+    tokens: Float[Tensor, "*rows D"],
+    change: Float[Tensor, "*rows D"],
+    bias: Float[Tensor, " D"] | None,
+    norm: torch.nn.LayerNorm,
+    dropout: float,
+    dtype: torch.dtype,
+) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
+    """Compute tokens + dropout(change + bias) and its layer norm.
+
+    Args:
+        tokens: Rows [..., D].
+        change: What is added to them.
+        bias: Bias of the change [D]; None without one.
+        norm: The norm.
+        dropout: Dropout rate, 0 outside of training.
+        dtype: Type of the result of the norm. Statistics are computed in float32.
+
+    Returns:
+        The sum, in the type of the tokens, and its norm.
+    """
+    if has_kernels(tokens):
+        seed = draw_seed(tokens, dropout)
+        inputs = (tokens.contiguous(), change.contiguous(), bias, norm.weight, norm.bias)
+        total, normed, _ = _add_and_norm(*inputs, norm.eps, seed, dropout, dtype)
+        return total, normed
+    added = functional.dropout(change if bias is None else change + bias, dropout)
+    total = (tokens + added).to(tokens.dtype)
+    return total, norm(total.to(norm.weight.dtype)).to(dtype)
+
+
+def gelu_and_drop(
+    hidden: Float[Tensor, "*rows D"], bias: Float[Tensor, " D"] | None, dropout: float
+) -> Float[Tensor, "*rows D"]:
+    """Compute dropout(gelu(hidden + bias)).
+
+    Args:
+        hidden: Rows [..., D].
+        bias: Bias [D]; None without one.
+        dropout: Dropout rate, 0 outside of training.
+    """
+    if has_kernels(hidden):
+        return _gelu(hidden.contiguous(), bias, draw_seed(hidden, dropout), dropout)
+    hidden = hidden if bias is None else hidden + bias
+    return functional.dropout(functional.gelu(hidden), dropout)
+
+
+@torch.library.custom_op("molslice::add_and_norm", mutates_args=())
+def _add_and_norm(
+    tokens: Tensor,
+    change: Tensor,
+    bias: Tensor | None,
+    weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+    seed: Tensor | None,
+    dropout: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    results = _empty_norm(tokens, dtype)
+    assert _TRITON is not None  # checked in `has_kernels`
+    _TRITON.add_and_norm_into(tokens, change, bias, (weight, norm_bias), eps, seed, dropout, results)
+    return results
+
+
+@_add_and_norm.register_fake
+def _(
+    tokens: Tensor,
+    change: Tensor,
+    bias: Tensor | None,
+    weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+    seed: Tensor | None,
+    dropout: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _empty_norm(tokens, dtype)
+
+
+def _empty_norm(tokens: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    statistics = tokens.new_empty(2, tokens.numel() // tokens.shape[-1], dtype=torch.float32)
+    return torch.empty_like(tokens), torch.empty_like(tokens, dtype=dtype), statistics
+
+
+@torch.library.custom_op("molslice::add_and_norm_gradients", mutates_args=())
+def _norm_gradients(
+    by_total: Tensor | None,
+    by_normed: Tensor,
+    total: Tensor,
+    statistics: Tensor,
+    weight: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+    change_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    by_tokens, by_change = torch.empty_like(total), torch.empty_like(total, dtype=change_dtype)
+    assert _TRITON is not None  # checked in `has_kernels`
+    by_total = None if by_total is None else by_total.contiguous()
+    inputs = (by_total, by_normed.contiguous(), total, statistics, weight, seed, dropout)
+    sums = _TRITON.add_and_norm_gradients_into(*inputs, (by_tokens, by_change))
+    return by_tokens, by_change, sums
+
+
+@_norm_gradients.register_fake
+def _(
+    by_total: Tensor | None,
+    by_normed: Tensor,
+    total: Tensor,
+    statistics: Tensor,
+    weight: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+    change_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    sums = total.new_empty(3, total.shape[-1], dtype=torch.float32)
+    return torch.empty_like(total), torch.empty_like(total, dtype=change_dtype), sums
+
+
+def _keep_norm(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:  # noqa: ANN401
+    _, change, bias, weight, norm_bias, _, seed, ctx.dropout, _ = inputs
+    ctx.set_materialize_grads(False)
+    ctx.types = change.dtype, norm_bias.dtype, None if bias is None else bias.dtype
+    ctx.save_for_backward(output[0], output[2], weight, seed)
+
+
+def _norm_backward(
+    ctx: Any,  # noqa: ANN401
+    by_total: Tensor | None,
+    by_normed: Tensor | None,
+    _: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    total, statistics, weight, seed = ctx.saved_tensors
+    change_dtype, norm_dtype, bias_dtype = ctx.types
+    if by_normed is None:
+        by_normed = torch.zeros_like(total)
+    inputs = (by_total, by_normed, total, statistics, weight, seed, ctx.dropout, change_dtype)
+    by_tokens, by_change, sums = _norm_gradients(*inputs)
+    by_bias = None if bias_dtype is None else sums[2].to(bias_dtype)
+    by_norm = sums[0].to(weight.dtype), sums[1].to(norm_dtype)
+    return by_tokens, by_change, by_bias, *by_norm, None, None, None, None
+
+
+_add_and_norm.register_autograd(_norm_backward, setup_context=_keep_norm)
+
+
+@torch.library.custom_op("molslice::gelu_and_drop", mutates_args=())
+def _gelu(hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float) -> Tensor:
+    out = torch.empty_like(hidden)
+    assert _TRITON is not None  # checked in `has_kernels`
+    _TRITON.gelu_into(hidden, bias, seed, dropout, out)
+    return out
+
+
+@_gelu.register_fake
+def _(hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float) -> Tensor:
+    return torch.empty_like(hidden)
+
+
+@torch.library.custom_op("molslice::gelu_and_drop_gradients", mutates_args=())
+def _gelu_gradients(
+    grad: Tensor, hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float
+) -> tuple[Tensor, Tensor]:
+    out = torch.empty_like(hidden)
+    assert _TRITON is not None  # checked in `has_kernels`
+    return out, _TRITON.gelu_gradients_into(grad.contiguous(), hidden, bias, seed, dropout, out)
+
+
+@_gelu_gradients.register_fake
+def _(
+    grad: Tensor, hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(hidden), hidden.new_empty(hidden.shape[-1], dtype=torch.float32)
+
+
+def _keep_gelu(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
+    *tensors, ctx.dropout = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _gelu_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    hidden, bias, seed = ctx.saved_tensors
+    by_hidden, by_bias = _gelu_gradients(grad, hidden, bias, seed, ctx.dropout)
+    return by_hidden, None if bias is None else by_bias.to(bias.dtype), None, None
+
+
+_gelu.register_autograd(_gelu_backward, setup_context=_keep_gelu)

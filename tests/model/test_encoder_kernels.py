@@ -1,0 +1,118 @@
+"""An encoder on kernels equals the same encoder on torch's operations: interpreted on a CPU, or on a GPU."""
+
+import copy
+
+import pytest
+import torch
+
+from molslice.model.base import AttentionChoice
+from molslice.model.encoder import Encoder, initialize_linear
+from tests.ops.triton_devices import each_device
+
+# isort: split
+from molslice.ops import (
+    biased_attention,
+    kernels,
+    layer_steps,
+    mixed_sort,
+    triton_attention,
+    triton_layers,
+    triton_mix,
+)
+
+HEADS = 4
+
+
+@pytest.fixture(autouse=True)
+def _kernels(monkeypatch):
+    """Use the kernels on every device."""
+    monkeypatch.setattr(biased_attention, "_TRITON", triton_attention)
+    monkeypatch.setattr(layer_steps, "_TRITON", triton_layers)
+    monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
+    for module in (biased_attention, layer_steps, mixed_sort):
+        monkeypatch.setattr(module, "_is_on_gpu", lambda tokens: True)
+
+
+def build(name, device, dropout=0.0):
+    torch.manual_seed(0)
+    sizes = {"dim": 32, "num_layers": 2, "num_heads": HEADS, "ffn_dim": 24, "uses_pair_bias": True}
+    encoder = Encoder(AttentionChoice(name), **sizes, dropout=dropout, attention_dropout=dropout)
+    initialize_linear(encoder)
+    for parameter in encoder.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return encoder.to(device)
+
+
+def draw(device):
+    """Return tokens, mask and bias; padding holds large numbers, and one row has no real token."""
+    mask = torch.tensor([[True] * 6, [True] * 3 + [False] * 3, [False] * 6])
+    tokens = torch.randn(3, 6, 32).masked_fill(~mask[..., None], 100.0)
+    pairs = (mask[:, None] & mask[:, :, None])[:, None]
+    bias = torch.randn(3, HEADS, 6, 6).masked_fill(~pairs, 50.0)
+    return [one.to(device) for one in (tokens, mask, bias)]
+
+
+def run(encoder, tokens, mask, bias, half):
+    tokens, bias = tokens.clone().requires_grad_(), bias.clone().requires_grad_()
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=half == "autocast"):
+        encoded = encoder(tokens, mask, bias).tokens
+    assert encoded.dtype == torch.float32
+    loss = (
+        encoded.masked_fill(~mask[..., None], 0.0) * torch.linspace(-1, 2, 32, device=tokens.device)
+    ).sum()
+    loss.backward()
+    weights = dict(encoder.named_parameters())
+    named = {"tokens": tokens.grad, "bias": bias.grad} | {name: one.grad for name, one in weights.items()}
+    return encoded[mask].detach(), {name: grad.float() for name, grad in named.items()}
+
+
+@each_device
+@pytest.mark.parametrize("half", ["autocast", "weights"])
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
+def test_values_and_gradients(name, half, device, monkeypatch):
+    calls = []
+    add_and_norm_into = triton_layers.add_and_norm_into
+    monkeypatch.setattr(
+        triton_layers, "add_and_norm_into", lambda *args: [calls.append(1), add_and_norm_into(*args)]
+    )
+    encoder, inputs = build(name, device), draw(device)
+    with kernels.torch_forms():
+        expected, slopes = run(copy.deepcopy(encoder), *inputs, None)
+    assert not calls
+    if half == "weights":
+        encoder.layers.bfloat16()
+    encoded, gradients = run(encoder, *inputs, half)
+    assert len(calls) == 4
+    assert (encoded - expected).norm() < 0.02 * expected.norm()
+    for key, slope in slopes.items():
+        assert gradients[key].isfinite().all(), key
+        # where a sort exchanges two values that differ by rounding, their gradients are exchanged
+        bound = 0.4 if name == "slice_sort" else 0.05
+        assert (gradients[key] - slope).norm() <= bound * slope.norm() + 0.02, key
+    assert not gradients["tokens"][~inputs[1]].any()
+
+
+@each_device
+@pytest.mark.parametrize("name", ["softmax", "slice_sort"])
+def test_dropout_depends_on_the_seed_alone(name, device):
+    encoder, inputs = build(name, device, 0.3), draw(device)
+    encoder.layers.bfloat16()
+
+    def encode(seed):
+        torch.manual_seed(seed)
+        return run(encoder, *inputs, "weights")[0]
+
+    first = encode(1)
+    assert torch.equal(first, encode(1))
+    assert not torch.equal(first, encode(2))
+    assert torch.equal(encoder.eval()(*inputs).tokens, encoder(*inputs).tokens)
+
+
+@each_device
+def test_layers_with_hooks_are_called(device):
+    encoder, inputs, calls = build("softmax", device).eval(), draw(device), []
+    encoder.layers[1].register_forward_hook(lambda *args: calls.append(args))
+    with torch.autocast(device, torch.bfloat16):
+        encoder(*inputs)
+    assert len(calls) == 1
