@@ -195,7 +195,8 @@ class TrainerConfig:
             of each weight, gradient and moment, for models that do not fit on one device.
             `ddp_find_unused_parameters_true`: `ddp` for models of which a step does not use all weights.
             `auto` is `ddp` with more than one process.
-        precision: float32, or mixed precision with bfloat16 or float16.
+        precision: float32, or mixed precision with bfloat16 or float16. With `bf16-weights`, the layers of
+            encoders are in bfloat16, and the optimizer keeps float32 weights, which are evaluated and saved.
         num_threads: Number of CPU threads of each process. None: PyTorch's default, and at most four with a
             CUDA device, whose work more threads would delay.
 
@@ -207,7 +208,7 @@ class TrainerConfig:
     devices: int = 1
     num_nodes: int = 1
     strategy: Literal["auto", "ddp", "ddp_find_unused_parameters_true", "fsdp"] = "auto"
-    precision: Literal["32", "bf16", "16"] = "32"
+    precision: Literal["32", "bf16", "bf16-weights", "16"] = "32"
     num_threads: int | None = None
 
     def __post_init__(self) -> None:

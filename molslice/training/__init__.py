@@ -7,6 +7,7 @@ Modules:
     step_graphs: Steps that are captured as CUDA graphs.
     batches: The training batches.
     optimizer: AdamW and the learning rate.
+    half_weights: Layers in bfloat16 with float32 weights in the optimizer.
     ema: The moving average of the weights.
     validation: Predictions and metrics of a split.
     budget: Converts minutes to steps.

@@ -17,6 +17,7 @@ from molslice.tasks.base import MicroBatch, Task
 from molslice.training.batches import StepBatch, TrainingBatches, prefetch
 from molslice.training.ema import WeightAverage
 from molslice.training.fabric import seed_step
+from molslice.training.half_weights import HalfWeights
 from molslice.training.optimizer import build_optimizer
 from molslice.training.processes import unused_weights
 from molslice.training.sharding import gather, shard, spread
@@ -51,9 +52,11 @@ class Stepper:
             task.to(fabric.device)
         decay = config.optimizer.ema_decay
         self.average = None if decay is None else WeightAverage(self.model, decay)
+        self.half = HalfWeights(task) if config.trainer.precision == "bf16-weights" else None
+        trained = task if self.half is None else self.half.task
         if config.training.compile:
-            compile_layers(self.model)
-        self.module = fabric.setup_module(task)
+            compile_layers(trained.model)
+        self.module = fabric.setup_module(trained)
         if isinstance(fabric.strategy, ModelParallelStrategy):
             task.to(fabric.device)
             if self.average is not None:  # a sharded model cannot be copied, so the copy is sharded
@@ -172,12 +175,16 @@ class Stepper:
                 # processes average their gradients, but the loss of a batch is the sum over processes
                 fabric.backward(loss * fabric.world_size if fabric.world_size > 1 else loss)
             total += loss.detach()
+        if self.half is not None:
+            self.half.hand_over_gradients()
         self._refuse_unused()
         clip = self.config.optimizer.gradient_clip
         if clip is not None:
             fabric.clip_gradients(self.module, optimizer, max_norm=clip, error_if_nonfinite=False)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        if self.half is not None:
+            self.half.take_weights()
         return total
 
     def _on_device(self, micro_batch: MicroBatch) -> MicroBatch:
@@ -236,6 +243,8 @@ class Stepper:
         self.optimizer.optimizer.load_state_dict({**own["optimizer"], "state": state})
         if self.graphs is not None:
             self.graphs.discard()
+        if self.half is not None:
+            self.half.take_weights()
         self.fabric.strategy.precision.load_state_dict(tensors["precision"])
 
     def _checked_moments(self, optimizer: Any) -> dict[int, Any]:  # noqa: ANN401

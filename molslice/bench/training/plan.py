@@ -35,7 +35,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "base": {"preset": "base"},
     }
 )
-PRECISIONS = ("32", "bf16", "16")
+PRECISIONS = ("32", "bf16", "bf16-weights", "16")
 # batches of configs/molecule/quickstart.yaml on a CPU, of configs/molecule/pcqm4m_v2.yaml on a GPU
 BATCHES = {
     "cpu": {"batch_size": 64, "token_budget": 2048},

@@ -51,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_molecules(parser)
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument(
-        "--precision", metavar="P,...", help="32, bf16 or 16, or several (default: 32, or that of --config)"
+        "--precision",
+        metavar="P,...",
+        help="32, bf16, bf16-weights or 16, or several (default: 32, or that of --config)",
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
     add_rounds(parser, 5.0, steps=True)
