@@ -120,13 +120,11 @@ def molecule_steps(batch: int, length: int, width: int, options: argparse.Namesp
         packed = torch.stack([part.transpose(1, 2) for part in (query, key, value)], 2)
         return packed_attention(packed, bias, mask)[0]
 
-    mixed = backward_of(lambda: mix_and_sort(value, weights, mask), [value, weights])
-    softened = backward_of(lambda: mix_and_sort(value, bias, mask, is_bias=True), [value, bias])
+    by_token = value.transpose(1, 2)
+    mixed = backward_of(lambda: mix_and_sort(by_token, weights, mask)[0], [value, weights])
     return {
         "mix and sort": mixed,
         "mix and sort, torch form": without_kernels(mixed),
-        "softmax, mix and sort": softened,
-        "softmax, mix and sort, torch form": without_kernels(softened),
         "attention with bias": backward_of(attend_by_kernel, [query, key, value, bias]),
         "scaled_dot_product_attention with bias": backward_of(attend, [query, key, value, bias]),
     }

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits
 from molslice.ops.derivatives import channel_maps
-from molslice.ops.mixed_sort import mix_and_sort
+from molslice.ops.masked import pair_softmax, working_dtype
+from molslice.ops.mixed_sort import has_kernels, mix_and_sort
 from molslice.ops.packing import real_positions
 from molslice.ops.sorting import (
     permute_groups,
@@ -139,6 +140,8 @@ class SliceSort(Attention):
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Project to values, mix and sort them."""
+        if self.ignores_padding(tokens, context):
+            return self._mix_and_sort(tokens, context)
         return AttentionOutput(self.output(self._sorted(self.value(tokens), context)))
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
@@ -172,26 +175,33 @@ class SliceSort(Attention):
         """Sort the columns, views [B, H, C, N] or [B, D, N] that the sort copies block by block."""
         columns, mixed = value.transpose(1, 2), value
         if self.spec.pair_bias_mode == "mix" and self.form == "sort_of_mix":
-            if self._can_fuse():
-                return self._mix_and_sort(value, context)
             columns = self.mix_pairs(self.split_heads(value), context).transpose(2, 3)
         elif self.spec.pair_bias_mode == "mix":
             mixed = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
         arranged = self._place(columns, context.token_mask).transpose(1, 2)
         return arranged if self.form == "sort_of_mix" else mixed + arranged
 
-    def _can_fuse(self) -> bool:
-        is_dropping = self.training and self.spec.dropout > 0
-        return self.placement == "index" and self.order in SORTS and not is_dropping
+    def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
+        """Return whether one kernel mixes and sorts the values."""
+        spec = self.spec
+        is_plain = self.placement == "index" and self.order in SORTS and self.form == "sort_of_mix"
+        return (
+            is_plain
+            and spec.pair_bias_mode == "mix"
+            and has_kernels(tokens, spec.num_heads, working_dtype(tokens))
+        )
 
-    def _mix_and_sort(self, value: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B N D"]:
-        heads, pairs = self.split_heads(value), context.pair_weights
-        is_bias = pairs is None
-        pairs = context.pair_bias if pairs is None else pairs
-        assert pairs is not None  # checked in `forward`
-        flags = self._descending(heads.transpose(2, 3))
-        columns = mix_and_sort(heads, pairs, context.token_mask, flags, is_bias)
-        return columns.flatten(1, 2).transpose(1, 2)
+    def _mix_and_sort(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """Mix and sort in one kernel, and hand the weights on to the next layer as `carry`."""
+        values = self.value(tokens).unflatten(-1, (self.spec.num_heads, -1))
+        weights = context.pair_weights if context.carry is None else context.carry
+        if weights is None:
+            assert context.pair_bias is not None  # checked in `forward`
+            weights = pair_softmax(context.pair_bias, context.token_mask)
+        flags = None if self.order == "ascending" else self.descending.view(values.shape[2:])
+        dropout = self.spec.dropout if self.training else 0.0
+        columns, weights = mix_and_sort(values, weights, context.token_mask, flags, dropout)
+        return AttentionOutput(self.output(columns.flatten(-2)), carry=weights)
 
     def _place(
         self, columns: Float[Tensor, "B *K N"], token_mask: Bool[Tensor, "B N"]

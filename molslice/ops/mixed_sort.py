@@ -1,106 +1,157 @@
-"""Mixes heads by pair weights, then sorts: one kernel on a GPU, two steps elsewhere."""
+"""Mixes heads by pair weights, then sorts: kernels on a GPU, two steps elsewhere."""
 
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
-from molslice.ops import column_ops, kernels
-from molslice.ops.column_ops import BY_COLUMN, BY_TOKEN, empty_columns, index_dtype
-from molslice.ops.masked import pair_softmax
-from molslice.ops.sorting import permute_columns, sorted_columns
+from molslice.ops import kernels
+from molslice.ops.layer_steps import draw_seed
+from molslice.ops.sorting import sorted_columns
 
 _TRITON = kernels.load_kernels("triton_mix")
 
 
+def has_kernels(tokens: Float[Tensor, "B N D"], num_heads: int, dtype: torch.dtype) -> bool:
+    """Return whether kernels mix and sort sequences like these.
+
+    Args:
+        tokens: The tokens.
+        num_heads: Number of heads.
+        dtype: Type of the values.
+    """
+    if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(tokens) or kernels.is_transformed():
+        return False
+    return tokens.numel() > 0 and _TRITON.supports(tokens.shape[1], tokens.shape[2] // num_heads, dtype)
+
+
 def mix_and_sort(
-    values: Float[Tensor, "B H N C"],
-    pairs: Float[Tensor, "B H N N"],
+    values: Float[Tensor, "B N H C"],
+    weights: Float[Tensor, "B H N N"],
     token_mask: Bool[Tensor, "B N"],
     descending: Bool[Tensor, "H C"] | None = None,
-    is_bias: bool = False,
-) -> Float[Tensor, "B H C N"]:
+    dropout: float = 0.0,
+) -> tuple[Float[Tensor, "B N H C"], Float[Tensor, "B H N N"]]:
     """Mix heads by pair weights and sort the resulting columns.
 
     As in `sorted_columns`, rank r is at the r-th real token.
 
     Args:
-        values: Heads [B, H, N, C].
-        pairs: Weights that are zero at padding, or a bias that is arbitrary there [B, H, N, N].
-        token_mask: True at real tokens [B, N].
-        descending: True for columns in descending order [H, C]; None sorts all ascending.
-        is_bias: Whether to apply softmax over the real tokens to `pairs`.
+        values: Heads by token.
+        weights: Pair weights, zero at padding.
+        token_mask: True at real tokens.
+        descending: True for columns in descending order; None sorts all ascending.
+        dropout: Dropout rate of the weights.
 
     Returns:
-        The sorted columns of `pairs @ values` [B, H, C, N].
+        The sorted columns of `dropout(weights) @ values`, arbitrary at padding, and the weights for the next
+        layer. If the next layer takes those, the kernel adds the gradients of the layers.
     """
-    if _is_fused(values, pairs):
-        flags = None if descending is None else descending[None]
-        return _MixAndSort.apply(values, pairs, token_mask, flags, is_bias)[0]
-    weights = pair_softmax(pairs, token_mask) if is_bias else pairs
-    mixed = weights.to(values.dtype) @ values
-    return sorted_columns(mixed.transpose(2, 3), token_mask, descending)
+    if has_kernels(values.flatten(2), values.shape[2], values.dtype):
+        inputs = [part.contiguous() for part in (values, weights, token_mask)]
+        flags = None if descending is None else descending.contiguous()
+        seed = draw_seed(values, dropout)
+        columns, _, weights = _MixAndSort.apply(*inputs, flags, seed, dropout)
+        return columns, weights
+    used = functional.dropout(weights, dropout).to(values.dtype)
+    mixed = used @ values.transpose(1, 2)
+    columns = sorted_columns(mixed.transpose(2, 3), token_mask, descending)
+    return columns.permute(0, 3, 1, 2), weights
 
 
-def _is_on_gpu(heads: Tensor) -> bool:
-    return heads.is_cuda
-
-
-def _is_fused(values: Tensor, pairs: Tensor) -> bool:
-    return _TRITON is not None and kernels.ENABLED and _is_on_gpu(values) and _TRITON.supports(values, pairs)
+def _is_on_gpu(tokens: Tensor) -> bool:
+    return tokens.is_cuda
 
 
 @torch.library.custom_op("molslice::mix_and_sort", mutates_args=())
 def _mix_and_sort(
-    values: Tensor, pairs: Tensor, token_mask: Tensor, descending: Tensor | None, is_bias: bool
+    values: Tensor,
+    weights: Tensor,
+    token_mask: Tensor,
+    descending: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    ranked, order = _empty(values)
-    assert _TRITON is not None  # checked in `mix_and_sort`
-    _TRITON.mix_and_sort_into(values, pairs, token_mask, descending, is_bias, ranked, order)
-    return ranked, order
+    results = torch.empty_like(values), torch.empty_like(values, dtype=torch.uint8)
+    assert _TRITON is not None  # checked in `has_kernels`
+    _TRITON.mix_and_sort_into(values, weights, token_mask, descending, seed, dropout, results)
+    return results
 
 
 @_mix_and_sort.register_fake
 def _(
-    values: Tensor, pairs: Tensor, token_mask: Tensor, descending: Tensor | None, is_bias: bool
+    values: Tensor,
+    weights: Tensor,
+    token_mask: Tensor,
+    descending: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    return _empty(values)
+    return torch.empty_like(values), torch.empty_like(values, dtype=torch.uint8)
 
 
-_mix_and_sort.register_vmap(column_ops.vmap_rule(_mix_and_sort))
+@torch.library.custom_op("molslice::mix_and_sort_gradients", mutates_args=())
+def _gradients(
+    grad: Tensor,
+    places: Tensor,
+    values: Tensor,
+    weights: Tensor,
+    token_mask: Tensor,
+    by_next: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    results = torch.empty_like(values), torch.empty_like(weights)
+    by_next = None if by_next is None else by_next.contiguous()
+    inputs = (grad.contiguous(), places, values, weights, token_mask, by_next, seed, dropout)
+    assert _TRITON is not None  # checked in `has_kernels`
+    _TRITON.gradients_into(*inputs, results)
+    return results
 
 
-def _empty(values: Tensor) -> tuple[Tensor, Tensor]:
-    columns = values.transpose(2, 3)
-    order = empty_columns(columns, BY_COLUMN, index_dtype(values.shape[2]))
-    return empty_columns(columns, BY_TOKEN, values.dtype), order
+@_gradients.register_fake
+def _(
+    grad: Tensor,
+    places: Tensor,
+    values: Tensor,
+    weights: Tensor,
+    token_mask: Tensor,
+    by_next: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(values), torch.empty_like(weights)
 
 
 class _MixAndSort(torch.autograd.Function):
-    """The kernel with its backward pass: a scatter and the gradients of a matrix product."""
-
-    generate_vmap_rule = True
+    """The kernels. The weights are handed on, so that the gradient of the next layer comes with it."""
 
     @staticmethod
     def forward(
-        values: Tensor, pairs: Tensor, token_mask: Tensor, descending: Tensor | None, is_bias: bool
-    ) -> tuple[Tensor, Tensor]:
-        return _mix_and_sort(values, pairs, token_mask, descending, is_bias)
+        values: Tensor,
+        weights: Tensor,
+        token_mask: Tensor,
+        descending: Tensor | None,
+        seed: Tensor | None,
+        dropout: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        columns, places = _mix_and_sort(values, weights, token_mask, descending, seed, dropout)
+        return columns, places, weights.view_as(weights)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
-        values, pairs, token_mask, _, ctx.is_bias = inputs
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:  # noqa: ANN401
+        values, weights, token_mask, _, seed, ctx.dropout = inputs
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(values, pairs, token_mask, output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1], values, weights, token_mask, seed)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, Tensor, None, None, None]:  # noqa: ANN401
-        values, pairs, token_mask, order = ctx.saved_tensors
-        weights = pair_softmax(pairs, token_mask) if ctx.is_bias else pairs
-        by_mixed = permute_columns(grad, order, inverse=True, layout="BGNC").transpose(2, 3)
-        by_values = weights.to(values.dtype).transpose(2, 3) @ by_mixed
-        by_pairs = (by_mixed @ values.transpose(2, 3)).to(pairs.dtype)
-        if ctx.is_bias:
-            by_pairs = weights * (by_pairs - (weights * by_pairs).sum(-1, keepdim=True))
-        return by_values, by_pairs, None, None, None
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, _: Any, by_next: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        *tensors, seed = ctx.saved_tensors
+        if grad is None:
+            return None, by_next, None, None, None, None
+        return (*_gradients(grad, *tensors, by_next, seed, ctx.dropout), None, None, None, None)

@@ -8,6 +8,7 @@ Imported only if Triton is installed and the tensors are on a GPU.
 """
 # ruff: noqa: ANN001, ANN201, ANN202 (in a kernel an annotation would fix a type)
 
+import math
 from typing import no_type_check
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
@@ -23,6 +24,7 @@ from molslice.ops.triton_mix import INTERPRETED, product
 LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
 HEADS_OF_PROGRAM = 4  # if the number of heads is a multiple of it
+WARPS = {16: 1, 32: 2, 64: 8}  # of a program, by padded length
 
 
 def supports(length: int, channels: int, dtype: torch.dtype) -> bool:
@@ -95,9 +97,10 @@ def _settings(packed: Tensor) -> tuple[tuple[int], dict[str, object]]:
         "GROUP": group,
         "SCALE": channels**-0.5,
         "IN_FLOAT32": INTERPRETED,
+        "MULTIPLE": math.gcd(length, 8),
         "LENGTH": padded,
         "CHANNELS": max(16, triton.next_power_of_2(channels)),
-        "num_warps": {16: 1, 32: 1, 64: 4}.get(padded, 8),
+        "num_warps": WARPS.get(padded, 8),
     }
     return (batch * heads // group,), settings
 
@@ -106,7 +109,6 @@ def _settings(packed: Tensor) -> tuple[tuple[int], dict[str, object]]:
 @no_type_check
 def _places(
     token_mask,
-    program,
     step,
     length,
     HEADS: tl.constexpr,
@@ -115,13 +117,15 @@ def _places(
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Find one head of a program.
+    """Find one head of this program.
 
     Returns:
-        The places of its entries in Q, in a result [B, N, H, C], and of its pairs; then which entries and
-        pairs are those of real tokens, and which entries and pairs exist.
+        The places of its entries in Q and in a result [B, N, H, C], and of its pairs; which entries and pairs
+        are those of real tokens; which entries and pairs exist. Masks of the latter kind do not depend on the
+        contents of a tensor, so that neighbors are moved together.
     """
     groups: tl.constexpr = HEADS // GROUP
+    program = tl.program_id(0)
     b, h = (program // groups).to(tl.int64), (program % groups) * GROUP + step
     n, c = tl.arange(0, LENGTH), tl.arange(0, CHANNELS)
     exists = n < length
@@ -129,31 +133,26 @@ def _places(
     row = b * length + n
     in_packed = (row * (3 * HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
     in_result = (row * (HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
-    pair = (b * HEADS + h) * length * length + n[:, None] * length + n[None, :]
+    pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
     is_channel = (c < WIDTH)[None, :]
-    masks = (is_real[:, None] & is_channel, is_real[:, None] & is_real[None, :])
-    return (
-        in_packed,
-        in_result,
-        pair,
-        masks[0],
-        masks[1],
-        exists[:, None] & is_channel,
-        exists[:, None] & exists[None, :],
-    )
+    is_entry = is_real[:, None] & is_channel
+    is_pair = is_real[:, None] & is_real[None, :]
+    exist = exists[:, None] & is_channel
+    pairs_exist = exists[:, None] & exists[None, :]
+    return in_packed, in_result, pair, is_entry, is_pair, exist, pairs_exist
 
 
 @triton.jit
 @no_type_check
-def _weights(q, keys, bias, pair, is_pair, SCALE: tl.constexpr, IN_FLOAT32: tl.constexpr):
+def _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE: tl.constexpr, IN_FLOAT32: tl.constexpr):
     """Return softmax(Q K^T SCALE + bias) over the real tokens, zero elsewhere."""
-    s = tl.load(bias + pair, mask=is_pair, other=0.0).to(tl.float32)
+    s = tl.load(bias + pair, mask=pairs_exist, other=0.0).to(tl.float32)
     scores = tl.where(is_pair, product(q, tl.trans(keys), IN_FLOAT32) * SCALE + s, -1e30)
     weights = tl.where(is_pair, tl.exp(scores - tl.max(scores, 1)[:, None]), 0.0)
     return weights / tl.maximum(tl.sum(weights, 1), 1e-30)[:, None]
 
 
-# A length is not specialized: a multiple of 16 would be compiled again.
+# A length is not specialized: each would be compiled again. It is a multiple of `MULTIPLE`.
 @triton.jit(do_not_specialize=["length"])
 @no_type_check
 def _attention_forward(
@@ -169,21 +168,23 @@ def _attention_forward(
     GROUP: tl.constexpr,
     SCALE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
+    MULTIPLE: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
+    length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
     for step in range(GROUP):
-        place, in_result, pair, is_real, is_pair, exists, _ = _places(
-            token_mask, tl.program_id(0), step, length, HEADS, WIDTH, GROUP, LENGTH, CHANNELS
+        place, in_result, pair, is_entry, is_pair, exist, pairs_exist = _places(
+            token_mask, step, length, HEADS, WIDTH, GROUP, LENGTH, CHANNELS
         )
-        q = tl.load(packed + place, mask=is_real, other=0.0)
-        keys = tl.load(packed + place + HEADS * WIDTH, mask=is_real, other=0.0)
-        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_real, other=0.0)
-        weights = _weights(q, keys, bias, pair, is_pair, SCALE, IN_FLOAT32)
+        q = tl.load(packed + place, mask=is_entry, other=0.0)
+        keys = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
+        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+        weights = _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE, IN_FLOAT32)
         if seed is not None:
             weights *= kept_factor(tl.load(seed), pair, dropout)
-        found = product(weights.to(v.dtype), v, IN_FLOAT32)
-        tl.store(out + in_result, found.to(v.dtype), mask=exists)
+        mixed = product(weights.to(v.dtype), v, IN_FLOAT32)
+        tl.store(out + in_result, mixed.to(v.dtype), mask=exist)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -204,18 +205,20 @@ def _attention_backward(
     GROUP: tl.constexpr,
     SCALE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
+    MULTIPLE: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
+    length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
     for step in range(GROUP):
-        place, in_result, pair, is_real, is_pair, exists, pair_exists = _places(
-            token_mask, tl.program_id(0), step, length, HEADS, WIDTH, GROUP, LENGTH, CHANNELS
+        place, in_result, pair, is_entry, is_pair, exist, pairs_exist = _places(
+            token_mask, step, length, HEADS, WIDTH, GROUP, LENGTH, CHANNELS
         )
-        q = tl.load(packed + place, mask=is_real, other=0.0)
-        keys = tl.load(packed + place + HEADS * WIDTH, mask=is_real, other=0.0)
-        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_real, other=0.0)
-        upstream = tl.load(grad + in_result, mask=is_real, other=0.0)
-        weights = _weights(q, keys, bias, pair, is_pair, SCALE, IN_FLOAT32)
+        q = tl.load(packed + place, mask=is_entry, other=0.0)
+        keys = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
+        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+        upstream = tl.load(grad + in_result, mask=is_entry, other=0.0)
+        weights = _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE, IN_FLOAT32)
         by_weights = product(upstream, tl.trans(v), IN_FLOAT32)
         used = weights
         if seed is not None:
@@ -223,12 +226,12 @@ def _attention_backward(
             used, by_weights = weights * factor, by_weights * factor
         by_scores = weights * (by_weights - tl.sum(weights * by_weights, 1)[:, None])
         rounded = by_scores.to(q.dtype)
-        found = product(rounded, keys, IN_FLOAT32) * SCALE
-        tl.store(by_packed + place, found.to(q.dtype), mask=exists)
-        found = product(tl.trans(rounded), q, IN_FLOAT32) * SCALE
-        tl.store(by_packed + place + HEADS * WIDTH, found.to(q.dtype), mask=exists)
-        found = product(tl.trans(used.to(v.dtype)), upstream, IN_FLOAT32)
-        tl.store(by_packed + place + 2 * HEADS * WIDTH, found.to(q.dtype), mask=exists)
+        result = product(rounded, keys, IN_FLOAT32) * SCALE
+        tl.store(by_packed + place, result.to(q.dtype), mask=exist)
+        result = product(tl.trans(rounded), q, IN_FLOAT32) * SCALE
+        tl.store(by_packed + place + HEADS * WIDTH, result.to(q.dtype), mask=exist)
+        result = product(tl.trans(used.to(v.dtype)), upstream, IN_FLOAT32)
+        tl.store(by_packed + place + 2 * HEADS * WIDTH, result.to(q.dtype), mask=exist)
         if by_next is not None:
-            by_scores += tl.load(by_next + pair, mask=is_pair, other=0.0).to(tl.float32)
-        tl.store(by_bias + pair, by_scores.to(by_bias.dtype.element_ty), mask=pair_exists)
+            by_scores += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
+        tl.store(by_bias + pair, by_scores.to(by_bias.dtype.element_ty), mask=pairs_exist)

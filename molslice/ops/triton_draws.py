@@ -17,8 +17,8 @@ import triton.language as tl
 def kept_factor(seed, place, dropout):
     """Return 1 / (1 - dropout) at the places that are kept, else zero.
 
-    Two rounds of a 32-bit mixing function (C. Wellons, lowbias32), with half of the seed before each. Places
-    that differ by a multiple of 2^32 are kept or dropped together.
+    A mixing function of 32 bits in the manner of C. Wellons' lowbias32, with half of the seed at its start
+    and half in its last step. Its high bits decide. Places that differ by a multiple of 2^32 are alike.
 
     Args:
         seed: The seed, int64.
@@ -27,8 +27,6 @@ def kept_factor(seed, place, dropout):
     """
     mixed = place.to(tl.uint32) * 0x9E3779B1 + seed.to(tl.uint32)
     mixed = (mixed ^ (mixed >> 16)) * 0x7FEB352D
-    mixed = (mixed ^ (mixed >> 15)) + (seed >> 32).to(tl.uint32) * 0x85EBCA6B
-    mixed = mixed * 0x846CA68B
-    mixed = (mixed ^ (mixed >> 16)) * 0x7FEB352D
-    uniform = (mixed >> 8).to(tl.float32) * (1.0 / 16777216.0)
-    return tl.where(uniform >= dropout, 1.0 / (1.0 - dropout), 0.0)
+    mixed = (mixed ^ (mixed >> 15)) * 0x846CA68B + (seed >> 32).to(tl.uint32) * 0x85EBCA6B
+    is_kept = mixed >= tl.cast(dropout * 4294967296.0, tl.uint32)
+    return tl.where(is_kept, 1.0 / (1.0 - dropout), 0.0)

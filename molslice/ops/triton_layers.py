@@ -21,6 +21,7 @@ from molslice.ops.triton_mix import INTERPRETED
 
 WIDEST = 4096  # maximum number of channels
 ROWS = 2  # of a program at a time
+BLOCK, BLOCK_ROWS = 256, 8  # channels and rows at a time without a sum along a row
 PROGRAMS = 3 if INTERPRETED else 4 * 132  # of a backward pass at most
 
 
@@ -35,12 +36,20 @@ def _settings(tokens: Tensor) -> dict[str, int]:
     return {"WIDTH": width, "ROWS": ROWS, "CHANNELS": channels, "num_warps": 4 if channels <= 1024 else 8}
 
 
+def _blocks(tokens: Tensor) -> tuple[int, dict[str, int]]:
+    """Return the number of blocks of channels, and the settings of a kernel that has no sum along a row."""
+    width = tokens.shape[-1]
+    channels = min(max(16, triton.next_power_of_2(width)), BLOCK)
+    settings = {"WIDTH": width, "ROWS": BLOCK_ROWS, "CHANNELS": channels, "num_warps": 4}
+    return triton.cdiv(width, channels), settings
+
+
 def _rows(tokens: Tensor) -> int:
     return tokens.numel() // tokens.shape[-1]
 
 
-def _partial_sums(tokens: Tensor, kinds: int) -> Tensor:
-    programs = min(PROGRAMS, triton.cdiv(_rows(tokens), ROWS))
+def _partial_sums(tokens: Tensor, kinds: int, rows: int) -> Tensor:
+    programs = min(PROGRAMS, triton.cdiv(_rows(tokens), rows))
     return torch.empty(programs, kinds, tokens.shape[-1], dtype=torch.float32, device=tokens.device)
 
 
@@ -98,7 +107,7 @@ def add_and_norm_gradients_into(
     Returns:
         Gradients of the weight and the bias of the norm, and of the bias of the change [3, D], float32.
     """
-    sums = _partial_sums(total, 3)
+    sums = _partial_sums(total, 3, ROWS)
     with torch.cuda.device_of(total):
         _norm_backward[(len(sums),)](
             by_total,
@@ -126,9 +135,10 @@ def gelu_into(hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout:
         dropout: Dropout rate.
         out: Receives the result.
     """
-    rows = _rows(hidden)
+    rows, (blocks, settings) = _rows(hidden), _blocks(hidden)
+    grid = (triton.cdiv(rows, settings["ROWS"]), blocks)
     with torch.cuda.device_of(hidden):
-        _gelu_forward[(triton.cdiv(rows, ROWS),)](hidden, bias, seed, out, rows, dropout, **_settings(hidden))
+        _gelu_forward[grid](hidden, bias, seed, out, rows, dropout, **settings)
 
 
 def gelu_gradients_into(
@@ -144,11 +154,10 @@ def gelu_gradients_into(
         dropout: Dropout rate.
         out: Receives the gradient of `hidden`.
     """
-    sums = _partial_sums(hidden, 1)
+    rows, (blocks, settings) = _rows(hidden), _blocks(hidden)
+    sums = _partial_sums(hidden, 1, settings["ROWS"])
     with torch.cuda.device_of(hidden):
-        _gelu_backward[(len(sums),)](
-            grad, hidden, bias, seed, out, sums, _rows(hidden), dropout, **_settings(hidden)
-        )
+        _gelu_backward[(len(sums), blocks)](grad, hidden, bias, seed, out, sums, rows, dropout, **settings)
     return sums.sum(0)[0]
 
 
@@ -256,19 +265,27 @@ def _norm_backward(
 
 @triton.jit
 @no_type_check
-def _with_bias(hidden, bias, place, is_inside, WIDTH: tl.constexpr, CHANNELS: tl.constexpr):
-    x = tl.load(hidden + place, mask=is_inside, other=0.0).to(tl.float32)
-    if bias is not None:
-        c = tl.arange(0, CHANNELS)
-        x += tl.load(bias + c, mask=c < WIDTH, other=0.0).to(tl.float32)[None, :]
-    return x
+def _block(first, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Return the channels of this program, which of them exist, and the same for entries of some rows."""
+    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    r = first + tl.arange(0, ROWS)
+    place = r.to(tl.int64)[:, None] * WIDTH + c[None, :]
+    return c, c < WIDTH, place, (r < rows)[:, None] & (c < WIDTH)[None, :]
 
 
 @triton.jit
 @no_type_check
-def _share_below(x):
-    """Return the probability that a standard normal number is below x."""
-    return 0.5 + 0.5 * tl.erf(x * 0.7071067811865476)
+def _normal(x):
+    """Return the probability that a standard normal number is below x, and exp(-x^2 / 2).
+
+    The error of the probability is below 1e-7: Abramowitz and Stegun, formula 7.1.26, which takes a third of
+    the operations of the error function in CUDA's library.
+    """
+    t = 1.0 / (1.0 + 0.2316418882663604 * tl.abs(x))
+    bell = tl.exp(-0.5 * x * x)
+    tail = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
+    beyond = 0.5 * tail * bell
+    return tl.where(x < 0.0, beyond, 1.0 - beyond), bell
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -284,9 +301,12 @@ def _gelu_forward(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    _, place, is_inside = _place(tl.program_id(0) * ROWS, rows, WIDTH, ROWS, CHANNELS)
-    x = _with_bias(hidden, bias, place, is_inside, WIDTH, CHANNELS)
-    result = x * _share_below(x)
+    c, is_channel, place, is_inside = _block(tl.program_id(0) * ROWS, rows, WIDTH, ROWS, CHANNELS)
+    x = tl.load(hidden + place, mask=is_inside, other=0.0).to(tl.float32)
+    if bias is not None:
+        x += tl.load(bias + c, mask=is_channel, other=0.0).to(tl.float32)[None, :]
+    below, _ = _normal(x)
+    result = x * below
     if seed is not None:
         result *= kept_factor(tl.load(seed), place, dropout)
     tl.store(out + place, result.to(out.dtype.element_ty), mask=is_inside)
@@ -307,15 +327,18 @@ def _gelu_backward(
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    c = tl.arange(0, CHANNELS)
     bias_sum = tl.zeros([CHANNELS], tl.float32)
     for first in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
-        _, place, is_inside = _place(first, rows, WIDTH, ROWS, CHANNELS)
-        x = _with_bias(hidden, bias, place, is_inside, WIDTH, CHANNELS)
-        slope = _share_below(x) + x * tl.exp(-0.5 * x * x) * 0.3989422804014327
+        c, is_channel, place, is_inside = _block(first, rows, WIDTH, ROWS, CHANNELS)
+        x = tl.load(hidden + place, mask=is_inside, other=0.0).to(tl.float32)
+        if bias is not None:
+            x += tl.load(bias + c, mask=is_channel, other=0.0).to(tl.float32)[None, :]
+        below, bell = _normal(x)
+        slope = below + x * bell * 0.3989422804014327
         result = tl.load(grad + place, mask=is_inside, other=0.0).to(tl.float32) * slope
         if seed is not None:
             result *= kept_factor(tl.load(seed), place, dropout)
         bias_sum += tl.sum(result, 0)
         tl.store(out + place, result.to(out.dtype.element_ty), mask=is_inside)
+    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     tl.store(sums + tl.program_id(0) * WIDTH + c, bias_sum, mask=c < WIDTH)

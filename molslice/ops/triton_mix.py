@@ -1,12 +1,14 @@
-"""Mixes heads by pair weights and sorts the result, in one Triton kernel for short sequences.
+"""Mixes heads of short sequences by pair weights and sorts them, in one Triton kernel for each direction.
 
-A program processes one head of one sequence: softmax(S + E), or given weights, times V, then the sort of
-`triton_sort.py` while the product is in registers.
+A program computes some heads of one sequence, one after the other: dropout of the weights, their product with
+V, then the sort of `triton_sort.py` while the product is in registers. The forward pass stores where each
+token's value went, in one byte; the backward pass fetches the gradients from there.
 """
 # ruff: noqa: ANN001, ANN201, ANN202 (in a kernel an annotation would fix a type)
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
 # triton is installed only with a GPU; its kernels are launched by subscript
+import math
 import os
 from typing import no_type_check
 
@@ -15,76 +17,113 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from molslice.ops import triton_sort
-from molslice.ops.triton_sort import (
-    LARGEST,
-    bits_as_integers,
-    bits_of,
-    positions,
-    ranks_of,
-    sort_ranks,
-    zero_strides,
-)
+from molslice.ops.triton_draws import kept_factor
+from molslice.ops.triton_sort import LARGEST, bits_as_integers, bits_of, positions, ranks_of, sort_ranks
 
 LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
+HEADS_OF_PROGRAM = 4  # if the number of heads is a multiple of it
+FORWARD_WARPS = {16: 2, 32: 4, 64: 4}  # by padded length
+BACKWARD_WARPS = {16: 1, 32: 2, 64: 4}
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # the interpreter has no bfloat16 product
 
 
-def supports(values: Tensor, pairs: Tensor) -> bool:
-    """Return whether the kernel supports heads [B, H, N, C] and pairs [B, H, N, N] of this size and dtype."""
-    is_short = values.shape[2] <= LONGEST and values.shape[3] <= WIDEST
-    return is_short and triton_sort.supports(values) and pairs.is_floating_point()
+def supports(length: int, channels: int, dtype: torch.dtype) -> bool:
+    """Return whether the kernels are used for sequences and heads of this size."""
+    return (
+        0 < length <= LONGEST
+        and channels <= WIDEST
+        and dtype in (torch.bfloat16, torch.float16, torch.float32)
+    )
 
 
 def mix_and_sort_into(
     values: Tensor,
-    pairs: Tensor,
+    weights: Tensor,
     token_mask: Tensor,
     descending: Tensor | None,
-    is_bias: bool,
-    ranked: Tensor,
-    order: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+    results: tuple[Tensor, Tensor],
 ) -> None:
-    """Write the sorted columns of `pairs @ values` and their order to given tensors.
+    """Write the sorted columns of `dropout(weights) @ values`, and where each value went.
+
+    All tensors are contiguous.
 
     Args:
-        values: Heads [B, H, N, C].
-        pairs: Weights, or a bias [B, H, N, N].
+        values: Heads by token [B, N, H, C], arbitrary at padding.
+        weights: Pair weights [B, H, N, N], arbitrary at padding.
         token_mask: True at real tokens [B, N].
-        descending: True for columns in descending order [B or 1, H, C]; None sorts all ascending.
-        is_bias: Whether to apply softmax to `pairs`.
-        ranked: Receives the sorted columns [B, H, C, N].
-        order: Receives the token of each rank [B, H, C, N].
+        descending: True for columns in descending order [H, C]; None sorts all ascending.
+        seed: Seed of the dropped weights, int64 [1]; None without dropout.
+        dropout: Dropout rate of the weights.
+        results: Receive the sorted columns and the places, uint8, both [B, N, H, C]. The value of a token
+            goes to its place. Padding is zero and keeps its place.
     """
-    batch, heads, length, columns = values.shape
+    sorted_values, places = results
+    flags = None if descending is None else descending.view(torch.uint8)
     width = values.element_size()
-    out = bits_as_integers(ranked)
-    flags = None if descending is None else descending.expand(batch, heads, columns).view(torch.uint8)
+    inputs = (
+        values,
+        weights,
+        token_mask.view(torch.uint8),
+        flags,
+        seed,
+        bits_as_integers(sorted_values),
+        places,
+    )
+    grid, settings = _settings(values, FORWARD_WARPS)
     with torch.cuda.device_of(values):
-        _mix_kernel[(batch * heads,)](
-            values,
-            pairs,
-            token_mask.view(torch.uint8),
-            flags,
-            out,
-            order,
-            heads,
-            columns,
-            length,
-            *values.stride(),
-            *pairs.stride(),
-            *token_mask.stride(),
-            *(zero_strides(3) if flags is None else flags.stride()),
-            *out.stride(),
-            *order.stride(),
-            IS_BIAS=is_bias,
-            IN_FLOAT32=INTERPRETED,
-            LARGEST_RANK=LARGEST[width],
-            SHIFT=8 * width,
-            COLUMNS=max(16, triton.next_power_of_2(columns)),
-            LENGTH=max(16, triton.next_power_of_2(length)),
+        _mix_forward[grid](
+            *inputs, values.shape[1], dropout, **settings, LARGEST_RANK=LARGEST[width], SHIFT=8 * width
         )
+
+
+def gradients_into(
+    grad: Tensor,
+    places: Tensor,
+    values: Tensor,
+    weights: Tensor,
+    token_mask: Tensor,
+    by_next: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+    results: tuple[Tensor, Tensor],
+) -> None:
+    """Write the gradients of values and weights, zero at padding. All tensors are contiguous.
+
+    Args:
+        grad: Gradient of the sorted columns [B, N, H, C].
+        places: The places, from the forward pass.
+        values: Heads by token, as in the forward pass.
+        weights: Pair weights.
+        token_mask: True at real tokens [B, N].
+        by_next: A gradient of the weights to add [B, H, N, N]; None for zero.
+        seed: Seed of the dropped weights.
+        dropout: Dropout rate of the weights.
+        results: Receive the gradients.
+    """
+    inputs = (grad, places, values, weights, token_mask.view(torch.uint8), by_next, seed, *results)
+    grid, settings = _settings(values, BACKWARD_WARPS)
+    with torch.cuda.device_of(values):
+        _mix_backward[grid](*inputs, values.shape[1], dropout, **settings)
+
+
+def _settings(values: Tensor, warps: dict[int, int]) -> tuple[tuple[int], dict[str, object]]:
+    batch, length, heads, channels = values.shape
+    padded = max(16, triton.next_power_of_2(length))
+    group = HEADS_OF_PROGRAM if heads % HEADS_OF_PROGRAM == 0 else 1
+    settings = {
+        "HEADS": heads,
+        "WIDTH": channels,
+        "GROUP": group,
+        "IN_FLOAT32": INTERPRETED,
+        "MULTIPLE": math.gcd(length, 8),
+        "LENGTH": padded,
+        "CHANNELS": max(16, triton.next_power_of_2(channels)),
+        "num_warps": warps[padded],
+    }
+    return (batch * heads // group,), settings
 
 
 @triton.jit
@@ -96,92 +135,117 @@ def product(one, other, IN_FLOAT32: tl.constexpr):
     return tl.dot(one, other, input_precision="ieee")
 
 
-# What depends on the number of tokens is not specialized: a multiple of 16 would be compiled again.
-@triton.jit(
-    do_not_specialize=[
-        "length",
-        "value_b",
-        "pair_b",
-        "pair_h",
-        "pair_row",
-        "mask_b",
-        "ranked_b",
-        "order_b",
-        "order_h",
-        "order_c",
-    ]
-)
+# A length is not specialized: each would be compiled again. It is a multiple of `MULTIPLE`.
+@triton.jit(do_not_specialize=["length"])
 @no_type_check
-def _mix_kernel(
+def _mix_forward(
     values,
-    pairs,
+    weights,
     token_mask,
     flags,
-    ranked,
-    order,
-    heads,
-    columns,
+    seed,
+    out,
+    places,
     length,
-    value_b,
-    value_h,
-    value_n,
-    value_c,
-    pair_b,
-    pair_h,
-    pair_row,
-    pair_column,
-    mask_b,
-    mask_n,
-    flag_b,
-    flag_h,
-    flag_c,
-    ranked_b,
-    ranked_h,
-    ranked_c,
-    ranked_n,
-    order_b,
-    order_h,
-    order_c,
-    order_n,
-    IS_BIAS: tl.constexpr,
+    dropout,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
+    MULTIPLE: tl.constexpr,
+    LENGTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
     LARGEST_RANK: tl.constexpr,
     SHIFT: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    LENGTH: tl.constexpr,
 ):
-    b = (tl.program_id(0) // heads).to(tl.int64)
-    h = tl.program_id(0) % heads
-    n = tl.arange(0, LENGTH)
-    c = tl.arange(0, COLUMNS)
-    is_real = tl.load(token_mask + b * mask_b + n * mask_n, mask=n < length, other=0) != 0
+    length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
+    groups: tl.constexpr = HEADS // GROUP
+    b, first = (tl.program_id(0) // groups).to(tl.int64), (tl.program_id(0) % groups) * GROUP
+    n, c = tl.arange(0, LENGTH), tl.arange(0, CHANNELS)
+    exists, is_channel = n < length, c < WIDTH
+    is_real = tl.load(token_mask + b * length + n, mask=exists, other=0) != 0
     count = tl.sum(is_real.to(tl.int32))
-    are_real = is_real[:, None] & is_real[None, :]
-    pairs += b * pair_b + h * pair_h + n[:, None] * pair_row + n[None, :] * pair_column
-    weights = tl.load(pairs, mask=are_real, other=0).to(tl.float32)
-    if IS_BIAS:
-        weights = tl.where(are_real, weights, -float("inf"))
-        largest = tl.max(weights, axis=1)[:, None]
-        weights = tl.where(are_real, tl.exp(weights - tl.where(is_real[:, None], largest, 0.0)), 0.0)
-        weights /= tl.maximum(tl.sum(weights, axis=1), 1e-30)[:, None]
-    values += b * value_b + h * value_h + n[:, None] * value_n + c[None, :] * value_c
-    value = tl.load(values, mask=is_real[:, None] & (c[None, :] < columns), other=0)
-    weights = weights.to(value.dtype)
-    mixed = product(weights, value, IN_FLOAT32)
-    bits = mixed.to(value.dtype).to(ranked.dtype.element_ty, bitcast=True)
-    ranks = tl.trans(ranks_of(bits, LARGEST_RANK))
-    c = c[:, None]
-    if flags is not None:
-        is_descending = tl.load(flags + b * flag_b + h * flag_h + c * flag_c, mask=c < columns, other=0)
-        ranks = tl.where(is_descending != 0, -ranks, ranks)
-    ranks, taken = sort_ranks(tl.where(is_real[None, :], ranks, LARGEST_RANK), SHIFT, COLUMNS, LENGTH, LENGTH)
-    if flags is not None:
-        ranks = tl.where(is_descending != 0, -ranks, ranks)
+    is_pair = is_real[:, None] & is_real[None, :]
+    pairs_exist = exists[:, None] & exists[None, :]
     where = positions(is_real, length, False, LENGTH)[None, :]
-    is_inside = (c < columns) & (n[None, :] < length)
-    # Rows of padding are zero.
-    bits = tl.where(n[None, :] < count, bits_of(ranks, LARGEST_RANK), 0)
-    ranked += b * ranked_b + h * ranked_h + c * ranked_c + where * ranked_n
-    tl.store(ranked, bits.to(ranked.dtype.element_ty), mask=is_inside)
-    order += b * order_b + h * order_h + c * order_c + where * order_n
-    tl.store(order, taken.to(order.dtype.element_ty), mask=is_inside)
+    is_inside = is_channel[:, None] & exists[None, :]
+    row = b * length * (HEADS * WIDTH)
+    for step in range(GROUP):
+        h = first + step
+        place = row + n[:, None] * (HEADS * WIDTH) + (h * WIDTH + c)[None, :]
+        pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
+        value = tl.load(values + place, mask=is_real[:, None] & is_channel[None, :], other=0)
+        mixing = tl.load(weights + pair, mask=pairs_exist, other=0.0).to(tl.float32)
+        mixing = tl.where(is_pair, mixing, 0.0)
+        if seed is not None:
+            mixing *= kept_factor(tl.load(seed), pair, dropout)
+        mixed = product(mixing.to(value.dtype), value, IN_FLOAT32)
+        bits = mixed.to(value.dtype).to(out.dtype.element_ty, bitcast=True)
+        ranks = tl.trans(ranks_of(bits, LARGEST_RANK))
+        channel = h * WIDTH + c[:, None]
+        if flags is not None:
+            is_descending = tl.load(flags + channel, mask=is_channel[:, None], other=0)
+            ranks = tl.where(is_descending != 0, -ranks, ranks)
+        ranks, taken = sort_ranks(
+            tl.where(is_real[None, :], ranks, LARGEST_RANK), SHIFT, CHANNELS, LENGTH, LENGTH
+        )
+        if flags is not None:
+            ranks = tl.where(is_descending != 0, -ranks, ranks)
+        bits = tl.where(n[None, :] < count, bits_of(ranks, LARGEST_RANK), 0)
+        tl.store(out + row + where * (HEADS * WIDTH) + channel, bits.to(out.dtype.element_ty), mask=is_inside)
+        target = places + row + taken * (HEADS * WIDTH) + channel
+        tl.store(target, (where + tl.zeros_like(taken)).to(tl.uint8), mask=is_inside)
+
+
+@triton.jit(do_not_specialize=["length"])
+@no_type_check
+def _mix_backward(
+    grad,
+    places,
+    values,
+    weights,
+    token_mask,
+    by_next,
+    seed,
+    by_values,
+    by_weights,
+    length,
+    dropout,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    IN_FLOAT32: tl.constexpr,
+    MULTIPLE: tl.constexpr,
+    LENGTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
+    groups: tl.constexpr = HEADS // GROUP
+    b, first = (tl.program_id(0) // groups).to(tl.int64), (tl.program_id(0) % groups) * GROUP
+    n, c = tl.arange(0, LENGTH), tl.arange(0, CHANNELS)
+    exists, is_channel = n < length, c < WIDTH
+    is_real = tl.load(token_mask + b * length + n, mask=exists, other=0) != 0
+    is_pair = is_real[:, None] & is_real[None, :]
+    pairs_exist = exists[:, None] & exists[None, :]
+    is_entry = is_real[:, None] & is_channel[None, :]
+    row = b * length * (HEADS * WIDTH)
+    for step in range(GROUP):
+        h = first + step
+        channel = (h * WIDTH + c)[None, :]
+        place = row + n[:, None] * (HEADS * WIDTH) + channel
+        pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
+        value = tl.load(values + place, mask=is_entry, other=0.0)
+        went = tl.load(places + place, mask=is_entry, other=0).to(tl.int32)
+        by_mixed = tl.load(grad + row + went * (HEADS * WIDTH) + channel, mask=is_entry, other=0.0)
+        mixing = tl.load(weights + pair, mask=pairs_exist, other=0.0).to(tl.float32)
+        mixing = tl.where(is_pair, mixing, 0.0)
+        by_mixing = product(by_mixed, tl.trans(value), IN_FLOAT32)
+        if seed is not None:
+            factor = kept_factor(tl.load(seed), pair, dropout)
+            mixing, by_mixing = mixing * factor, by_mixing * factor
+        result = product(tl.trans(mixing.to(value.dtype)), by_mixed, IN_FLOAT32)
+        tl.store(by_values + place, result.to(value.dtype), mask=exists[:, None] & is_channel[None, :])
+        by_mixing = tl.where(is_pair, by_mixing, 0.0)
+        if by_next is not None:
+            by_mixing += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
+        tl.store(by_weights + pair, by_mixing.to(by_weights.dtype.element_ty), mask=pairs_exist)

@@ -1,57 +1,155 @@
-"""Mixing and sorting in one operation, with PyTorch in the place of the Triton kernel."""
-
-from types import SimpleNamespace
+"""Mixing and sorting equals its definition: by torch, and by Triton kernels, interpreted or on a GPU."""
 
 import pytest
 import torch
 
-from molslice.ops import kernels, mixed_sort
-from molslice.ops.column_ops import sort_by_torch
+from tests.ops.triton_devices import each_device
+
+# isort: split
+from molslice.ops import kernels, mixed_sort, triton_mix
 from molslice.ops.masked import pair_softmax
+from molslice.ops.mixed_sort import has_kernels, mix_and_sort
+
+FORMS = ("torch", "kernels")
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # of the largest entry
 
 
-def mix_and_sort_into(values, pairs, token_mask, descending, is_bias, ranked, order):
-    weights = pair_softmax(pairs, token_mask) if is_bias else pairs
-    mixed = (weights.to(values.dtype) @ values).transpose(2, 3)
-    for target, result in zip((ranked, order), sort_by_torch(mixed, token_mask, descending), strict=True):
-        target.copy_(result)
+@pytest.fixture(params=FORMS)
+def form(request, monkeypatch):
+    if request.param == "kernels":
+        monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
+        monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
+    return request.param
 
 
-@pytest.fixture
-def fused(monkeypatch):
-    fake = SimpleNamespace(mix_and_sort_into=mix_and_sort_into)
-    monkeypatch.setattr(mixed_sort, "_TRITON", fake)
-    monkeypatch.setattr(mixed_sort, "_is_fused", lambda values, pairs: True)
+def draw(shape, dtype, device):
+    """Return values, weights and mask; the padding of the second sequence is in between."""
+    batch, length, heads, channels = shape
+    mask = torch.ones(batch, length, dtype=torch.bool)
+    mask[-1, (length + 1) // 2 :] = False
+    mask[-1] = mask[-1].roll(length // 3)
+    values = torch.randn(shape).to(device, dtype).requires_grad_()
+    weights = pair_softmax(torch.randn(batch, heads, length, length), mask)
+    return values, weights.to(device, dtype).requires_grad_(), mask.to(device)
 
 
-@pytest.mark.parametrize("is_bias", [True, False])
-@pytest.mark.parametrize("flags", [None, [[True, False, True], [False, True, True]]])
-def test_the_fused_operation_equals_two_steps(is_bias, flags, fused, monkeypatch):
-    mask = torch.tensor([[True] * 5, [True, False, True, True, False]])
-    values = torch.randn(2, 2, 5, 3, dtype=torch.float64, requires_grad=True)
-    pairs = torch.randn(2, 2, 5, 5, dtype=torch.float64, requires_grad=True)
-    flags = None if flags is None else torch.tensor(flags)
-    real = mask[:, None, :, None] & mask[:, None, None, :]
-
-    def run():
-        given = pairs if is_bias else pairs.masked_fill(~real, 0.0)
-        ranked = mixed_sort.mix_and_sort(values, given, mask, flags, is_bias)
-        loss = (ranked * torch.linspace(-1, 1, 5)).masked_fill(~mask[:, None, None], 0.0).sum()
-        by_values, by_pairs = torch.autograd.grad(loss, [values, pairs])
-        return ranked.masked_fill(~mask[:, None, None], 0.0), by_values, by_pairs.masked_fill(~real, 0.0)
-
-    found = run()
-    monkeypatch.setattr(mixed_sort, "_is_fused", lambda values, pairs: False)
-    for one, other in zip(found, run(), strict=True):
-        torch.testing.assert_close(one, other)
+def define(values, weights, mask, descending, kept=1.0):
+    """Sort the mixed values of each sequence and channel in float64, at the places of its real tokens."""
+    mixed = torch.einsum("bhnm,bmhc->bnhc", weights.double() * kept, values.double())
+    columns = torch.zeros_like(mixed)
+    for b in range(len(mixed)):
+        real = mask[b].nonzero()[:, 0]
+        ascending = mixed[b, real].sort(0).values
+        chosen = ascending if descending is None else torch.where(descending, ascending.flip(0), ascending)
+        columns[b] = columns[b].index_copy(0, real, chosen)
+    return columns
 
 
-def test_the_order_is_not_differentiable(fused):
-    values, pairs = (torch.randn(1, 1, 3, size, requires_grad=True) for size in (2, 3))
-    mask = torch.ones(1, 3, dtype=torch.bool)
-    ranked, order = mixed_sort._MixAndSort.apply(values, pairs, mask, None, True)
-    assert ranked.requires_grad
-    assert not order.requires_grad
+def close(result, expected, dtype):
+    return (result.double() - expected).abs().max() <= TOLERANCE[dtype] * expected.abs().max().clamp(min=1)
+
+
+@each_device
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("flags", [False, True])
+@pytest.mark.parametrize("shape", [(2, 7, 2, 5), (2, 16, 4, 24), (1, 24, 1, 20), (2, 1, 1, 3), (1, 33, 1, 4)])
+def test_values_and_gradients(shape, flags, dtype, device, form):
+    values, weights, mask = draw(shape, dtype, device)
+    descending = (
+        (torch.arange(shape[2] * shape[3], device=device) % 3 == 0).view(shape[2:]) if flags else None
+    )
+    columns, _ = mix_and_sort(values, weights, mask, descending)
+    real = mask[:, :, None, None]
+    assert columns.dtype == dtype
+    assert close(columns.masked_fill(~real, 0.0), define(values, weights, mask, descending), dtype)
+    if dtype != torch.float32:
+        return  # the order of values that are equal after rounding is another
+    slope = torch.randn(shape, device=device)
+    gradients = torch.autograd.grad((columns * slope).masked_fill(~real, 0.0).sum(), [values, weights])
+    expected = define(values, weights, mask, descending)
+    defined = torch.autograd.grad((expected * slope).sum(), [values, weights])
+    pairs = (mask[:, None] & mask[:, :, None])[:, None]
+    assert close(gradients[0].masked_fill(~real, 0.0), defined[0].masked_fill(~real, 0.0), dtype)
+    assert close(gradients[1].masked_fill(~pairs, 0.0), defined[1].masked_fill(~pairs, 0.0), dtype)
+
+
+@each_device
+def test_kernels_do_not_read_padding(device, monkeypatch):
+    monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
+    monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
+    values, weights, mask = draw((2, 8, 4, 6), torch.float32, device)
+    real, pairs = mask[:, :, None, None], (mask[:, None] & mask[:, :, None])[:, None]
+    slope = torch.randn(values.shape, device=device)
+    results = []
+    for filler in (0.0, torch.nan):
+        leaves = [values.masked_fill(~real, filler).detach(), weights.masked_fill(~pairs, filler).detach()]
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        columns, _ = mix_and_sort(*leaves, mask)
+        gradients = torch.autograd.grad(columns, leaves, slope.masked_fill(~real, filler))
+        results.append((columns, *gradients))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+    assert not results[0][0].masked_fill(real, 0.0).any()
+    assert not results[0][1].masked_fill(real, 0.0).any()
+
+
+@each_device
+def test_gradients_of_the_weights_are_added_along_the_layers(device, form):
+    values, weights, mask = draw((2, 6, 4, 4), torch.float32, device)
+    handed_on, columns, defined = weights, [], []
+    for factor in (1.0, 0.5, -1.0):
+        result, handed_on = mix_and_sort(values * factor, handed_on, mask)
+        columns.append(result.masked_fill(~mask[:, :, None, None], 0.0))
+        defined.append(define(values * factor, weights, mask, None))
+    slopes = [torch.randn(one.shape, device=device) for one in columns]
+    (by_weights,) = torch.autograd.grad(columns, [weights], slopes)
+    (expected,) = torch.autograd.grad(defined, [weights], [slope.double() for slope in slopes])
+    pairs = (mask[:, None] & mask[:, :, None])[:, None]
+    assert close(by_weights.masked_fill(~pairs, 0.0), expected.masked_fill(~pairs, 0.0), torch.float32)
+
+
+@each_device
+def test_dropout_is_that_of_the_weights(device, form):
+    length = 13
+    _, weights, mask = draw((2, length, 4, 1), torch.float32, device)
+    mask = torch.ones_like(mask)
+    # one value is not zero, so that its weight is the only value of a column that is not zero
+    values = torch.zeros(2, length, 4, length, device=device)
+    values[:, torch.arange(length), :, torch.arange(length)] = 1.0
+    values.requires_grad_()
+    weights = (weights + 0.1).detach().requires_grad_()
+
+    def run(seed):
+        torch.manual_seed(seed)
+        return mix_and_sort(values, weights, mask, None, 0.25)[0]
+
+    columns = run(3)
+    assert torch.equal(columns, run(3))
+    assert not torch.equal(columns, run(4))
+    kept = (columns != 0).float().mean()  # of all weights, because a column holds those of one token
+    assert 0.65 < kept < 0.85
+    (by_weights,) = torch.autograd.grad(columns.sum(), [weights])
+    assert by_weights.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert (by_weights != 0).float().mean() == pytest.approx(float(kept), abs=1e-6)
+    total = (weights * by_weights).sum()
+    torch.testing.assert_close(columns.sum(), total, rtol=1e-4, atol=1e-4)
+
+
+def test_what_the_kernels_serve(monkeypatch):
+    monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
+    monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
+
+    def serves(length, channels, dtype=torch.bfloat16):
+        return has_kernels(torch.zeros(1, length, 2 * channels), 2, dtype)
+
+    assert serves(64, 128)
+    assert serves(1, 1, torch.float32)
+    assert not serves(65, 8)
+    assert not serves(8, 129)
+    assert not serves(8, 8, torch.float64)
+    assert not serves(0, 8)
+    with kernels.torch_forms():
+        assert not serves(8, 8)
 
 
 def test_kernels_are_off_within_torch_forms():
