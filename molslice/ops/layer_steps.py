@@ -166,9 +166,9 @@ def _norm_backward(
         by_normed = torch.zeros_like(total)
     inputs = (by_total, by_normed, total, statistics, weight, seed, ctx.dropout, change_dtype)
     by_tokens, by_change, sums = _norm_gradients(*inputs)
-    by_bias = None if bias_dtype is None else sums[2].to(bias_dtype)
-    by_norm = sums[0].to(weight.dtype), sums[1].to(norm_dtype)
-    return by_tokens, by_change, by_bias, *by_norm, None, None, None, None
+    by_weight, by_norm_bias, by_bias = sums.to(weight.dtype).unbind()  # all at once, because they are short
+    by_bias = None if bias_dtype is None else by_bias.to(bias_dtype)
+    return by_tokens, by_change, by_bias, by_weight, by_norm_bias.to(norm_dtype), None, None, None, None
 
 
 _add_and_norm.register_autograd(_norm_backward, setup_context=_keep_norm)
