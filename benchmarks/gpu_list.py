@@ -11,8 +11,9 @@
     eager       batches of fixed shapes, gathered on the device
     captured    the same, with each step a CUDA graph
     compiled    the same, with compiled layers
+    weights     captured, with `trainer.precision: bf16-weights` and the kernels between products
 
-3. The kernels of a captured and compiled step, and the form `collated` with other numbers of threads.
+3. The kernels of a step in the form `weights`, and the form `collated` with other numbers of threads.
 
 A program of its own computes the steps, and another one continues after a step that fails or exceeds its
 limit. Writes `gpu_list.json` after each step. Steps in this file, or in that of `--earlier`, are not
@@ -51,12 +52,13 @@ from molslice.types import PathCodes
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "gpu_list"
-FORMS = ("collated", "eager", "captured", "compiled")
+FORMS = ("collated", "eager", "captured", "compiled", "weights")
 SETTINGS = {
     "collated": {"training.fixed_shapes": "false"},
     "eager": {"training.fixed_shapes": "true"},
     "captured": {"training.fixed_shapes": "true"},
     "compiled": {"training.fixed_shapes": "true", "training.compile": "true"},
+    "weights": {"training.fixed_shapes": "true"},
 }
 THREADS = 4
 SHORTEST = 5.0  # seconds; no step starts later
@@ -229,27 +231,26 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         Step("check losses softmax", CHECK_SECONDS, lambda: check_losses("softmax", options)),
     ]
     if options.small:
-        return [*checks, *rates(first, "softmax", "collated", "eager", "captured")]
+        return [*checks, *rates(first, "softmax", "collated", "eager", "captured", "weights")]
     return [
         *checks,
-        *rates(first, "softmax", "captured", "compiled", "collated", "eager"),
-        *rates(first, "softmax", "compiled", pcqm4m=True),
+        *rates(first, "softmax", "captured", "weights"),
+        *rates(first, "softmax", "weights", pcqm4m=True),
+        *rates(first, "slice_sort", "weights"),
+        *rates(first, "slice_sort", "weights", pcqm4m=True),
         Step("profile softmax", COMPILED_SECONDS, lambda: profile_kernels(first, "softmax", options)),
+        Step("profile slice_sort", COMPILED_SECONDS, lambda: profile_kernels(first, "slice_sort", options)),
+        *rates(second, "softmax", "weights", pcqm4m=True),
+        *rates(second, "slice_sort", "weights", pcqm4m=True),
+        *rates(first, "flow", "weights", pcqm4m=True),
+        *rates(first, "singular", "weights", pcqm4m=True),
+        *rates(first, "softmax", "collated", "eager", "compiled"),
         *rates(first, "slice_sort", "captured", "compiled"),
-        *rates(first, "slice_sort", "compiled", pcqm4m=True),
+        Step("check losses slice_sort", CHECK_SECONDS, lambda: check_losses("slice_sort", options)),
+        *rates(first, "slice_sort", "collated"),
         *rates(first, "flow", "compiled"),
         *rates(first, "singular", "compiled"),
-        *rates(second, "softmax", "compiled", pcqm4m=True),
-        *rates(second, "slice_sort", "compiled", pcqm4m=True),
-        Step("profile slice_sort", COMPILED_SECONDS, lambda: profile_kernels(first, "slice_sort", options)),
-        Step("check losses slice_sort", CHECK_SECONDS, lambda: check_losses("slice_sort", options)),
-        *rates(first, "slice_sort", "collated", "eager"),
-        *rates(first, "flow", "captured", "collated"),
-        *rates(first, "singular", "captured", "collated"),
         *(threads(number) for number in (1, 2, 8, 16)),
-        *rates(first, "flow", "compiled", pcqm4m=True),
-        *rates(first, "singular", "compiled", pcqm4m=True),
-        *rates(second, "softmax", "captured", "compiled", "collated"),
     ]
 
 
@@ -266,6 +267,8 @@ def build(
     if options.small:
         settings |= {"training.batch_size": "64", "training.token_budget": "2048"}
     precision = "bf16" if options.device == "cuda" else "32"
+    if form == "weights":
+        precision = "bf16-weights"
     (entry,) = plan_entries(
         [model], attention, [precision], overrides=list(settings.items()), device=options.device
     )
@@ -339,7 +342,11 @@ def warm_up_steps(training: Training, form: str, options: argparse.Namespace) ->
     """Return the number of steps before the timed ones: three of each shape where steps are captured."""
     if options.small:
         return 3
-    return max(20, 3 * training.batches.steps_per_epoch + 1) if form in ("captured", "compiled") else 40
+    return (
+        max(20, 3 * training.batches.steps_per_epoch + 1)
+        if form in ("captured", "compiled", "weights")
+        else 40
+    )
 
 
 def padded(batch: Any) -> int:  # noqa: ANN401
@@ -468,11 +475,11 @@ def check_losses(attention: str, options: argparse.Namespace) -> Numbers:
 
 
 def profile_kernels(model: str, attention: str, options: argparse.Namespace) -> Numbers:
-    """List the kernels of captured and compiled steps by time."""
-    training = build(model, attention, "compiled", options)
+    """List the kernels of steps in the form `weights` by time."""
+    training = build(model, attention, "weights", options)
     steps = 2 if options.small else training.batches.steps_per_epoch
     with closing(training.stream()) as stream:
-        for _ in range(warm_up_steps(training, "compiled", options)):
+        for _ in range(warm_up_steps(training, "weights", options)):
             training.step(next(stream))
         batches = [next(stream) for _ in range(steps)]
     training.wait()
