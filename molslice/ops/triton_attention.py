@@ -23,8 +23,8 @@ from molslice.ops.triton_mix import INTERPRETED, product
 
 LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
-HEADS_OF_PROGRAM = 4  # if the number of heads is a multiple of it
-WARPS = {16: 1, 32: 2, 64: 8}  # of a program, by padded length
+HEADS_OF_PROGRAM = 1  # if the number of heads is a multiple of it
+WARPS = {16: 1, 32: 1, 64: 8}  # of a program, by padded length
 
 
 def supports(length: int, channels: int, dtype: torch.dtype) -> bool:

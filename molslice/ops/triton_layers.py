@@ -21,8 +21,9 @@ from molslice.ops.triton_mix import INTERPRETED
 
 WIDEST = 4096  # maximum number of channels
 ROWS = 2  # of a program at a time
-BLOCK, BLOCK_ROWS = 256, 8  # channels and rows at a time without a sum along a row
-PROGRAMS = 3 if INTERPRETED else 4 * 132  # of a backward pass at most
+BLOCK, BLOCK_ROWS = 256, 16  # channels and rows at a time without a sum along a row
+PROGRAMS = 3 if INTERPRETED else 4 * 132  # of the backward pass of a norm at most
+BLOCK_PROGRAMS = 3 if INTERPRETED else 8 * 132  # the same without a sum along a row
 
 
 def supports(tokens: Tensor) -> bool:
@@ -48,8 +49,8 @@ def _rows(tokens: Tensor) -> int:
     return tokens.numel() // tokens.shape[-1]
 
 
-def _partial_sums(tokens: Tensor, kinds: int, rows: int) -> Tensor:
-    programs = min(PROGRAMS, triton.cdiv(_rows(tokens), rows))
+def _partial_sums(tokens: Tensor, kinds: int, rows: int, most: int) -> Tensor:
+    programs = min(most, triton.cdiv(_rows(tokens), rows))
     return torch.empty(programs, kinds, tokens.shape[-1], dtype=torch.float32, device=tokens.device)
 
 
@@ -107,7 +108,7 @@ def add_and_norm_gradients_into(
     Returns:
         Gradients of the weight and the bias of the norm, and of the bias of the change [3, D], float32.
     """
-    sums = _partial_sums(total, 3, ROWS)
+    sums = _partial_sums(total, 3, ROWS, PROGRAMS)
     with torch.cuda.device_of(total):
         _norm_backward[(len(sums),)](
             by_total,
@@ -155,7 +156,7 @@ def gelu_gradients_into(
         out: Receives the gradient of `hidden`.
     """
     rows, (blocks, settings) = _rows(hidden), _blocks(hidden)
-    sums = _partial_sums(hidden, 1, settings["ROWS"])
+    sums = _partial_sums(hidden, 1, settings["ROWS"], BLOCK_PROGRAMS)
     with torch.cuda.device_of(hidden):
         _gelu_backward[(len(sums), blocks)](grad, hidden, bias, seed, out, sums, rows, dropout, **settings)
     return sums.sum(0)[0]

@@ -1,8 +1,12 @@
 """Mixes heads of short sequences by pair weights and sorts them, in one Triton kernel for each direction.
 
-A program computes some heads of one sequence, one after the other: dropout of the weights, their product with
-V, then the sort of `triton_sort.py` while the product is in registers. The forward pass stores where each
-token's value went, in one byte; the backward pass fetches the gradients from there.
+A program computes one head of one sequence: dropout of the weights, their product with V, then a sort while
+the product is in registers. The forward pass stores where each token's value went, in one byte; the backward
+pass fetches the gradients from there.
+
+Up to 32 values of 16 bits are sorted by Batcher's odd-even merge sort, with all tokens of a channel in one
+thread: a comparison is one minimum and one maximum. Others are sorted as in `triton_sort.py`, where threads
+exchange values.
 """
 # ruff: noqa: ANN001, ANN201, ANN202 (in a kernel an annotation would fix a type)
 
@@ -22,9 +26,10 @@ from molslice.ops.triton_sort import LARGEST, bits_as_integers, bits_of, positio
 
 LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
-HEADS_OF_PROGRAM = 4  # if the number of heads is a multiple of it
-FORWARD_WARPS = {16: 2, 32: 4, 64: 4}  # by padded length
-BACKWARD_WARPS = {16: 1, 32: 2, 64: 4}
+HEADS_OF_PROGRAM = 1  # if the number of heads is a multiple of it
+FORWARD_WARPS = {16: 1, 32: 4, 64: 4}  # by padded length; 1 if a thread sorts
+BACKWARD_WARPS = {16: 1, 32: 1, 64: 4}
+MOST_IN_THREAD = 32  # tokens that a thread sorts
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # the interpreter has no bfloat16 product
 
 
@@ -73,10 +78,13 @@ def mix_and_sort_into(
         places,
     )
     grid, settings = _settings(values, FORWARD_WARPS)
+    length = values.shape[1]
+    in_thread = 0
+    if sorts_in_thread(length, width):
+        in_thread, settings["num_warps"] = 8 * triton.cdiv(length, 8), 1
+    sizes = {"LARGEST_RANK": LARGEST[width], "SHIFT": 8 * width, "IN_THREAD": in_thread}
     with torch.cuda.device_of(values):
-        _mix_forward[grid](
-            *inputs, values.shape[1], dropout, **settings, LARGEST_RANK=LARGEST[width], SHIFT=8 * width
-        )
+        _mix_forward[grid](*inputs, length, dropout, **settings, **sizes)
 
 
 def gradients_into(
@@ -109,6 +117,11 @@ def gradients_into(
         _mix_backward[grid](*inputs, values.shape[1], dropout, **settings)
 
 
+def sorts_in_thread(length: int, width: int) -> bool:
+    """Return whether a thread sorts all tokens of a channel, of values of so many bytes."""
+    return width == 2 and length <= MOST_IN_THREAD  # noqa: PLR2004
+
+
 def _settings(values: Tensor, warps: dict[int, int]) -> tuple[tuple[int], dict[str, object]]:
     batch, length, heads, channels = values.shape
     padded = max(16, triton.next_power_of_2(length))
@@ -135,6 +148,52 @@ def product(one, other, IN_FLOAT32: tl.constexpr):
     return tl.dot(one, other, input_precision="ieee")
 
 
+@triton.jit
+@no_type_check
+def _tokens_of(keys, CHANNELS: tl.constexpr, LENGTH: tl.constexpr):
+    """Return the keys [CHANNELS, LENGTH] of each token, so that a thread has all tokens of its channel."""
+    if LENGTH == 1:
+        return (tl.reshape(keys, [CHANNELS]),)
+    else:  # noqa: RET505 - the compiler evaluates one of both
+        split = tl.permute(tl.reshape(keys, [CHANNELS, 2, LENGTH // 2]), 0, 2, 1)
+        first, second = tl.split(split)
+        return _tokens_of(first, CHANNELS, LENGTH // 2) + _tokens_of(second, CHANNELS, LENGTH // 2)
+
+
+@triton.jit
+@no_type_check
+def _compare(keys, COUNT: tl.constexpr, MERGED: tl.constexpr, STEP: tl.constexpr):
+    """Compare keys `STEP` apart, to merge sorted runs of `MERGED` keys each."""
+    for x in tl.static_range(COUNT - STEP):
+        is_first = x >= STEP % MERGED and (x - STEP % MERGED) // STEP % 2 == 0
+        if is_first and x // (2 * MERGED) == (x + STEP) // (2 * MERGED):
+            low, high = tl.minimum(keys[x], keys[x + STEP]), tl.maximum(keys[x], keys[x + STEP])
+            keys = keys[:x] + (low,) + keys[x + 1 : x + STEP] + (high,) + keys[x + STEP + 1 :]
+    return keys
+
+
+@triton.jit
+@no_type_check
+def sort_in_thread(keys, COUNT: tl.constexpr, ROUNDS: tl.constexpr):
+    """Sort a tuple of `COUNT` keys, at most 2^ROUNDS.
+
+    Source: Batcher 1968, "Sorting networks and their applications", as in Knuth, volume 3, algorithm M. It
+    sorts fewer keys than a power of two without the comparisons with those that are missing.
+    """
+    for i in tl.static_range(ROUNDS):
+        for s in tl.static_range(i + 1):
+            keys = _compare(keys, COUNT, 1 << i, 1 << (i - s))
+    return keys
+
+
+@triton.jit
+@no_type_check
+def _lowest(bits):
+    """Return the lowest bit that is set in an unsigned integer, and its number."""
+    bit = bits & (0 - bits)
+    return bit, (bit.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
+
+
 # A length is not specialized: each would be compiled again. It is a multiple of `MULTIPLE`.
 @triton.jit(do_not_specialize=["length"])
 @no_type_check
@@ -157,6 +216,7 @@ def _mix_forward(
     CHANNELS: tl.constexpr,
     LARGEST_RANK: tl.constexpr,
     SHIFT: tl.constexpr,
+    IN_THREAD: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
     groups: tl.constexpr = HEADS // GROUP
@@ -167,7 +227,8 @@ def _mix_forward(
     count = tl.sum(is_real.to(tl.int32))
     is_pair = is_real[:, None] & is_real[None, :]
     pairs_exist = exists[:, None] & exists[None, :]
-    where = positions(is_real, length, False, LENGTH)[None, :]
+    if IN_THREAD == 0:
+        where = positions(is_real, length, False, LENGTH)[None, :]
     is_inside = is_channel[:, None] & exists[None, :]
     row = b * length * (HEADS * WIDTH)
     for step in range(GROUP):
@@ -186,15 +247,38 @@ def _mix_forward(
         if flags is not None:
             is_descending = tl.load(flags + channel, mask=is_channel[:, None], other=0)
             ranks = tl.where(is_descending != 0, -ranks, ranks)
-        ranks, taken = sort_ranks(
-            tl.where(is_real[None, :], ranks, LARGEST_RANK), SHIFT, CHANNELS, LENGTH, LENGTH
-        )
-        if flags is not None:
-            ranks = tl.where(is_descending != 0, -ranks, ranks)
-        bits = tl.where(n[None, :] < count, bits_of(ranks, LARGEST_RANK), 0)
-        tl.store(out + row + where * (HEADS * WIDTH) + channel, bits.to(out.dtype.element_ty), mask=is_inside)
-        target = places + row + taken * (HEADS * WIDTH) + channel
-        tl.store(target, (where + tl.zeros_like(taken)).to(tl.uint8), mask=is_inside)
+        ranks = tl.where(is_real[None, :], ranks, LARGEST_RANK)
+        if IN_THREAD > 0:
+            keys = _tokens_of((ranks << 16) | n[None, :], CHANNELS, LENGTH)
+            keys = sort_in_thread(keys[:IN_THREAD], IN_THREAD, 4 if IN_THREAD <= 16 else 5)
+            channel = h * WIDTH + c
+            if flags is not None:
+                is_descending = tl.load(flags + channel, mask=is_channel, other=0) != 0
+            left = tl.sum(is_real.to(tl.uint32) << n.to(tl.uint32))
+            padding = tl.sum((exists & (is_real == 0)).to(tl.uint32) << n.to(tl.uint32))
+            for r in tl.static_range(IN_THREAD):
+                bit, where = _lowest(tl.where(r < count, left, padding))
+                left = tl.where(r < count, left ^ bit, left)
+                padding = tl.where(r < count, padding, padding ^ bit)
+                rank, taken = keys[r] >> 16, keys[r] & 0xFFFF
+                if flags is not None:
+                    rank = tl.where(is_descending, -rank, rank)
+                bits = tl.where(r < count, bits_of(rank, LARGEST_RANK), 0)
+                is_stored = is_channel & (r < length)
+                target = out + row + where * (HEADS * WIDTH) + channel
+                tl.store(target, bits.to(out.dtype.element_ty), mask=is_stored)
+                target = places + row + taken * (HEADS * WIDTH) + channel
+                tl.store(target, tl.full([CHANNELS], 0, tl.uint8) + where.to(tl.uint8), mask=is_stored)
+        else:
+            ranks, taken = sort_ranks(ranks, SHIFT, CHANNELS, LENGTH, LENGTH)
+            if flags is not None:
+                ranks = tl.where(is_descending != 0, -ranks, ranks)
+            bits = tl.where(n[None, :] < count, bits_of(ranks, LARGEST_RANK), 0)
+            tl.store(
+                out + row + where * (HEADS * WIDTH) + channel, bits.to(out.dtype.element_ty), mask=is_inside
+            )
+            target = places + row + taken * (HEADS * WIDTH) + channel
+            tl.store(target, (where + tl.zeros_like(taken)).to(tl.uint8), mask=is_inside)
 
 
 @triton.jit(do_not_specialize=["length"])

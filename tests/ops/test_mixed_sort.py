@@ -74,6 +74,30 @@ def test_values_and_gradients(shape, flags, dtype, device, form):
 
 
 @each_device
+@pytest.mark.parametrize("flags", [False, True])
+@pytest.mark.parametrize("length", [2, 9, 15, 17, 19, 27, 32, 40])
+def test_equal_values_keep_their_order(length, flags, device, monkeypatch):
+    monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
+    monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
+    shape = (2, length, 1, 20)
+    values = torch.randint(-2, 3, shape, device=device).to(torch.bfloat16)
+    _, _, mask = draw(shape, torch.bfloat16, device)
+    weights = torch.eye(length, device=device, dtype=torch.bfloat16).expand(2, 1, -1, -1).contiguous()
+    descending = (torch.arange(20, device=device) % 2 == 0).view(1, 20) if flags else None
+    columns, places = mixed_sort._mix_and_sort(values, weights, mask, descending, None, 0.0)
+    for b in range(2):
+        real = mask[b].nonzero()[:, 0]
+        keys = values[b, real, 0].float()
+        keys = keys if descending is None else torch.where(descending[0], -keys, keys)
+        order = keys.argsort(stable=True, dim=0)
+        assert torch.equal(columns[b, real, 0], values[b, real, 0].gather(0, order))
+        assert torch.equal(places[b, real, 0].gather(0, order), real[:, None].expand(-1, 20).to(torch.uint8))
+        padding = (~mask[b]).nonzero()[:, 0]
+        assert not columns[b, padding].any()
+        assert torch.equal(places[b, padding, 0].long(), padding[:, None].expand(-1, 20))
+
+
+@each_device
 def test_kernels_do_not_read_padding(device, monkeypatch):
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
     monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
