@@ -305,14 +305,18 @@ class Stack:
             tensors = packed, bias, self.mask, seed, 0.1
             return [
                 lambda: biased_attention._attend(*tensors),
-                lambda: biased_attention._gradients(values, packed, bias, self.mask, bias, seed, 0.1)[0],
+                lambda: biased_attention._gradients(
+                    values, packed, bias, self.mask, bias, seed, 0.1, bias.dtype
+                )[0],
             ]
         if what == "sort":
             tensors = values, bias, self.mask, None, seed, 0.1
             places = mixed_sort._mix_and_sort(*tensors)[1]
             return [
                 lambda: mixed_sort._mix_and_sort(*tensors)[0],
-                lambda: mixed_sort._gradients(values, places, values, bias, self.mask, bias, seed, 0.1)[0],
+                lambda: mixed_sort._gradients(
+                    values, places, values, bias, self.mask, bias, seed, 0.1, bias.dtype
+                )[0],
             ]
         weight = torch.ones(self.dim, device=self.device, dtype=torch.bfloat16)
         tensors = rows, rows, weight, weight, weight, 1e-5, seed, 0.1, torch.bfloat16

@@ -44,7 +44,8 @@ class TokenContext:
             without a mask can then be used, without a synchronization on a GPU to read the mask. If it is
             true for a padded batch, results are wrong.
         any_padding: Whether the caller guarantees finite values at padding, and uses no output at padding
-            except that it is finite. An attention that `ignores_padding` then need not be given zeros.
+            except that it is finite. An attention that `ignores_padding` then need not be given zeros, and
+            may leave a bias to the caller.
     """
 
     token_mask: Bool[Tensor, "B N"]
@@ -69,15 +70,18 @@ class AttentionOutput(NamedTuple):
         tokens: Mixed tokens [B, N, D], zero at padding.
         penalty: Auxiliary loss, a scalar added to the loss of the task; None without one.
         carry: Tensor for the same attention in the next layer, such as its scores; None without one.
+        bias: A vector [D] that the caller adds to the tokens, only with `TokenContext.any_padding`; None
+            without one.
     """
 
     tokens: Float[Tensor, "B N D"]
     penalty: Float[Tensor, ""] | None = None
     carry: Tensor | None = None
+    bias: Float[Tensor, " D"] | None = None
 
     def with_tokens(self, tokens: Float[Tensor, "B N D"]) -> "AttentionOutput":
         """Return the same output with other tokens. torch.compile of torch 2.11 cannot return `_replace`."""
-        return AttentionOutput(tokens, self.penalty, self.carry)
+        return AttentionOutput(tokens, self.penalty, self.carry, self.bias)
 
 
 @dataclass(frozen=True, slots=True)

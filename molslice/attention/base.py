@@ -182,6 +182,15 @@ class Attention(nn.Module, ABC):
             Tokens [B, N, D], ignored at padding, with the penalty and the carry of the attention.
         """
 
+    def read_out(
+        self, mixed: Float[Tensor, "B N D"], context: TokenContext, carry: Tensor | None
+    ) -> AttentionOutput:
+        """Apply the output map of an attention that has one, whose bias the caller adds if it can."""
+        output: nn.Linear = self.output  # pyright: ignore[reportAssignmentType]
+        if not context.any_padding:
+            return AttentionOutput(output(mixed), carry=carry)
+        return AttentionOutput(nn.functional.linear(mixed, output.weight), carry=carry, bias=output.bias)
+
     def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
         """Return whether finite values at padding change neither results nor gradients of `mix`."""
         return False

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
+from torch.nn import functional
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits
 from molslice.ops.derivatives import channel_maps
@@ -193,15 +194,18 @@ class SliceSort(Attention):
 
     def _mix_and_sort(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Mix and sort in one kernel, and hand the weights on to the next layer as `carry`."""
-        values = self.value(tokens).unflatten(-1, (self.spec.num_heads, -1))
+        # the kernel sums the gradient of the bias
+        bias = None if self.value.bias is None else self.value.bias.detach()
+        values = functional.linear(tokens, self.value.weight, bias)
+        values = values.unflatten(-1, (self.spec.num_heads, -1))
         weights = context.pair_weights if context.carry is None else context.carry
         if weights is None:
             assert context.pair_bias is not None  # checked in `forward`
             weights = pair_softmax(context.pair_bias, context.token_mask)
         flags = None if self.order == "ascending" else self.descending.view(values.shape[2:])
         dropout = self.spec.dropout if self.training else 0.0
-        columns, weights = mix_and_sort(values, weights, context.token_mask, flags, dropout)
-        return AttentionOutput(self.output(columns.flatten(-2)), carry=weights)
+        columns, weights = mix_and_sort(values, weights, context.token_mask, flags, dropout, self.value.bias)
+        return self.read_out(columns.flatten(-2), context, weights)
 
     def _place(
         self, columns: Float[Tensor, "B *K N"], token_mask: Bool[Tensor, "B N"]

@@ -88,12 +88,14 @@ class Softmax(Attention):
         """Compute Q, K and V in one product, and hand the bias on to the next layer as `carry`."""
         maps = (self.query, self.key, self.value)
         bias = torch.cat([part.bias for part in maps]) if self.spec.qkv_bias else None
-        packed = functional.linear(tokens, torch.cat([part.weight for part in maps]), bias)
+        # the kernel sums the gradient of the bias, which otherwise takes a pass over `packed`
+        without_gradient = None if bias is None else bias.detach()
+        packed = functional.linear(tokens, torch.cat([part.weight for part in maps]), without_gradient)
         packed = packed.unflatten(-1, (3, self.spec.num_heads, -1))
         pair_bias = context.carry if context.carry is not None else self._mask(context, packed.dtype)
         dropout = self.spec.dropout if self.training else 0.0
-        heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, dropout)
-        return AttentionOutput(self.output(heads.flatten(-2)), carry=pair_bias)
+        heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, dropout, bias)
+        return self.read_out(heads.flatten(-2), context, pair_bias)
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return softmax(Q K^T / sqrt(C) + S + E); with `mix`, multiplied by softmax(S + E)."""

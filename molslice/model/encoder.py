@@ -265,7 +265,7 @@ class Encoder(nn.Module):
             mixed = layer.attention(normed, context)
             context, penalty = context.with_carry(mixed.carry), _sum_of(penalty, mixed.penalty)
             rate = active_rate(layer.dropout)
-            tokens, normed = add_and_norm(tokens, mixed.tokens, None, layer.ffn_norm, rate, dtype)
+            tokens, normed = add_and_norm(tokens, mixed.tokens, mixed.bias, layer.ffn_norm, rate, dtype)
             change = layer.ffn.without_last_bias(normed)
             last = given if norm is self.last_norm else dtype
             tokens, normed = add_and_norm(tokens, change, layer.ffn.outer.bias, norm, rate, last)

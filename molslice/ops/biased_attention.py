@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from molslice.ops import kernels
-from molslice.ops.layer_steps import draw_seed
+from molslice.ops.layer_steps import draw_seed, sum_rows
 
 _TRITON = kernels.load_kernels("triton_attention")
 
@@ -67,6 +67,7 @@ def packed_attention(
     bias: Float[Tensor, "B H N N"],
     token_mask: Bool[Tensor, "B N"],
     dropout: float = 0.0,
+    added: Float[Tensor, " D3"] | None = None,
 ) -> tuple[Float[Tensor, "B N H C"], Float[Tensor, "B H N N"]]:
     """Compute dropout(softmax(Q K^T / sqrt(C) + bias)) V by a kernel; see `has_kernels`.
 
@@ -75,13 +76,15 @@ def packed_attention(
         bias: What is added to the scores, in the type of `packed`.
         token_mask: True at real tokens.
         dropout: Dropout rate of the weights.
+        added: A vector [3 H C] that was added to `packed` without a gradient. The kernel sums its gradient;
+            None without one.
 
     Returns:
         The result, zero at padding, and the bias for the next layer. If the next layer takes that one, the
         gradients of the layers are added in the kernel, not in a pass over N x N tensors for each layer.
     """
     inputs = [part.contiguous() for part in (packed, bias.to(packed.dtype), token_mask)]
-    return _PackedAttention.apply(*inputs, draw_seed(packed, dropout), dropout)
+    return _PackedAttention.apply(*inputs, draw_seed(packed, dropout), dropout, added)
 
 
 def _is_on_gpu(tokens: Tensor) -> bool:
@@ -115,12 +118,16 @@ def _gradients(
     by_next: Tensor | None,
     seed: Tensor | None,
     dropout: float,
-) -> tuple[Tensor, Tensor]:
-    results = torch.empty_like(packed), torch.empty_like(bias)
+    added_dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    sums = packed.new_empty(len(packed), *packed.shape[2:], dtype=torch.float32)
+    results = torch.empty_like(packed), torch.empty_like(bias), None if added_dtype is None else sums
     by_next = None if by_next is None else by_next.contiguous()
     assert _TRITON is not None  # checked in `has_kernels`
     _TRITON.gradients_into(grad.contiguous(), packed, bias, token_mask, by_next, seed, dropout, results)
-    return results
+    if added_dtype is None:
+        return *results[:2], bias.new_empty(0)
+    return *results[:2], sum_rows(sums.flatten(1), added_dtype)
 
 
 @_gradients.register_fake
@@ -132,8 +139,10 @@ def _(
     by_next: Tensor | None,
     seed: Tensor | None,
     dropout: float,
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(packed), torch.empty_like(bias)
+    added_dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    size = 0 if added_dtype is None else packed[0, 0].numel()
+    return torch.empty_like(packed), torch.empty_like(bias), packed.new_empty(size, dtype=added_dtype)
 
 
 class _PackedAttention(torch.autograd.Function):
@@ -141,13 +150,19 @@ class _PackedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        packed: Tensor, bias: Tensor, token_mask: Tensor, seed: Tensor | None, dropout: float
+        packed: Tensor,
+        bias: Tensor,
+        token_mask: Tensor,
+        seed: Tensor | None,
+        dropout: float,
+        added: Tensor | None,  # noqa: ARG004
     ) -> tuple[Tensor, Tensor]:
         return _attend(packed, bias, token_mask, seed, dropout), bias.view_as(bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
-        *tensors, ctx.dropout = inputs
+        *tensors, ctx.dropout, added = inputs
+        ctx.added_dtype = None if added is None else added.dtype
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
 
@@ -156,6 +171,7 @@ class _PackedAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, by_next: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         packed, bias, token_mask, seed = ctx.saved_tensors
         if grad is None:
-            return None, by_next, None, None, None
-        inputs = (grad, packed, bias, token_mask, by_next, seed, ctx.dropout)
-        return (*_gradients(*inputs), None, None, None)
+            return None, by_next, None, None, None, None
+        inputs = (grad, packed, bias, token_mask, by_next, seed, ctx.dropout, ctx.added_dtype)
+        by_packed, by_bias, by_added = _gradients(*inputs)
+        return by_packed, by_bias, None, None, None, None if ctx.added_dtype is None else by_added

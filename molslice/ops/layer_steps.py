@@ -28,6 +28,19 @@ def draw_seed(tokens: Tensor, dropout: float) -> Tensor | None:
     return torch.randint(2**62, (1,), device=tokens.device) if dropout else None
 
 
+def sum_rows(parts: Float[Tensor, "P D"], dtype: torch.dtype) -> Float[Tensor, " D"]:
+    """Sum the parts of a gradient [P, D] that the programs of a kernel have computed, for kernels only.
+
+    Args:
+        parts: The parts, float32.
+        dtype: Type of the result.
+    """
+    out = parts.new_empty(parts.shape[1], dtype=dtype)
+    assert _TRITON is not None  # checked in `has_kernels`
+    _TRITON.sum_rows_into(parts, out)
+    return out
+
+
 def add_and_norm(
     tokens: Float[Tensor, "*rows D"],
     change: Float[Tensor, "*rows D"],
@@ -129,7 +142,7 @@ def _norm_gradients(
     by_total = None if by_total is None else by_total.contiguous()
     inputs = (by_total, by_normed.contiguous(), total, statistics, weight, seed, dropout)
     sums = _TRITON.add_and_norm_gradients_into(*inputs, (by_tokens, by_change))
-    return by_tokens, by_change, sums
+    return by_tokens, by_change, sum_rows(sums.flatten(1), weight.dtype).view(3, -1)
 
 
 @_norm_gradients.register_fake
@@ -143,7 +156,7 @@ def _(
     dropout: float,
     change_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sums = total.new_empty(3, total.shape[-1], dtype=torch.float32)
+    sums = total.new_empty(3, total.shape[-1], dtype=weight.dtype)
     return torch.empty_like(total), torch.empty_like(total, dtype=change_dtype), sums
 
 
@@ -166,7 +179,7 @@ def _norm_backward(
         by_normed = torch.zeros_like(total)
     inputs = (by_total, by_normed, total, statistics, weight, seed, ctx.dropout, change_dtype)
     by_tokens, by_change, sums = _norm_gradients(*inputs)
-    by_weight, by_norm_bias, by_bias = sums.to(weight.dtype).unbind()  # all at once, because they are short
+    by_weight, by_norm_bias, by_bias = sums.unbind()
     by_bias = None if bias_dtype is None else by_bias.to(bias_dtype)
     return by_tokens, by_change, by_bias, by_weight, by_norm_bias.to(norm_dtype), None, None, None, None
 
@@ -193,14 +206,16 @@ def _gelu_gradients(
 ) -> tuple[Tensor, Tensor]:
     out = torch.empty_like(hidden)
     assert _TRITON is not None  # checked in `has_kernels`
-    return out, _TRITON.gelu_gradients_into(grad.contiguous(), hidden, bias, seed, dropout, out)
+    sums = _TRITON.gelu_gradients_into(grad.contiguous(), hidden, bias, seed, dropout, out)
+    return out, sum_rows(sums.flatten(1), hidden.dtype if bias is None else bias.dtype)
 
 
 @_gelu_gradients.register_fake
 def _(
     grad: Tensor, hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(hidden), hidden.new_empty(hidden.shape[-1], dtype=torch.float32)
+    dtype = hidden.dtype if bias is None else bias.dtype
+    return torch.empty_like(hidden), hidden.new_empty(hidden.shape[-1], dtype=dtype)
 
 
 def _keep_gelu(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
@@ -211,7 +226,7 @@ def _keep_gelu(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
 def _gelu_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     hidden, bias, seed = ctx.saved_tensors
     by_hidden, by_bias = _gelu_gradients(grad, hidden, bias, seed, ctx.dropout)
-    return by_hidden, None if bias is None else by_bias.to(bias.dtype), None, None
+    return by_hidden, None if bias is None else by_bias, None, None
 
 
 _gelu.register_autograd(_gelu_backward, setup_context=_keep_gelu)

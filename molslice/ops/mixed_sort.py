@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from molslice.ops import kernels
-from molslice.ops.layer_steps import draw_seed
+from molslice.ops.layer_steps import draw_seed, sum_rows
 from molslice.ops.sorting import sorted_columns
 
 _TRITON = kernels.load_kernels("triton_mix")
@@ -34,6 +34,7 @@ def mix_and_sort(
     token_mask: Bool[Tensor, "B N"],
     descending: Bool[Tensor, "H C"] | None = None,
     dropout: float = 0.0,
+    added: Float[Tensor, " D"] | None = None,
 ) -> tuple[Float[Tensor, "B N H C"], Float[Tensor, "B H N N"]]:
     """Mix heads by pair weights and sort the resulting columns.
 
@@ -45,6 +46,8 @@ def mix_and_sort(
         token_mask: True at real tokens.
         descending: True for columns in descending order; None sorts all ascending.
         dropout: Dropout rate of the weights.
+        added: A vector [H C] that was added to `values` without a gradient, which a kernel sums; None without
+            one. See `has_kernels`.
 
     Returns:
         The sorted columns of `dropout(weights) @ values`, arbitrary at padding, and the weights for the next
@@ -54,7 +57,7 @@ def mix_and_sort(
         inputs = [part.contiguous() for part in (values, weights, token_mask)]
         flags = None if descending is None else descending.contiguous()
         seed = draw_seed(values, dropout)
-        columns, _, weights = _MixAndSort.apply(*inputs, flags, seed, dropout)
+        columns, _, weights = _MixAndSort.apply(*inputs, flags, seed, dropout, added)
         return columns, weights
     used = functional.dropout(weights, dropout).to(values.dtype)
     mixed = used @ values.transpose(1, 2)
@@ -103,13 +106,17 @@ def _gradients(
     by_next: Tensor | None,
     seed: Tensor | None,
     dropout: float,
-) -> tuple[Tensor, Tensor]:
-    results = torch.empty_like(values), torch.empty_like(weights)
+    added_dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    sums = values.new_empty(len(values), *values.shape[2:], dtype=torch.float32)
+    results = torch.empty_like(values), torch.empty_like(weights), None if added_dtype is None else sums
     by_next = None if by_next is None else by_next.contiguous()
     inputs = (grad.contiguous(), places, values, weights, token_mask, by_next, seed, dropout)
     assert _TRITON is not None  # checked in `has_kernels`
     _TRITON.gradients_into(*inputs, results)
-    return results
+    if added_dtype is None:
+        return *results[:2], weights.new_empty(0)
+    return *results[:2], sum_rows(sums.flatten(1), added_dtype)
 
 
 @_gradients.register_fake
@@ -122,8 +129,10 @@ def _(
     by_next: Tensor | None,
     seed: Tensor | None,
     dropout: float,
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(values), torch.empty_like(weights)
+    added_dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    size = 0 if added_dtype is None else values[0, 0].numel()
+    return torch.empty_like(values), torch.empty_like(weights), values.new_empty(size, dtype=added_dtype)
 
 
 class _MixAndSort(torch.autograd.Function):
@@ -137,13 +146,15 @@ class _MixAndSort(torch.autograd.Function):
         descending: Tensor | None,
         seed: Tensor | None,
         dropout: float,
+        added: Tensor | None,  # noqa: ARG004
     ) -> tuple[Tensor, Tensor, Tensor]:
         columns, places = _mix_and_sort(values, weights, token_mask, descending, seed, dropout)
         return columns, places, weights.view_as(weights)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:  # noqa: ANN401
-        values, weights, token_mask, _, seed, ctx.dropout = inputs
+        values, weights, token_mask, _, seed, ctx.dropout, added = inputs
+        ctx.added_dtype = None if added is None else added.dtype
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1], values, weights, token_mask, seed)
@@ -153,5 +164,8 @@ class _MixAndSort(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, _: Any, by_next: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         *tensors, seed = ctx.saved_tensors
         if grad is None:
-            return None, by_next, None, None, None, None
-        return (*_gradients(grad, *tensors, by_next, seed, ctx.dropout), None, None, None, None)
+            return None, by_next, None, None, None, None, None
+        inputs = (grad, *tensors, by_next, seed, ctx.dropout, ctx.added_dtype)
+        by_values, by_weights, by_added = _gradients(*inputs)
+        by_added = None if ctx.added_dtype is None else by_added
+        return by_values, by_weights, None, None, None, None, by_added

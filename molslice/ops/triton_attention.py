@@ -67,7 +67,7 @@ def gradients_into(
     by_next: Tensor | None,
     seed: Tensor | None,
     dropout: float,
-    results: tuple[Tensor, Tensor],
+    results: tuple[Tensor, Tensor, Tensor | None],
 ) -> None:
     """Write the gradients of Q, K, V and the bias to given tensors. All tensors are contiguous.
 
@@ -79,7 +79,8 @@ def gradients_into(
         by_next: A gradient of the bias to add [B, H, N, N]; None for zero.
         seed: Seed of the dropped weights.
         dropout: Dropout rate of the weights.
-        results: Receive the gradients of `packed` and `bias`, zero at padding.
+        results: Receive the gradients of `packed` and `bias`, zero at padding, and the sums of those of
+            `packed` over each sequence, float32 [B, 3, H, C]; None if unused.
     """
     inputs = (grad, packed, bias, token_mask.view(torch.uint8), by_next, seed, *results)
     grid, settings = _settings(packed)
@@ -187,6 +188,31 @@ def _attention_forward(
         tl.store(out + in_result, mixed.to(v.dtype), mask=exist)
 
 
+@triton.jit
+@no_type_check
+def _store_with_sum(
+    by_packed,
+    sums,
+    result,
+    place,
+    exist,
+    step,
+    PART: tl.constexpr,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Store the gradient of Q, K or V, and its sum over the tokens."""
+    tl.store(by_packed + place + PART * HEADS * WIDTH, result.to(by_packed.dtype.element_ty), mask=exist)
+    if sums is not None:
+        groups: tl.constexpr = HEADS // GROUP
+        b = (tl.program_id(0) // groups).to(tl.int64)
+        c = tl.arange(0, CHANNELS)
+        target = (b * 3 + PART) * HEADS * WIDTH + ((tl.program_id(0) % groups) * GROUP + step) * WIDTH + c
+        tl.store(sums + target, tl.sum(result, 0), mask=c < WIDTH)
+
+
 @triton.jit(do_not_specialize=["length"])
 @no_type_check
 def _attention_backward(
@@ -198,6 +224,7 @@ def _attention_backward(
     seed,
     by_packed,
     by_bias,
+    sums,
     length,
     dropout,
     HEADS: tl.constexpr,
@@ -227,11 +254,11 @@ def _attention_backward(
         by_scores = weights * (by_weights - tl.sum(weights * by_weights, 1)[:, None])
         rounded = by_scores.to(q.dtype)
         result = product(rounded, keys, IN_FLOAT32) * SCALE
-        tl.store(by_packed + place, result.to(q.dtype), mask=exist)
+        _store_with_sum(by_packed, sums, result, place, exist, step, 0, HEADS, WIDTH, GROUP, CHANNELS)
         result = product(tl.trans(rounded), q, IN_FLOAT32) * SCALE
-        tl.store(by_packed + place + HEADS * WIDTH, result.to(q.dtype), mask=exist)
+        _store_with_sum(by_packed, sums, result, place, exist, step, 1, HEADS, WIDTH, GROUP, CHANNELS)
         result = product(tl.trans(used.to(v.dtype)), upstream, IN_FLOAT32)
-        tl.store(by_packed + place + 2 * HEADS * WIDTH, result.to(q.dtype), mask=exist)
+        _store_with_sum(by_packed, sums, result, place, exist, step, 2, HEADS, WIDTH, GROUP, CHANNELS)
         if by_next is not None:
             by_scores += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
         tl.store(by_bias + pair, by_scores.to(by_bias.dtype.element_ty), mask=pairs_exist)

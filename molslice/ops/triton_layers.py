@@ -25,6 +25,8 @@ BLOCK, BLOCK_ROWS = 256, 16  # channels and rows at a time without a sum along a
 PROGRAMS = 3 if INTERPRETED else 4 * 132  # of the backward pass of a norm at most
 BLOCK_PROGRAMS = 3 if INTERPRETED else 8 * 132  # the same without a sum along a row
 
+SUMMED_ROWS, SUMMED_CHANNELS = 256, 16  # of a program that sums parts
+
 
 def supports(tokens: Tensor) -> bool:
     """Return whether the kernels are used for rows [..., D] like these."""
@@ -93,7 +95,7 @@ def add_and_norm_gradients_into(
     dropout: float,
     results: tuple[Tensor, Tensor],
 ) -> Tensor:
-    """Write the gradients of tokens and change, and return the sums of the other gradients.
+    """Write the gradients of tokens and change, and return the other gradients in parts.
 
     Args:
         by_total: Gradient of the sum; None if it is zero.
@@ -106,7 +108,8 @@ def add_and_norm_gradients_into(
         results: Receive the gradients of tokens and change.
 
     Returns:
-        Gradients of the weight and the bias of the norm, and of the bias of the change [3, D], float32.
+        Gradients of the weight and the bias of the norm, and of the bias of the change [P, 3, D], float32,
+        to be summed over the P programs.
     """
     sums = _partial_sums(total, 3, ROWS, PROGRAMS)
     with torch.cuda.device_of(total):
@@ -123,7 +126,7 @@ def add_and_norm_gradients_into(
             dropout,
             **_settings(total),
         )
-    return sums.sum(0)
+    return sums
 
 
 def gelu_into(hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float, out: Tensor) -> None:
@@ -145,7 +148,7 @@ def gelu_into(hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout:
 def gelu_gradients_into(
     grad: Tensor, hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float, out: Tensor
 ) -> Tensor:
-    """Write the gradient of `hidden`, and return the gradient of the bias [D], float32.
+    """Write the gradient of `hidden`, and return the gradient of the bias in parts [P, 1, D], float32.
 
     Args:
         grad: Gradient of the result.
@@ -159,7 +162,27 @@ def gelu_gradients_into(
     sums = _partial_sums(hidden, 1, settings["ROWS"], BLOCK_PROGRAMS)
     with torch.cuda.device_of(hidden):
         _gelu_backward[(len(sums), blocks)](grad, hidden, bias, seed, out, sums, rows, dropout, **settings)
-    return sums.sum(0)[0]
+    return sums
+
+
+def sum_rows_into(parts: Tensor, out: Tensor) -> None:
+    """Write the sums over the rows of contiguous parts [P, D] to a given tensor [D]."""
+    rows, width = parts.shape
+    settings = {"ROWS": SUMMED_ROWS, "CHANNELS": SUMMED_CHANNELS, "num_warps": 8}
+    with torch.cuda.device_of(parts):
+        _sum_rows[(triton.cdiv(width, SUMMED_CHANNELS),)](parts, out, rows, width, **settings)
+
+
+@triton.jit(do_not_specialize=["rows"])
+@no_type_check
+def _sum_rows(parts, out, rows, width, ROWS: tl.constexpr, CHANNELS: tl.constexpr):
+    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    total = tl.zeros([ROWS, CHANNELS], tl.float32)
+    for first in range(0, rows, ROWS):
+        r = first + tl.arange(0, ROWS)
+        place = r.to(tl.int64)[:, None] * width + c[None, :]
+        total += tl.load(parts + place, mask=(r < rows)[:, None] & (c < width)[None, :], other=0.0)
+    tl.store(out + c, tl.sum(total, 0).to(out.dtype.element_ty), mask=c < width)
 
 
 @triton.jit

@@ -96,7 +96,7 @@ def gradients_into(
     by_next: Tensor | None,
     seed: Tensor | None,
     dropout: float,
-    results: tuple[Tensor, Tensor],
+    results: tuple[Tensor, Tensor, Tensor | None],
 ) -> None:
     """Write the gradients of values and weights, zero at padding. All tensors are contiguous.
 
@@ -109,7 +109,8 @@ def gradients_into(
         by_next: A gradient of the weights to add [B, H, N, N]; None for zero.
         seed: Seed of the dropped weights.
         dropout: Dropout rate of the weights.
-        results: Receive the gradients.
+        results: Receive the gradients, and the sums of those of the values over each sequence, float32
+            [B, H, C]; None if unused.
     """
     inputs = (grad, places, values, weights, token_mask.view(torch.uint8), by_next, seed, *results)
     grid, settings = _settings(values, BACKWARD_WARPS)
@@ -293,6 +294,7 @@ def _mix_backward(
     seed,
     by_values,
     by_weights,
+    sums,
     length,
     dropout,
     HEADS: tl.constexpr,
@@ -329,6 +331,9 @@ def _mix_backward(
             mixing, by_mixing = mixing * factor, by_mixing * factor
         result = product(tl.trans(mixing.to(value.dtype)), by_mixed, IN_FLOAT32)
         tl.store(by_values + place, result.to(value.dtype), mask=exists[:, None] & is_channel[None, :])
+        if sums is not None:
+            target = sums + (b * HEADS + h) * WIDTH + c
+            tl.store(target, tl.sum(result, 0), mask=is_channel)
         by_mixing = tl.where(is_pair, by_mixing, 0.0)
         if by_next is not None:
             by_mixing += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
