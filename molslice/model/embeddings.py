@@ -1,12 +1,13 @@
 """Embedding tables for the integer features of a store."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molslice.ops.table_sums import NO_SLOT, table_sums
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
 
 LEGACY_SLOTS = 512
@@ -30,6 +31,8 @@ class FeatureEmbedding(nn.Module):
 
     starts: Tensor
     sizes: Tensor
+    first: Tensor
+    last: Tensor
 
     def __init__(self, sizes: tuple[int, ...], dim: int, *, legacy_vocab: bool = False) -> None:
         super().__init__()
@@ -37,6 +40,11 @@ class FeatureEmbedding(nn.Module):
         rows = 1 + LEGACY_SLOTS * len(sizes) if legacy_vocab else sum(sizes)
         self.register_buffer("starts", torch.tensor(starts), persistent=False)
         self.register_buffer("sizes", torch.tensor(sizes), persistent=False)
+        self._is_sparse = legacy_vocab
+        firsts = [sum(sizes[:k]) for k in range(len(sizes))]
+        # whole numbers below 256 in place of slots where there are few
+        self.register_buffer("first", torch.tensor(firsts).to(torch.uint8), persistent=False)
+        self.register_buffer("last", (torch.tensor(sizes) - 1).to(torch.uint8), persistent=False)
         self._ranges = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         self.weight = nn.Parameter(torch.empty(rows, dim))
         nn.init.normal_(self.weight, std=len(sizes) ** -0.5)
@@ -54,6 +62,14 @@ class FeatureEmbedding(nn.Module):
         slots = torch.minimum(features.long(), self.sizes - 1) + self.starts
         flat = F.embedding_bag(slots.flatten(0, -2), self.weight, mode="sum")
         return flat.unflatten(0, slots.shape[:-1])
+
+    def slots(self, features: UInt8[Tensor, "*rows F"]) -> UInt8[Tensor, "*rows F"]:
+        """Return the rows of `used_rows` that features select, for at most 255 rows."""
+        return torch.minimum(features, self.last) + self.first
+
+    def used_rows(self) -> Float[Tensor, "R D"]:
+        """Return the rows of the table that features can select, those of a feature next to each other."""
+        return torch.cat([self.weight[rows] for rows in self._ranges]) if self._is_sparse else self.weight
 
     def embed_combinations(self) -> Float[Tensor, "combinations D"]:
         """Embed all combinations of the features, those of the last feature next to each other."""
@@ -107,6 +123,8 @@ class AtomEmbedding(nn.Module):
             The graph token and one token per atom [B, 1 + A, D].
         """
         degree = degree.clamp(max=MAX_DEGREE)
+        if atoms.is_cuda:
+            return self._sum_rows(atoms, degree, hidden, stand_in)
         tokens = self.features(atoms)
         if hidden is not None and stand_in is not None:
             tokens = torch.where(hidden[..., None], stand_in.to(tokens.dtype), tokens)
@@ -114,3 +132,24 @@ class AtomEmbedding(nn.Module):
             tokens = tokens + table(degree)
         graph_token = self.graph_token.expand(len(atoms), 1, -1)
         return torch.cat([graph_token, tokens], dim=1)
+
+    def _sum_rows(
+        self, atoms: Tensor, degree: Tensor, hidden: Tensor | None, stand_in: Tensor | None
+    ) -> Float[Tensor, "B N D"]:
+        """Compute all tokens as sums of rows of one table, whose gradient has a fixed order of additions."""
+        features = self.features.used_rows()
+        tables: list[Any] = list(self.degree)
+        centrality = torch.stack([table.weight[: MAX_DEGREE + 1] for table in tables]).sum(0)
+        single: list[Tensor] = [self.graph_token]
+        if stand_in is not None:
+            single.append(stand_in.to(features.dtype))
+        rows = torch.cat([features, centrality, torch.stack(single)])
+        slots = self.features.slots(atoms)
+        graph_token = len(features) + len(centrality)
+        if hidden is not None and stand_in is not None:
+            slots = slots.masked_fill(hidden[..., None], NO_SLOT)
+            slots[..., 0].masked_fill_(hidden, graph_token + 1)
+        slots = torch.cat([slots, (degree + len(features)).to(torch.uint8)[..., None]], -1)
+        slots = F.pad(slots, (0, 0, 1, 0), value=NO_SLOT)
+        slots[:, 0, 0] = graph_token
+        return table_sums(rows, slots)

@@ -47,3 +47,23 @@ def test_tables_start_with_their_deviations():
     expected = [len(ATOM_FEATURE_SIZES) ** -0.5, 0.1, 0.1]
     assert [weight.std().item() for weight in deviations] == pytest.approx(expected, rel=0.02)
     assert embedding.graph_token.std().item() == pytest.approx(0.1, rel=0.15)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("hides", [False, True])
+def test_one_table_for_all_tokens_gives_the_same(legacy, hides):
+    torch.manual_seed(0)
+    embedding = AtomEmbedding(12, legacy_vocab=legacy).double()
+    atoms = torch.randint(0, 256, (4, 7, 9), dtype=torch.uint8)
+    atoms[1:] %= 6
+    degree = torch.randint(0, 20, (4, 7))
+    hidden = torch.rand(4, 7) < 0.3 if hides else None
+    stand_in = torch.randn(12, dtype=torch.float64).requires_grad_() if hides else None
+    leaves = [*embedding.parameters(), *([stand_in] if stand_in is not None else [])]
+    expected = embedding(atoms, degree, hidden, stand_in)
+    tokens = embedding._sum_rows(atoms, degree.clamp(max=11), hidden, stand_in)
+    torch.testing.assert_close(tokens, expected, rtol=0, atol=1e-12)
+    slope = torch.randn_like(tokens)
+    gradients = [torch.autograd.grad(one, leaves, slope) for one in (tokens, expected)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
