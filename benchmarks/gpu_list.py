@@ -4,7 +4,7 @@
     python benchmarks/gpu_list.py --store runs/gpu_list/gap --minutes 12
 
 1. Checks: the kernels of paths and of the pair bias against float64, and the losses of captured steps
-   against those of the same steps without a graph.
+   against those of the same steps without a graph, which are computed twice.
 2. Molecules per second of real training steps, in bfloat16 with batches of 1,024 molecules, in these forms:
 
     collated    batches of any shape, collated in a thread of the host with 4 CPU threads
@@ -46,6 +46,7 @@ from molslice.bench.training.plan import plan_entries
 from molslice.bench.training.worker import Training, flops_per_token
 from molslice.data.molecules.store import MoleculeStore
 from molslice.ops import kernels, path_bias, path_codes
+from molslice.training.batches import StepBatch
 from molslice.training.fabric import quiet_lightning
 from molslice.training.step_graphs import StepGraphs
 from molslice.types import PathCodes
@@ -60,7 +61,10 @@ SETTINGS = {
     "compiled": {"training.fixed_shapes": "true", "training.compile": "true"},
     "weights": {"training.fixed_shapes": "true"},
 }
+CAPTURED = ("captured", "compiled", "weights")
 THREADS = 4
+TIMED_STEPS = 100
+COMPARED_STEPS = 60  # with and without graphs
 SHORTEST = 5.0  # seconds; no step starts later
 CHECK_SECONDS, RATE_SECONDS, COMPILED_SECONDS = 120, 60, 150  # limits of a step
 
@@ -225,6 +229,14 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
             name, RATE_SECONDS, lambda: measure(first, "softmax", "collated", options, options.store, number)
         )
 
+    def profiles(model: str, attention: str) -> Step:
+        store = options.pcqm4m or options.store
+        return Step(
+            f"profile {model} {attention}",
+            COMPILED_SECONDS,
+            lambda: profile_kernels(model, attention, options, store),
+        )
+
     checks = [
         Step("check path codes", CHECK_SECONDS, lambda: check_codes(options)),
         Step("check path bias", CHECK_SECONDS, lambda: check_bias(options)),
@@ -234,23 +246,26 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         return [*checks, *rates(first, "softmax", "collated", "eager", "captured", "weights")]
     return [
         *checks,
-        *rates(first, "softmax", "captured", "weights"),
         *rates(first, "softmax", "weights", pcqm4m=True),
-        *rates(first, "slice_sort", "weights"),
         *rates(first, "slice_sort", "weights", pcqm4m=True),
-        Step("profile softmax", COMPILED_SECONDS, lambda: profile_kernels(first, "softmax", options)),
-        Step("profile slice_sort", COMPILED_SECONDS, lambda: profile_kernels(first, "slice_sort", options)),
-        *rates(second, "softmax", "weights", pcqm4m=True),
-        *rates(second, "slice_sort", "weights", pcqm4m=True),
         *rates(first, "flow", "weights", pcqm4m=True),
         *rates(first, "singular", "weights", pcqm4m=True),
-        *rates(first, "softmax", "collated", "eager", "compiled"),
+        *rates(second, "softmax", "weights", pcqm4m=True),
+        *rates(second, "slice_sort", "weights", pcqm4m=True),
+        *rates(first, "softmax", "weights", "collated", "captured"),
+        *rates(first, "slice_sort", "weights", "collated"),
+        *rates(first, "softmax", "compiled"),
+        profiles(first, "softmax"),
+        profiles(first, "slice_sort"),
+        profiles(second, "softmax"),
+        *(threads(number) for number in (1, 2, 8, 16)),
         *rates(first, "slice_sort", "captured", "compiled"),
+        *rates(first, "softmax", "eager"),
         Step("check losses slice_sort", CHECK_SECONDS, lambda: check_losses("slice_sort", options)),
-        *rates(first, "slice_sort", "collated"),
+        profiles(first, "flow"),
+        profiles(first, "singular"),
         *rates(first, "flow", "compiled"),
         *rates(first, "singular", "compiled"),
-        *(threads(number) for number in (1, 2, 8, 16)),
     ]
 
 
@@ -261,14 +276,15 @@ def build(
     options: argparse.Namespace,
     store: Path | None = None,
     overrides: dict[str, str] | None = None,
+    precision: str | None = None,
 ) -> Training:
     """Build the training of one form of an attention."""
     settings = {**SETTINGS[form], **(overrides or {})}
     if options.small:
         settings |= {"training.batch_size": "64", "training.token_budget": "2048"}
-    precision = "bf16" if options.device == "cuda" else "32"
-    if form == "weights":
-        precision = "bf16-weights"
+    if precision is None:
+        usual = "bf16" if options.device == "cuda" else "32"
+        precision = "bf16-weights" if form == "weights" else usual
     (entry,) = plan_entries(
         [model], attention, [precision], overrides=list(settings.items()), device=options.device
     )
@@ -289,14 +305,11 @@ def measure(
     """Measure the rate of training steps."""
     torch.set_num_threads(threads)
     training = build(model, attention, form, options, store)
-    clock, steps = StepClock(training.device), 3 if options.small else 100
+    clock, steps = StepClock(training.device), 3 if options.small else TIMED_STEPS
     molecules = tokens = 0
     with closing(training.stream()) as stream:
-        warm_up = warm_up_steps(training, form, options)
         start = time.perf_counter()
-        for _ in range(warm_up):
-            training.step(next(stream))
-        training.wait()
+        warm_up(training, form, stream, options)
         warm_up_seconds = time.perf_counter() - start
         clock.begin()
         start, processor = time.perf_counter(), time.process_time()
@@ -338,15 +351,19 @@ def measure(
     }
 
 
-def warm_up_steps(training: Training, form: str, options: argparse.Namespace) -> int:
-    """Return the number of steps before the timed ones: three of each shape where steps are captured."""
-    if options.small:
-        return 3
-    return (
-        max(20, 3 * training.batches.steps_per_epoch + 1)
-        if form in ("captured", "compiled", "weights")
-        else 40
-    )
+def warm_up(training: Training, form: str, stream: Iterator[StepBatch], options: argparse.Namespace) -> None:
+    """Compute steps before the timed ones: three with one batch of each shape where steps are captured."""
+    seen = set()
+    for number, batch in enumerate(stream, start=1):
+        shape = padded(batch), batch.micro_batches[0].batch.rows.shape
+        if form in CAPTURED and shape in seen and not batch.last:
+            continue
+        for _ in range(3 if form in CAPTURED else 1):
+            training.step(batch)
+        seen.add(shape)
+        if batch.last if form in CAPTURED and not options.small else number >= (3 if options.small else 40):
+            break
+    training.wait()
 
 
 def padded(batch: Any) -> int:  # noqa: ANN401
@@ -454,33 +471,41 @@ def timed(compute: Callable[[], Any]) -> float:
 def check_losses(attention: str, options: argparse.Namespace) -> Numbers:
     """Compare the losses of captured steps, with dropout, with those of the same steps without graphs."""
     overrides = {"training.batch_size": "256", "training.token_budget": "8192"}
-    steps = 6 if options.small else 150
-    losses = {}
-    for form in ("eager", "captured"):
-        training = build("slim", attention, form, options, overrides=overrides)
-        with closing(training.stream()) as stream:
-            losses[form] = [float(training.step(next(stream), rate=1e-3)) for _ in range(steps)]
-        graphs: StepGraphs | None = training.stepper.graphs
-        captured = 0 if graphs is None else graphs.num_captured
-    differences = [abs(a - b) for a, b in zip(losses["eager"], losses["captured"], strict=True)]
-    return {
-        "steps": steps,
-        "captured_shapes": captured,
-        "largest_difference": max(differences),
-        "largest_of_last_ten": max(differences[-10:]),
-        "first_losses": losses["eager"][:3],
-        "last_losses": losses["eager"][-3:],
-        "last_losses_captured": losses["captured"][-3:],
-    }
+    steps = 6 if options.small else COMPARED_STEPS
+    result: Numbers = {"steps": steps}
+    for precision in ("32", "bf16-weights"):
+        runs = []
+        for form in ("eager", "eager", "captured"):
+            training = build("slim", attention, form, options, overrides=overrides, precision=precision)
+            with closing(training.stream()) as stream:
+                losses = [float(training.step(next(stream), rate=1e-3)) for _ in range(steps)]
+            graphs: StepGraphs | None = training.stepper.graphs
+            runs.append(losses)
+        eager, again, captured = runs
+        result[precision] = {
+            "captured_shapes": 0 if graphs is None else graphs.num_captured,
+            "captured_and_eager": differences_of(captured, eager),
+            "eager_and_eager": differences_of(again, eager),
+            "first_losses": eager[:3],
+            "last_losses": eager[-3:],
+            "last_losses_captured": captured[-3:],
+        }
+    return result
 
 
-def profile_kernels(model: str, attention: str, options: argparse.Namespace) -> Numbers:
+def differences_of(losses: list[float], others: list[float]) -> Numbers:
+    """Compare the losses of two runs."""
+    differences = [abs(a - b) for a, b in zip(losses, others, strict=True)]
+    first = next((number for number, one in enumerate(differences) if one), None)
+    return {"largest": max(differences), "first_step_that_differs": first, "first_20": differences[:20]}
+
+
+def profile_kernels(model: str, attention: str, options: argparse.Namespace, store: Path) -> Numbers:
     """List the kernels of steps in the form `weights` by time."""
-    training = build(model, attention, "weights", options)
+    training = build(model, attention, "weights", options, store)
     steps = 2 if options.small else training.batches.steps_per_epoch
     with closing(training.stream()) as stream:
-        for _ in range(warm_up_steps(training, "weights", options)):
-            training.step(next(stream))
+        warm_up(training, "weights", stream, options)
         batches = [next(stream) for _ in range(steps)]
     training.wait()
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if options.device == "cuda" else [])]
@@ -505,7 +530,7 @@ def profile_kernels(model: str, attention: str, options: argparse.Namespace) -> 
                 "ms": round(event.self_device_time_total / milliseconds, 4),
                 "count": event.count / steps,
             }
-            for event in events[:25]
+            for event in events[:40]
         ],
     }
 

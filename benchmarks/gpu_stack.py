@@ -47,6 +47,8 @@ BROKEN = 3  # exit code of a worker whose device can no longer be used
 LATEST_SECONDS = 15  # after the minutes, for the step that is running
 TOKENS = 23_552
 STEPS = (
+    "tune attention 20",
+    "tune sort 20",
     "check softmax",
     "bf16 softmax 16",
     "profile bf16 softmax 16",
@@ -78,7 +80,7 @@ HEADS, WARPS = "HEADS_OF_PROGRAM", "WARPS"
 
 def attention_settings(module: ModuleType | None, names: Sequence[str]) -> dict[str, Settings]:
     """Return numbers of heads and warps of a program to try, by name."""
-    tried = [(4, 1), (1, 1), (8, 1), (4, 2), (4, 4)]
+    tried = [(1, 1), (1, 2), (1, 4), (4, 1), (4, 2)]
     return {
         f"{heads} heads, {warps} warps": {
             (module, HEADS): heads,
@@ -102,7 +104,14 @@ def step_settings(module: ModuleType | None) -> dict[str, Settings]:
 
 SETTINGS = {
     "attention": attention_settings(biased_attention._TRITON, [WARPS]),
-    "sort": attention_settings(mixed_sort._TRITON, ["FORWARD_WARPS", "BACKWARD_WARPS"]),
+    "sort": {
+        **attention_settings(mixed_sort._TRITON, ["FORWARD_WARPS", "BACKWARD_WARPS"]),
+        "1 heads, 4 warps, threads exchange values": {
+            (mixed_sort._TRITON, HEADS): 1,
+            (mixed_sort._TRITON, "FORWARD_WARPS"): {16: 1, 32: 4, 64: 4},
+            (mixed_sort._TRITON, "MOST_IN_THREAD"): 0,
+        },
+    },
     "steps": step_settings(layer_steps._TRITON),
 }
 
