@@ -270,7 +270,7 @@ class Stack:
         """Use the kernels between products in the forms that have them."""
         uses_kernels = Encoder._uses_kernels
         if self.form in ("layers", "compiled", "inductor", "exact"):
-            Encoder._uses_kernels = lambda self, tokens: False
+            Encoder._uses_kernels = lambda self, tokens, dtype: False
         try:
             yield
         finally:
@@ -328,9 +328,9 @@ class Stack:
                 )[0],
             ]
         weight = torch.ones(self.dim, device=self.device, dtype=torch.bfloat16)
-        tensors = rows, rows, weight, weight, weight, 1e-5, seed, 0.1, torch.bfloat16
+        tensors = rows, rows, weight, weight, weight, 1e-5, seed, 0.1, torch.bfloat16, torch.bfloat16
         total, _, statistics = layer_steps._add_and_norm(*tensors)
-        inputs = rows, rows, total, statistics, weight, seed, 0.1, torch.bfloat16
+        inputs = rows, rows, total, statistics, weight, seed, 0.1, torch.bfloat16, True
         return [
             lambda: layer_steps._add_and_norm(*tensors)[0],
             lambda: layer_steps._norm_gradients(*inputs)[0],

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.model.base import AttentionChoice, OneEncoderSpec
-from molslice.ops.layer_steps import add_and_norm, gelu_and_drop, has_kernels
+from molslice.ops.layer_steps import add_and_norm, drop_and_norm, gelu_and_drop, has_kernels
 from molslice.ops.masked import masked_pair_bias, pair_softmax, working_dtype
 from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
@@ -218,8 +218,9 @@ class Encoder(nn.Module):
         all_real, weights, masked_bias = token_mask is None, None, None
         if token_mask is None:
             token_mask = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
-        given, tokens = tokens.dtype, tokens.to(self._dtype_of_layers(tokens))
-        dtype, by_kernels = working_dtype(tokens), self._uses_kernels(tokens)
+        given, stored = tokens.dtype, self._dtype_of_layers(tokens)
+        dtype = working_dtype(tokens, stored)
+        by_kernels = self._uses_kernels(tokens, dtype)
         if self.pair_bias_mode == "mix" and pair_bias is not None:
             weights = pair_softmax(pair_bias, token_mask)
             weights = weights.to(dtype) if by_kernels else weights
@@ -228,9 +229,9 @@ class Encoder(nn.Module):
         context = TokenContext(
             token_mask, pair_bias, weights, masked_bias, all_real=all_real, any_padding=by_kernels
         )
-        tokens = self.dropout(tokens)
         if by_kernels:
-            return self._encode_by_kernels(tokens, context, given)
+            return self._encode_by_kernels(tokens, context, stored, dtype)
+        tokens = self.dropout(tokens.to(stored))
         penalty = None
         for layer in self.layers:
             if self.activation_checkpointing and torch.is_grad_enabled():
@@ -246,8 +247,8 @@ class Encoder(nn.Module):
         dtype = next(self.layers.parameters(), tokens).dtype
         return dtype if dtype == torch.bfloat16 else tokens.dtype
 
-    def _uses_kernels(self, tokens: Tensor) -> bool:
-        if working_dtype(tokens) not in (torch.bfloat16, torch.float16) or self.activation_checkpointing:
+    def _uses_kernels(self, tokens: Tensor, dtype: torch.dtype) -> bool:
+        if dtype not in (torch.bfloat16, torch.float16) or self.activation_checkpointing:
             return False
         is_plain = isinstance(self.last_norm, nn.LayerNorm) and all(
             one.is_plain for one in self._typed_layers()
@@ -255,11 +256,16 @@ class Encoder(nn.Module):
         return is_plain and has_kernels(tokens)
 
     def _encode_by_kernels(
-        self, tokens: Float[Tensor, "B N D"], context: TokenContext, given: torch.dtype
+        self,
+        tokens: Float[Tensor, "B N D"],
+        context: TokenContext,
+        stored: torch.dtype,
+        dtype: torch.dtype,
     ) -> AttentionOutput:
         """Apply the layers. Each norm is computed in one pass with the addition before it."""
-        layers, dtype, penalty = self._typed_layers(), working_dtype(tokens), None
-        normed = layers[0].attention_norm(tokens).to(dtype)
+        layers, given, penalty = self._typed_layers(), tokens.dtype, None
+        rate = active_rate(self.dropout)
+        tokens, normed = drop_and_norm(tokens, layers[0].attention_norm, rate, stored, dtype)
         norms = [*(layer.attention_norm for layer in layers[1:]), self.last_norm]
         for layer, norm in zip(layers, norms, strict=True):
             mixed = layer.attention(normed, context)

@@ -65,10 +65,35 @@ def add_and_norm(
     if has_kernels(tokens):
         seed = draw_seed(tokens, dropout)
         inputs = (tokens.contiguous(), change.contiguous(), bias, norm.weight, norm.bias)
-        total, normed, _ = _add_and_norm(*inputs, norm.eps, seed, dropout, dtype)
+        total, normed, _ = _add_and_norm(*inputs, norm.eps, seed, dropout, dtype, tokens.dtype)
         return total, normed
     added = functional.dropout(change if bias is None else change + bias, dropout)
     total = (tokens + added).to(tokens.dtype)
+    return total, norm(total.to(norm.weight.dtype)).to(dtype)
+
+
+def drop_and_norm(
+    tokens: Float[Tensor, "*rows D"],
+    norm: torch.nn.LayerNorm,
+    dropout: float,
+    stored: torch.dtype,
+    dtype: torch.dtype,
+) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
+    """Compute dropout(tokens) and its layer norm.
+
+    Args:
+        tokens: Rows [..., D].
+        norm: The norm.
+        dropout: Dropout rate, 0 outside of training.
+        stored: Type of the first result.
+        dtype: Type of the result of the norm. Statistics are computed in float32.
+    """
+    if has_kernels(tokens):
+        seed = draw_seed(tokens, dropout)
+        inputs = (None, tokens.contiguous(), None, norm.weight, norm.bias)
+        total, normed, _ = _add_and_norm(*inputs, norm.eps, seed, dropout, dtype, stored)
+        return total, normed
+    total = functional.dropout(tokens.to(stored), dropout)
     return total, norm(total.to(norm.weight.dtype)).to(dtype)
 
 
@@ -90,7 +115,7 @@ def gelu_and_drop(
 
 @torch.library.custom_op("molslice::add_and_norm", mutates_args=())
 def _add_and_norm(
-    tokens: Tensor,
+    tokens: Tensor | None,
     change: Tensor,
     bias: Tensor | None,
     weight: Tensor,
@@ -99,8 +124,9 @@ def _add_and_norm(
     seed: Tensor | None,
     dropout: float,
     dtype: torch.dtype,
+    stored: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    results = _empty_norm(tokens, dtype)
+    results = _empty_norm(change, dtype, stored)
     assert _TRITON is not None  # checked in `has_kernels`
     _TRITON.add_and_norm_into(tokens, change, bias, (weight, norm_bias), eps, seed, dropout, results)
     return results
@@ -108,7 +134,7 @@ def _add_and_norm(
 
 @_add_and_norm.register_fake
 def _(
-    tokens: Tensor,
+    tokens: Tensor | None,
     change: Tensor,
     bias: Tensor | None,
     weight: Tensor,
@@ -117,13 +143,14 @@ def _(
     seed: Tensor | None,
     dropout: float,
     dtype: torch.dtype,
+    stored: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty_norm(tokens, dtype)
+    return _empty_norm(change, dtype, stored)
 
 
-def _empty_norm(tokens: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    statistics = tokens.new_empty(2, tokens.numel() // tokens.shape[-1], dtype=torch.float32)
-    return torch.empty_like(tokens), torch.empty_like(tokens, dtype=dtype), statistics
+def _empty_norm(change: Tensor, dtype: torch.dtype, stored: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    statistics = change.new_empty(2, change.numel() // change.shape[-1], dtype=torch.float32)
+    return torch.empty_like(change, dtype=stored), torch.empty_like(change, dtype=dtype), statistics
 
 
 @torch.library.custom_op("molslice::add_and_norm_gradients", mutates_args=())
@@ -136,12 +163,13 @@ def _norm_gradients(
     seed: Tensor | None,
     dropout: float,
     change_dtype: torch.dtype,
+    is_added: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    by_tokens, by_change = torch.empty_like(total), torch.empty_like(total, dtype=change_dtype)
+    by_tokens, by_change = _empty_gradients(total, change_dtype, is_added)
     assert _TRITON is not None  # checked in `has_kernels`
     by_total = None if by_total is None else by_total.contiguous()
     inputs = (by_total, by_normed.contiguous(), total, statistics, weight, seed, dropout)
-    sums = _TRITON.add_and_norm_gradients_into(*inputs, (by_tokens, by_change))
+    sums = _TRITON.add_and_norm_gradients_into(*inputs, (by_tokens if is_added else None, by_change))
     return by_tokens, by_change, sum_rows(sums.flatten(1), weight.dtype).view(3, -1)
 
 
@@ -155,13 +183,20 @@ def _(
     seed: Tensor | None,
     dropout: float,
     change_dtype: torch.dtype,
+    is_added: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     sums = total.new_empty(3, total.shape[-1], dtype=weight.dtype)
-    return torch.empty_like(total), torch.empty_like(total, dtype=change_dtype), sums
+    return *_empty_gradients(total, change_dtype, is_added), sums
+
+
+def _empty_gradients(total: Tensor, change_dtype: torch.dtype, is_added: bool) -> tuple[Tensor, Tensor]:
+    by_tokens = torch.empty_like(total) if is_added else total.new_empty(0)
+    return by_tokens, torch.empty_like(total, dtype=change_dtype)
 
 
 def _keep_norm(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:  # noqa: ANN401
-    _, change, bias, weight, norm_bias, _, seed, ctx.dropout, _ = inputs
+    tokens, change, bias, weight, norm_bias, _, seed, ctx.dropout, *_ = inputs
+    ctx.is_added = tokens is not None
     ctx.set_materialize_grads(False)
     ctx.types = change.dtype, norm_bias.dtype, None if bias is None else bias.dtype
     ctx.save_for_backward(output[0], output[2], weight, seed)
@@ -177,11 +212,12 @@ def _norm_backward(
     change_dtype, norm_dtype, bias_dtype = ctx.types
     if by_normed is None:
         by_normed = torch.zeros_like(total)
-    inputs = (by_total, by_normed, total, statistics, weight, seed, ctx.dropout, change_dtype)
+    inputs = (by_total, by_normed, total, statistics, weight, seed, ctx.dropout, change_dtype, ctx.is_added)
     by_tokens, by_change, sums = _norm_gradients(*inputs)
     by_weight, by_norm_bias, by_bias = sums.unbind()
     by_bias = None if bias_dtype is None else by_bias.to(bias_dtype)
-    return by_tokens, by_change, by_bias, by_weight, by_norm_bias.to(norm_dtype), None, None, None, None
+    by_tokens = by_tokens if ctx.is_added else None
+    return by_tokens, by_change, by_bias, by_weight, by_norm_bias.to(norm_dtype), *(None,) * 5
 
 
 _add_and_norm.register_autograd(_norm_backward, setup_context=_keep_norm)

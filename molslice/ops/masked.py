@@ -102,7 +102,14 @@ def pair_softmax(
     return masked_softmax(pair_bias, pair_mask(token_mask, causal))
 
 
-def working_dtype(tokens: Float[Tensor, "*shape"]) -> torch.dtype:
-    """Return the type of products of tokens: the type of autocast if it is enabled."""
+def working_dtype(tokens: Float[Tensor, "*shape"], otherwise: torch.dtype | None = None) -> torch.dtype:
+    """Return the type of products of tokens: the type of autocast if it is enabled.
+
+    Args:
+        tokens: The tokens.
+        otherwise: The type without autocast; None for that of the tokens.
+    """
     device = tokens.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype
+    if torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return tokens.dtype if otherwise is None else otherwise

@@ -57,7 +57,7 @@ def _partial_sums(tokens: Tensor, kinds: int, rows: int, most: int) -> Tensor:
 
 
 def add_and_norm_into(
-    tokens: Tensor,
+    tokens: Tensor | None,
     change: Tensor,
     bias: Tensor | None,
     norm: tuple[Tensor, Tensor],
@@ -69,7 +69,7 @@ def add_and_norm_into(
     """Write tokens + dropout(change + bias), its layer norm, and mean and reciprocal deviation of each row.
 
     Args:
-        tokens: Rows [..., D], contiguous as all other tensors.
+        tokens: Rows [..., D], contiguous as all other tensors; None for zeros.
         change: What is added to them.
         bias: Bias of the change [D]; None without one.
         norm: Weight and bias of the norm [D].
@@ -78,10 +78,10 @@ def add_and_norm_into(
         dropout: Dropout rate.
         results: Receive the sum, its norm, and the statistics [2, rows], float32.
     """
-    rows = _rows(tokens)
-    with torch.cuda.device_of(tokens):
+    rows = _rows(change)
+    with torch.cuda.device_of(change):
         _norm_forward[(triton.cdiv(rows, ROWS),)](
-            tokens, change, bias, *norm, seed, *results, rows, dropout, eps, **_settings(tokens)
+            tokens, change, bias, *norm, seed, *results, rows, dropout, eps, **_settings(change)
         )
 
 
@@ -93,7 +93,7 @@ def add_and_norm_gradients_into(
     weight: Tensor,
     seed: Tensor | None,
     dropout: float,
-    results: tuple[Tensor, Tensor],
+    results: tuple[Tensor | None, Tensor],
 ) -> Tensor:
     """Write the gradients of tokens and change, and return the other gradients in parts.
 
@@ -105,7 +105,7 @@ def add_and_norm_gradients_into(
         weight: Weight of the norm [D].
         seed: Seed of the dropped entries.
         dropout: Dropout rate.
-        results: Receive the gradients of tokens and change.
+        results: Receive the gradients of tokens, None if unused, and change.
 
     Returns:
         Gradients of the weight and the bias of the norm, and of the bias of the change [P, 3, D], float32,
@@ -222,8 +222,9 @@ def _norm_forward(
         added += tl.load(bias + c, mask=is_channel, other=0.0).to(tl.float32)[None, :]
     if seed is not None:
         added *= kept_factor(tl.load(seed), place, dropout)
-    x = tl.load(tokens + place, mask=is_inside, other=0.0).to(tl.float32) + added
-    stored = x.to(total.dtype.element_ty)
+    if tokens is not None:
+        added += tl.load(tokens + place, mask=is_inside, other=0.0).to(tl.float32)
+    stored = added.to(total.dtype.element_ty)
     tl.store(total + place, stored, mask=is_inside)
     x = tl.where(is_inside, stored.to(tl.float32), 0.0)
     mean = tl.sum(x, 1) / WIDTH
@@ -276,7 +277,8 @@ def _norm_backward(
         if by_total is not None:
             result += tl.load(by_total + place, mask=is_inside, other=0.0).to(tl.float32)
         result = tl.where(is_inside, result, 0.0)
-        tl.store(by_tokens + place, result.to(by_tokens.dtype.element_ty), mask=is_inside)
+        if by_tokens is not None:
+            tl.store(by_tokens + place, result.to(by_tokens.dtype.element_ty), mask=is_inside)
         if seed is not None:
             result *= kept_factor(tl.load(seed), place, dropout)
         bias_sum += tl.sum(result, 0)
