@@ -36,7 +36,7 @@ class TokenContext:
             attention computes it.
         masked_bias: `pair_bias` with a large negative number where a token is padding [B, H, N, N]. The
             encoder computes it once per batch for `pair_bias: logits`. If it is None, the attention computes
-            it.
+            it. Arbitrary at padding if all layers ignore padding.
         carry: `AttentionOutput.carry` of the layer below; None in the first layer.
         memory: The sequence of keys and values in cross attention [B, M, D]; None in self-attention.
         memory_mask: True at real tokens of the memory [B, M]; None in self-attention.

@@ -1,6 +1,7 @@
 """The encoder of molecules, sequences, images and series: L layers of attention and feed-forward network."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -224,7 +225,7 @@ class Encoder(nn.Module):
         if self.pair_bias_mode == "mix" and pair_bias is not None:
             weights = pair_softmax(pair_bias, token_mask)
             weights = weights.to(dtype) if by_kernels else weights
-        elif self.pair_bias_mode == "logits" and pair_bias is not None:
+        elif self.pair_bias_mode == "logits" and pair_bias is not None and not by_kernels:
             masked_bias = masked_pair_bias(pair_bias.to(dtype), token_mask, self.causal)
         context = TokenContext(
             token_mask, pair_bias, weights, masked_bias, all_real=all_real, any_padding=by_kernels
@@ -266,6 +267,11 @@ class Encoder(nn.Module):
         layers, given, penalty = self._typed_layers(), tokens.dtype, None
         rate = active_rate(self.dropout)
         tokens, normed = drop_and_norm(tokens, layers[0].attention_norm, rate, stored, dtype)
+        if self.pair_bias_mode == "logits" and context.pair_bias is not None:
+            bias = context.pair_bias.to(dtype)
+            if not all(layer.attention.ignores_padding(normed, context) for layer in layers):
+                bias = masked_pair_bias(bias, context.token_mask, self.causal)
+            context = replace(context, masked_bias=bias)
         norms = [*(layer.attention_norm for layer in layers[1:]), self.last_norm]
         for layer, norm in zip(layers, norms, strict=True):
             mixed = layer.attention(normed, context)

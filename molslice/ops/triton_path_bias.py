@@ -15,10 +15,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from molslice.ops.triton_mix import INTERPRETED
+
 SLOTS = 64  # rows of a table
 PAIRS_FORWARD, PAIRS_BACKWARD = 128, 64  # of a program at a time
 MOST_HEADS = 32  # of a program
-MOST_PROGRAMS = 256
+MOST_PROGRAMS = 4 * 132
 
 
 def supports(spatial: Tensor) -> bool:
@@ -88,6 +90,7 @@ def gradients_of(grad: Tensor, distance: Tensor, bonds: Tensor, slots: int, hops
             HOPS=hops,
             BITS=bits,
             PAIRS=PAIRS_BACKWARD,
+            IN_FLOAT32=INTERPRETED,
             num_warps=8,
             **settings,
         )
@@ -172,6 +175,7 @@ def _gradient_kernel(
     PAIRS: tl.constexpr,
     SLOTS: tl.constexpr,
     BLOCK: tl.constexpr,
+    IN_FLOAT32: tl.constexpr,
 ):
     blocks = tl.cdiv(length * length, PAIRS)
     head = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
@@ -190,13 +194,13 @@ def _gradient_kernel(
         is_inside = (pair < length * length)[:, None] & (head < heads)
         place = (molecule * heads + head) * length * length + pair[:, None]
         value = tl.load(grad + place, mask=is_inside, other=0.0).to(tl.float32)
-        spatial = add_by_row(spatial, row, slot, value)
+        spatial = add_by_row(spatial, row, slot, value, IN_FLOAT32)
         value *= inverse_count(steps, HOPS)[:, None]
-        first = add_by_row(first, row, codes & (SLOTS - 1), value)
-        second = add_by_row(second, row, (codes >> BITS) & (SLOTS - 1), value)
-        third = add_by_row(third, row, (codes >> (2 * BITS)) & (SLOTS - 1), value)
-        fourth = add_by_row(fourth, row, (codes >> (3 * BITS)) & (SLOTS - 1), value)
-        fifth = add_by_row(fifth, row, (codes >> (4 * BITS)) & (SLOTS - 1), value)
+        first = add_by_row(first, row, codes & (SLOTS - 1), value, IN_FLOAT32)
+        second = add_by_row(second, row, (codes >> BITS) & (SLOTS - 1), value, IN_FLOAT32)
+        third = add_by_row(third, row, (codes >> (2 * BITS)) & (SLOTS - 1), value, IN_FLOAT32)
+        fourth = add_by_row(fourth, row, (codes >> (3 * BITS)) & (SLOTS - 1), value, IN_FLOAT32)
+        fifth = add_by_row(fifth, row, (codes >> (4 * BITS)) & (SLOTS - 1), value, IN_FLOAT32)
         tile += programs
     table = SLOTS * heads
     shares += tl.program_id(0) * (HOPS + 1) * table + row * heads + head
@@ -211,7 +215,13 @@ def _gradient_kernel(
 
 @triton.jit
 @no_type_check
-def add_by_row(sums, row, index, value):
-    """Add the values [PAIRS, BLOCK] to the rows of `sums` that `index` names."""
+def add_by_row(sums, row, index, value, IN_FLOAT32: tl.constexpr):
+    """Add the values [PAIRS, BLOCK] to the rows of `sums` that `index` names, with 16 bits of each value."""
     chosen = tl.where(row == index[None, :], 1.0, 0.0)
-    return tl.dot(chosen, value, sums, input_precision="tf32x3")
+    if IN_FLOAT32:  # the interpreter has no product in bfloat16
+        sums = tl.dot(chosen, value, sums, input_precision="ieee")
+    else:
+        high = value.to(tl.bfloat16)
+        sums = tl.dot(chosen.to(tl.bfloat16), high, sums)
+        sums = tl.dot(chosen.to(tl.bfloat16), (value - high.to(tl.float32)).to(tl.bfloat16), sums)
+    return sums
