@@ -11,7 +11,13 @@ from torch.utils.checkpoint import checkpoint
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.model.base import AttentionChoice, OneEncoderSpec
-from molslice.ops.layer_steps import add_and_norm, drop_and_norm, gelu_and_drop, has_kernels
+from molslice.ops.layer_steps import (
+    add_and_norm,
+    drop_and_norm,
+    gelu_and_drop,
+    has_kernels,
+    seeds_drawn_at_once,
+)
 from molslice.ops.masked import masked_pair_bias, pair_softmax, working_dtype
 from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
@@ -231,7 +237,9 @@ class Encoder(nn.Module):
             token_mask, pair_bias, weights, masked_bias, all_real=all_real, any_padding=by_kernels
         )
         if by_kernels:
-            return self._encode_by_kernels(tokens, context, stored, dtype)
+            seeds = 1 + 4 * len(self.layers) if self.training else 0
+            with seeds_drawn_at_once(tokens, seeds):
+                return self._encode_by_kernels(tokens, context, stored, dtype)
         tokens = self.dropout(tokens.to(stored))
         penalty = None
         for layer in self.layers:

@@ -1,5 +1,8 @@
 """What is between the matrix products of an encoder layer: kernels on a GPU, torch's operations elsewhere."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -10,6 +13,8 @@ from torch.nn import functional
 from molslice.ops import kernels
 
 _TRITON = kernels.load_kernels("triton_layers")
+_NO_SEEDS: Iterator[Tensor] = iter(())
+_DRAWN: ContextVar[Iterator[Tensor]] = ContextVar("drawn seeds", default=_NO_SEEDS)  # threads have their own
 
 
 def has_kernels(tokens: Float[Tensor, "*rows D"]) -> bool:
@@ -25,7 +30,27 @@ def _is_on_gpu(tokens: Tensor) -> bool:
 
 def draw_seed(tokens: Tensor, dropout: float) -> Tensor | None:
     """Return the seed of dropped entries, int64 [1] on the device of the tokens; None without dropout."""
-    return torch.randint(2**62, (1,), device=tokens.device) if dropout else None
+    if not dropout:
+        return None
+    drawn = next(_DRAWN.get(), None)
+    return torch.randint(2**62, (1,), device=tokens.device) if drawn is None else drawn
+
+
+@contextmanager
+def seeds_drawn_at_once(tokens: Tensor, count: int) -> Iterator[None]:
+    """Draw up to `count` seeds of `draw_seed` by one operation, because each costs a launch on a GPU.
+
+    Args:
+        tokens: Tensor on the device of the seeds.
+        count: Number of seeds; zero if none are needed.
+    """
+    # rows of 16 bytes: Triton compiles a kernel again for a pointer with another alignment
+    drawn = torch.randint(2**62, (count, 2), device=tokens.device) if count else tokens.new_empty(0, 2)
+    token = _DRAWN.set(iter([row[:1] for row in drawn.unbind()]))
+    try:
+        yield
+    finally:
+        _DRAWN.reset(token)
 
 
 def sum_rows(parts: Float[Tensor, "P D"], dtype: torch.dtype) -> Float[Tensor, " D"]:

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from molslice.model.base import AttentionChoice
 from molslice.model.encoder import Encoder, initialize_linear
@@ -107,6 +108,35 @@ def test_dropout_depends_on_the_seed_alone(name, device):
     assert torch.equal(first, encode(1))
     assert not torch.equal(first, encode(2))
     assert torch.equal(encoder.eval()(*inputs).tokens, encoder(*inputs).tokens)
+
+
+@each_device
+@pytest.mark.parametrize("name", ["softmax", "slice_sort"])
+def test_seeds_are_drawn_by_one_operation_and_differ(name, device, monkeypatch):
+    encoder, inputs, seeds = build(name, device, 0.3), draw(device), []
+    encoder.layers.bfloat16()
+    kept = layer_steps.draw_seed
+    for module in (biased_attention, layer_steps, mixed_sort):
+        monkeypatch.setattr(module, "draw_seed", lambda *args: seeds.append(kept(*args)) or seeds[-1])
+    with Calls() as calls:
+        encoder(*inputs)
+    assert calls.names.count("aten::randint") == 1
+    assert len(seeds) == 9
+    assert len({int(seed) for seed in seeds}) == 9
+    assert all(seed.shape == (1,) and seed.data_ptr() % 16 == 0 for seed in seeds)
+    assert layer_steps._DRAWN.get() is layer_steps._NO_SEEDS
+
+
+class Calls(TorchDispatchMode):
+    """Notes the names of operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func._schema.name)
+        return func(*args, **(kwargs or {}))
 
 
 @each_device
