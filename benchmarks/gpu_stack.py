@@ -96,6 +96,7 @@ def step_settings(module: ModuleType | None) -> dict[str, Settings]:
         f"{rows} rows, {programs} programs on a processor, {block} rows of a block": {
             (module, "ROWS"): rows,
             (module, "PROGRAMS"): programs * 132,
+            (module, "BLOCK_PROGRAMS"): programs * 132,
             (module, "BLOCK_ROWS"): block,
         }
         for rows, programs, block in [(1, 4, 4), (1, 8, 8), (2, 4, 8), (2, 8, 16), (4, 2, 16), (4, 4, 32)]
