@@ -71,6 +71,7 @@ def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespa
         "versions": list_versions(),
     }
     write_json(file, result)
+    print(name, result["valid_mae"], result["test_mae"], result["seconds"], flush=True)
     return result
 
 
