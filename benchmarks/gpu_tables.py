@@ -45,6 +45,39 @@ def rates_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
+STEPS = {
+    "collated": "before: any shape, launched by the host",
+    "eager": "fixed shapes",
+    "captured": "captured, `bf16`",
+    "compiled": "captured, `bf16`, compiled layers",
+    "weights": "captured, `bf16-weights`",
+}
+
+
+def steps_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: rates of training in each form, from `gpu_list.json`."""
+    header = ["", "molecules", "steps", "molecules/s", "step (ms)", "TFLOP/s", "of peak", "memory (GB)"]
+    rows = []
+    for name, step in result["steps"].items():
+        words = name.removeprefix("pcqm4m ").split()
+        if len(words) != 3 or "molecules_per_second" not in step:
+            continue
+        model, attention, form = words
+        rows.append(
+            [
+                f"`{model}`, `{attention}`",
+                "PCQM4Mv2" if name.startswith("pcqm4m ") else "`gap_xtb`",
+                STEPS[form],
+                f"{step['molecules_per_second']:,.0f}",
+                number(step["step_ms"]),
+                f"{step['teraflops']:.0f}",
+                f"{step['peak_share']:.0%}",
+                number(step["peak_gigabytes"]),
+            ]
+        )
+    return header, rows
+
+
 def kernels_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: sorts, attention and layers on sequences, from `gpu_kernels.json`."""
     names = {
@@ -65,12 +98,14 @@ def kernels_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]
 
 def qm9_table(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: the small model on all of QM9, from `gpu_qm9.json`."""
-    header = ["", "parameters", "epochs", "valid MAE (eV)", "test MAE (eV)"]
+    header = ["", "parameters", "epochs", "seconds", "rate", "valid MAE (eV)", "test MAE (eV)"]
     rows = [
         [
             f"`{row['attention']}`",
             f"{row['parameters']:,}",
             f"{row['epochs']:.0f}",
+            f"{row['seconds']:.0f}",
+            f"{row['rate']:g}",
             f"{row['valid_mae']:.3f}",
             f"{row['test_mae']:.3f}",
         ]

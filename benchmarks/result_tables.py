@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from billion_tables import plan_table, rate_table, volume_table
-from gpu_tables import bench_table, kernels_table, profile_table, qm9_table, rates_table, sort_table
+from gpu_tables import (
+    bench_table,
+    kernels_table,
+    profile_table,
+    qm9_table,
+    rates_table,
+    sort_table,
+    steps_table,
+)
 from pretraining_tables import attentions_table, embedded_table, labels_table, sizes_table
 from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
 from small_data_tables import (
@@ -267,6 +275,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training_speed": training_speed,
     "gpu_bench": lambda: markdown(*bench_table(load("gpu_bench_train"))),
     "gpu_training": lambda: markdown(*rates_table(load("gpu_training"))),
+    "gpu_list": lambda: markdown(*steps_table(load("gpu_list"))),
     "gpu_kernels": lambda: markdown(*kernels_table(load("gpu_kernels"))),
     "gpu_qm9": lambda: markdown(*qm9_table(load("gpu_qm9"))),
     "gpu_profile": lambda: markdown(*profile_table(load("gpu_profile"))),

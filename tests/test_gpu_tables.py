@@ -43,8 +43,26 @@ def test_kernels_on_sequences_are_shown_and_those_on_molecules_are_not(tables):
 
 
 def test_attentions_on_qm9_are_sorted_by_error(tables):
-    row = {"parameters": 1_000, "epochs": 28.7, "valid_mae": 0.1}
+    row = {"parameters": 1_000, "epochs": 28.7, "seconds": 44.7, "rate": 8e-4, "valid_mae": 0.1}
     rows = [{**row, "attention": "flow", "test_mae": 0.2}, {**row, "attention": "softmax", "test_mae": 0.1}]
     _, found = tables.qm9_table({"rows": rows})
-    assert found[0] == ["`softmax`", "1,000", "29", "0.100", "0.100"]
+    assert found[0] == ["`softmax`", "1,000", "29", "45", "0.0008", "0.100", "0.100"]
     assert found[1][0] == "`flow`"
+
+
+def test_rates_of_steps_are_shown_and_checks_and_profiles_are_not(tables):
+    step = {"molecules_per_second": 64_318.6, "step_ms": 12.99, "teraflops": 262.3, "peak_share": 0.265}
+    step["peak_gigabytes"] = 4.37
+    steps = {
+        "check path codes": {"outcome": "ok"},
+        "pcqm4m base softmax weights": step,
+        "base softmax collated": step,
+        "base softmax compiled": {"outcome": "failed"},
+        "profile base softmax": {"kernels": []},
+    }
+    _, rows = tables.steps_table({"steps": steps})
+    assert [row[:3] for row in rows] == [
+        ["`base`, `softmax`", "PCQM4Mv2", "captured, `bf16-weights`"],
+        ["`base`, `softmax`", "`gap_xtb`", "before: any shape, launched by the host"],
+    ]
+    assert rows[0][3:] == ["64,319", "13.0", "262", "26%", "4.4"]
