@@ -44,7 +44,8 @@ class FeatureEmbedding(nn.Module):
         firsts = [sum(sizes[:k]) for k in range(len(sizes))]
         # whole numbers below 256 in place of slots where there are few
         self.register_buffer("first", torch.tensor(firsts).to(torch.uint8), persistent=False)
-        self.register_buffer("last", (torch.tensor(sizes) - 1).to(torch.uint8), persistent=False)
+        last = torch.tensor([size - 1 for size in sizes], dtype=torch.uint8)
+        self.register_buffer("last", last, persistent=False)
         self._ranges = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         self.weight = nn.Parameter(torch.empty(rows, dim))
         nn.init.normal_(self.weight, std=len(sizes) ** -0.5)

@@ -101,7 +101,7 @@ def test_a_configuration_file_is_measured_with_its_attention():
         ({"models": []}, "give at least one model"),
         ({"models": ["slim"], "precisions": []}, "give at least one precision"),
         ({"models": ["slim", "slim"]}, "'slim' is given twice"),
-        ({"models": ["slim"], "precisions": ["8"]}, "unknown precision '8'; choices: 32, bf16, 16"),
+        ({"models": ["slim"], "precisions": ["8"]}, "'8'; choices: 32, bf16, bf16-weights, 16"),
         ({"models": ["slim"], "attentions": "frog"}, "unknown attention 'frog'"),
         ({"models": ["slim"], "device": "cuda:9"}, "cuda:9"),
         ({"models": ["slim"], "overrides": [("model.frog", "1")]}, "unknown key 'model.frog'"),
