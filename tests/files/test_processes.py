@@ -82,7 +82,9 @@ with WorkerPool(2, "waits") as pool:
     list(pool.map(time.sleep, [(600,)] * 3))
 """
 AFTER_A_GPU = """
+import signal
 import torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 torch.cuda.is_initialized = lambda: True  # as in a process that has used a GPU
 """
 
