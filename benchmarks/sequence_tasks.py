@@ -37,6 +37,19 @@ ROOT = Path(__file__).resolve().parents[1]
 FOUR = "softmax,slice_sort,flow,singular"
 SLICES = "softmax,slice_sort,slice_sort:order=interleave,flow,singular"
 CONTROLS = f"{SLICES},slice_sort:order=shuffle,identity"
+ORDERS = ",".join(
+    f"slice_sort:order={order}"
+    for order in (
+        "ascending",
+        "descending",
+        "half",
+        "interleave",
+        "max_exchange",
+        "multi_permutation",
+        "shuffle",
+    )
+)
+RANKS = ",".join(f"singular:rank={rank}" for rank in (2, 4, 8, 16, 32, 64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,24 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         },
         {"softmax": 33.0, "flow": 30.8, "performer": 37.5},
         lower_is_better=True,
+    ),
+    "listops_orders": Experiment(
+        "lra/listops_small.yaml",
+        ORDERS,
+        "shorter expressions, a smaller encoder",
+        {},
+        {
+            "slice_sort:order=ascending": 0.3765,
+            "slice_sort:order=interleave": 0.3730,
+            "slice_sort:order=max_exchange": 0.3700,
+            "slice_sort:order=shuffle": 0.1785,
+        },
+    ),
+    "r8_ranks": Experiment(
+        "text/r8_small.yaml",
+        RANKS,
+        "a smaller encoder, minutes of training, words",
+        {"data.root": "{data}/reuters_r8"},
     ),
     "listops_full": Experiment(
         "lra/listops.yaml",
