@@ -21,11 +21,8 @@ TASKS = {
     "japanese_vowels": "JapaneseVowels",
     "uwave": "UWaveGestureLibrary",
 }
-# experiments whose options of one attention are compared -> title in the table
-ABLATIONS = {
-    "listops_orders": "`slice_sort` on ListOps, 50 to 200 symbols",
-    "r8_ranks": "`singular` on R8",
-}
+# experiments with the configuration of another experiment, whose result is in its header
+FURTHER = ("listops_orders", "listops_others", "r8_others", "r8_ranks", "imdb_others")
 COLUMNS = (
     "softmax",
     "slice_sort",
@@ -114,8 +111,8 @@ def headers() -> dict[Path, str]:
     found = {}
     for file in sorted(RESULTS.glob("task_*.json")):
         result = json.loads(file.read_text(encoding="utf-8"))
-        if file.stem.removeprefix("task_") in ABLATIONS:
-            continue  # their configuration has the result of another experiment in its header
+        if file.stem.removeprefix("task_") in FURTHER:
+            continue
         path = ROOT / "configs" / result["config"]
         text = path.read_text(encoding="utf-8")
         if not MEASURED.search(text):

@@ -171,6 +171,27 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "slice_sort:order=shuffle": 0.1785,
         },
     ),
+    "listops_others": Experiment(
+        "lra/listops_small.yaml",
+        "linformer,performer,bigbird,cosformer",
+        "shorter expressions, a smaller encoder",
+        {},
+        {"linformer": 0.3570, "performer": 0.1801, "bigbird": 0.3605, "cosformer": 0.3790},
+    ),
+    "r8_others": Experiment(
+        "text/r8_small.yaml",
+        "bigbird,linformer,flash_quad",
+        "a smaller encoder, minutes of training, words",
+        {"data.root": "{data}/reuters_r8"},
+        {"bigbird": 0.9792, "linformer": 0.9795, "flash_quad": 0.9780},
+    ),
+    "imdb_others": Experiment(
+        "text/imdb_small.yaml",
+        "bigbird,linformer,flash_quad",
+        "a smaller encoder, minutes of training",
+        {"data.root": "{data}/imdb"},
+        {"bigbird": 0.8762, "linformer": 0.8764, "flash_quad": 0.8773},
+    ),
     "r8_ranks": Experiment(
         "text/r8_small.yaml",
         RANKS,
