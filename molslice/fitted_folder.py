@@ -49,6 +49,9 @@ FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
 DISAGREEMENT, SIZE = "disagreement", "size"  # indicators of difficulty that come from no single learner
 FORMAT = "molslice-fit-1"
 LOGARITHMIC = "molslice-fit-2"  # has targets whose logarithms are learned, which earlier versions do not know
+ASSIGNED = "molslice-fit-3"  # has several assignments of rows to folds; may have logarithms
+FORMATS = (FORMAT, LOGARITHMIC, ASSIGNED)
+MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assignments
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
 
@@ -79,8 +82,18 @@ class FittedModel:
 
     @property
     def num_folds(self) -> int:
-        """Number of models that are averaged, one for each fold."""
+        """Number K of folds into which the rows were divided."""
         return self.about["options"]["members"]
+
+    @property
+    def num_assignments(self) -> int:
+        """Number A of assignments of rows to folds."""
+        return self.about.get("assignments", 1)
+
+    @property
+    def num_members(self) -> int:
+        """Number K^A of members that are averaged; see `molslice.learners.folds`."""
+        return self.num_folds**self.num_assignments
 
     @property
     def fragment(self) -> str:
@@ -128,6 +141,7 @@ def describe_model(
     encoder: str | None,
     encoder_sha256: str | None,
     networks: int,
+    assignments: int,
 ) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
@@ -138,9 +152,11 @@ def describe_model(
         encoder: Name of the trained encoder whose embeddings are features; None without one.
         encoder_sha256: Checksum of its weights; None without one.
         networks: Number of fine-tuned networks.
+        assignments: Number of assignments of rows to folds.
     """
+    plain = LOGARITHMIC if any(stack.logarithmic for stack in stacks) else FORMAT
     return {
-        "format": LOGARITHMIC if any(stack.logarithmic for stack in stacks) else FORMAT,
+        "format": ASSIGNED if assignments > 1 else plain,
         "descriptors_version": DESCRIPTORS_VERSION,
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
@@ -148,6 +164,7 @@ def describe_model(
         "encoder": encoder,
         "encoder_sha256": encoder_sha256,
         "networks": networks,
+        "assignments": assignments,
     }
 
 
@@ -177,10 +194,9 @@ def read_fitted(folder: Path) -> FittedModel:
         MolsliceError: A file is missing, damaged, of another version, or does not fit the others.
     """
     about = read_json_object(folder / FIT)
-    if about.get("format") not in (FORMAT, LOGARITHMIC):
+    if about.get("format") not in FORMATS:
         raise MolsliceError(
-            f"{folder / FIT} has format {about.get('format')!r}; this version reads {FORMAT!r} and "
-            f"{LOGARITHMIC!r}"
+            f"{folder / FIT} has format {about.get('format')!r}; this version reads {', '.join(FORMATS)}"
         )
     if about.get("descriptors_version") != DESCRIPTORS_VERSION:
         raise MolsliceError(
@@ -222,6 +238,10 @@ def _check_folds(model: FittedModel, folder: Path) -> None:
     count = options.get("members") if isinstance(options, dict) else None
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise MolsliceError(f"invalid members in {folder / FIT}: {count!r}")
+    repeats = model.num_assignments
+    known = isinstance(repeats, int) and not isinstance(repeats, bool) and 1 <= repeats <= MAX_ASSIGNMENTS
+    if not known or (repeats > 1 and model.num_members > MAX_MEMBERS):
+        raise MolsliceError(f"invalid assignments in {folder / FIT}: {repeats!r}")
 
 
 def _check_networks(model: FittedModel, folder: Path) -> None:

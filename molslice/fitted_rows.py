@@ -9,7 +9,7 @@ import numpy as np
 from molslice.files.received import check_received
 from molslice.fitted_folder import ROW_COLUMNS, ROWS, FittedModel, row_columns
 from molslice.types import MolsliceError
-from molslice.uncertainty.calibration import Calibration, HeldOut
+from molslice.uncertainty.calibration import CALIBRATION, Calibration, HeldOut
 
 __all__ = ["OUT_OF_FOLD", "out_of_fold_calibration", "training_rows"]
 
@@ -26,8 +26,11 @@ def out_of_fold_calibration(folder: Path, model: FittedModel) -> Calibration:
         model: Its model.
 
     Raises:
-        MolsliceError: `rows.csv` is missing or damaged, or has no out-of-fold predictions.
+        MolsliceError: `rows.csv` is missing or damaged, or has no out-of-fold predictions, or the model has
+            several assignments.
     """
+    if model.num_assignments > 1:
+        raise MolsliceError(f"{folder} is incomplete: {folder / CALIBRATION} is missing")
     file, targets = folder / ROWS, model.targets
     columns = row_columns(targets.names)
     start, count = len(ROW_COLUMNS), len(columns)

@@ -240,6 +240,8 @@ FORGED = [
     (["networks"], 10**9, "networks"),
     (["networks"], "../..", "invalid networks"),
     (["options", "members"], 10**9, "networks"),
+    (["assignments"], 3, "invalid assignments"),
+    (["assignments"], True, "invalid assignments"),
     (["stacks", 0, "names", 0], "../../x", "'../../x'"),
     (["stacks", 0, "names", 0], "os", "'os'"),
     (["stacks", 0, "weights", 0], float("nan"), "weights"),

@@ -1,7 +1,7 @@
 """Predict with a model that `molslice fit` wrote."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +32,7 @@ from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS
 from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
+from molslice.learners.folds import by_member
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS as CALIBRATION_ARRAYS
@@ -85,7 +86,7 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
 class FittedPredictor(SmilesPredictor):
     """A stack of learners on descriptors, fingerprints and embeddings, and of fine-tuned networks.
 
-    A prediction depends on the molecule only. It is the mean over the folds of the fit.
+    A prediction depends on the molecule only. It is the mean over the members of the fit.
 
     Args:
         model: The learners and their weights.
@@ -107,7 +108,7 @@ class FittedPredictor(SmilesPredictor):
     ) -> None:
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
-        self.targets, self.num_members = model.targets, model.num_folds
+        self.targets, self.num_members = model.targets, model.num_members
         self.fragment, self.wildcards = model.fragment, model.wildcards
         self.device = encoder.device if encoder is not None else torch.device("cpu")
 
@@ -189,12 +190,12 @@ class FittedPredictor(SmilesPredictor):
         return TrainingDomain.of_smiles(smiles, self.fragment, values=values)
 
     def member_predictions(self, part: DescribedMolecules) -> tuple[np.ndarray, np.ndarray]:
-        """Predict molecules without errors with the stack of each fold.
+        """Predict molecules without errors with the stack of each member; see `molslice.learners.folds`.
 
         Returns:
             The predictions in the units of the targets, and the expected error in the unit of the learners
             (in older folders the standard deviation over the learners; 0 for classes and where no interval
-            needs it), float64 [folds, n, T] each.
+            needs it), float64 [members, n, T] each.
         """
         store = self._read(part.canonical)
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
@@ -218,6 +219,7 @@ class FittedPredictor(SmilesPredictor):
                     indicators |= found
             if tuned:
                 parts[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
+            parts, indicators = self._by_member(parts), self._by_member(indicators)
             columns.append(stack.combine(parts))
             if self.targets.kind == "classification" or not self.needs_spread:
                 difficulty.append(np.zeros_like(columns[-1]))
@@ -228,9 +230,16 @@ class FittedPredictor(SmilesPredictor):
             else:
                 size = np.broadcast_to(features.size(), apart.shape)
                 difficulty.append(scale.expect({**indicators, DISAGREEMENT: apart, SIZE: size}))
-        if len({len(column) for column in columns}) != 1:
-            raise MolsliceError(f"the targets of {self.name} have different numbers of folds")
         return np.stack(columns, axis=2), np.stack(difficulty, axis=2)
+
+    def _by_member(self, predicted: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Average the models of each member, float64 [members, n] each."""
+        found = {}
+        for name, values in predicted.items():
+            if len(values) not in (self.model.num_folds, self.model.num_folds * self.model.num_assignments):
+                raise MolsliceError(f"{name} of {self.name} has another number of folds")
+            found[name] = by_member(values, self.model.num_folds, self.num_members)
+        return found
 
     def _read(self, smiles: list[str]) -> MoleculeStore | None:
         """Convert SMILES once for the encoder and all networks; None for a model without them."""

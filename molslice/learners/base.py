@@ -14,8 +14,8 @@ __all__ = ["Learner"]
 class Learner(ABC):
     """A model of one target, fitted once for each fold with the rows of that fold left out.
 
-    Its prediction is the mean over the folds. A learner is deterministic: the same rows, folds and seed give
-    the same arrays.
+    The rows may be divided into folds more than once; see `molslice.learners.folds`. A learner is
+    deterministic: the same rows, folds and seed give the same arrays.
 
     Attributes:
         indicators: Names of the indicators of difficulty that `predict_with_indicators` returns.
@@ -28,30 +28,32 @@ class Learner(ABC):
     def fit(
         cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray]:
-        """Fit one model for each fold.
+        """Fit one model for each fold of each assignment.
 
         Args:
             features: Features of n training rows.
             values: Target, float64 [n], without missing values; 0 and 1 for classes.
-            folds: Fold of each row, int [n], from 0 without gaps.
+            folds: Fold of each row in each of A assignments, from 0 without gaps, int [A, n]; int [n] for one
+                assignment.
             classes: Whether the target is a class. The prediction is then a score that grows with the
                 probability of class 1; `stacking.py` calibrates it.
             seed: Seed of random choices.
 
         Returns:
-            The learner, and the prediction for each row by the model that has not seen its fold, float64 [n].
+            The learner, and the mean prediction for each row by the models that have not seen it, float64
+            [n].
         """
 
     @abstractmethod
     def predict(self, features: Features) -> np.ndarray:
-        """Predict with the model of each fold: float64 [folds, n], in the unit of the target."""
+        """Predict with each model: float64 [models, n], in the unit of the target."""
 
     def predict_with_indicators(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Predict, and compute numbers that tend to grow with the error.
 
         Returns:
-            The result of `predict`, and each of `indicators` for the model of each fold, not negative,
-            float64 [folds, n].
+            The result of `predict`, and each of `indicators` for each model, not negative, float64 [models,
+            n].
         """
         return self.predict(features), {}
 

@@ -1,5 +1,6 @@
 """Gradient boosting of decision trees on descriptors, fingerprint counts and embedding."""
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
+from molslice.learners.folds import left_out
 from molslice.learners.standard import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
@@ -32,14 +34,12 @@ class Boosting(TreeLearner):
         columns = splittable_columns(matrix)
         chosen = matrix[:, columns]
 
-        def fit_fold(fold: int) -> tuple[Any, tuple[float, float]]:
-            learned, *unit = (
-                (values[folds != fold], 0.0, 1.0) if classes else standardize(values[folds != fold])
-            )
-            return _fit_one(chosen[folds != fold], learned, classes, seed + fold), (unit[0], unit[1])
+        def fit_model(number: int, used: np.ndarray) -> tuple[Any, tuple[float, float]]:
+            learned, *unit = (values[used], 0.0, 1.0) if classes else standardize(values[used])
+            return _fit_one(chosen[used], learned, classes, seed + number), (unit[0], unit[1])
 
         with hidden_warnings(), ThreadPoolExecutor(count_cores()) as threads:
-            models, units = zip(*threads.map(fit_fold, range(int(folds.max()) + 1)), strict=True)
+            models, units = zip(*threads.map(fit_model, itertools.count(), ~left_out(folds)), strict=True)
         return cls.of_training(Trees.of_boosting(models, columns, units), matrix, folds)
 
 

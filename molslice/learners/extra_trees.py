@@ -6,12 +6,13 @@ import numpy as np
 
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
+from molslice.learners.folds import left_out
 from molslice.learners.standard import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
 __all__ = ["ExtraTrees"]
 
-NUM_TREES = 250  # of all folds together
+NUM_TREES = 250  # of all models together
 MIN_LEAF_ROWS = {"regression": 1, "classification": 3}
 ROWS_PER_LEAF_ROW = 2_000  # a leaf has one more row for as many training rows, which bounds the nodes
 SHARE_OF_COLUMNS = 0.2  # candidates of a split in a regression; the square root of all for classes
@@ -41,28 +42,28 @@ class ExtraTrees(TreeLearner):
         columns = np.flatnonzero(filled.max(0) > filled.min(0))
         columns = columns if len(columns) else np.array([0])
         chosen = filled[:, columns]
-        num_folds = int(folds.max()) + 1
+        masks = left_out(folds)
         share: Any = "sqrt" if classes else SHARE_OF_COLUMNS
         smallest = MIN_LEAF_ROWS["classification" if classes else "regression"]
         models, units = [], []
-        for fold in range(num_folds):
+        for number, used in enumerate(~masks):
             # for the targets 0 and 1, the squared error of a regression chooses the splits of the Gini index
             model = ExtraTreesRegressor(
-                n_estimators=max(1, NUM_TREES // num_folds),
+                n_estimators=max(1, NUM_TREES // len(masks)),
                 max_features=share,
                 min_samples_leaf=smallest + len(values) // ROWS_PER_LEAF_ROW,
                 n_jobs=count_cores(),
-                random_state=seed + fold,
+                random_state=seed + number,
             )
-            learned = values[folds != fold]
+            learned = values[used]
             learned, offset, scale = (learned, 0.0, 1.0) if classes else standardize(learned)
             with hidden_warnings():
-                models.append(model.fit(chosen[folds != fold], learned))
+                models.append(model.fit(chosen[used], learned))
             units.append((offset, scale))
         return cls.of_training(Trees.of_forests(models, columns, units), matrix, folds)
 
     def predict_with_indicators(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Predict; the indicator `trees` is the standard deviation over the trees of a fold."""
+        """Predict; the indicator `trees` is the standard deviation over the trees of a model."""
         predicted, spread = self.trees.predict_with_spread(self.checked_matrix(features))
         return predicted, {"trees": spread}
 

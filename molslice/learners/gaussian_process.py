@@ -7,6 +7,7 @@ import numpy as np
 
 from molslice.learners.base import Learner
 from molslice.learners.features import Features, NormalScores
+from molslice.learners.folds import average_unseen, left_out
 from molslice.learners.kernels import (
     fit_weights,
     min_max_kernel,
@@ -21,8 +22,8 @@ __all__ = ["GaussianProcess"]
 
 SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows
 EVIDENCE_ROWS = (300, 1_000)  # rows that choose the weights of the kernels, roughly and then finely
-MAX_ROWS = 6_000  # rows of one fold; time grows with the cube, memory with the square
-MAX_POOL = 7_500  # rows from which those of all folds are taken
+MAX_ROWS = 6_000  # rows of one model; time grows with the cube, memory with the square
+MAX_POOL = 7_500  # rows from which those of all models are taken
 CHUNK_ROWS = 2_048
 
 
@@ -53,7 +54,7 @@ class GaussianProcess(Learner):
 
     The kernels are the MinMax kernel of fingerprint counts, and, for the normal scores of the descriptors and
     of the embedding each, rational quadratic kernels of three scales and a linear one. The weights and the
-    noise maximize the evidence of at most 1,000 training rows of the fold. Classes are regressed as 0 and 1;
+    noise maximize the evidence of at most 1,000 training rows of the model. Classes are regressed as 0 and 1;
     the calibration of their scores makes up for a pool with a larger share of the rarer class.
 
     Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
@@ -62,8 +63,8 @@ class GaussianProcess(Learner):
         rows: Training rows, at most 7,500, with descriptors and embedding as normal scores.
         scores: Quantiles of the descriptors, and of the embedding if there is one.
         scales: Mean squared distance of training rows, for the descriptors and the embedding.
-        coefficients: float64 [kernels, n, folds]; kernel k contributes `K_k @ coefficients[k]`.
-        offsets: Mean of the target in each fold, float64 [folds].
+        coefficients: float64 [kernels, n, models]; kernel k contributes `K_k @ coefficients[k]`.
+        offsets: Mean of the target of each model, float64 [models].
     """
 
     indicators = ("novelty",)
@@ -83,25 +84,24 @@ class GaussianProcess(Learner):
     def fit(
         cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray]:
-        """Fit one process for each fold; see `Learner.fit`."""
+        """Fit one process for each model; see `Learner.fit`."""
         # the classes 0 and 1 are regressed
         parts = [part for part in (features.descriptors, features.embedding) if part is not None]
         scores = tuple(NormalScores.of(part) for part in parts)
         everything = _scored(features, scores)
         scales = np.array([_mean_distance(part) for part in _scored_parts(everything)])
-        num_folds = int(folds.max()) + 1
+        masks = left_out(folds)
         draw = np.random.default_rng(seed)
         pool = draw_pool(values, draw, classes=classes)
-        rows, all_values, all_folds = everything[pool], values, folds
-        values, folds = values[pool], folds[pool]
+        rows, values, held_out = everything[pool], values[pool], masks[:, pool]
         kernels = np.empty((1 + len(parts) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)
         for place, kernel in enumerate(_kernels(rows, rows, scales)):
             kernels[place] = kernel
-        coefficients = np.zeros((len(kernels), len(values), num_folds))
-        offsets, unseen = np.zeros(num_folds), np.zeros(len(all_values))
-        for fold in range(num_folds):
-            used = draw.permutation(np.flatnonzero(folds != fold))[:MAX_ROWS]
-            standardized, offsets[fold], spread = standardize(values[used])
+        coefficients = np.zeros((len(kernels), len(values), len(masks)))
+        offsets, predicted = np.zeros(len(masks)), np.zeros(masks.shape)
+        for number, held in enumerate(map(np.flatnonzero, held_out)):
+            used = draw.permutation(np.flatnonzero(~held_out[number]))[:MAX_ROWS]
+            standardized, offsets[number], spread = standardize(values[used])
             weights, few = None, rows[used[: EVIDENCE_ROWS[-1]]]
             exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
             for size in EVIDENCE_ROWS:
@@ -109,23 +109,20 @@ class GaussianProcess(Learner):
                 weights = fit_weights(part, standardized[: part.shape[1]], start=weights)
             assert weights is not None
             covariance = np.zeros((len(used), len(used)))
-            held = np.flatnonzero(folds == fold)
             for weight, kernel in zip(weights, kernels, strict=False):
                 covariance += weight * kernel[used[:, None], used]
             solved = solve(covariance, weights[-1], standardized) * spread
-            coefficients[:, used, fold] = weights[:-1, None] * solved
-            unseen[pool[held]] = offsets[fold]
-            for kernel, each in zip(kernels, coefficients[:, used, fold], strict=True):
-                unseen[pool[held]] += kernel[held[:, None], used] @ each
+            coefficients[:, used, number] = weights[:-1, None] * solved
+            predicted[number, pool[held]] = offsets[number]
+            for kernel, each in zip(kernels, coefficients[:, used, number], strict=True):
+                predicted[number, pool[held]] += kernel[held[:, None], used] @ each
         learner = cls(rows, scores, scales, coefficients, offsets)
-        others = np.setdiff1d(np.arange(len(all_values)), pool)
-        unseen[others] = learner._predict_scored(everything[others])[
-            all_folds[others], np.arange(len(others))
-        ]
-        return learner, unseen
+        others = np.setdiff1d(np.arange(masks.shape[1]), pool)
+        predicted[:, others] = learner._predict_scored(everything[others])
+        return learner, average_unseen(predicted, folds)
 
     def predict(self, features: Features) -> np.ndarray:
-        """Predict with the process of each fold; see `Learner.predict`."""
+        """Predict with each process; see `Learner.predict`."""
         return self._predict_scored(self._checked(features))
 
     def predict_with_indicators(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -146,9 +143,9 @@ class GaussianProcess(Learner):
         return _scored(features, self.scores)
 
     def _predict_scored(self, features: Features, novelty: np.ndarray | None = None) -> np.ndarray:
-        """Predict rows with normal scores, and write the indicator into `novelty` [folds, n] if given."""
+        """Predict rows with normal scores, and write the indicator into `novelty` [models, n] if given."""
         result = np.empty((len(self.offsets), len(features)))
-        used = (self.coefficients != 0.0).any(0)  # rows of the process of each fold, [rows, folds]
+        used = (self.coefficients != 0.0).any(0)  # rows of each process, [rows, models]
         for start in range(0, len(features), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             result[:, part] = self.offsets[:, None]
@@ -156,8 +153,8 @@ class GaussianProcess(Learner):
             for place, (kernel, coefficients) in enumerate(zip(kernels, self.coefficients, strict=True)):
                 result[:, part] += (kernel @ coefficients).T
                 if novelty is not None and place == 0:
-                    for fold, own in enumerate(used.T):
-                        novelty[fold, part] = 1.0 - kernel[:, own].max(1, initial=0.0)
+                    for number, own in enumerate(used.T):
+                        novelty[number, part] = 1.0 - kernel[:, own].max(1, initial=0.0)
         return result
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from molslice.learners.base import Learner
 from molslice.learners.features import Features
+from molslice.learners.folds import average_unseen
 from molslice.types import MolsliceError
 
 __all__ = ["TreeLearner", "Trees", "hidden_warnings"]
@@ -65,7 +66,7 @@ class _Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """Trees whose values are added up, one group of trees for each fold.
+    """Trees whose values are added up, one group of trees for each model.
 
     A row goes left if its feature is at most the threshold. A leaf is its own left and right child.
 
@@ -77,8 +78,8 @@ class Trees:
         right: Right child of a node, int32 [nodes].
         value: Value of a node, float64 [nodes]; only those of leaves are used.
         roots: First node of each tree, int32 [trees].
-        groups: Fold of each tree, int32 [trees], ascending.
-        offsets: Value that is added to the trees of each fold, float64 [folds].
+        groups: Model of each tree, int32 [trees], ascending.
+        offsets: Value that is added to the trees of each model, float64 [models].
     """
 
     feature: np.ndarray
@@ -95,12 +96,12 @@ class Trees:
     def of_boosting(
         cls, models: Sequence[Any], columns: np.ndarray, units: Sequence[tuple[float, float]]
     ) -> Self:
-        """Copy the trees of fitted `HistGradientBoosting` models, one for each fold.
+        """Copy the trees of fitted `HistGradientBoosting` models.
 
         Args:
             models: The fitted estimators, binary or regression.
             columns: Column of the features behind each column that the estimators were fitted on.
-            units: What was subtracted from the values of each fold, and what they were divided by.
+            units: What was subtracted from the values of each model, and what they were divided by.
         """
         offsets = [
             float(np.ravel(model._baseline_prediction)[0]) * scale + offset
@@ -129,14 +130,14 @@ class Trees:
     def of_forests(
         cls, models: Sequence[Any], columns: np.ndarray, units: Sequence[tuple[float, float]]
     ) -> Self:
-        """Copy the trees of fitted regression forests of scikit-learn, one forest for each fold.
+        """Copy the trees of fitted regression forests of scikit-learn, one forest for each model.
 
         A missing value is treated as zero.
 
         Args:
             models: The fitted estimators.
             columns: Column of the features behind each column that the estimators were fitted on.
-            units: What was subtracted from the values of each fold, and what they were divided by.
+            units: What was subtracted from the values of each model, and what they were divided by.
         """
         trees = []
         for fold, (model, (_, scale)) in enumerate(zip(models, units, strict=True)):
@@ -159,7 +160,7 @@ class Trees:
     def _joined(
         cls, trees: Sequence[tuple[int, "_Nodes"]], columns: np.ndarray, offsets: Sequence[float]
     ) -> Self:
-        """Concatenate the nodes of trees, each with its fold."""
+        """Concatenate the nodes of trees, each with its model."""
         sizes = [len(nodes.value) for _, nodes in trees]
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         kept = [nodes.renumbered(int(root), columns) for root, (_, nodes) in zip(roots, trees, strict=True)]
@@ -177,21 +178,21 @@ class Trees:
         )
 
     def predict(self, matrix: np.ndarray) -> np.ndarray:
-        """Add up the trees of each fold for each row of `matrix` [n, C]: float64 [folds, n]."""
+        """Add up the trees of each model for each row of `matrix` [n, C]: float64 [models, n]."""
         total = np.repeat(self.offsets[:, None], len(matrix), axis=1)
         for part in self._parts(matrix):
             total[:, part] += self._added(self._values(matrix[part]))
         return total
 
     def predict_with_spread(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Add up the trees of each fold, and compute how far they are apart.
+        """Add up the trees of each model, and compute how far they are apart.
 
         Args:
             matrix: The features [n, C].
 
         Returns:
-            The result of `predict`, and the standard deviation over the trees of a fold of what the sum would
-            be if all were like this tree, float64 [folds, n] each.
+            The result of `predict`, and the standard deviation over the trees of a model of what the sum
+            would be if all were like this tree, float64 [models, n] each.
         """
         total = np.repeat(self.offsets[:, None], len(matrix), axis=1)
         spread = np.zeros_like(total)
@@ -208,7 +209,7 @@ class Trees:
         return [slice(start, start + step) for start in range(0, len(matrix), step)]
 
     def _added(self, values: np.ndarray) -> np.ndarray:
-        """Add up the values of trees [trees, n] by fold: [folds, n]."""
+        """Add up the values of trees [trees, n] by model: [models, n]."""
         sums = np.zeros((len(self.offsets), values.shape[1]))
         np.add.at(sums, self.groups, values)
         return sums
@@ -266,7 +267,7 @@ class Trees:
 
 
 class TreeLearner(Learner):
-    """A learner whose models are trees, one group of trees for each fold.
+    """A learner whose models are trees, one group of trees for each model.
 
     Args:
         trees: The trees.
@@ -288,17 +289,17 @@ class TreeLearner(Learner):
 
     @classmethod
     def of_training(cls, trees: Trees, matrix: np.ndarray, folds: np.ndarray) -> tuple[Self, np.ndarray]:
-        """Return the learner, and the prediction for each training row by the trees of its fold.
+        """Return the learner, and the mean prediction for each training row by trees that have not seen it.
 
         Args:
             trees: The fitted trees.
             matrix: The result of `matrix_of` for the training rows.
-            folds: Fold of each row, int [n].
+            folds: Folds of the rows; see `Learner.fit`.
         """
-        return cls(trees, matrix.shape[1]), trees.predict(matrix)[folds, np.arange(len(folds))]
+        return cls(trees, matrix.shape[1]), average_unseen(trees.predict(matrix), folds)
 
     def predict(self, features: Features) -> np.ndarray:
-        """Predict with the trees of each fold; see `Learner.predict`."""
+        """Predict with the trees of each model; see `Learner.predict`."""
         return self.trees.predict(self.checked_matrix(features))
 
     def checked_matrix(self, features: Features) -> np.ndarray:

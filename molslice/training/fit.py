@@ -31,12 +31,13 @@ from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitted_folder import FINE_TUNED, save_encoder
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
+from molslice.learners.folds import by_member
 from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.run_folder import model_file
 from molslice.tasks.targets import Kind, TargetInfo
 from molslice.training.fit_data import Duplicates, Scale
-from molslice.training.fit_folds import divide_into_folds
+from molslice.training.fit_folds import assign_folds
 from molslice.training.fit_learners import LearnerFits
 from molslice.training.fit_networks import DEVICES, affordable_epochs, fine_tune
 from molslice.training.fit_record import describe_factors, summarize, write_fit
@@ -106,9 +107,11 @@ def fit(
             `keep` it as a graph.
         strict: Whether to refuse a table with a SMILES that cannot be read. Otherwise such rows are left out
             and counted.
-        members: Number of folds, and of models that are averaged.
-        minutes: Learners and baselines that would start later are left out; at least one is fitted. The
-            encoder is fine-tuned for as many epochs as the time that is left allows.
+        members: Number of folds into which the rows are divided, twice if there are at most ten folds and
+            2,000 training rows. The predictions of all models are averaged.
+        minutes: Learners and baselines that would start later are left out; at least one is fitted. The rows
+            are divided into folds a second time only if one division takes less than a quarter of the time
+            that is left. The encoder is fine-tuned for as many epochs as the time that is left allows.
         seed: Seed of the split, the folds and the learners.
         encoder: A trained encoder whose embeddings are features too, and which is fine-tuned: a run folder or
             the name of a shipped model; None for no encoder.
@@ -177,15 +180,15 @@ def fit(
         embedding_seconds = time.monotonic() - embedding_start
         features = Features(found.molecules.descriptors, found.molecules.counts, embedding)
         _check_size(features, learned[~found.test], path)
-        folds = divide_into_folds(found, members, seed, by_scaffold=split == "scaffold")
+        folds = assign_folds(found, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         with Progress("learners", unit="fits", shown=not quiet) as fits:
             work = LearnerFits(found, learned, features, folds, deadline, seed, fits.move)
-            fitted = [work.fit_target(index) for index in range(len(found.names))]
-        left_out, epochs = work.left_out, 0
+            fitted = work.fit_targets()
+        left_out, folds, epochs = work.left_out, work.folds, 0
         if encoder is not None:
             save_encoder(partial, model_file(find_model(encoder)))
-            epochs = affordable_epochs(folds, deadline - time.monotonic(), embedding_seconds)
+            epochs = affordable_epochs(folds[0], deadline - time.monotonic(), embedding_seconds)
             if not epochs:
                 left_out.append("fine-tuned networks")
         if encoder is not None and epochs:
@@ -195,7 +198,7 @@ def fit(
                     canonical,
                     learned,
                     targets,
-                    folds,
+                    folds[0],
                     partial,
                     epochs=epochs,
                     seed=seed,
@@ -203,11 +206,12 @@ def fit(
                     progress=tuned.move,
                 )
             for index, each in enumerate(fitted):
-                each.add(FINE_TUNED, networks.unseen[each.rows, index], networks.held_out[:, :, index])
+                held_out = by_member(networks.held_out[:, :, index], members, members ** len(folds))
+                each.add(FINE_TUNED, networks.unseen[each.rows, index], held_out)
         for index, each in enumerate(fitted):
             each.stack_learners(
                 learned[each.rows, index],
-                folds[each.rows],
+                folds[0, each.rows],
                 classes=found.kind == "classification",
                 logarithmic=found.logarithmic[index],
             )

@@ -7,9 +7,32 @@ import numpy as np
 from molslice.training.fit_data import FitData
 from molslice.types import MolsliceError
 
-__all__ = ["divide_into_folds"]
+__all__ = ["assign_folds", "divide_into_folds"]
 
 MIN_MEMBER_ROWS = 5  # with a value of a target
+ASSIGNMENTS = 2  # of rows to folds, over which predictions are averaged
+MAX_PAIRED = 10  # folds; there are as many members of the model as pairs of folds
+MAX_ROWS = 2_000  # training rows; the learners of more take minutes
+
+
+def assign_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
+    """Divide rows into folds twice; see `divide_into_folds`.
+
+    Returns:
+        Fold of each row in each assignment, int [A, n]; -1 for held-out rows. There is only one assignment
+        with more than ten folds or 2,000 training rows, or if a second one is not valid or puts the same rows
+        together.
+
+    Raises:
+        MolsliceError: The first assignment is not valid.
+    """
+    first = divide_into_folds(found, members, seed, by_scaffold=by_scaffold)
+    if ASSIGNMENTS == 1 or members > MAX_PAIRED or (first >= 0).sum() > MAX_ROWS:
+        return first[None]
+    second = _divide(found, _find_groups(found, by_scaffold), members, np.random.default_rng((seed, 1)))
+    both = np.stack([first, second])
+    pairs = np.unique(both[:, first >= 0], axis=1).shape[1]
+    return both if pairs > members and _find_problem(found, second) is None else first[None]
 
 
 def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
@@ -23,27 +46,40 @@ def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: b
     Raises:
         MolsliceError: A fold has no value of a target, or a member has too few rows or no row of a class.
     """
-    groups: dict[str, list[int]] = {}
-    for row in np.flatnonzero(~found.test):
-        name = found.scaffold_or_parent(int(row)) if by_scaffold else found.molecules.parents[row]
-        groups.setdefault(name, []).append(int(row))
-    ordered = list(groups.values())
-    shuffled = [ordered[i] for i in np.random.default_rng(seed).permutation(len(ordered))]
-    shuffled.sort(key=len, reverse=True)
-    if len(ordered) < members:
-        raise MolsliceError(f"{len(ordered)} groups of training rows cannot be divided into {members} folds")
-    folds = _fill_folds(shuffled, members, np.zeros((len(found.test), 0), bool))
-    if _find_problem(found, folds):
-        folds = _fill_folds(shuffled, members, _find_rare_rows(found))
+    groups = _find_groups(found, by_scaffold)
+    if len(groups) < members:
+        raise MolsliceError(f"{len(groups)} groups of training rows cannot be divided into {members} folds")
+    folds = _divide(found, groups, members, np.random.default_rng(seed))
     if problem := _find_problem(found, folds):
         description, advice = problem
         raise MolsliceError(f"{description}; choose {'the split random or ' if by_scaffold else ''}{advice}")
-    largest, rows = len(shuffled[0]), (folds >= 0).sum()
+    largest, rows = max(map(len, groups)), (folds >= 0).sum()
     if by_scaffold and 2 * largest > rows:
         found.findings.append(
             f"one scaffold has {largest:,} of {rows:,} training rows; the member without it is trained on "
             "the others only"
         )
+    return folds
+
+
+def _find_groups(found: FitData, by_scaffold: bool) -> list[list[int]]:
+    """Return the training rows of each compound or scaffold."""
+    groups: dict[str, list[int]] = {}
+    for row in np.flatnonzero(~found.test):
+        name = found.scaffold_or_parent(int(row)) if by_scaffold else found.molecules.parents[row]
+        groups.setdefault(name, []).append(int(row))
+    return list(groups.values())
+
+
+def _divide(
+    found: FitData, groups: Sequence[list[int]], members: int, draw: np.random.Generator
+) -> np.ndarray:
+    """Return the fold of each row, int [n]; rare rows are spread only if this is needed."""
+    shuffled = [groups[i] for i in draw.permutation(len(groups))]
+    shuffled.sort(key=len, reverse=True)
+    folds = _fill_folds(shuffled, members, np.zeros((len(found.test), 0), bool))
+    if _find_problem(found, folds):
+        folds = _fill_folds(shuffled, members, _find_rare_rows(found))
     return folds
 
 

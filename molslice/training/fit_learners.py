@@ -11,6 +11,7 @@ from molslice.fitted_folder import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.boosting import splittable_columns
 from molslice.learners.extra_trees import LARGEST
+from molslice.learners.folds import average_unseen, by_member
 from molslice.learners.stacking import Stack
 from molslice.learners.standard import standardize
 from molslice.learners.trees import hidden_warnings
@@ -20,6 +21,7 @@ from molslice.uncertainty.difficulty import ErrorScale
 __all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit"]
 
 FIT_LABEL = "molslice fit"
+REPEATED_SHARE = 0.25  # of the time that is left
 ALWAYS_FITTED = "extra_trees"  # without any time; boosting cannot divide fewer than 40 rows
 
 
@@ -31,9 +33,9 @@ class TargetFit:
         rows: The training rows with a value, int [n].
         learners: The fitted learners by name.
         parts: Out-of-fold prediction of these rows by each learner, of values or logarithms, float64 [n].
-        test_parts: Prediction of the m held-out rows by each learner, float64 [folds, m].
-        indicators: Indicators of difficulty of `rows` for the model that has not seen them, float64 [n];
-            empty for classes.
+        test_parts: Prediction of the m held-out rows by each learner, float64 [members, m].
+        indicators: Mean indicators of difficulty of `rows` for the models that have not seen them, float64
+            [n]; empty for classes.
         held_out: Prediction of the held-out rows by the stack and by the baselines, float64 [m].
         stack: The weights of the learners; see `stack_learners`.
         unseen: Out-of-fold prediction by the stack, float64 [n].
@@ -67,7 +69,7 @@ class TargetFit:
 
         Args:
             values: What is learned of `rows`, float64 [n]; see `FitData.learned`.
-            folds: Fold of `rows`, int [n].
+            folds: Fold of `rows` in the first assignment, int [n].
             classes: Whether the target is a class.
             logarithmic: Whether `values` are common logarithms.
         """
@@ -84,16 +86,20 @@ class TargetFit:
 class LearnerFits:
     """Fits the learners and the baselines until the deadline.
 
+    With a deadline, a second assignment of rows to folds is used only if one assignment takes less than a
+    quarter of the time that is left.
+
     Args:
         found: The rows.
         learned: Their targets as the learners predict them, float64 [n, T]; see `FitData.learned`.
         features: Their features.
-        folds: Fold of each row, int [n]; -1 for held-out rows.
+        folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         deadline: Value of `time.monotonic` after which nothing is started; one learner is always fitted.
         seed: Seed of the learners.
         progress: Called with the number of fits that are done and of all.
 
     Attributes:
+        folds: The assignments that are used, int [1 or A, n].
         left_out: What was not computed.
     """
 
@@ -113,11 +119,25 @@ class LearnerFits:
         self._done = -1
         self._step()  # so that the number of all fits is known before the first one is done
 
-    def fit_target(self, index: int) -> TargetFit:
-        """Fit the learners and the baselines of one target."""
+    def fit_targets(self) -> list[TargetFit]:
+        """Fit the learners and the baselines of all targets."""
+        assignments, fitted = self.folds, []
+        if len(assignments) > 1 and self.deadline < float("inf"):
+            start, self.folds = time.monotonic(), assignments[:1]
+            fitted.append(self._fit_learners(0))
+            seconds = (time.monotonic() - start) * len(self.found.names)
+            if not self.left_out and seconds < REPEATED_SHARE * (self.deadline - start):
+                self.folds, fitted, self._done = assignments, [], 0
+        fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.found.names))]
+        for index, each in enumerate(fitted):
+            self._fit_baselines(index, each)
+        return fitted
+
+    def _fit_learners(self, index: int) -> TargetFit:
         values, classes = self.learned[:, index], self.found.kind == "classification"
         rows = np.flatnonzero(~self.found.test & np.isfinite(values))
-        folds, fitted, test = self.folds[rows], TargetFit(rows), np.flatnonzero(self.found.test)
+        folds, fitted, test = self.folds[:, rows], TargetFit(rows), np.flatnonzero(self.found.test)
+        num_folds, members = int(folds.max()) + 1, (int(folds.max()) + 1) ** len(folds)
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()
         for name in LEARNERS.names():
@@ -129,17 +149,20 @@ class LearnerFits:
                 if learner.indicators and not classes:
                     indicators = learner.predict_with_indicators(self.features[rows])[1]
                     fitted.indicators |= {
-                        indicator: each[folds, np.arange(len(rows))] for indicator, each in indicators.items()
+                        indicator: average_unseen(each, folds) for indicator, each in indicators.items()
                     }
-                empty = np.empty((0, 0))
-                fitted.add(name, unseen, learner.predict(self.features[test]) if len(test) else empty)
-            self._step()
-        for name, train in BASELINES.items():
-            if len(test) and self._has_time(f"{name} for comparison, {self.found.names[index]}"):
-                found = train(self.features, rows, test, self.learned[:, index], classes, self.seed)
-                fitted.held_out[name] = 10.0**found if self.found.logarithmic[index] else found
+                held_out = learner.predict(self.features[test]) if len(test) else np.empty((num_folds, 0))
+                fitted.add(name, unseen, by_member(held_out, num_folds, members))
             self._step()
         return fitted
+
+    def _fit_baselines(self, index: int, fitted: TargetFit) -> None:
+        classes, test = self.found.kind == "classification", np.flatnonzero(self.found.test)
+        for name, train in BASELINES.items():
+            if len(test) and self._has_time(f"{name} for comparison, {self.found.names[index]}"):
+                found = train(self.features, fitted.rows, test, self.learned[:, index], classes, self.seed)
+                fitted.held_out[name] = 10.0**found if self.found.logarithmic[index] else found
+            self._step()
 
     def _has_time(self, what: str) -> bool:
         if time.monotonic() < self.deadline:

@@ -16,6 +16,7 @@ from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
+from molslice.learners.folds import member_numbers
 from molslice.run_folder import model_file
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, median_factor
 from molslice.tasks.targets import TargetInfo
@@ -52,7 +53,7 @@ def summarize(
         found: The rows.
         targets: The description of the targets.
         fitted: The learners of each target, and their predictions.
-        folds: Fold of each row, int [n]; -1 for held-out rows.
+        folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         encoder: The trained encoder; None for no encoder.
         epochs: Number of epochs for which it was fine-tuned.
         left_out: What was not computed for lack of time.
@@ -88,6 +89,7 @@ def summarize(
             None if encoder is None else Path(encoder).name,
             None if encoder is None else file_checksum(model_file(find_model(encoder))),
             int(folds.max()) + 1 if epochs else 0,
+            len(folds),
         ),
         "source": path.name,
         "source_sha256": checksum,
@@ -97,7 +99,7 @@ def summarize(
         "failed": sum(kind["count"] for kind in refusals),
         "refusals": refusals,
         "replaced": found.replaced,
-        "rows": {"train": int((folds >= 0).sum()), "test": int(found.test.sum())},
+        "rows": {"train": int((folds[0] >= 0).sum()), "test": int(found.test.sum())},
         "metric": metric,
         "metric_label": METRIC_LABELS[metric],
         "results": table,
@@ -142,11 +144,11 @@ def write_fit(
         about: The content of `fit.json`.
         found: The rows.
         fitted: The learners of each target.
-        folds: Fold of each row, int [n]; -1 for held-out rows.
+        folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         places: Place of each row in the table, whose order the files have, int [n].
     """
     save_learners(folder, [each.learners for each in fitted])
-    (folder / ROWS).write_text(_rows_table(found, fitted, folds, places), encoding="utf-8")
+    (folder / ROWS).write_text(_rows_table(found, fitted, folds[0], places), encoding="utf-8")
     _calibrate(found, fitted, folds, places).write(folder)
     known = np.argsort(places)
     known = known[~found.test[known]]
@@ -160,7 +162,7 @@ def _calibrate(
     found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray
 ) -> Calibration:
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
-    held_out = []
+    held_out, num_folds = [], int(folds.max()) + 1
     for index, (name, each) in enumerate(zip(found.names, fitted, strict=True)):
         order = np.argsort(places[each.rows])
         rows = each.rows[order]
@@ -170,18 +172,19 @@ def _calibrate(
                 found.kind,
                 found.targets[rows, index],
                 each.unseen[order],
-                folds[rows],
+                member_numbers(folds[:, rows], num_folds),
                 scale=None if each.expected is None else each.expected[order],
                 logarithmic=found.logarithmic[index],
             )
         )
-    return Calibration(found.kind, int(folds.max()) + 1, OUT_OF_FOLD, tuple(held_out))
+    return Calibration(found.kind, num_folds ** len(folds), OUT_OF_FOLD, tuple(held_out))
 
 
 def _rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray) -> str:
     """Write SMILES, targets, split, fold and predictions as CSV.
 
-    The prediction of a training row is that of the models which have not seen its fold.
+    The fold of a training row is its fold in the first assignment. Its prediction is the mean of the models
+    that have not seen the row.
     """
     columns = row_columns(found.names)
     header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]

@@ -73,7 +73,8 @@ def write_card(about: Mapping[str, Any]) -> str:
             *weights,
             "",
             *_encoder_lines(about),
-            f"Split: {about['options']['split']}; folds: {about['options']['members']}; "
+            f"Split: {about['options']['split']}; folds: {about['options']['members']}, divided "
+            f"{'twice' if about['assignments'] > 1 else 'once'}; "
             f"seed: {about['options']['seed']}. `rows.csv` holds every row with its prediction; those of "
             "training rows are out of fold.",
             "",

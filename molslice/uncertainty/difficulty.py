@@ -79,17 +79,18 @@ class ErrorScale:
         return fitted, fitted._expected(columns, np.array(lines)[folds])
 
     def expect(self, indicators: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Compute the expected error of m rows by the model of each fold.
+        """Compute the expected error of m rows by each of P models.
 
         Args:
-            indicators: Indicators of the rows for the model of each fold, float [K, m] each; more than those
-                of `names` may be given.
+            indicators: Indicators of the rows for each model, float [P, m] each; more than those of `names`
+                may be given. P is a multiple of K; the first P / K models belong to the first fold.
 
         Returns:
-            Expected absolute errors in the unit of the target, float64 [K, m].
+            Expected absolute errors in the unit of the target, float64 [P, m].
         """
         shape = np.shape(next(iter(indicators.values())))
-        return self._expected(self._columns(indicators, shape), np.array(self.lines)[:, None])
+        lines = np.repeat(self.lines, shape[0] // len(self.lines), axis=0)
+        return self._expected(self._columns(indicators, shape), lines[:, None])
 
     def _columns(self, indicators: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
         """Return one and the standardized logarithms, float64 [..., 1 + q]."""

@@ -1,6 +1,7 @@
 """Intervals and sets of a fitted model: their definition, their file, tables and the command."""
 
 import csv
+import itertools
 import json
 import shutil
 
@@ -50,6 +51,16 @@ def numbers(table, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def single(table, tmp_path_factory):
+    """A model of the same rows, divided into folds once, as earlier versions did."""
+    folder = tmp_path_factory.mktemp("fit") / "single"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("molslice.training.fit_folds.ASSIGNMENTS", 1)
+        fit(table, ["size", "half"], folder, members=3, encoder=None, quiet=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def classes(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "classes"
     fit(table, "big", folder, members=3, encoder=None, quiet=True)
@@ -57,7 +68,7 @@ def classes(table, tmp_path_factory):
 
 
 def held_out_rows(folder, target, predicted):
-    """Return truth, prediction and fold of the training rows that have a value, read from rows.csv."""
+    """Return truth, prediction and first fold of the training rows with a value, read from rows.csv."""
     with (folder / ROWS).open(newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["split"] == "train" and row[target]]
     columns = [[float(row[name]) for row in rows] for name in (target, predicted)]
@@ -75,22 +86,23 @@ def older(folder, tmp_path):
 
 def test_the_calibration_holds_the_out_of_fold_rows_and_no_test_row(numbers):
     calibration = load_model(numbers).find_calibration()
-    assert calibration.num_folds == 3
+    assert calibration.num_folds == 9  # pairs of folds
     for target, name in zip(calibration.targets, ("size", "half"), strict=True):
         truth, predicted, folds = held_out_rows(numbers, name, f"{name}_predicted")
         np.testing.assert_array_equal(target.truth, truth)
         np.testing.assert_allclose(target.predicted, predicted)
-        np.testing.assert_array_equal(target.folds, folds)
+        np.testing.assert_array_equal(target.folds // 3, folds)
+        assert {*target.folds % 3} == {0, 1, 2}
     with (numbers / ROWS).open(newline="") as stream:
         assert sum(row["split"] == "test" for row in csv.DictReader(stream)) == 12
 
 
-def test_an_older_folder_has_cross_conformal_intervals_of_equal_width(numbers, smiles, tmp_path):
-    model = load_model(older(numbers, tmp_path))
+def test_an_older_folder_has_cross_conformal_intervals_of_equal_width(single, smiles, tmp_path):
+    model = load_model(older(single, tmp_path))
     found = model.predict_with_errors(smiles[:6], interval=0.8)
     members, _ = model.member_predictions(describe_molecules(smiles[:6]))
     for index, name in enumerate(("size", "half")):
-        truth, predicted, folds = held_out_rows(numbers, name, f"{name}_predicted")
+        truth, predicted, folds = held_out_rows(single, name, f"{name}_predicted")
         low, high = slow_interval(
             members[:, :, index], np.ones((3, 6)), np.abs(truth - predicted), folds, 0.8
         )
@@ -107,9 +119,10 @@ def test_intervals_scale_with_the_error_that_is_expected_of_a_molecule(numbers, 
     with (numbers / ROWS).open(newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["split"] == "train" and row["half"]]
     places = [smiles.index(row["smiles"]) for row in rows]
-    folds = np.array([int(row["fold"]) for row in rows])
     held = calibration.targets[1]
-    # a held-out row has the expected error of the model that has not seen it
+    folds = held.folds
+    # a held-out row has the expected error of the member that has not seen it, and its prediction
+    np.testing.assert_allclose(held.predicted, members[folds, places, 1], rtol=1e-4)
     np.testing.assert_allclose(held.difficulty, expected[folds, places, 1], rtol=1e-3)
     assert held.floor == 0.0
     scores = np.abs(held.truth - held.predicted) / held.difficulty
@@ -127,11 +140,16 @@ def test_the_expected_error_has_four_indicators(numbers, smiles):
     features = Features(part.descriptors, part.counts)
     learners = model.learners[0]
     parts = {name: learner.predict(features) for name, learner in learners.items()}
+    trees = learners["extra_trees"].predict_with_indicators(features)[1]["trees"]
+    novelty = learners["gaussian_process"].predict_with_indicators(features)[1]["novelty"]
+    pairs = [*itertools.product(range(3), range(3, 6))]  # of models, one of each assignment
     indicators = {
-        "size": np.broadcast_to(part.counts.sum(1), (3, 7)),
-        "disagreement": np.std(list(parts.values()), axis=0),
-        **learners["extra_trees"].predict_with_indicators(features)[1],
-        **learners["gaussian_process"].predict_with_indicators(features)[1],
+        "size": np.broadcast_to(part.counts.sum(1), (9, 7)),
+        "disagreement": np.std(
+            [[part[[*pair]].mean(0) for pair in pairs] for part in parts.values()], axis=0
+        ),
+        "trees": np.array([trees[[*pair]].mean(0) for pair in pairs]),
+        "novelty": np.array([novelty[[*pair]].mean(0) for pair in pairs]),
     }
     _, expected = load_model(numbers).with_members().member_predictions(part)
     np.testing.assert_allclose(expected[:, :, 0], model.scales[0].expect(indicators))
@@ -155,16 +173,16 @@ def test_a_scale_that_does_not_fit_the_learners_is_refused(numbers, tmp_path, ch
 
 
 def test_intervals_of_an_older_folder_scale_with_the_disagreement_of_the_learners(
-    numbers, smiles, tmp_path, monkeypatch
+    single, smiles, tmp_path, monkeypatch
 ):
-    folder = older(numbers, tmp_path)
+    folder = older(single, tmp_path)
     about = json.loads((folder / FIT).read_text())
     del about["scales"]
     (folder / FIT).write_text(json.dumps(about))
     model = load_model(folder)
     monkeypatch.setattr("molslice.uncertainty.calibration.NARROWER", 100.0)  # always
     calibration = model.find_calibration()
-    truth, predicted, folds = held_out_rows(numbers, "size", "size_predicted")
+    truth, predicted, folds = held_out_rows(single, "size", "size_predicted")
     difficulty = np.linspace(0.5, 2.0, len(truth))
     held = type(calibration.targets[0]).of_rows("size", "regression", truth, predicted, folds, difficulty)
     forced = type(calibration)("regression", 3, "", (held, held))
@@ -197,7 +215,8 @@ def test_classes_have_sets_and_calibrated_probabilities(classes, smiles):
     model = load_model(classes)
     found = model.predict_with_errors(smiles[:8], interval=0.8)
     members, _ = model.member_predictions(describe_molecules(smiles[:8]))
-    truth, predicted, folds = held_out_rows(classes, "big", "big_predicted")
+    truth, predicted, _ = held_out_rows(classes, "big", "big_predicted")
+    folds = model.find_calibration().targets[0].folds
     np.testing.assert_array_equal(found.sets[:, 0], slow_sets(members[:, :, 0], predicted, truth, folds, 0.8))
     assert found.calibrated.shape == (8, 1)
     assert (found.lower, found.upper) == (None, None)
@@ -226,8 +245,14 @@ def test_too_few_rows_for_a_level_are_refused_before_predicting(numbers):
         load_model(numbers).with_uncertainty(0.99)
 
 
-def test_a_damaged_table_of_rows_is_refused(numbers, tmp_path):
-    folder = older(numbers, tmp_path)
+def test_a_model_with_two_assignments_needs_its_calibration(numbers, tmp_path):
+    """`rows.csv` has the fold of the first assignment only."""
+    with pytest.raises(MolsliceError, match=r"older is incomplete: .*calibration\.json is missing"):
+        load_model(older(numbers, tmp_path)).find_calibration()
+
+
+def test_a_damaged_table_of_rows_is_refused(single, tmp_path):
+    folder = older(single, tmp_path)
     model, good = read_fitted(folder), (folder / ROWS).read_text()
     for text, reason in (
         (good.replace("train,2", "train,7"), "folds up to 7"),

@@ -190,14 +190,14 @@ def test_a_stack_with_networks_follows_them(fitted, smiles):
     alone = type(stack)(stack.names, tuple(one.values()), stack.calibration)
     object.__setattr__(predictor.model, "stacks", (alone,))
     slope, intercept = stack.calibration[stack.names.index(FINE_TUNED)]
-    for fold in range(2):
+    for fold in range(2):  # the members are pairs of folds; networks belong to the first
         odds = network_scores(
             load_network(network_folder(folder, fold)).predict(part.canonical)[:, None], predictor.targets
         )[:, 0]
         expected = 1 / (1 + np.exp(-(slope * odds + intercept)))
-        found = predictor.member_predictions(part)[0][fold, :, 0]
-        np.testing.assert_allclose(found, expected, rtol=1e-4)
-    assert not np.allclose(found, members[1])
+        for found in predictor.member_predictions(part)[0][2 * fold : 2 * fold + 2, :, 0]:
+            np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert not np.allclose(predictor.member_predictions(part)[0][:, :, 0], members)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")

@@ -205,11 +205,9 @@ def test_the_command_evaluates_such_a_model(folders, capsys):
 def test_the_scale_can_be_chosen(table, tmp_path):
     about = fitted(table, "ic50", tmp_path / "linear", scale="linear")
     assert not [text for text in about["findings"] if FOUND in text]
-    assert json.loads((tmp_path / "linear" / FIT).read_text())["format"] == "molslice-fit-1"
     words = ["fit", str(table), "--target", "narrow", "--scale", "log", "--no-encoder", "--members", "2"]
     assert main([*words, "--out", str(tmp_path / "log"), "--quiet"]) == 0
     model = read_fitted(tmp_path / "log")
-    assert model.about["format"] == "molslice-fit-2"
     assert model.stacks[0].logarithmic
     assert f"narrow: {FOUND}" in model.about["findings"]
     assert model.about["options"]["scale"] == "log"
@@ -265,8 +263,20 @@ def test_networks_learn_the_logarithm_too(table, tmp_path):
     np.testing.assert_allclose(one.members.models, 10.0**two.members.models, rtol=1e-6)
 
 
-def test_a_folder_without_its_calibration_has_intervals_from_its_rows(folders, tmp_path):
-    shutil.copytree(folders[0], tmp_path / "older")
+def test_the_format_is_that_of_the_oldest_version_that_knows_the_model(table, tmp_path, monkeypatch):
+    formats = []
+    for number in (1, 2):
+        monkeypatch.setattr("molslice.training.fit_folds.ASSIGNMENTS", number)
+        for scale in ("linear", "log"):
+            out = tmp_path / f"{scale}{number}"
+            formats.append(fitted(table, "ic50", out, scale=scale, members=2)["format"])
+            assert read_fitted(out).num_members == 2**number
+    assert formats == ["molslice-fit-1", "molslice-fit-2", "molslice-fit-3", "molslice-fit-3"]
+
+
+def test_a_folder_without_its_calibration_has_intervals_from_its_rows(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.training.fit_folds.ASSIGNMENTS", 1)
+    fitted(table, "ic50", tmp_path / "older")
     for name in (CALIBRATION, ARRAYS):
         (tmp_path / "older" / name).unlink()
     found = load_model(tmp_path / "older").predict_with_errors(NEW, interval=0.8)
