@@ -32,6 +32,7 @@ from small_data_tables import (
     error_table,
     pairs_table,
     scales_table,
+    seeds_table,
     summary_table,
 )
 from speed_tables import (
@@ -280,6 +281,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpu_qm9": lambda: markdown(*qm9_table(load("gpu_qm9"))),
     "gpu_profile": lambda: markdown(*profile_table(load("gpu_profile"))),
     "gpu_sort": lambda: markdown(*sort_table(load("gpu_sort_tiles"))),
+    "fit_seeds": seeds_table,
     "data_path": data_path,
     "prediction": prediction,
     "preparation": preparation,
