@@ -198,7 +198,7 @@ class Attention(nn.Module, ABC):
     @property
     def has_steps(self) -> bool:
         """Whether the causal form also runs one token at a time, in constant memory if `traits.recurrent`."""
-        return type(self).step is not Attention.step
+        return self.traits.causal and type(self).step is not Attention.step
 
     def init_state(self, batch: int) -> State:
         """Return the state of `step` before the first token of `batch` sequences.

@@ -1,6 +1,7 @@
 """Flow attention: conservation of flow in place of softmax, in linear time."""
 
-from typing import ClassVar, NamedTuple
+from dataclasses import replace
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,13 +9,24 @@ from torch import Tensor, nn
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits
 from molslice.ops.causal import causal_product
-from molslice.ops.features import full_precision, precise
+from molslice.ops.features import full_precision, positive_elu, precise
 from molslice.ops.masked import masked_softmax, masked_sum
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 EPS = 1e-6
 _LARGEST_LOG = 60.0  # of a conserved flow in the causal form; exp is finite in float32
-_LARGEST_SOURCE = 1e4  # of O' in the causal form with a bias; logcumsumexp has no precise gradient beyond
+_LARGEST_FLOW = (
+    1e4  # of O' and I' in the causal form with a bias; logcumsumexp has no precise gradient beyond
+)
+
+Phi = Literal["sigmoid", "elu", "relu"]
+Activation = Literal["softmax", "sigmoid", "relu"]
+_PHI = {"sigmoid": torch.sigmoid, "elu": positive_elu, "relu": torch.relu}
+_BY_TOKEN = {
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    None: torch.ones_like,
+}  # and softmax over the tokens
 
 
 class _Flow(NamedTuple):
@@ -25,7 +37,7 @@ class _Flow(NamedTuple):
         key: phi(K) [B, H, M, C].
         incoming: Incoming flow I of each sink [B, H, N, 1].
         competition: Weight of each source, the factor of V in V' [B, H, M, 1].
-        allocation: Share of its flow that each sink receives, sigmoid(I') [B, H, N, 1].
+        allocation: Share of its flow that each sink receives, such as sigmoid(I') [B, H, N, 1].
     """
 
     query: Float[Tensor, "B H N C"]
@@ -41,7 +53,7 @@ class _PairFlow(NamedTuple):
     Attributes:
         shares: Capacities over the incoming flow I of the sink [B, H, N, M].
         competition: Weight of each source, the factor of V in V' [B, H, M, 1].
-        allocation: Share of its flow that each sink receives, sigmoid(I') [B, H, N, 1].
+        allocation: Share of its flow that each sink receives, such as sigmoid(I') [B, H, N, 1].
     """
 
     shares: Float[Tensor, "B H N M"]
@@ -58,7 +70,8 @@ class _Past(NamedTuple):
         queries: Sum of phi(Q_i) [B, H, C].
         sources: Sum of j phi(K_j) / O_j [B, H, C].
         sinks: Sum of i phi(Q_i) / I_i [B, H, C].
-        log_total: Logarithm of the sum of exp(O'_j) [B, H, 1].
+        log_sources: Logarithm of the sum of exp(O'_j) [B, H, 1].
+        log_sinks: Logarithm of the sum of exp(I'_i) [B, H, 1].
         key_values: Sum of phi(K_j) V'_j [B, H, C, C].
     """
 
@@ -67,7 +80,8 @@ class _Past(NamedTuple):
     queries: Float[Tensor, "B H C"]
     sources: Float[Tensor, "B H C"]
     sinks: Float[Tensor, "B H C"]
-    log_total: Float[Tensor, "B H 1"]
+    log_sources: Float[Tensor, "B H 1"]
+    log_sinks: Float[Tensor, "B H 1"]
     key_values: Float[Tensor, "B H C C"]
 
 
@@ -80,6 +94,9 @@ class Flow(Attention):
         I' = phi(Q) sum(phi(K) / O), O' = phi(K) sum(phi(Q) / I)
         V' = V * softmax_over_tokens(O') * n
 
+    The factor n is in the authors' code and not in algorithm 1 of the paper, where V' = V *
+    softmax_over_tokens(O'): without it the output shrinks as 1 / n.
+
     In cross attention the sums over K run over the m memory tokens, the factor is m, and I' is replaced by I'
     n / m. The causal form sums up to the token itself, whose number t counts from 1:
 
@@ -87,20 +104,40 @@ class Flow(Attention):
         I'_t = phi(Q_t) sum_{j<=t} (j phi(K_j) / O_j) / t, O'_t = phi(K_t) sum_{i<=t} (i phi(Q_i) / I_i) / t
         V'_t = V_t * t exp(O'_t) / sum_{j<=t} exp(O'_j)
 
-    One token at a time, the state is these sums, C C + 4 C + 1 numbers per head, and t. With `pair_bias:
+    One token at a time, the state is these sums, C C + 4 C + 2 numbers per head, and t. With `pair_bias:
     logits`, the capacities phi(Q) phi(K)^T become (phi(Q) phi(K)^T) * exp(S + E), all sums above run over
     them, and eps is multiplied by the largest exp(S + E) of each sum (ours); a bias of zero changes nothing.
-    The causal form then limits O' to 10,000. With `mix`, softmax(S + E) V replaces V (ours).
+    The causal form then limits O' and I' to 10,000. With `mix`, softmax(S + E) V replaces V (ours).
+
+    Without competition and allocation, the attention is `linear` up to eps.
 
     Args:
         spec: Settings that the model passes to each attention.
+        phi: The non-negative map of Q and K: `sigmoid`, `elu` for elu + 1, or `relu`, which has no causal
+            form.
+        competition: How O' becomes the factor of V.
+
+            - `softmax`: softmax over the tokens, multiplied by their number.
+            - `sigmoid`: sigmoid(O'); in cross attention sigmoid(O' m / n).
+            - `relu`: O' itself, which is not negative; in cross attention O' m / n.
+            - `null`: 1, without competition.
+
+        allocation: How I' becomes the factor of the output.
+
+            - `sigmoid`: sigmoid(I').
+            - `softmax`: softmax of I' over the tokens, multiplied by their number; in the causal form over
+              the tokens up to each.
+            - `relu`: I' itself, which is not negative.
+            - `null`: 1, without allocation.
+
         clamp: Limits O' to [-clamp, clamp] before the competition; None does not limit it.
 
     Raises:
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wu et al. 2022 (Flowformer), the normal and the causal algorithm of the paper. The factors j, i
-    and t of the causal form are those of the authors' code.
+    and t of the causal form are those of the authors' code. The options are for its ablations; the code has
+    no form of them, so that the factors of `softmax` as an allocation and m / n of the competition are ours.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -113,11 +150,36 @@ class Flow(Attention):
         cross=True,
     )
 
-    def __init__(self, spec: AttentionSpec, *, clamp: float | None = None) -> None:
+    competition: Activation | None
+    allocation: Activation | None
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        *,
+        phi: Phi = "sigmoid",
+        competition: Activation | None = "softmax",
+        allocation: Activation | None = "sigmoid",
+        clamp: float | None = None,
+    ) -> None:
+        for option, value, choices in (
+            ("phi", phi, get_args(Phi)),
+            ("competition", competition, (*get_args(Activation), None)),
+            ("allocation", allocation, (*get_args(Activation), None)),
+        ):
+            if value not in choices:
+                named = ", ".join("null" if choice is None else choice for choice in choices)
+                raise MolsliceError(f"flow: invalid {option} {value!r}; choices: {named}")
         if clamp is not None and clamp <= 0:
             raise MolsliceError(f"flow takes a positive clamp or null, got {clamp}")
-        super().__init__(spec)
-        self.clamp = clamp
+        if phi == "relu" and spec.causal:
+            raise MolsliceError(
+                "flow with phi: relu has no causal form: a token that has no capacity to those before it "
+                "would divide the flow of those after it by eps; choose phi: elu or sigmoid"
+            )
+        has_causal = phi != "relu"
+        super().__init__(spec, replace(self.traits, causal=has_causal, recurrent=has_causal))
+        self.phi, self.competition, self.allocation, self.clamp = phi, competition, allocation, clamp
         self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
@@ -143,10 +205,13 @@ class Flow(Attention):
             heads = mixed * flow.allocation
         else:
             flow = self._flow(query, key, sinks, sources)
-            competing = (value * (flow.competition / size)).to(value.dtype)
-            mixed = (query * (size / flow.incoming)).to(value.dtype) @ (
-                key.transpose(2, 3).to(value.dtype) @ competing
-            )
+            # elu and relu may be small in all channels, and phi(Q) / I then overflows in half precision.
+            dtype = value.dtype if self.phi == "sigmoid" else query.dtype
+            with full_precision(query):
+                competing = (value * (flow.competition / size)).to(dtype)
+                mixed = (query * (size / flow.incoming)).to(dtype) @ (
+                    key.transpose(2, 3).to(dtype) @ competing
+                )
             heads = mixed * flow.allocation
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
 
@@ -173,8 +238,9 @@ class Flow(Attention):
         sinks, sources = context.token_mask[:, None, :, None], memory_mask[:, None, :, None]
         query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
         # Sums of thousands of positive terms need float32, also if the model computes in half precision.
-        query = precise(query).sigmoid().masked_fill(~sinks, 0.0)
-        return query, precise(key).sigmoid().masked_fill(~sources, 0.0), sinks, sources
+        phi = _PHI[self.phi]
+        query = phi(precise(query)).masked_fill(~sinks, 0.0)
+        return query, phi(precise(key)).masked_fill(~sources, 0.0), sinks, sources
 
     def _flow(
         self,
@@ -194,11 +260,23 @@ class Flow(Attention):
 
     def _compete(self, sink: Tensor, source: Tensor, sinks: Tensor, sources: Tensor) -> tuple[Tensor, Tensor]:
         """Return the competition and the allocation of the conserved flows I' and O'."""
-        n, m = (mask.sum(2, keepdim=True).to(sink.dtype) for mask in (sinks, sources))
-        # The factor m is in the authors' code, not in algorithm 1; without it the output shrinks as 1 / m.
-        competition = masked_softmax(self._clamped(source), sources, 2) * m
-        # With n sinks and m sources and the factor m, a sink receives m / n of its flow in self-attention.
-        return competition, (sink * n / m.clamp(min=1)).sigmoid()
+        source = self._clamped(source)
+        if not self.spec.causal:
+            n, m = (mask.sum(2, keepdim=True).to(sink.dtype) for mask in (sinks, sources))
+            # With n sinks and m sources, a sink receives m / n of its flow in self-attention.
+            sink = sink * n / m.clamp(min=1)
+            source = source if self.competition == "softmax" else source * m / n.clamp(min=1)
+        return self._weights(self.competition, source, sources), self._weights(self.allocation, sink, sinks)
+
+    def _weights(self, activation: Activation | None, flow: Tensor, mask: Bool[Tensor, "B 1 N 1"]) -> Tensor:
+        """Apply the activation to the flow of each token; a softmax is 1 on average."""
+        if activation != "softmax":
+            return _BY_TOKEN[activation](flow)
+        if not self.spec.causal:
+            # The factor m is in the authors' code, not in algorithm 1; without it outputs shrink as 1 / m.
+            return masked_softmax(flow, mask, 2) * mask.sum(2, keepdim=True).to(flow.dtype)
+        flow = flow.masked_fill(~mask, torch.finfo(flow.dtype).min / 2)
+        return (flow - flow.logcumsumexp(2)).exp().masked_fill(~mask, 0.0) * mask.cumsum(2)
 
     def _causal_flow(self, query: Tensor, key: Tensor, mask: Bool[Tensor, "B 1 N 1"]) -> _Flow:
         count = mask.cumsum(2).clamp(min=1)
@@ -206,20 +284,16 @@ class Flow(Attention):
         outgoing = (key * query.cumsum(2)).sum(-1, keepdim=True) + EPS
         sink = (query * (key * (count / outgoing)).cumsum(2)).sum(-1, keepdim=True) / count
         source = (key * (query * (count / incoming)).cumsum(2)).sum(-1, keepdim=True) / count
-        return _Flow(query, key, incoming, self._causal_competition(source, mask, count), sink.sigmoid())
-
-    def _causal_competition(self, source: Tensor, mask: Bool[Tensor, "B 1 N 1"], count: Tensor) -> Tensor:
-        floor = torch.finfo(source.dtype).min / 2
-        source = self._clamped(source).masked_fill(~mask, floor)
-        return (source - source.logcumsumexp(2)).exp().masked_fill(~mask, 0.0) * count
+        return _Flow(query, key, incoming, *self._compete(sink, source, mask, mask))
 
     def _empty_state(self, batch: int) -> State:
         """Return empty running sums, in the order of `_Past`."""
         size, weight = self.spec.head_dim, self.key.weight
         exact = torch.float64 if weight.dtype == torch.float64 else torch.float32
         flat = weight.new_zeros(batch, self.spec.num_heads, size, dtype=exact)
-        square, lowest = flat[..., None] * flat[..., None, :], torch.finfo(exact).min / 2
-        return _Past(flat[..., :1], flat, flat, flat, flat, torch.full_like(flat[..., :1], lowest), square)
+        square = flat[..., None] * flat[..., None, :]
+        lowest = torch.full_like(flat[..., :1], torch.finfo(exact).min / 2)
+        return _Past(flat[..., :1], flat, flat, flat, flat, lowest, lowest, square)
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
         """Advance each running sum of `_causal_flow` by one token."""
@@ -228,19 +302,21 @@ class Flow(Attention):
             f(token).unflatten(-1, (self.spec.num_heads, -1)) for f in (self.query, self.key, self.value)
         )
         query, key, value = (x.to(past.count.dtype) for x in (query, key, value))
-        query, key, count = query.sigmoid(), key.sigmoid(), past.count + 1
+        query, key, count = _PHI[self.phi](query), _PHI[self.phi](key), past.count + 1
         keys, queries = past.keys + key, past.queries + query
         incoming = (query * keys).sum(-1, keepdim=True) + EPS
         outgoing = (key * queries).sum(-1, keepdim=True) + EPS
         sources, sinks = past.sources + key * (count / outgoing), past.sinks + query * (count / incoming)
         sink = (query * sources).sum(-1, keepdim=True) / count
         source = self._clamped((key * sinks).sum(-1, keepdim=True) / count)
-        log_total = torch.logaddexp(past.log_total, source)
-        competing = value * (source - log_total).exp() * count
+        log_sources = torch.logaddexp(past.log_sources, source)
+        log_sinks = torch.logaddexp(past.log_sinks, sink)
+        competing = value * _last_weight(self.competition, source, log_sources, count)
         key_values = past.key_values + key[..., None] * competing[..., None, :]
-        heads = ((query / incoming)[..., None, :] @ key_values)[..., 0, :] * sink.sigmoid()
+        heads = ((query / incoming)[..., None, :] @ key_values)[..., 0, :]
+        heads = heads * _last_weight(self.allocation, sink, log_sinks, count)
         mixed = self.dropout(self.output(heads.flatten(1).to(token.dtype)))
-        return mixed, _Past(count, keys, queries, sources, sinks, log_total, key_values)
+        return mixed, _Past(count, keys, queries, sources, sinks, log_sources, log_sinks, key_values)
 
     def _clamped(self, conserved_source: Tensor) -> Tensor:
         return conserved_source if self.clamp is None else conserved_source.clamp(-self.clamp, self.clamp)
@@ -276,10 +352,18 @@ class Flow(Attention):
                 sent = capacity * _exp(by_row.clamp(max=_LARGEST_LOG), outflow)
                 sink = (received * (count / outgoing).transpose(2, 3)).sum(3, keepdim=True) / count
                 source = (sent * (count / incoming)).sum(2)[..., None] / count
-                competition = self._causal_competition(source.clamp(max=_LARGEST_SOURCE), sinks, count)
-                return _PairFlow(shares, competition, sink.sigmoid())
-            sink = (sent / outgoing.transpose(2, 3)).sum(3, keepdim=True)
-            return _PairFlow(shares, *self._compete(sink, shares.sum(2)[..., None], sinks, sources))
+                sink, source = sink.clamp(max=_LARGEST_FLOW), source.clamp(max=_LARGEST_FLOW)
+            else:
+                sink = (sent / outgoing.transpose(2, 3)).sum(3, keepdim=True)
+                source = shares.sum(2)[..., None]
+            return _PairFlow(shares, *self._compete(sink, source, sinks, sources))
+
+
+def _last_weight(activation: Activation | None, flow: Tensor, log_total: Tensor, count: Tensor) -> Tensor:
+    """Return the weight of the last of `count` tokens, as `Flow._weights` does for all tokens."""
+    if activation == "softmax":
+        return (flow - log_total).exp() * count
+    return _BY_TOKEN[activation](flow)
 
 
 def _largest(bias: Tensor, mask: Tensor, dim: int) -> Tensor:

@@ -289,7 +289,6 @@ def check_steps(subject: Subject) -> None:
     attention = subject.attention()
     traits, spec = attention.traits, attention.spec
     assert attention.has_steps or not traits.recurrent, "traits.recurrent is true, but there are no steps"
-    assert traits.causal or not attention.has_steps, "there are steps, but no causal form"
     if not (attention.has_steps and spec.causal and spec.pair_bias_mode == "none"):
         with refusal("steps"):
             attention.init_state(2)

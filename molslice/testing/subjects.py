@@ -11,7 +11,7 @@ from torch import Tensor
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.attention.base import Traits
 from molslice.attention.references import Reference
-from molslice.types import AttentionSpec, Options, TokenContext
+from molslice.types import AttentionSpec, MolsliceError, Options, TokenContext
 
 SPEC = AttentionSpec(dim=8, num_heads=2, layer=1, num_layers=4)
 LONGEST = 18  # maximum number of tokens or memory tokens with padding, except where cost is measured
@@ -65,7 +65,9 @@ def subjects_of(
     reference: Reference | None = None,
     is_local: bool = False,
 ) -> list[Subject]:
-    """List the registered attention `name` with each pair bias mode and direction that its traits support.
+    """List the registered attention `name` with each pair bias mode and direction that it supports.
+
+    The traits of its class say which; options that exclude some of them leave these out.
 
     Args:
         name: The configuration name; register a class from elsewhere with `ATTENTIONS.add`.
@@ -78,26 +80,36 @@ def subjects_of(
         One subject per combination.
 
     Raises:
-        MolsliceError: Unknown attention.
+        MolsliceError: Unknown attention, or options that cannot be built in any form.
     """
     given = dict(options or {})
     traits = ATTENTIONS.find(name).traits
     # A causal form may need max_tokens even if the full form does not.
     bound = LONGEST if traits.fixed_length or traits.causal else None
-    subjects = []
+    subjects, refusals = [], []
     for changes in supported_settings(traits):
+        spec = replace(SPEC, **changes, max_tokens=bound)
+        try:
+            build_attention(name, spec, given)
+        except MolsliceError as error:
+            if not given:
+                raise
+            refusals.append(error)
+            continue
         words = [name, *map(str, given.values()), changes["pair_bias_mode"]]
         words += [direction for direction in ("causal", "cross") if changes.get(direction)]
         subjects.append(
             Subject(
                 "-".join(words),
                 lambda spec: build_attention(name, spec, given),
-                replace(SPEC, **changes, max_tokens=bound),
+                spec,
                 canceled,
                 reference,
                 is_local,
             )
         )
+    if not subjects:
+        raise refusals[0]
     return subjects
 
 

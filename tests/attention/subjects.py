@@ -26,7 +26,14 @@ OPTIONS = {
         for order in orders
     ],
     "softmax": [{}, {"fused": False}],
-    "flow": [{}, {"clamp": 1.0}],
+    "flow": [
+        {},
+        {"clamp": 1.0},
+        {"phi": "elu", "competition": "sigmoid", "allocation": "softmax"},
+        {"competition": "relu", "allocation": None},
+        {"competition": None, "allocation": "relu"},
+        {"phi": "relu"},
+    ],
     "singular": [{}, {"rank": 3}],
     "performer": [{}, {"num_features": 3, "seed": 1}],
     "random_feature": [{}, {"num_features": 7, "learned_scale": False}],

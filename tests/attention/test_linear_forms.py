@@ -72,6 +72,67 @@ def test_clamp_bounds_the_competition():
     assert free._flow(query, key, mask, mask).competition.std() > 0.1
 
 
+@pytest.mark.parametrize("changes", [{}, {"causal": True}, {"cross": True}], ids=["full", "causal", "cross"])
+def test_flow_without_competition_and_allocation_is_linear_attention(changes):
+    """The eps of the incoming flow, 1e-6, is all that differs."""
+    spec, tokens = replace(SPEC, **changes), torch.randn(1, 9, 8, dtype=torch.float64)
+    context = everything(tokens)
+    if "cross" in changes:
+        memory = torch.randn(1, 5, 8, dtype=torch.float64)
+        context = replace(context, memory=memory, memory_mask=torch.ones(1, 5, dtype=torch.bool))
+    linear = build("linear", spec)
+    flow = build("flow", spec, phi="elu", competition=None, allocation=None)
+    flow.load_state_dict(linear.state_dict())
+    torch.testing.assert_close(
+        flow(tokens, context).tokens, linear(tokens, context).tokens, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("allocation", ["sigmoid", "relu"])
+@pytest.mark.parametrize("competition", ["softmax", "sigmoid", "relu", None])
+def test_cross_flow_does_not_depend_on_how_often_a_sink_is_there(competition, allocation):
+    """Each sink receives the same share of what the sources send, however many there are."""
+    attention = build("flow", replace(SPEC, cross=True), competition=competition, allocation=allocation)
+    memory = torch.randn(1, 5, 8, dtype=torch.float64)
+    tokens, mask = torch.randn(1, 1, 8, dtype=torch.float64), torch.ones(1, 5, dtype=torch.bool)
+    once, often = (
+        attention(x, replace(everything(x), memory=memory, memory_mask=mask)).tokens[0, 0]
+        for x in (tokens, tokens.repeat(1, 40, 1))
+    )
+    close = (once - often).abs().max() < 1e-4
+    assert close == (competition != "softmax")  # the paper's softmax of O' sharpens with the number of sinks
+
+
+def test_flow_of_relu_in_half_precision_has_channels_without_capacity():
+    """phi(Q) / I is a million where no source has capacity for a sink, beyond the range of float16."""
+    attention = build("flow", phi="relu")
+    with torch.no_grad():
+        for part in (attention.query, attention.key):
+            part.weight.zero_()
+        attention.query.bias.copy_(torch.tensor([3.0, 0, 0, 0] * 2))
+        attention.key.bias.copy_(torch.tensor([0, 3.0, 0, 0] * 2))
+    tokens = torch.randn(1, 20, 8)
+    expected = attention.output.bias.detach().float().expand(1, 20, 8)
+    found = attention.half()(tokens.half(), everything(tokens)).tokens
+    torch.testing.assert_close(found.float(), expected, rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "message"),
+    [
+        ({"phi": "tanh"}, {}, "invalid phi 'tanh'; choices: sigmoid, elu, relu$"),
+        ({"phi": None}, {}, "invalid phi None"),
+        ({"competition": "none"}, {}, "invalid competition 'none'; choices: softmax, sigmoid, relu, null"),
+        ({"allocation": "elu"}, {}, "invalid allocation 'elu'; choices: softmax, sigmoid, relu, null"),
+        ({"phi": "relu"}, {"causal": True}, "phi: relu has no causal form: .* eps; choose phi: elu"),
+        ({"clamp": 0.0}, {}, "positive clamp"),
+    ],
+)
+def test_options_of_flow_that_are_refused(options, changes, message):
+    with pytest.raises(MolsliceError, match=message):
+        build("flow", replace(SPEC, **changes), **options)
+
+
 @pytest.mark.parametrize("scale", [-300.0, 300.0])
 def test_a_large_common_bias_neither_overflows_nor_vanishes(scale):
     tokens = torch.randn(1, 6, 8, dtype=torch.float64)
