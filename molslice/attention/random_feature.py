@@ -1,23 +1,28 @@
 """Random feature attention: a Gaussian kernel of unit queries and keys, estimated by sines and cosines."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.features import (
     fourier_features,
     gaussian_projection,
     kernel_average,
+    kernel_step,
     layer_generator,
     precise,
     unit_vectors,
 )
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 FLOOR = 0.1  # lower bound of the mean of estimated weights, which is at least exp(-2) = 0.135 for s = 1
+GATE_BIAS = 3.0  # of the gate at the start: g is 0.95, a memory of about 20 tokens (ours)
+_TINY = 1e-30  # replaces a sum of no terms
 
 
 class RandomFeature(Attention):
@@ -31,16 +36,23 @@ class RandomFeature(Attention):
     their sum is ours; the authors' code clamps at values between 0.01 and 1 that depend on the scale of its
     features, with which outputs can grow with n. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
+    With `gate`, token i of the causal form has g_i = sigmoid(x_i w_g + b_g), one number per head, and both
+    sums forget: s_i = g_i s_(i-1) + (1 - g_i) phi(k_i) [V_i, 1], so that the term of j has the factor (1 -
+    g_j) g_(j+1) ... g_i. n is then the sum of these factors, 1 - g_1 ... g_i.
+
+    One token at a time, the state is these sums, 2 F (C + 1) numbers per head, and n.
+
     Args:
         spec: Settings that the model passes to each attention.
         num_features: Number of vectors F for each head; None for C.
         learned_scale: Whether s is learned, from an initial value of 1; if false, it stays 1.
+        gate: Whether the sums forget earlier tokens. It needs the causal form.
         seed: Seed of the w_f, together with the layer.
 
     Raises:
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
-    Source: Peng et al. 2021, section 3, without the gate of the causal form.
+    Source: Peng et al. 2021, section 3; the gate is RFA-Gate.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -49,6 +61,7 @@ class RandomFeature(Attention):
         symmetry="equivariant",
         pair_bias=("none", "mix"),
         causal=True,
+        recurrent=True,
         cross=True,
     )
     projection: Tensor
@@ -59,23 +72,36 @@ class RandomFeature(Attention):
         *,
         num_features: int | None = None,
         learned_scale: bool = True,
+        gate: bool = False,
         seed: int = 0,
     ) -> None:
         if num_features is not None and num_features < 1:
             raise MolsliceError(f"random_feature takes num_features of at least 1, got {num_features}")
         if seed < 0:
             raise MolsliceError(f"random_feature takes a seed of at least 0, got {seed}")
-        super().__init__(spec)
+        if gate and not spec.causal:
+            raise MolsliceError(
+                "random_feature with gate: true forgets earlier tokens, which only the causal form has; "
+                "use a causal task or gate: false"
+            )
+        super().__init__(spec, replace(self.traits, cross=not gate))
         self.num_features = spec.head_dim if num_features is None else num_features
         self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.output = Projection(spec.dim, spec.dim)
         self.scale = nn.Parameter(torch.ones(spec.num_heads, 1, spec.head_dim)) if learned_scale else None
+        self.gate = Projection(spec.dim, spec.num_heads) if gate else None
         shape = (spec.num_heads, self.num_features, spec.head_dim)
         projection = gaussian_projection(shape, layer_generator(seed, spec.layer))
         self.register_buffer("projection", projection)  # trained weights depend on these features
         self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
+
+    def reset_parameters(self) -> None:
+        """Initialize the weights, and the gate so that it remembers."""
+        super().reset_parameters()
+        if self.gate is not None:
+            nn.init.constant_(self.gate.bias, GATE_BIAS)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Sum over keys and values first, then apply the queries."""
@@ -85,10 +111,47 @@ class RandomFeature(Attention):
         value = self.split_heads(self.value(memory))
         if self.spec.pair_bias_mode == "mix":
             value = self.mix_pairs(value, context)
-        count = memory_mask.cumsum(1) if self.spec.causal else memory_mask.sum(1, keepdim=True)
-        floor = FLOOR * count.clamp(min=1)[:, None, :, None].to(query.dtype)
-        heads = kernel_average(query, key, value, floor, self.spec.causal)
+        if self.gate is None:
+            count = memory_mask.cumsum(1) if self.spec.causal else memory_mask.sum(1, keepdim=True)
+            floor = FLOOR * count.clamp(min=1)[:, None, :, None].to(query.dtype)
+            heads = kernel_average(query, key, value, floor, self.spec.causal)
+        else:
+            heads = self._forget(query, key, value, self.gate(tokens), memory_mask)
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
+
+    @staticmethod
+    def _forget(
+        query: Float[Tensor, "B H N F"],
+        key: Float[Tensor, "B H N F"],
+        value: Float[Tensor, "B H N C"],
+        gate: Float[Tensor, "B N H"],
+        mask: Bool[Tensor, "B N"],
+    ) -> Float[Tensor, "B H N C"]:
+        gate = precise(gate).transpose(1, 2)[..., None]
+        log_decay = functional.logsigmoid(gate).masked_fill(~mask[:, None, :, None], 0.0)
+        size = -log_decay.cumsum(2).expm1()
+        floor = FLOOR * size.clamp(min=_TINY)
+        return kernel_average(query, key * (-gate).sigmoid(), value, floor, True, log_decay)
+
+    def _empty_state(self, batch: int) -> State:
+        """Return the empty sum of phi(K_j) [V_j, 1], and n."""
+        size, weight = self.spec.head_dim, precise(self.key.weight)
+        past = weight.new_zeros(batch, self.spec.num_heads, 2 * self.num_features, size + 1)
+        return past, weight.new_zeros(batch, self.spec.num_heads, 1)
+
+    def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
+        """Add one key and value, after the gate has forgotten, then apply the query."""
+        past, size = state
+        query, key = (self._features(f(token)[:, None])[:, :, 0] for f in (self.query, self.key))
+        value = self.value(token).unflatten(-1, (self.spec.num_heads, -1))
+        if self.gate is None:
+            size = size + 1
+        else:
+            gate = precise(self.gate(token))[..., None]
+            remembered, added = gate.sigmoid(), (-gate).sigmoid()
+            key, past, size = key * added, past * remembered[..., None], size * remembered + added
+        heads, past = kernel_step(query, key, value, past, FLOOR * size.clamp(min=_TINY))
+        return self.dropout(self.output(heads.flatten(1).to(token.dtype))), (past, size)
 
     def _features(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N F"]:
         x = unit_vectors(precise(self.split_heads(x)))

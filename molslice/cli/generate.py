@@ -1,6 +1,7 @@
 """Continue a text with a trained language model, token by token.
 
-Attentions with a state of constant size (linear, flow) take the same time and memory for each token.
+Attentions with a state of constant size (linear, flow, random_feature) take the same time and memory for each
+token.
 """
 
 import argparse

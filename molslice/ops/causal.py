@@ -1,5 +1,6 @@
 """Products of queries with past keys and values, in linear memory."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
@@ -8,9 +9,12 @@ _CHUNK = 64  # tokens per dense block
 
 
 def causal_product(
-    query: Float[Tensor, "B H N F"], key: Float[Tensor, "B H N F"], value: Float[Tensor, "B H N C"]
+    query: Float[Tensor, "B H N F"],
+    key: Float[Tensor, "B H N F"],
+    value: Float[Tensor, "B H N C"],
+    log_decay: Float[Tensor, "B H N 1"] | None = None,
 ) -> Float[Tensor, "B H N C"]:
-    """Return the sum over j <= i of (query_i key_j) value_j.
+    """Return the sum over j <= i of (query_i key_j) value_j, with what is before a token decayed by it.
 
     It is computed in chunks, because a plain running sum needs N C^2 memory.
 
@@ -18,6 +22,8 @@ def causal_product(
         query: Features of the queries [B, H, N, F].
         key: Features of the keys [B, H, N, F].
         value: Values [B, H, N, C].
+        log_decay: Logarithm, at most zero, of the factor of all earlier terms at each token [B, H, N, 1]: the
+            term of j has those of j + 1 to i. None for a factor of 1.
 
     Returns:
         The sums [B, H, N, C], in the dtype of `query`.
@@ -25,12 +31,28 @@ def causal_product(
     length = query.shape[2]
     chunk = min(_CHUNK, length)
     missing = -length % chunk
-    query, key, value = (
+    query, key, value, *decays = (
         functional.pad(x, (0, 0, 0, missing)).unflatten(2, (-1, chunk))
-        for x in (query, key, value.to(query.dtype))
+        for x in (query, key, value.to(query.dtype), *([] if log_decay is None else [log_decay]))
     )
+    if decays:
+        return _decayed_product(query, key, value, decays[0]).flatten(2, 3)[:, :, :length]
     inside = (query @ key.transpose(-1, -2)).tril() @ value
     chunks = key.transpose(-1, -2) @ value
     # Shift the sums. Subtracting the chunk itself would round by future values.
     before = functional.pad(chunks.cumsum(2)[:, :, :-1], (0, 0, 0, 0, 1, 0))
     return (inside + query @ before).flatten(2, 3)[:, :, :length]
+
+
+def _decayed_product(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
+    """Compute the sums of chunks [B, H, chunks, tokens, ...] with decay."""
+    total = log_decay.cumsum(3)  # from the start of the chunk
+    between = (total - total.transpose(-1, -2)).clamp(max=0.0).exp()
+    inside = (query @ key.transpose(-1, -2) * between).tril() @ value
+    last = total[:, :, :, -1:]
+    chunks = (key * (last - total).exp()).transpose(-1, -2) @ value
+    past, before = torch.zeros_like(chunks[:, :, 0]), []
+    for index, decay in enumerate(last.exp().unbind(2)):
+        before.append(past)
+        past = past * decay + chunks[:, :, index]
+    return inside + (query * total.exp()) @ torch.stack(before, 2)

@@ -177,6 +177,7 @@ def kernel_average(
     value: Float[Tensor, "B H M C"],
     floor: float | Tensor = _TINY,
     causal: bool = False,
+    log_decay: Float[Tensor, "B H N 1"] | None = None,
 ) -> Float[Tensor, "B H N C"]:
     """Return sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, for features of any sign.
 
@@ -184,8 +185,9 @@ def kernel_average(
         query: Features of the queries in at least float32 [B, H, N, F].
         key: Features of the keys, zero at padding [B, H, M, F].
         value: Values [B, H, M, C].
-        floor: Lower bound of the divisor, a number or [B, 1, N or 1, 1].
+        floor: Lower bound of the divisor, a number or [B, 1 or H, N or 1, 1].
         causal: Whether sums run over j <= i only; M is then N.
+        log_decay: Decay of the sums at each token in the causal form, see `causal_product`.
 
     Returns:
         The averages [B, H, N, C], in the dtype of `query`.
@@ -193,7 +195,10 @@ def kernel_average(
     with full_precision(query):
         # A column of ones next to the values, so that divisor and dividend are rounded alike.
         value = functional.pad(value.to(query.dtype), (0, 1), value=1.0)
-        sums = causal_product(query, key, value) if causal else query @ (key.transpose(2, 3) @ value)
+        if causal:
+            sums = causal_product(query, key, value, log_decay)
+        else:
+            sums = query @ (key.transpose(2, 3) @ value)
         return sums[..., :-1] / torch.clamp(sums[..., -1:], min=floor)
 
 
@@ -202,7 +207,7 @@ def kernel_step(
     key: Float[Tensor, "B H F"],
     value: Float[Tensor, "B H C"],
     past: Float[Tensor, "B H F G"],
-    floor: float = _TINY,
+    floor: float | Tensor = _TINY,
 ) -> tuple[Float[Tensor, "B H C"], Float[Tensor, "B H F G"]]:
     """Compute the causal `kernel_average` for the next token.
 
@@ -212,7 +217,7 @@ def kernel_step(
         value: Value [B, H, C].
         past: Sum of key_j [value_j, 1] over the tokens before [B, H, F, G], G = C + 1; zeros at the first
             token.
-        floor: Lower bound of the divisor.
+        floor: Lower bound of the divisor, a number or [B, H, 1].
 
     Returns:
         The average [B, H, C], and the updated sum [B, H, F, G].
@@ -221,4 +226,4 @@ def kernel_step(
         value = functional.pad(value.to(query.dtype), (0, 1), value=1.0)
         past = past + key[..., None] * value[..., None, :]
         sums = (query[..., None, :] @ past)[..., 0, :]
-        return sums[..., :-1] / sums[..., -1:].clamp(min=floor), past
+        return sums[..., :-1] / torch.clamp(sums[..., -1:], min=floor), past

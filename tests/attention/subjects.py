@@ -36,7 +36,7 @@ OPTIONS = {
     ],
     "singular": [{}, {"rank": 3}],
     "performer": [{}, {"num_features": 3, "seed": 1}],
-    "random_feature": [{}, {"num_features": 7, "learned_scale": False}],
+    "random_feature": [{}, {"num_features": 7, "learned_scale": False}, {"gate": True}],
     "linformer": [{"rank": 3, "share": share} for share in ("heads", "none", "kv")],
     "sample_permutation": [{}, {"group_size": 3}, {"shift": "power"}],
     "soft_sort": [{}, {"temperature": 0.2}],

@@ -242,3 +242,31 @@ def test_causal_cosformer_without_a_bound_is_refused():
 def test_bad_options_are_refused_by_name(name, options, message):
     with pytest.raises(MolsliceError, match=message):
         build_attention(name, SPEC, options)
+
+
+def test_the_gate_of_random_feature_needs_the_causal_form():
+    with pytest.raises(
+        MolsliceError, match="gate: true forgets earlier tokens, which only the causal form has"
+    ):
+        build("random_feature", gate=True)
+
+
+@pytest.mark.parametrize(("bias", "last"), [(-30.0, 1), (40.0, 200)])
+def test_the_gate_of_random_feature_forgets_or_remembers(bias, last):
+    """A closed gate leaves the token itself, an open one an even average, as without a gate."""
+    spec = AttentionSpec(8, 2, causal=True)
+    attention, plain = build("random_feature", spec, gate=True), build("random_feature", spec)
+    plain.load_state_dict(attention.state_dict(), strict=False)
+    tokens = torch.randn(1, 200, 8, dtype=torch.float64)
+    with torch.no_grad():
+        attention.gate.weight.zero_()
+        attention.gate.bias.fill_(bias)
+        found = attention(tokens, everything(tokens)).tokens[:, -1]
+        expected = plain(tokens[:, -last:], everything(tokens[:, -last:])).tokens[:, -1]
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_the_gate_of_random_feature_remembers_at_the_start():
+    attention = build("random_feature", AttentionSpec(8, 2, causal=True), gate=True)
+    attention.reset_parameters()
+    assert attention.gate.bias.sigmoid().tolist() == pytest.approx([0.9526] * 2, abs=1e-4)

@@ -17,6 +17,7 @@ def reference_sequence(
     """Compute each pair of tokens: sin a sin b + cos a cos b = cos(a - b)."""
     size, causal = attention.spec.head_dim, attention.spec.causal
     queries, keys, values = attention.query(tokens), attention.key(memory), attention.value(memory)
+    gates = None if attention.gate is None else attention.gate(tokens).sigmoid()
     heads = []
     for h in range(attention.spec.num_heads):
         part = slice(h * size, (h + 1) * size)
@@ -32,7 +33,12 @@ def reference_sequence(
             for j in range(last):
                 key = keys[j, part] / keys[j, part].square().sum().sqrt()
                 weights.append((attention.projection[h] @ (scale * (query - key))).cos().mean())
-            weights = torch.stack(weights)
-            rows.append(weights @ value[:last] / weights.sum().clamp(min=FLOOR * last))
+            factors = torch.ones(last, dtype=tokens.dtype)
+            if gates is not None:
+                factors = torch.stack(
+                    [(1 - gates[j, h]) * gates[j + 1 : last, h].prod() for j in range(last)]
+                )
+            weights = torch.stack(weights) * factors
+            rows.append(weights @ value[:last] / weights.sum().clamp(min=FLOOR * factors.sum()))
         heads.append(torch.stack(rows))
     return attention.output(torch.cat(heads, -1)), None, None
