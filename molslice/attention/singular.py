@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits
@@ -18,24 +18,31 @@ class Singular(Attention):
     tokens to r pseudo-tokens, and alpha = softmax over r of X W_a expands them to n tokens. The scores before
     the softmax, [r, r] per head, are passed to the next layer as `carry`.
 
+    With `shared_map: false` there are four maps, f_U for alpha, and f_Q, f_K and f_V for the alphahat of Q, K
+    and V. The last three have no bias, because the softmax over the tokens cancels it.
+
     The penalty is orthogonal_weight / r^2 (|off(alpha^T alpha)|^2 + |off(alphahat alphahat^T)|^2) +
     diagonal_weight / r^2 |off(A')|^2, with off the off-diagonal entries, | | the Frobenius norm and A' the
-    softmax of the scores. It is the mean over heads and over the sequences of a batch.
+    softmax of the scores. It is the mean over heads and over the sequences of a batch. With four maps, the
+    term of alphahat is its mean over Q, K and V (ours), so that four equal maps have the penalty of one.
 
-    With `pair_bias: logits`, alphahat (S + E) alphahat^T is added to the scores of its head (ours). With
-    `mix`, softmax(S + E) V replaces V (ours).
+    With `pair_bias: logits`, alphahat (S + E) alphahat^T is added to the scores of its head (ours), with the
+    alphahat of Q on the left and of K on the right. With `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
         spec: Settings that the model passes to each attention.
         rank: Number r of pseudo-tokens; None for C.
+        shared_map: Whether one map W_a gives alpha and each alphahat; if false, each has its own.
+        scaled: Whether the product of the folded Q and K is divided by sqrt(C); if false, as in the paper.
         orthogonal_weight: Weight of the penalty on alpha and alphahat.
         diagonal_weight: Weight of the penalty on A'.
 
     Raises:
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
-    Source: Wu et al. 2023 (Singularformer, IJCAI). Sharing W_a among the heads is the default of the authors'
-    code. Its penalty on A' is the mean of the entries; ours is the squared norm.
+    Source: Wu et al. 2023 (Singularformer, IJCAI), whose footnote names the four maps, and whose equations do
+    not divide by sqrt(C). Sharing W_a among the heads is the default of the authors' code. Its penalty on A'
+    is the mean of the entries; ours is the squared norm.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -50,6 +57,8 @@ class Singular(Attention):
         spec: AttentionSpec,
         *,
         rank: int | None = None,
+        shared_map: bool = True,
+        scaled: bool = True,
         orthogonal_weight: float = 0.01,
         diagonal_weight: float = 0.01,
     ) -> None:
@@ -63,7 +72,12 @@ class Singular(Attention):
         super().__init__(spec)
         self.rank = spec.head_dim if rank is None else rank
         self.orthogonal_weight, self.diagonal_weight = orthogonal_weight, diagonal_weight
-        self.fold = Projection(spec.dim, self.rank)
+        self.shared_map, self.scaled = shared_map, scaled
+        self.fold = Projection(spec.dim, self.rank)  # f_U, and also f_Q, f_K and f_V if they are shared
+        if not shared_map:
+            self.fold_query, self.fold_key, self.fold_value = (
+                Projection(spec.dim, self.rank, bias=False) for _ in range(3)
+            )
         self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
@@ -75,26 +89,38 @@ class Singular(Attention):
         mask = context.token_mask
         logits = self.fold(tokens)
         unfolding = zero_padding(logits.softmax(-1), mask)
-        folding = masked_softmax(logits.transpose(1, 2), mask[:, None])
-        dropped = self.dropout(folding)
-        folded = dropped @ tokens
-        query, key = self.split_heads(self.query(folded)), self.split_heads(self.key(folded))
+        foldings = self._foldings(tokens, logits, mask)
+        dropped = [self.dropout(folding) for folding in foldings]
+        of_query, of_key, of_value = _for_each([folding @ tokens for folding in dropped])
+        query, key = self.split_heads(self.query(of_query)), self.split_heads(self.key(of_key))
         if self.spec.pair_bias_mode == "mix":
-            value = dropped[:, None] @ self.mix_pairs(self.split_heads(self.value(tokens)), context)
+            value = dropped[-1][:, None] @ self.mix_pairs(self.split_heads(self.value(tokens)), context)
         else:
-            value = self.split_heads(self.value(folded))
-        scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
+            value = self.split_heads(self.value(of_value))
+        scores = query @ key.transpose(2, 3)
+        if self.scaled:  # the paper's equations have no 1 / sqrt(C)
+            scores = scores / self.spec.head_dim**0.5
         if self.spec.pair_bias_mode == "logits":
-            scores = scores + self._folded_bias(folding, context)
+            scores = scores + self._folded_bias(foldings, context)
         if context.carry is not None:
             scores = scores + self._checked(context.carry, scores)
         weights = scores.softmax(-1)
         heads = self.dropout(weights) @ value
         unfolded = self.dropout(unfolding) @ self.output(self.merge_heads(heads))
-        return AttentionOutput(unfolded, self._penalty(unfolding, folding, weights, context), scores)
+        return AttentionOutput(unfolded, self._penalty(unfolding, foldings, weights, context), scores)
+
+    def _foldings(
+        self, tokens: Float[Tensor, "B N D"], logits: Float[Tensor, "B N r"], mask: Bool[Tensor, "B N"]
+    ) -> list[Float[Tensor, "B r N"]]:
+        """Return alphahat, one for Q, K and V, or one for each; `logits` are those of the first map."""
+        if not self.shared_map:
+            folded = [f(tokens) for f in (self.fold_query, self.fold_key, self.fold_value)]
+        else:
+            folded = [logits]
+        return [masked_softmax(each.transpose(1, 2), mask[:, None]) for each in folded]
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
-        """Return alpha A' alphahat; with `mix`, multiplied by softmax(S + E).
+        """Return alpha A' alphahat, the alphahat of V; with `mix`, multiplied by softmax(S + E).
 
         Parts: `unfolding` alpha [B, N, r], `folding` alphahat [B, r, N], `scores` A' [B, H, r, r]. By token:
         its weight in the pseudo-token with the largest weight in the output of token 0.
@@ -102,7 +128,7 @@ class Singular(Attention):
         mask = context.token_mask
         logits = self.fold(tokens)
         unfolding = logits.softmax(-1).masked_fill(~mask[..., None], 0.0)
-        folding = masked_softmax(logits.transpose(1, 2), mask[:, None])
+        folding = self._foldings(tokens, logits, mask)[-1]
         scores = self(tokens, context).carry.softmax(-1)  # the carry is the scores before softmax
         weights = unfolding[:, None] @ scores @ folding[:, None]
         mixing = self.pair_mixing(context)
@@ -112,12 +138,12 @@ class Singular(Attention):
         return ExactMap(weights, {"unfolding": unfolding, "folding": folding, "scores": scores}, by_token)
 
     def _folded_bias(
-        self, folding: Float[Tensor, "B r N"], context: TokenContext
+        self, foldings: list[Float[Tensor, "B r N"]], context: TokenContext
     ) -> Float[Tensor, "B H r r"]:
         assert context.pair_bias is not None  # checked in `forward`
-        bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0).to(folding.dtype)
-        folding = folding[:, None]
-        return folding @ bias @ folding.transpose(2, 3)
+        of_query, of_key, _ = _for_each(foldings)
+        bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0).to(of_query.dtype)
+        return of_query[:, None] @ bias @ of_key[:, None].transpose(2, 3)
 
     def _checked(self, carry: Tensor, scores: Tensor) -> Tensor:
         if carry.shape != scores.shape:
@@ -130,17 +156,24 @@ class Singular(Attention):
     def _penalty(
         self,
         unfolding: Float[Tensor, "B N r"],
-        folding: Float[Tensor, "B r N"],
+        foldings: list[Float[Tensor, "B r N"]],
         weights: Float[Tensor, "B H r r"],
         context: TokenContext,
     ) -> Float[Tensor, ""] | None:
         if not (self.orthogonal_weight or self.diagonal_weight):
             return None
         orthogonal = _off_diagonal(unfolding.transpose(1, 2) @ unfolding)
-        orthogonal = orthogonal + _off_diagonal(folding @ folding.transpose(1, 2))
+        folded = sum(_off_diagonal(folding @ folding.transpose(1, 2)) for folding in foldings)
+        orthogonal = orthogonal + folded / len(foldings)
         diagonal = _off_diagonal(weights).mean(1)
         each = self.orthogonal_weight * orthogonal + self.diagonal_weight * diagonal
         return masked_mean(each, context.token_mask.any(-1), 0) / self.rank**2
+
+
+def _for_each(shared: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the tensors of Q, K and V from one for all, or from one for each."""
+    of_query, of_key, of_value = shared * (3 // len(shared))
+    return of_query, of_key, of_value
 
 
 def _off_diagonal(square: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch"]:

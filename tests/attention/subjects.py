@@ -34,7 +34,7 @@ OPTIONS = {
         {"competition": None, "allocation": "relu"},
         {"phi": "relu"},
     ],
-    "singular": [{}, {"rank": 3}],
+    "singular": [{}, {"rank": 3}, {"shared_map": False, "scaled": False}],
     "performer": [{}, {"num_features": 3, "seed": 1}],
     "random_feature": [{}, {"num_features": 7, "learned_scale": False}, {"gate": True}],
     "linformer": [{"rank": 3, "share": share} for share in ("heads", "none", "kv")],

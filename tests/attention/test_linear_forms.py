@@ -218,6 +218,30 @@ def test_singular_with_one_pseudo_token_averages():
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("mode", ["none", "logits", "mix"])
+def test_four_equal_maps_of_singular_are_one_shared_map(mode):
+    spec = replace(SPEC, pair_bias_mode=mode)
+    tokens, bias = torch.randn(2, 6, 8, dtype=torch.float64), torch.randn(2, 2, 6, 6, dtype=torch.float64)
+    context = replace(everything(tokens), pair_bias=None if mode == "none" else bias)
+    shared, separate = build("singular", spec), build("singular", spec, shared_map=False)
+    separate.load_state_dict(shared.state_dict(), strict=False)
+    for part in (separate.fold_query, separate.fold_key, separate.fold_value):
+        part.weight = shared.fold.weight
+    found, expected = separate(tokens, context), shared(tokens, context)
+    torch.testing.assert_close(found.tokens, expected.tokens)
+    torch.testing.assert_close(found.penalty, expected.penalty)
+    sizes = [sum(p.numel() for p in x.parameters()) for x in (build("singular", shared_map=False), shared)]
+    assert sizes[0] - sizes[1] == 3 * 8 * 4  # D r for each, without a bias
+
+
+def test_scores_of_singular_without_the_root_of_the_width():
+    tokens = torch.randn(1, 6, 8, dtype=torch.float64)
+    scaled, plain = build("singular"), build("singular", scaled=False)
+    plain.load_state_dict(scaled.state_dict())
+    found, expected = (x(tokens, everything(tokens)).carry for x in (plain, scaled))
+    torch.testing.assert_close(found, 2 * expected)  # sqrt(4)
+
+
 def test_singular_hands_its_scores_on():
     tokens = torch.randn(2, 5, 8, dtype=torch.float64)
     attention = build("singular")
