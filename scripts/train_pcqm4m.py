@@ -1,36 +1,51 @@
 """Train on PCQM4M-LSC. Same as `molslice train` with the configuration of PCQM4Mv2 (default) or PCQM4M.
 
-    python scripts/train_pcqm4m.py --out runs/pcqm4m --data.root data/pcqm4m-v2 --trainer.devices 8
+    python scripts/train_pcqm4m.py --download --out runs/pcqm4m --trainer.devices 8
     python scripts/train_pcqm4m.py --version v1 --out runs/pcqm4m --attention.name slice_sort
 
-All other options are those of `molslice train --help`. `molslice prepare` downloads the data.
+--version v1|v2 chooses the data, and --download downloads them to data.root first, unless they are there. All
+other options are those of `molslice train --help`.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
 from molslice.cli import main
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "molecule"
-VERSIONS = ("v1", "v2")
 
 
-def arguments(words: list[str]) -> list[str]:
-    """Return the arguments of `molslice`, with the `--config` of the chosen version unless one is given."""
-    words, version = list(words), "v2"
-    if "--version" in words:
-        place = words.index("--version")
-        version = words[place + 1] if place + 1 < len(words) else ""
-        if version not in VERSIONS:
-            sys.exit(f"invalid --version {version!r}; choices: {', '.join(VERSIONS)}")
-        del words[place : place + 2]
-    named = any(word == "--config" or word.startswith("--config=") for word in words)
-    if named or "--resume" in words:
-        return ["train", *words]
-    return ["train", "--config", str(CONFIGS / f"pcqm4m_{version}.yaml"), *words]
+def calls(words: list[str]) -> list[list[str]]:
+    """Return the arguments of each call of `molslice`: `prepare` for the data if asked for, then `train`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--version", choices=("v1", "v2"))
+    parser.add_argument("--download", action="store_true")
+    parser.add_argument("--config")
+    args, others = parser.parse_known_args(words)
+    if args.config is not None and args.version is not None:
+        parser.error("give --version or --config")
+    if "--resume" in others:
+        if args.download:
+            parser.error("--download goes with a new run; a run that is resumed has its data")
+        return [["train", *([] if args.config is None else ["--config", args.config]), *others]]
+    config = args.config or str(CONFIGS / f"pcqm4m_{args.version or 'v2'}.yaml")
+    prepare = ["prepare", "--config", config, "--download", *data_settings(others)]
+    return [*([prepare] if args.download else []), ["train", "--config", config, *others]]
+
+
+def data_settings(words: list[str]) -> list[str]:
+    """Return the settings of the section `data`, written as `--data.key VALUE` or `--data.key=VALUE`."""
+    chosen = []
+    for place, word in enumerate(words):
+        if word.startswith("--data."):
+            chosen += words[place : place + (1 if "=" in word else 2)]
+    return chosen
 
 
 if __name__ == "__main__":
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(__doc__)
-    sys.exit(main(arguments(sys.argv[1:])))
+    for call in calls(sys.argv[1:]):
+        if code := main(call):
+            sys.exit(code)

@@ -238,7 +238,15 @@ def test_prepare_says_where_nothing_can_be_fetched(molslice, folder):
     code, out, err = molslice("prepare", "--config", folder / "config.yaml", "--download")
     assert (code, out) == (1, "")
     assert "'csv' reads existing files. They are your own; --download works for" in err
-    hopper = Path(__file__).parents[1] / "configs/rl/hopper_medium.yaml"
+    assert "pcqm4m" in err
+    configs = Path(__file__).parents[1] / "configs"
+    small = ["--data.counts", "[4, 2, 2]"]
+    code, out, err = molslice(
+        "prepare", "--config", configs / "lra/listops_small.yaml", "--download", "--json", *small
+    )
+    assert (code, json.loads(out)["rows"]) == (0, 8)
+    assert "nothing to download: data set 'listops' reads no files" in err
+    hopper = configs / "rl/hopper_medium.yaml"
     code, _, err = molslice("prepare", "--config", hopper, "--download")
     assert code == 1
     assert "Download the files of D4RL from http" in err

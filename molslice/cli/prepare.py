@@ -230,18 +230,22 @@ def _download(name: str, options: dict[str, Any]) -> None:
     """Call the data set's classmethod `download(options)`, which downloads the files that its options name.
 
     Raises:
-        MolsliceError: The data set has no `download`, an option is missing, or the download failed.
+        MolsliceError: The data set reads files and has no `download`, an option is missing, or the download
+            failed.
     """
-    from molslice.data import DATASETS, require_options
+    from molslice.data import DATASETS, path_options, require_options
     from molslice.types import MolsliceError
 
     found = DATASETS.find(name)
     download = getattr(found, "download", None)
     if download is None:
+        if not found.instructions and not any(options.get(option) for option in path_options(name)):
+            say(f"nothing to download: data set {name!r} reads no files")
+            return
         fetched = [other for other in DATASETS.names() if hasattr(DATASETS.find(other), "download")]
         raise MolsliceError(
             f"data set {name!r} reads existing files. {found.instructions or 'They are your own'}; "
-            f"--download works for {', '.join(fetched)}, and for pcqm4m with --dataset"
+            f"--download works for {', '.join(fetched)}"
         )
     require_options(name, options)
     try:

@@ -35,7 +35,7 @@ from molslice.files.urls import is_url
 from molslice.registry import Registry
 from molslice.types import MolsliceError
 
-__all__ = ["DATASETS", "Dataset", "MoleculeDataset", "build_dataset", "require_options"]
+__all__ = ["DATASETS", "Dataset", "MoleculeDataset", "build_dataset", "path_options", "require_options"]
 
 DATASETS = Registry("molslice.data", Dataset, "data set")
 
@@ -51,6 +51,16 @@ def require_options(name: str, options: Mapping[str, Any]) -> None:
             raise MolsliceError(f"data set {name!r} needs the option {option!r}")
 
 
+def path_options(name: str) -> list[str]:
+    """Return the options of a data set that name a file or folder to read."""
+    return [
+        option
+        for option, hint in DATASETS.hints(name).items()
+        if option != "cache_dir"
+        and any(typing.get_origin(form) is os.PathLike for form in typing.get_args(hint))
+    ]
+
+
 def build_dataset(name: str, options: dict[str, Any]) -> Dataset:
     """Read a data set. The first call prepares it, later calls load it from the cache.
 
@@ -63,9 +73,8 @@ def build_dataset(name: str, options: dict[str, Any]) -> Dataset:
     """
     require_options(name, options)
     found = DATASETS.find(name)
-    for option, hint in DATASETS.hints(name).items():
-        is_path = any(typing.get_origin(form) is os.PathLike for form in typing.get_args(hint))
-        path = options.get(option) if is_path and option != "cache_dir" else None
+    for option in path_options(name):
+        path = options.get(option)
         if isinstance(path, str | os.PathLike) and not (_is_pattern(path) or os.path.exists(path)):
             what = "folder" if option == "root" else "file"
             raise MolsliceError(f"no such {what}: {path} (data.{option}). {found.advice()}".rstrip(" ."))

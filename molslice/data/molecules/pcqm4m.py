@@ -1,15 +1,15 @@
 """PCQM4M-LSC, PCQM4Mv2, and other data in the same layout, such as the embedded data."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.data.molecules.ogb_download import ARCHIVES
+from molslice.data.molecules.ogb_download import ARCHIVES, download
 from molslice.data.molecules.ogb_split import read_split_file
 from molslice.files import cache, tables
 from molslice.types import MolsliceError
@@ -38,6 +38,8 @@ class Pcqm4m(MoleculeDataset):
     Raises:
         MolsliceError: The folder is missing or a file is invalid. The message names file, row and column.
     """
+
+    instructions: ClassVar[str] = f"By hand: unpack {' or '.join(one.url for one in ARCHIVES.values())}"
 
     def __init__(
         self,
@@ -69,6 +71,25 @@ class Pcqm4m(MoleculeDataset):
         )
         self._refuse_if_all_failed()
         self._check_splits()
+
+    @classmethod
+    def download(cls, options: Mapping[str, Any]) -> None:
+        """Download the version that the name of the folder says, unless the data are there.
+
+        Raises:
+            MolsliceError: The folder has another name, or the download failed.
+        """
+        root = Path(options["root"])
+        if _roots(root):
+            return
+        names = [name for name, archive in ARCHIVES.items() if archive.folder == root.resolve().name]
+        if not names:
+            folders = " and ".join(f"{archive.folder} ({name})" for name, archive in ARCHIVES.items())
+            raise MolsliceError(
+                f"cannot tell which data to download to {root}: folders are called {folders}; with another "
+                f"name, use molslice prepare --dataset NAME --root {root} --download"
+            )
+        download(names[0], root)
 
     @property
     def version(self) -> Literal["v1", "v2"]:
@@ -114,16 +135,20 @@ class Pcqm4m(MoleculeDataset):
             raise MolsliceError(f"{path} has duplicate rows in its splits")
 
 
-def _find_root(root: Path) -> Path:
+def _roots(root: Path) -> list[Path]:
+    """List the folders with data: the folder itself, or those of archives in it."""
     candidates = [root, *(root / archive.folder for archive in ARCHIVES.values())]
-    found = [folder for folder in candidates if (folder / TABLE).is_file()]
-    if not found:
-        raise MolsliceError(
-            f"no {TABLE} in {root} or in its folders {' or '.join(a.folder for a in ARCHIVES.values())}"
-        )
-    if len(found) > 1:
-        raise MolsliceError(f"several data sets in {root}; choices: {', '.join(map(str, found))}")
-    return found[0]
+    return [folder for folder in candidates if (folder / TABLE).is_file()]
+
+
+def _find_root(root: Path) -> Path:
+    folders = _roots(root)
+    if not folders:
+        names = " or ".join(archive.folder for archive in ARCHIVES.values())
+        raise MolsliceError(f"no {TABLE} in {root} or in its folders {names}. {Pcqm4m.advice()}")
+    if len(folders) > 1:
+        raise MolsliceError(f"several data sets in {root}; choices: {', '.join(map(str, folders))}")
+    return folders[0]
 
 
 def _check_numbering(chunk: tables.Chunk) -> None:

@@ -89,6 +89,18 @@ def test_what_is_downloaded_can_be_read(tmp_path, offer, good):
     assert names(tmp_path / "data") == ["mine"]
 
 
+def test_a_configuration_names_the_version_by_its_folder(tmp_path, offer, good):
+    offer(good)
+    Pcqm4m.download({"root": str(tmp_path / "data" / "pcqm4m-v2")})
+    assert len(Pcqm4m(root=tmp_path / "data" / "pcqm4m-v2")) == 10
+    offer(b"", url="http://127.0.0.1:1/never-asked.zip")
+    Pcqm4m.download({"root": tmp_path / "data"})  # the parent of data that are there
+    with pytest.raises(MolsliceError, match=r"which data to download to .*mine: .*pcqm4m-v2 \(pcqm4m-v2\)"):
+        Pcqm4m.download({"root": tmp_path / "mine"})
+    with pytest.raises(MolsliceError, match="no raw/data.csv.gz in .*`molslice prepare .* By hand: unpack"):
+        Pcqm4m(root=tmp_path / "mine")
+
+
 def test_existing_files_are_kept(tmp_path, offer):
     root = gap_folder(tmp_path / "pcqm4m-v2")
     offer(b"", url="http://127.0.0.1:1/never-asked.zip")
