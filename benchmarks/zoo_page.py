@@ -51,6 +51,7 @@ Options can change the properties; the table is for the defaults.
 - Cross: keys and values can come from another sequence.
 - Fixed length: parameters or defaults depend on the largest number of tokens, which must be given.
 - vmap: supports `torch.func.vmap`.
+- head_dim: heads can have another width than the width of the tokens divided by the number of heads.
 - Parameters: number of parameters of one layer of width {DIM} with {HEADS} heads, for {TOKENS:,} tokens if it
   depends on the length.
 """
@@ -99,6 +100,7 @@ def promises() -> str:
             "cross",
             "fixed length",
             "vmap",
+            "head_dim",
             "parameters",
         ],
         rows,
@@ -108,7 +110,8 @@ def promises() -> str:
 def describe(traits: Traits) -> list[str]:
     """Return the cells of the traits."""
     modes = [mode for mode in traits.pair_bias if mode != "none"]
-    yes = [traits.causal, traits.recurrent, traits.cross, traits.fixed_length, traits.vmap]
+    names = "causal", "recurrent", "cross", "fixed_length", "vmap", "head_dim"
+    yes = [getattr(traits, name) for name in names]
     order = "any" if traits.symmetry == "equivariant" else "matters"
     return [COSTS[traits.cost], order, ", ".join(modes) or "-", *("yes" if y else "-" for y in yes)]
 

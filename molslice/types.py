@@ -1,6 +1,6 @@
 """Data types shared by all layers of the package, and the letters of tensor axes.
 
-Axes: B batch, N tokens with padding, D width, H heads, C = D / H channels per head, A atoms with padding, S
+Axes: B batch, N tokens with padding, D width, H heads, C channels per head, E = H C, A atoms with padding, S
 steps of an episode, T targets, K targets of each atom, F channels of a value or state. M is the number of
 tokens of the memory in cross attention, and the number of bonds in a batch of molecules. P is the number of
 tokens of a second sequence.
@@ -89,7 +89,7 @@ class AttentionSpec:
     """The settings that a model passes to each of its attentions.
 
     Attributes:
-        dim: Width D of the tokens, a multiple of `num_heads`.
+        dim: Width D of the tokens, a multiple of `num_heads` unless `channels_per_head` is set.
         num_heads: Number of heads H.
         layer: Index of the layer, from 0.
         num_layers: Number of layers of the encoder.
@@ -100,6 +100,7 @@ class AttentionSpec:
         max_tokens: Upper limit of N and M, for attentions whose parameters depend on it; None for no limit.
         cross: Whether keys and values come from `TokenContext.memory`.
         qkv_bias: Whether the maps to query, key and value have a bias.
+        channels_per_head: The option `head_dim` of a model; None for D / H.
 
     Raises:
         MolsliceError: A value is invalid, or `cross` is combined with `causal` or a pair bias.
@@ -115,12 +116,17 @@ class AttentionSpec:
     max_tokens: int | None = None
     cross: bool = False
     qkv_bias: bool = True
+    channels_per_head: int | None = None
 
     def __post_init__(self) -> None:
-        if self.dim < 1 or self.num_heads < 1 or self.dim % self.num_heads:
+        divided = self.channels_per_head is None and self.num_heads > 0
+        if self.dim < 1 or self.num_heads < 1 or (divided and self.dim % self.num_heads):
             raise MolsliceError(
-                f"attention width dim={self.dim} must be a positive multiple of num_heads={self.num_heads}"
+                f"attention width dim={self.dim} must be a positive multiple of num_heads={self.num_heads}, "
+                "unless head_dim is set"
             )
+        if self.channels_per_head is not None and self.channels_per_head < 1:
+            raise MolsliceError(f"head_dim must be at least 1, got {self.channels_per_head}")
         if not 0 <= self.layer < self.num_layers:
             raise MolsliceError(f"layer must be from 0 to {self.num_layers - 1}, got {self.layer}")
         if not 0.0 <= self.dropout < 1.0:
@@ -135,7 +141,12 @@ class AttentionSpec:
     @property
     def head_dim(self) -> int:
         """Number of channels per head, C."""
-        return self.dim // self.num_heads
+        return self.dim // self.num_heads if self.channels_per_head is None else self.channels_per_head
+
+    @property
+    def inner_dim(self) -> int:
+        """Width of queries, keys and values, H C; it is D unless `channels_per_head` is set."""
+        return self.num_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,10 @@ def test_another_attention_starts_without_the_options_of_the_former(small, overr
 
 
 def test_a_preset_takes_the_place_of_the_sizes_in_the_file(small):
+    small.write_text(SMALL.replace("num_heads: 2", "num_heads: 2, head_dim: 24"))
+    assert load_config(small).model.head_dim == 24
     model = load_config(small, [("model.dim", "64"), ("model.preset", "slim")]).model
+    assert model.head_dim is None
     assert (model.num_layers, model.dim, model.ffn_dim, model.num_heads) == (12, 64, 80, 8)
 
 

@@ -34,6 +34,7 @@ class Traits:
         cross: Whether cross attention to a memory is supported.
         fixed_length: Whether parameters or defaults of options depend on the largest number of tokens.
         vmap: Whether `torch.func.vmap` over an extra axis gives the result of a loop; if not, it is refused.
+        head_dim: Whether heads may have another width than D / H.
     """
 
     source: str
@@ -45,6 +46,7 @@ class Traits:
     cross: bool = False
     fixed_length: bool = False
     vmap: bool = True
+    head_dim: bool = False
 
     @property
     def preferred_pair_bias(self) -> PairBiasMode:
@@ -132,6 +134,8 @@ class Attention(nn.Module, ABC):
             reasons.append(f"invalid pair_bias {spec.pair_bias_mode!r} (choices: {choices})")
         if traits.fixed_length and spec.max_tokens is None:
             reasons.append("it depends on the largest number of tokens, so max_tokens must be set")
+        if spec.channels_per_head is not None and not traits.head_dim:
+            reasons.append("its width follows dim, so head_dim must be null")
         if reasons:
             raise MolsliceError(f"attention {self.name!r} cannot be built: {'; '.join(reasons)}")
 
@@ -183,7 +187,7 @@ class Attention(nn.Module, ABC):
         """
 
     def read_out(
-        self, mixed: Float[Tensor, "B N D"], context: TokenContext, carry: Tensor | None
+        self, mixed: Float[Tensor, "B N E"], context: TokenContext, carry: Tensor | None
     ) -> AttentionOutput:
         """Apply the output map of an attention that has one, whose bias the caller adds if it can."""
         output: nn.Linear = self.output  # pyright: ignore[reportAssignmentType]
@@ -332,7 +336,8 @@ class Attention(nn.Module, ABC):
         if len(leaves) != 1 or len(taken) != 1:
             return None
         values, mixed = leaves[0], taken[0]
-        fits = values.shape == mixed.shape == tokens.shape and mixed.requires_grad
+        shape = (*tokens.shape[:2], self.spec.inner_dim)
+        fits = values.shape == mixed.shape == shape and mixed.requires_grad
         return (values, mixed) if fits else None
 
     def _check(self, tokens: Tensor, context: TokenContext) -> None:
@@ -389,12 +394,12 @@ class Attention(nn.Module, ABC):
                 f"{self.name} was built for {self.spec.max_tokens} tokens, got a memory of {memory.shape[1]}"
             )
 
-    def split_heads(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
+    def split_heads(self, tokens: Float[Tensor, "B N E"]) -> Float[Tensor, "B H N C"]:
         """Split the channels into heads [B, H, N, C]: head h takes channels h C to (h + 1) C."""
         return tokens.unflatten(-1, (self.spec.num_heads, -1)).transpose(1, 2)
 
     @staticmethod
-    def merge_heads(heads: Float[Tensor, "B H N C"]) -> Float[Tensor, "B N D"]:
+    def merge_heads(heads: Float[Tensor, "B H N C"]) -> Float[Tensor, "B N E"]:
         """Invert `split_heads`."""
         return heads.transpose(1, 2).flatten(-2)
 

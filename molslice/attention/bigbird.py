@@ -52,6 +52,7 @@ class Bigbird(Attention):
         cost="linear",
         symmetry="ordered",
         pair_bias=("none", "logits", "mix"),
+        head_dim=True,
     )
 
     def __init__(
@@ -72,10 +73,10 @@ class Bigbird(Attention):
             )
         super().__init__(spec)
         self.block, self.num_global, self.num_random, self.seed = block, num_global, num_random, seed
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute the rows of the global blocks, packed first, by one product, and the others by blocks."""

@@ -33,7 +33,7 @@ class FlashLinear(Attention):
         spec: Settings that the model passes to each attention.
         chunk_size: Number of tokens per chunk c.
         expansion: Number of channels e of U and V, divided by the width D.
-        key_dim: Number of channels s of Q and K.
+        key_dim: Number of channels s of Q and K. There is one Q for all heads, so `head_dim` is refused.
 
     Raises:
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.

@@ -25,7 +25,7 @@ class FlashQuad(Attention):
     Args:
         spec: Settings that the model passes to each attention.
         expansion: Number of channels e of U and V, divided by the width D.
-        key_dim: Number of channels s of Q and K.
+        key_dim: Number of channels s of Q and K. There is one Q for all heads, so `head_dim` is refused.
 
     Raises:
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.

@@ -148,6 +148,7 @@ class Flow(Attention):
         causal=True,
         recurrent=True,
         cross=True,
+        head_dim=True,
     )
 
     competition: Activation | None
@@ -180,10 +181,10 @@ class Flow(Attention):
         has_causal = phi != "relu"
         super().__init__(spec, replace(self.traits, causal=has_causal, recurrent=has_causal))
         self.phi, self.competition, self.allocation, self.clamp = phi, competition, allocation, clamp
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)  # applied to the output, as in the authors' code
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

@@ -25,12 +25,13 @@ class Identity(Attention):
         cost="linear",
         symmetry="equivariant",
         pair_bias=("none", "mix"),
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

@@ -46,6 +46,7 @@ class KeySort(Attention):
         symmetry="equivariant",
         pair_bias=("none", "logits", "mix"),
         cross=True,
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, gate: bool = True, slope: float = 0.1) -> None:
@@ -56,10 +57,14 @@ class KeySort(Attention):
         self.query = Projection(spec.dim, spec.num_heads, bias=spec.qkv_bias)
         self.key = Projection(spec.dim, spec.num_heads, bias=False)  # only q - k matters: one shift is enough
         self.weight = Projection(spec.dim, spec.num_heads, bias=False)  # softmax cancels a bias
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
-        self.gate = nn.Parameter(torch.stack([torch.zeros(spec.dim), torch.ones(spec.dim)])) if gate else None
+        self.gate = (
+            nn.Parameter(torch.stack([torch.zeros(spec.inner_dim), torch.ones(spec.inner_dim)]))
+            if gate
+            else None
+        )
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute exponents in at least float32. Dropout is on the weights, or on the output of the sort."""

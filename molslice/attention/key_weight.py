@@ -32,13 +32,14 @@ class KeyWeight(Attention):
         pair_bias=("none", "logits", "mix"),
         causal=True,
         cross=True,
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
         self.weight = Projection(spec.dim, spec.num_heads, bias=False)  # softmax cancels a bias
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

@@ -42,6 +42,7 @@ class Linformer(Attention):
         pair_bias=("none", "mix"),
         cross=True,
         fixed_length=True,
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, rank: int | None = None, share: Share = "heads") -> None:
@@ -52,10 +53,10 @@ class Linformer(Attention):
         super().__init__(spec)
         longest = spec.max_tokens or 1
         self.rank = min(128, longest) if rank is None else rank
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         shape = (spec.num_heads if share == "none" else 1, self.rank, longest)
         self.project_key = _projection(*shape)
         self.project_value = None if share == "kv" else _projection(*shape)

@@ -46,6 +46,7 @@ class Local(Attention):
         symmetry="ordered",
         pair_bias=("none", "logits", "mix"),
         causal=True,
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, window: int = 32) -> None:
@@ -53,10 +54,10 @@ class Local(Attention):
             raise MolsliceError(f"local takes a window of at least 1 token to each side, got window={window}")
         super().__init__(spec)
         self.window = window
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Process blocks of `window` queries, each with the keys of its own and both neighboring blocks."""

@@ -52,6 +52,7 @@ class Longformer(Attention):
         cost="linear",
         symmetry="ordered",
         pair_bias=("none", "logits", "mix"),
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, window: int = 256, num_global: int = 1) -> None:
@@ -66,13 +67,13 @@ class Longformer(Attention):
             )
         super().__init__(spec)
         self.window, self.num_global = window, num_global
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.global_query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.global_key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.global_value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.global_query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.global_key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.global_value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self._copy_projections()
 
     def reset_parameters(self) -> None:
@@ -96,7 +97,7 @@ class Longformer(Attention):
         mixed = torch.cat([rows, others[:, rows.shape[1] :]], 1)
         return AttentionOutput(self.output(unpack_tokens(mixed, order)))
 
-    def _mixed(self, value: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B N D"]:
+    def _mixed(self, value: Float[Tensor, "B N E"], context: TokenContext) -> Float[Tensor, "B N E"]:
         if self.spec.pair_bias_mode != "mix":
             return value
         return self.merge_heads(self.mix_pairs(self.split_heads(value), context))
@@ -104,10 +105,10 @@ class Longformer(Attention):
     def _window_rows(
         self,
         packed: Float[Tensor, "B N D"],
-        value: Float[Tensor, "B N D"],
+        value: Float[Tensor, "B N E"],
         order: Int[Tensor, "B N"],
         context: TokenContext,
-    ) -> Float[Tensor, "B N D"]:
+    ) -> Float[Tensor, "B N E"]:
         length = packed.shape[1]
         first, (size, reach) = min(self.num_global, length), window_reach(length, self.window)
         count = context.token_mask.sum(1)[:, None, None, None, None]
@@ -137,10 +138,10 @@ class Longformer(Attention):
     def _global_rows(
         self,
         packed: Float[Tensor, "B N D"],
-        value: Float[Tensor, "B N D"],
+        value: Float[Tensor, "B N E"],
         order: Int[Tensor, "B N"],
         context: TokenContext,
-    ) -> Float[Tensor, "B F D"]:
+    ) -> Float[Tensor, "B F E"]:
         first, length = min(self.num_global, packed.shape[1]), packed.shape[1]
         positions = torch.arange(length, device=packed.device)
         rows, columns = positions[None, None, None, :first, None], positions[None, None, None, None]
@@ -160,6 +161,6 @@ class Longformer(Attention):
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, seen: Bool[Tensor, "..."], bias: Tensor | None
-    ) -> Float[Tensor, "B G S D"]:
+    ) -> Float[Tensor, "B G S E"]:
         dropout = self.spec.dropout if self.training else 0.0
         return attend_blocks(query, key, value, seen, bias, self.spec.num_heads, dropout)

@@ -29,12 +29,13 @@ class Mean(Attention):
         pair_bias=("none", "mix"),
         causal=True,
         cross=True,
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

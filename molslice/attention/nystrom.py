@@ -45,6 +45,7 @@ class Nystrom(Attention):
         symmetry="ordered",
         pair_bias=("none", "mix"),
         cross=True,
+        head_dim=True,
     )
 
     def __init__(
@@ -64,10 +65,10 @@ class Nystrom(Attention):
             raise MolsliceError(f"nystrom takes an odd conv_kernel or null, got {conv_kernel}")
         super().__init__(spec, self.traits if conv_kernel is None else replace(self.traits, cross=False))
         self.landmarks, self.iterations = landmarks, iterations
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.conv = None
         if conv_kernel is not None:
             shape, heads = (conv_kernel, 1), spec.num_heads

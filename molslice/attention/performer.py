@@ -57,6 +57,7 @@ class Performer(Attention):
         pair_bias=("none", "mix"),
         causal=True,
         cross=True,
+        head_dim=True,
     )
     projection: Tensor
 
@@ -70,10 +71,10 @@ class Performer(Attention):
         if num_features is None:
             num_features = size * max(1, math.ceil(math.log(size)))
         self.num_features = num_features
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         projection = orthogonal_projection(num_features, size, layer_generator(seed, spec.layer))
         self.register_buffer("projection", projection)  # trained weights depend on these features
         self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed

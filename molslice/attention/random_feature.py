@@ -63,6 +63,7 @@ class RandomFeature(Attention):
         causal=True,
         recurrent=True,
         cross=True,
+        head_dim=True,
     )
     projection: Tensor
 
@@ -86,10 +87,10 @@ class RandomFeature(Attention):
             )
         super().__init__(spec, replace(self.traits, cross=not gate))
         self.num_features = spec.head_dim if num_features is None else num_features
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.scale = nn.Parameter(torch.ones(spec.num_heads, 1, spec.head_dim)) if learned_scale else None
         self.gate = Projection(spec.dim, spec.num_heads) if gate else None
         shape = (spec.num_heads, self.num_features, spec.head_dim)

@@ -63,6 +63,7 @@ class Reformer(Attention):
         symmetry="ordered",
         pair_bias=("none", "logits", "mix"),
         causal=True,
+        head_dim=True,
     )
     rotations: Float[Tensor, "H R C K"]
 
@@ -90,9 +91,9 @@ class Reformer(Attention):
         if num_buckets is None:
             length = spec.max_tokens or CAUSAL_LENGTH
             num_buckets = min(2 * -(-length // chunk_size), MAX_BUCKETS) if spec.causal else MAX_BUCKETS
-        self.query_key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query_key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
         generator = torch.Generator().manual_seed(seed * 1024 + spec.layer)
         shape = (spec.num_heads, num_rounds, spec.head_dim, num_buckets // 2)

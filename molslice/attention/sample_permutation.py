@@ -28,7 +28,8 @@ class SamplePermutation(Attention):
     Args:
         spec: Settings that the model passes to each attention.
         shift: The shift J_c. With `linear`, J_c = group_size * c. With `power`, J_c = ceil(n^((l D + c) / (L
-            D))) in layer l of L, counted from 0, which grows from the next neighbor to the whole sequence.
+            D))) in layer l of L, counted from 0, which grows from the next neighbor to the whole sequence. D
+            is the width of V.
         group_size: Number of tokens per group.
 
     Raises:
@@ -45,6 +46,7 @@ class SamplePermutation(Attention):
         cost="linear",
         symmetry="ordered",
         pair_bias=("none", "mix"),
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, shift: Shift = "linear", group_size: int = 2) -> None:
@@ -56,8 +58,8 @@ class SamplePermutation(Attention):
             raise MolsliceError(f"sample_permutation takes a group_size of at least 1, got {group_size}")
         super().__init__(spec)
         self.shift, self.group_size = shift, group_size
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
@@ -73,12 +75,12 @@ class SamplePermutation(Attention):
     def _shifted(self, order: Integer[Tensor, "B N"], real: Bool[Tensor, "B N"]) -> Integer[Tensor, "B D N"]:
         """Return the source token of each position of the packed sequence. Padding stays last."""
         count = real.sum(1).clamp(min=1)[:, None, None]
-        channels = torch.arange(self.spec.dim, device=order.device)[:, None]
+        channels = torch.arange(self.spec.inner_dim, device=order.device)[:, None]
         if self.shift == "linear":
             steps = self.group_size * channels
         else:
-            below = self.spec.layer * self.spec.dim + channels  # columns before this one, in all layers
-            steps = count.double().pow(below / (self.spec.num_layers * self.spec.dim))
+            below = self.spec.layer * self.spec.inner_dim + channels  # columns before this one, in all layers
+            steps = count.double().pow(below / (self.spec.num_layers * self.spec.inner_dim))
             steps = (steps - ROUNDING).ceil().long()
         positions = torch.arange(order.shape[1], device=order.device)
         source = torch.where(real[:, None], (positions - steps) % count, positions)

@@ -50,6 +50,7 @@ class Singular(Attention):
         cost="linear",
         symmetry="equivariant",
         pair_bias=("none", "logits", "mix"),
+        head_dim=True,
     )
 
     def __init__(
@@ -78,10 +79,10 @@ class Singular(Attention):
             self.fold_query, self.fold_key, self.fold_value = (
                 Projection(spec.dim, self.rank, bias=False) for _ in range(3)
             )
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

@@ -38,6 +38,7 @@ class Sinkhorn(Attention):
         symmetry="equivariant",
         pair_bias=("none", "logits", "mix"),
         cross=True,
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, iterations: int = 3) -> None:
@@ -47,10 +48,10 @@ class Sinkhorn(Attention):
             )
         super().__init__(spec)
         self.iterations = iterations
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

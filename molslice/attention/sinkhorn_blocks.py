@@ -63,6 +63,7 @@ class SinkhornBlocks(Attention):
         pair_bias=("none", "mix"),
         causal=True,
         fixed_length=True,
+        head_dim=True,
     )
 
     def __init__(
@@ -78,10 +79,10 @@ class SinkhornBlocks(Attention):
         super().__init__(spec)
         assert spec.max_tokens is not None  # checked, because of `fixed_length`
         self.block_size, self.iterations, self.temperature = block_size, iterations, temperature
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         positions = -(-spec.max_tokens // block_size)
         self.sort = Projection(spec.head_dim, max(1, positions - 1) if spec.causal else positions)
         self.dropout = nn.Dropout(spec.dropout)

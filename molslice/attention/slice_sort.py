@@ -1,5 +1,6 @@
 """Slice-and-sort: Sliceformer's attention without query and key."""
 
+from dataclasses import replace
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -37,7 +38,8 @@ TIE_TOLERANCE = 1e-5  # of the largest lead key; float32 noise between symmetric
 class SliceSort(Attention):
     """out = Sort_col(U) W_O with U = softmax(S + E) V, or U = V without a pair bias; no query and no key.
 
-    Layer n of L and column (channel) i of D count from 1.
+    Layer n of L and column (channel) i of D count from 1. D is the width of V, which `head_dim` may set apart
+    from the width of the tokens.
 
     Args:
         spec: Settings that the model passes to each attention.
@@ -72,13 +74,14 @@ class SliceSort(Attention):
     Without a pair bias there are no weights, so `attention_dropout` has no effect.
     """
 
-    descending: Tensor  # bool [D]
+    descending: Tensor  # bool, one per column of V
     permutation_logits: Tensor
     traits: ClassVar[Traits] = Traits(
         source="Sliceformer, arXiv 2310.17683",
         cost="log_linear",
         symmetry="ordered",
         pair_bias=("none", "mix"),
+        head_dim=True,
     )
 
     def __init__(
@@ -106,8 +109,8 @@ class SliceSort(Attention):
         super().__init__(spec, self._traits_with(order, placement))
         self.order, self.form, self.placement = order, form, placement
         self.num_permutations, self.seed = num_permutations, seed
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         if order == "multi_permutation":
             logits = torch.zeros(num_permutations)
             if learned_weights:
@@ -121,16 +124,15 @@ class SliceSort(Attention):
         base = cls.traits
         is_aligned = placement == "aligned"
         is_linear = order in ("max_exchange", "shuffle") and not is_aligned
-        return Traits(
-            source=base.source,
+        return replace(
+            base,
             cost="linear" if is_linear else base.cost,
             symmetry="equivariant" if is_aligned else "ordered",
-            pair_bias=base.pair_bias,
         )
 
     def descending_columns(self) -> list[bool]:
-        """Return which of the D columns this layer sorts descending."""
-        dim = self.spec.dim
+        """Return which of the columns this layer sorts descending."""
+        dim = self.spec.inner_dim
         if self.order == "interleave":
             # The sign of the paper's sine, computed in integers: floating point misses the zeros of a sine.
             factor = 2 ** (self.spec.num_layers - self.spec.layer - 1)
@@ -189,7 +191,7 @@ class SliceSort(Attention):
         return (
             is_plain
             and spec.pair_bias_mode == "mix"
-            and has_kernels(tokens, spec.num_heads, working_dtype(tokens))
+            and has_kernels(tokens, spec.head_dim, working_dtype(tokens))
         )
 
     def _mix_and_sort(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

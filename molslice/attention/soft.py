@@ -43,6 +43,7 @@ class Soft(Attention):
         cost="linear",
         symmetry="ordered",
         pair_bias=("none", "mix"),
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, num_landmarks: int = 49, iterations: int = 20) -> None:
@@ -52,9 +53,9 @@ class Soft(Attention):
             raise MolsliceError(f"soft takes at least 1 step of Newton's method, got iterations={iterations}")
         super().__init__(spec)
         self.num_landmarks, self.iterations = num_landmarks, iterations
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

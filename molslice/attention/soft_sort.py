@@ -42,6 +42,7 @@ class SoftSort(Attention):
         cost="log_linear",
         symmetry="ordered",
         pair_bias=("none", "mix"),
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, temperature: float = 1.0) -> None:
@@ -49,8 +50,8 @@ class SoftSort(Attention):
             raise MolsliceError(f"soft_sort takes a positive temperature, got {temperature}")
         super().__init__(spec)
         self.temperature = temperature
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

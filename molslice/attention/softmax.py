@@ -39,6 +39,7 @@ class Softmax(Attention):
         pair_bias=("none", "logits", "mix"),
         causal=True,
         cross=True,
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, fused: bool = True) -> None:
@@ -46,10 +47,10 @@ class Softmax(Attention):
             raise MolsliceError(f"softmax: fused must be true or false, got {fused!r}")
         super().__init__(spec)
         self.fused = fused
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Pass bias and padding to the kernel as one mask."""
@@ -81,7 +82,7 @@ class Softmax(Attention):
             self.fused
             and spec.pair_bias_mode == "logits"
             and not spec.causal
-            and has_kernels(tokens, spec.num_heads, working_dtype(tokens))
+            and has_kernels(tokens, spec.head_dim, working_dtype(tokens))
         )
 
     def _mix_packed(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:

@@ -111,6 +111,7 @@ class Sparse(Attention):
         pair_bias=("none", "logits", "mix"),
         causal=True,
         fixed_length=True,  # the default stride depends on max_tokens
+        head_dim=True,
     )
 
     def __init__(
@@ -131,10 +132,10 @@ class Sparse(Attention):
         self.pattern, self.factors = pattern, factors
         self.stride = _root(spec.max_tokens or 1) if stride is None else stride
         self.summary = self._checked_summary(pattern, summary, self.stride)
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
 
     @classmethod
     def _traits_with(cls, spec: AttentionSpec, stride: int | None) -> Traits:

@@ -50,6 +50,7 @@ class Synthesizer(Attention):
         pair_bias=("none", "logits", "mix"),
         causal=True,
         fixed_length=True,
+        head_dim=True,
     )
 
     def __init__(self, spec: AttentionSpec, *, kind: Kind = "dense", rank: int = 8) -> None:
@@ -62,7 +63,7 @@ class Synthesizer(Attention):
         self.kind, self.rank = kind, rank
         heads, length = spec.num_heads, spec.max_tokens
         if kind == "dense":
-            self.hidden = Projection(spec.dim, spec.dim)
+            self.hidden = Projection(spec.dim, spec.inner_dim)
             self.score_weight = self._drawn(
                 heads, spec.head_dim, length, std=(spec.head_dim * length) ** -0.5
             )
@@ -72,8 +73,8 @@ class Synthesizer(Attention):
         else:  # the product of the factors starts with the standard deviation of the random form
             self.row_factor = self._drawn(heads, length, rank, std=(rank * length) ** -0.25)
             self.column_factor = self._drawn(heads, length, rank, std=(rank * length) ** -0.25)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     @staticmethod

@@ -58,6 +58,7 @@ class Yoso(Attention):
         symmetry="equivariant",
         pair_bias=("none", "mix"),
         cross=True,
+        head_dim=True,
     )
     planes: Float[Tensor, "H R C T"]  # in the sampled form
 
@@ -80,10 +81,10 @@ class Yoso(Attention):
             raise MolsliceError(f"yoso takes at least 1 round of hashing, got num_hashes={num_hashes}")
         super().__init__(spec, self._traits_with(form))
         self.form, self.code_length = form, code_length
-        self.query = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.dim, spec.dim)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
         if form == "sampled":
             generator = torch.Generator().manual_seed(seed * 1024 + spec.layer)

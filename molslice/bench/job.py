@@ -63,6 +63,7 @@ class Job(JsonJob):
         batch_size: Sequences per batch.
         num_layers: Layers of the encoder.
         num_heads: Heads of the attention.
+        head_dim: Width of a head; None for `dim` / `num_heads`.
         ffn_dim: Hidden width of the feed-forward network.
         causal: Whether the causal form is measured.
         dtype: Precision of the computation; half precisions are autocast.
@@ -84,6 +85,7 @@ class Job(JsonJob):
     batch_size: int
     num_layers: int
     num_heads: int
+    head_dim: int | None
     ffn_dim: int
     causal: bool
     dtype: Dtype

@@ -32,6 +32,7 @@ DEFAULT_ENTRIES = "softmax,softmax:fused=false,slice_sort,flow,singular"
 ALL = "all"
 GIGA = 1e9
 MOLECULE_TOKENS = 52
+MODEL_SIZES = ("num_layers", "num_heads", "head_dim", "ffn_dim")
 MARGIN = 0.9  # share of the free memory that a job may use if no budget is given
 
 # The byte-level text classification that the Sliceformer paper measures speed and memory on
@@ -79,6 +80,7 @@ class BenchPlan:
         batch_tokens: Tokens per batch, which then has at least one sequence; None for `batch_sizes`.
         num_layers: Layers of the encoder.
         num_heads: Heads of the attention.
+        head_dim: Width of a head; None for the width of the model divided by `num_heads`.
         ffn_dim: Hidden width of the feed-forward network; None for four times the width.
         causal: Whether to measure the causal forms.
         dtype: Precision of the computation; half precisions are autocast.
@@ -102,6 +104,7 @@ class BenchPlan:
     batch_tokens: int | None = None
     num_layers: int = 4
     num_heads: int = 4
+    head_dim: int | None = None
     ffn_dim: int | None = None
     causal: bool = False
     dtype: Dtype = "fp32"
@@ -119,7 +122,7 @@ class BenchPlan:
             if not values or min(values) < 1:
                 raise MolsliceError(f"{name} must be whole numbers of at least 1, got {list(values)}")
             object.__setattr__(self, name, tuple(sorted(set(values))))
-        counts = ("batch_tokens", "num_layers", "num_heads", "ffn_dim", "threads", "rounds", "steps")
+        counts = ("batch_tokens", *MODEL_SIZES, "threads", "rounds", "steps")
         for name in counts:
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -145,6 +148,7 @@ class BenchPlan:
                 num_layers=self.num_layers,
                 causal=self.causal,
                 max_tokens=self.lengths[0],
+                channels_per_head=self.head_dim,
             )
             try:
                 build_attention(entry.name, spec, entry.options)
@@ -182,6 +186,7 @@ class BenchPlan:
             batch_size=size.batch_size,
             num_layers=self.num_layers,
             num_heads=self.num_heads,
+            head_dim=self.head_dim,
             ffn_dim=self.ffn_dim or 4 * size.dim,
             causal=self.causal,
             dtype=self.dtype,
@@ -203,7 +208,7 @@ class BenchPlan:
 
     def conditions(self) -> dict[str, Any]:
         """Return the settings, apart from the machine, that must be equal for numbers to be comparable."""
-        names = ("num_layers", "num_heads", "ffn_dim", "causal", "dtype", "device", "threads", "steps")
+        names = (*MODEL_SIZES, "causal", "dtype", "device", "threads", "steps")
         return {**{name: getattr(self, name) for name in names}, "seconds": self.seconds}
 
 
@@ -242,6 +247,7 @@ def sizes_of_config(config: RunConfig) -> dict[str, Any]:
         "batch_sizes": (max(1, min(config.training.batch_size, config.training.token_budget // length)),),
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
+        "head_dim": model.head_dim,
         "ffn_dim": model.ffn_dim,
         "causal": model.is_causal,
     }

@@ -57,6 +57,7 @@ class Model:
             dim=job.dim,
             num_layers=job.num_layers,
             num_heads=job.num_heads,
+            head_dim=job.head_dim,
             ffn_dim=job.ffn_dim,
             dropout=0.0,
             causal=job.causal,

@@ -12,7 +12,8 @@ from molslice.types import DataSpec, MolsliceError
 Tokens = Literal["molecules", "ids", "values", "steps"]
 MAX_LAYERS = 10_000  # these limits reject a mistyped size before memory is allocated
 MAX_SIZE = 10_000_000
-SIZES = ("num_layers", "dim", "ffn_dim", "num_heads")
+NEEDED_SIZES = ("num_layers", "dim", "ffn_dim", "num_heads")
+SIZES = (*NEEDED_SIZES, "head_dim")
 RATES = ("dropout", "attention_dropout")
 
 
@@ -108,6 +109,7 @@ class OneEncoderSpec(ModelSpec):
         dim: Width of the tokens.
         ffn_dim: Hidden width of the feed-forward network.
         num_heads: Number of heads of the attention.
+        head_dim: Width of a head of the attention; None for `dim` / `num_heads`.
         dropout: Dropout rate of tokens.
         attention_dropout: Dropout rate in the attention.
         norm: Whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
@@ -120,6 +122,7 @@ class OneEncoderSpec(ModelSpec):
     dim: int | None
     ffn_dim: int | None
     num_heads: int | None
+    head_dim: int | None
     dropout: float
     attention_dropout: float
     norm: Literal["pre", "post"]

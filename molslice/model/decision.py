@@ -36,6 +36,7 @@ class DecisionSpec(OneEncoderSpec):
     ffn_dim: int
     num_heads: int
     name: Literal["decision"] = "decision"
+    head_dim: int | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.1
     norm: Literal["pre", "post"] = "pre"

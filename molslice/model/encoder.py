@@ -144,6 +144,7 @@ class Encoder(nn.Module):
         num_layers: Number of layers.
         num_heads: Number of heads of the attention.
         ffn_dim: Hidden width of the feed-forward network.
+        head_dim: Width of a head of the attention; None for `dim` / `num_heads`.
         dropout: Dropout rate of tokens.
         attention_dropout: Dropout rate in the attention.
         norm: Whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
@@ -170,6 +171,7 @@ class Encoder(nn.Module):
         num_layers: int,
         num_heads: int,
         ffn_dim: int,
+        head_dim: int | None = None,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         norm: Literal["pre", "post"] = "pre",
@@ -199,6 +201,7 @@ class Encoder(nn.Module):
                 pair_bias_mode=self.pair_bias_mode,
                 max_tokens=max_tokens,
                 qkv_bias=qkv_bias,
+                channels_per_head=head_dim,
             )
             mixer = build_attention(attention.name, spec, attention.options)
             self.layers.append(EncoderLayer(mixer, dim, ffn_dim, dropout, norm, rates[layer], ffn_scale))
@@ -363,6 +366,7 @@ def build_encoder(
         num_layers=spec.num_layers,
         num_heads=spec.num_heads,
         ffn_dim=spec.ffn_dim,
+        head_dim=spec.head_dim,
         dropout=spec.dropout,
         attention_dropout=spec.attention_dropout,
         norm=spec.norm,

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
+from molslice.model.base import NEEDED_SIZES, SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import build_encoder, initialize_linear
 from molslice.model.graph_bias import GraphBias
@@ -55,7 +55,7 @@ class GraphormerSpec(OneEncoderSpec):
 
     takes: ClassVar[tuple[Tokens, ...]] = ("molecules",)
     predicts_variance: ClassVar[bool] = True
-    needed: ClassVar[tuple[str, ...]] = SIZES
+    needed: ClassVar[tuple[str, ...]] = NEEDED_SIZES
 
     name: Literal["graphormer"] = "graphormer"
     preset: Literal["base", "small", "slim"] | None = None
@@ -63,6 +63,7 @@ class GraphormerSpec(OneEncoderSpec):
     dim: int | None = None
     ffn_dim: int | None = None
     num_heads: int | None = None
+    head_dim: int | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.1
     norm: Literal["pre", "post"] = "pre"

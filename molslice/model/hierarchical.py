@@ -24,6 +24,8 @@ class HierarchicalSpec(ModelSpec):
         depths: Number of layers of each stage.
         num_heads: Number of heads, in all stages.
         name: Configuration name of the model.
+        head_dim: Width of a head of the attention, in all stages; None for the width of the stage divided by
+            `num_heads`.
         ffn_ratio: Hidden width of the feed-forward network, divided by that of the stage.
         dropout: Dropout rate of tokens.
         attention_dropout: Dropout rate in the attention.
@@ -40,6 +42,7 @@ class HierarchicalSpec(ModelSpec):
     depths: tuple[int, ...]
     num_heads: int
     name: Literal["hierarchical"] = "hierarchical"
+    head_dim: int | None = None
     ffn_ratio: int = 4
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -53,7 +56,7 @@ class HierarchicalSpec(ModelSpec):
                 f"model.dims and model.depths need one number per stage, got {list(self.dims)} and "
                 f"{list(self.depths)}"
             )
-        self.check_sizes(("dims", "depths", "num_heads", "ffn_ratio"))
+        self.check_sizes(("dims", "depths", "num_heads", "head_dim", "ffn_ratio"))
         self.check_rates(("dropout", "attention_dropout", "drop_path"))
 
     @property
@@ -106,6 +109,7 @@ class HierarchicalClassifier(nn.Module):
                     dim=dim,
                     num_layers=depth,
                     num_heads=spec.num_heads,
+                    head_dim=spec.head_dim,
                     ffn_dim=spec.ffn_ratio * dim,
                     dropout=spec.dropout,
                     attention_dropout=spec.attention_dropout,

@@ -38,6 +38,7 @@ class LanguageSpec(OneEncoderSpec):
     ffn_dim: int
     num_heads: int
     name: Literal["language"] = "language"
+    head_dim: int | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.0
     norm: Literal["pre", "post"] = "pre"

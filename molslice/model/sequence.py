@@ -50,6 +50,7 @@ class SequenceSpec(OneEncoderSpec):
     ffn_dim: int
     num_heads: int
     name: Literal["sequence"] = "sequence"
+    head_dim: int | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.0
     norm: Literal["pre", "post"] = "pre"

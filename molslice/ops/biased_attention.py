@@ -49,17 +49,17 @@ def _in_memory(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout:
     return torch.bmm(weights, flat_value).view(batch, heads, length, channels)
 
 
-def has_kernels(tokens: Float[Tensor, "B N D"], num_heads: int, dtype: torch.dtype) -> bool:
+def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtype) -> bool:
     """Return whether `packed_attention` computes sequences like these, on a GPU in bfloat16 and float16.
 
     Args:
         tokens: The tokens.
-        num_heads: Number of heads.
+        head_dim: Number of channels per head.
         dtype: Type of queries, keys and values.
     """
     if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(tokens) or kernels.is_transformed():
         return False
-    return tokens.numel() > 0 and _TRITON.supports(tokens.shape[1], tokens.shape[2] // num_heads, dtype)
+    return tokens.numel() > 0 and _TRITON.supports(tokens.shape[1], head_dim, dtype)
 
 
 def packed_attention(

@@ -15,17 +15,17 @@ from molslice.ops.sorting import sorted_columns
 _TRITON = kernels.load_kernels("triton_mix")
 
 
-def has_kernels(tokens: Float[Tensor, "B N D"], num_heads: int, dtype: torch.dtype) -> bool:
+def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtype) -> bool:
     """Return whether kernels mix and sort sequences like these.
 
     Args:
         tokens: The tokens.
-        num_heads: Number of heads.
+        head_dim: Number of channels per head.
         dtype: Type of the values.
     """
     if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(tokens) or kernels.is_transformed():
         return False
-    return tokens.numel() > 0 and _TRITON.supports(tokens.shape[1], tokens.shape[2] // num_heads, dtype)
+    return tokens.numel() > 0 and _TRITON.supports(tokens.shape[1], head_dim, dtype)
 
 
 def mix_and_sort(
@@ -53,7 +53,7 @@ def mix_and_sort(
         The sorted columns of `dropout(weights) @ values`, arbitrary at padding, and the weights for the next
         layer. If the next layer takes those, the kernel adds the gradients of the layers.
     """
-    if has_kernels(values.flatten(2), values.shape[2], values.dtype):
+    if has_kernels(values.flatten(2), values.shape[3], values.dtype):
         inputs = [part.contiguous() for part in (values, weights, token_mask)]
         flags = None if descending is None else descending.contiguous()
         seed = draw_seed(values, dropout)

@@ -14,7 +14,8 @@ from molslice.attention import ATTENTIONS, Attention
 from molslice.model import AttentionChoice
 from molslice.model.graphormer import Graphormer, GraphormerSpec
 from molslice.model.sequence import SequenceClassifier, SequenceSpec
-from molslice.testing.checks import close
+from molslice.testing import checks
+from molslice.testing.checks import close, refusal
 from molslice.testing.subjects import LONGEST, Inputs, Subject
 from molslice.types import AttentionSpec, DataSpec, MoleculeBatch, SequenceBatch
 
@@ -84,6 +85,39 @@ def check_qkv_bias(subject: Subject) -> None:
             assert {name for name, _ in part.named_parameters()} == names, "the model ignores qkv_bias"
 
 
+def check_head_dim(subject: Subject) -> None:
+    """Check that heads of another width than D / H have larger maps and the same results, in a model too.
+
+    Without the trait, a spec with such heads is refused.
+    """
+    wide = subject.with_spec(channels_per_head=subject.spec.head_dim + 1)
+    plain = subject.attention()
+    if not plain.traits.head_dim:
+        with refusal("head_dim"):
+            wide.attention()
+        return
+    shapes = {name: p.shape for name, p in plain.named_parameters()}
+    attention = wide.attention()
+    assert any(p.shape != shapes.get(name) for name, p in attention.named_parameters()), (
+        "traits.head_dim is true, but heads of another width have the same parameters"
+    )
+    for check in (
+        checks.check_reference,
+        checks.check_padding,
+        checks.check_padding_gradient,
+        checks.check_every_parameter_trained,
+        checks.check_steps,
+        check_padding_in_a_model,
+    ):
+        check(wide)
+    if _fits_a_model(wide):
+        for part in _attentions(_build_model(wide, wide.make)):
+            found = {name: p.shape for name, p in part.named_parameters()}
+            assert found == {name: p.shape for name, p in attention.named_parameters()}, (
+                "the model ignores head_dim"
+            )
+
+
 def _check_values_of_zero(attention: Attention) -> None:
     tokens, context, _ = Inputs.draw(4, spec=attention.spec).batch(attention.spec)
     memory = None if context.memory is None else torch.zeros_like(context.memory)
@@ -114,9 +148,11 @@ def _build_model(
     with _registered(make, subject):
         if spec.pair_bias_mode != "none":
             return Graphormer(
-                GraphormerSpec(**SIZES), AttentionChoice(UNDER_TEST, spec.pair_bias_mode), DataSpec(2)
+                GraphormerSpec(**SIZES, head_dim=spec.channels_per_head),
+                AttentionChoice(UNDER_TEST, spec.pair_bias_mode),
+                DataSpec(2),
             )
-        sizes = SequenceSpec(**SIZES, causal=spec.causal, qkv_bias=qkv_bias)
+        sizes = SequenceSpec(**SIZES, head_dim=spec.channels_per_head, causal=spec.causal, qkv_bias=qkv_bias)
         data = DataSpec(2, "ids", vocabulary_size=11, max_tokens=LONGEST)
         return SequenceClassifier(sizes, AttentionChoice(UNDER_TEST), data)
 

@@ -35,12 +35,30 @@ def test_the_four_of_the_mission_are_registered():
             "'slice_sort' cannot be built: it has no causal form",
         ),
         ("slice_sort", AttentionSpec(8, 2, pair_bias_mode="logits"), r"'logits' \(choices: none, mix\)"),
+        (
+            "flash_quad",
+            AttentionSpec(8, 2, channels_per_head=8),
+            "'flash_quad' cannot be built: its width follows dim, so head_dim must be null",
+        ),
         ("slice_srt", SPEC, "unknown attention 'slice_srt'; did you mean 'slice_sort'"),
     ],
 )
 def test_a_spec_that_cannot_be_served_is_refused_when_it_is_built(name, spec, message):
     with pytest.raises(MolsliceError, match=message):
         build_attention(name, spec)
+
+
+def test_the_width_of_heads():
+    assert (AttentionSpec(128, 8).head_dim, AttentionSpec(128, 8).inner_dim) == (16, 128)
+    wide = AttentionSpec(128, 8, channels_per_head=64)
+    assert (wide.head_dim, wide.inner_dim) == (64, 512)
+    assert AttentionSpec(10, 4, channels_per_head=3).inner_dim == 12
+    with pytest.raises(
+        MolsliceError, match="dim=10 must be a positive multiple of num_heads=4, unless head_dim"
+    ):
+        AttentionSpec(10, 4)
+    with pytest.raises(MolsliceError, match="head_dim must be at least 1, got 0"):
+        AttentionSpec(8, 2, channels_per_head=0)
 
 
 def test_parameters_that_depend_on_the_length_need_a_length():

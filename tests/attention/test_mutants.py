@@ -24,7 +24,9 @@ from molslice.types import AttentionOutput
 class _Mean(Attention):
     """Correct attention to derive faulty ones from: every token gets the mean of all tokens."""
 
-    traits = replace(Softmax.traits, cost="linear", pair_bias=("none",), causal=False, cross=False)
+    traits = replace(
+        Softmax.traits, cost="linear", pair_bias=("none",), causal=False, cross=False, head_dim=False
+    )
 
     def __init__(self, spec):
         super().__init__(spec)
@@ -343,6 +345,20 @@ class _IsNarrowWithoutBias(_Mean):
             self.more = nn.Linear(spec.dim, spec.dim)
 
 
+class _IgnoresTheWidthOfHeads(_Mean):
+    traits = replace(_Mean.traits, head_dim=True)
+
+
+class _MixesHeadsOfOneWidth(Softmax):
+    """Takes the scale of the scores from D / H, in place of the width of a head."""
+
+    def mix(self, tokens, context):
+        heads = [self.split_heads(f(tokens)) for f in (self.query, self.key, self.value)]
+        mask, scale = self._mask(context, tokens.dtype), (self.spec.dim / self.spec.num_heads) ** -0.5
+        mixed = nn.functional.scaled_dot_product_attention(*heads, mask, scale=scale)
+        return AttentionOutput(self.output(self.merge_heads(mixed)))
+
+
 MUTANTS = [
     (checks.check_padding, _SumsPadding, {}),
     (checks.check_padding, _MultipliesByMask, {"pair_bias_mode": "mix"}),
@@ -396,6 +412,9 @@ MUTANTS = [
     (checks.check_evaluation, _DrawsInEvaluation, {}),
     (in_model.check_padding_in_a_model, _KnowsTheColumnsInAModel, {}),
     (in_model.check_initialization_in_a_model, _StartsWithoutValues, {}),
+    (in_model.check_head_dim, _IgnoresTheWidthOfHeads, {}),
+    (in_model.check_head_dim, _MixesHeadsOfOneWidth, {}),
+    (in_model.check_head_dim, _RefusesNothing, {}),
     (in_model.check_qkv_bias, _KeepsTheBiasOfValues, {}),
     (in_model.check_qkv_bias, _IsNarrowWithoutBias, {}),
 ]

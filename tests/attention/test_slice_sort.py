@@ -105,6 +105,15 @@ def test_interleave_is_ascending_where_the_sine_is_not_negative(dim, num_layers)
         assert found == [sine < 0 for sine in sines]
 
 
+def test_interleave_counts_the_columns_of_the_values():
+    narrow, wide = (AttentionSpec(dim, 2, 1, 4, channels_per_head=4) for dim in (8, 6))
+    found = [
+        build_attention("slice_sort", s, {"order": "interleave"}).descending_columns() for s in (narrow, wide)
+    ]
+    assert found[0] == found[1]
+    assert [int(down) for down in found[1]] == [0, 0, 1, 0, 0, 0, 1, 0]
+
+
 def test_interleave_of_the_first_layers():
     spec = [AttentionSpec(8, 2, layer, 4) for layer in range(4)]
     found = [build_attention("slice_sort", s, {"order": "interleave"}).descending_columns() for s in spec]

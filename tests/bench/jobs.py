@@ -16,6 +16,7 @@ def job(**changes):
         "batch_size": 2,
         "num_layers": 2,
         "num_heads": 2,
+        "head_dim": None,
         "ffn_dim": 16,
         "causal": False,
         "dtype": "fp32",

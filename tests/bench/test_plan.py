@@ -82,9 +82,12 @@ def test_the_sizes_of_a_configuration():
     found = sizes_of_config(config_from_mapping(mapping))
     assert plan("flow", **found).sizes()[0].length == 52
     assert (found["batch_sizes"], found["num_layers"], found["causal"]) == ((10,), 3, False)
-    mapping["model"] = {**sizes, "name": "sequence", "max_tokens": 13, "causal": True}
+    assert found["head_dim"] is None
+    mapping["model"] = {**sizes, "name": "sequence", "max_tokens": 13, "causal": True, "head_dim": 16}
     found = sizes_of_config(config_from_mapping(mapping))
     assert (found["lengths"], found["batch_sizes"], found["causal"]) == ((13,), (40,), True)
+    wide = plan("softmax", **found)
+    assert wide.job(wide.entries[0], wide.sizes()[0], 0, None).head_dim == wide.conditions()["head_dim"] == 16
 
 
 @pytest.mark.parametrize("file", ["language/wikitext2_small.yaml", "rl/hopper_medium.yaml"])

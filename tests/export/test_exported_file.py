@@ -155,6 +155,15 @@ def test_all_options_of_an_attention_can_be_exported(attention, options, exporte
         np.testing.assert_allclose(run_pt2(pt2_file, inputs(smiles)), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("attention", ["softmax", "slice_sort"])
+def test_heads_of_another_width_are_exported(attention, tmp_path):
+    sizes = {**SIZES, "head_dim": 7}
+    model = load_model(checkpoint_folder(tmp_path / "model", TWO, {"name": attention}, model=sizes))
+    assert model.model.encoder.layers[0].attention.value.weight.shape == (28, 16)
+    write_program(trace(model), model, file := tmp_path / "model.onnx")
+    assert check_file(model, file) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("fragment", "what"),
     [("largest", "predicts the largest molecule of a mixture"), ("refuse", "refuses mixtures")],

@@ -39,7 +39,13 @@ def call_of(subject, garbage=float("nan")) -> Any:
     return AttentionCall(attention, tokens, context, attention(tokens, context))
 
 
-@pytest.mark.parametrize("subject", OWN, ids=lambda subject: subject.label)
+WIDE = [
+    replace(subject, label=f"{subject.label}-wide", spec=replace(subject.spec, channels_per_head=5))
+    for subject in (ONE_EACH[name] for name in ("softmax", "slice_sort", "flow", "singular", "linear"))
+]
+
+
+@pytest.mark.parametrize("subject", [*OWN, *WIDE], ids=lambda subject: subject.label)
 def test_an_exact_map_times_the_values_is_the_output(subject):
     call = call_of(subject)
     found = map_of(call)

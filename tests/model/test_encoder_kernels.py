@@ -34,10 +34,11 @@ def _kernels(monkeypatch):
         monkeypatch.setattr(module, "_is_on_gpu", lambda tokens: True)
 
 
-def build(name, device, dropout=0.0):
+def build(name, device, dropout=0.0, head_dim=None):
     torch.manual_seed(0)
     sizes = {"dim": 32, "num_layers": 2, "num_heads": HEADS, "ffn_dim": 24, "uses_pair_bias": True}
-    encoder = Encoder(AttentionChoice(name), **sizes, dropout=dropout, attention_dropout=dropout)
+    rates = {"dropout": dropout, "attention_dropout": dropout}
+    encoder = Encoder(AttentionChoice(name), **sizes, **rates, head_dim=head_dim)
     initialize_linear(encoder)
     for parameter in encoder.parameters():
         if parameter.ndim == 1:
@@ -70,14 +71,17 @@ def run(encoder, tokens, mask, bias, half):
 
 @each_device
 @pytest.mark.parametrize("half", ["autocast", "weights"])
-@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
-def test_values_and_gradients(name, half, device, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "head_dim"),
+    [("softmax", None), ("slice_sort", None), ("flow", None), ("softmax", 12), ("slice_sort", 12)],
+)
+def test_values_and_gradients(name, head_dim, half, device, monkeypatch):
     calls = []
     add_and_norm_into = triton_layers.add_and_norm_into
     monkeypatch.setattr(
         triton_layers, "add_and_norm_into", lambda *args: [calls.append(1), add_and_norm_into(*args)]
     )
-    encoder, inputs = build(name, device), draw(device)
+    encoder, inputs = build(name, device, head_dim=head_dim), draw(device)
     with kernels.torch_forms():
         expected, slopes = run(copy.deepcopy(encoder), *inputs, None)
     assert not calls

@@ -2,10 +2,16 @@
 
 import pytest
 
-from molslice.model import AttentionChoice, build_model
+from molslice.attention import Attention
+from molslice.model import MODELS, AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
+from molslice.model.decision import DecisionSpec
 from molslice.model.gin_virtual import GinVirtualSpec
 from molslice.model.graphormer import GraphormerSpec
+from molslice.model.graphormer_pretraining import GraphormerPretrainingSpec
+from molslice.model.hierarchical import HierarchicalSpec
+from molslice.model.language import LanguageSpec
+from molslice.model.sequence import SequenceSpec
 from molslice.types import DataSpec, MolsliceError
 
 
@@ -22,6 +28,35 @@ def test_legacy_vocabulary_counts_equal_the_published_ones(preset, attention, pu
         GraphormerSpec(preset=preset, legacy_vocab=True), AttentionChoice(attention), DataSpec(1)
     )
     assert parameters_by_part(model)["total"] == published
+
+
+@pytest.mark.parametrize("head_dim", [None, 4, 5])
+def test_the_width_of_heads_is_that_of_each_model_with_an_encoder(head_dim):
+    sizes = {"num_layers": 2, "dim": 8, "ffn_dim": 8, "num_heads": 2, "head_dim": head_dim}
+    stages = {"dims": (8, 8), "depths": (1, 1), "num_heads": 2, "head_dim": head_dim}
+    ids = DataSpec(5, "ids", vocabulary_size=5, max_tokens=6)
+    models = {
+        "graphormer": (GraphormerSpec(**sizes), DataSpec(1)),
+        "graphormer_pretraining": (GraphormerPretrainingSpec(**sizes), DataSpec(1)),
+        "sequence": (SequenceSpec(**sizes), ids),
+        "language": (LanguageSpec(**sizes), ids),
+        "decision": (DecisionSpec(**sizes), DataSpec(3, "steps", channels=2, max_tokens=6, timesteps=9)),
+        "hierarchical": (
+            HierarchicalSpec(**stages),
+            DataSpec(3, "values", channels=4, max_tokens=4, grid=(2, 2)),
+        ),
+    }
+    assert set(models) == set(MODELS.names()) - {"gin_virtual"}  # which has no attention
+    inner = 2 * (head_dim or 4)
+    for spec, data in models.values():
+        model = build_model(spec, AttentionChoice(), data)
+        (first, second) = [part for part in model.modules() if isinstance(part, Attention)]
+        for attention in (first, second):
+            shapes = {name: tuple(p.shape) for name, p in attention.named_parameters() if p.ndim == 2}
+            maps = dict.fromkeys(("query.weight", "key.weight", "value.weight"), (inner, 8))
+            assert shapes == {**maps, "output.weight": (8, inner)}
+    with pytest.raises(MolsliceError, match="model.head_dim must be at least 1"):
+        SequenceSpec(**{**sizes, "head_dim": 0})
 
 
 def test_the_layers_of_the_base_preset():

@@ -164,7 +164,7 @@ def test_what_the_kernels_serve(monkeypatch):
     monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
 
     def serves(length, channels, dtype=torch.bfloat16):
-        return has_kernels(torch.zeros(1, length, 2 * channels), 2, dtype)
+        return has_kernels(torch.zeros(1, length, 2 * channels), channels, dtype)
 
     assert serves(64, 128)
     assert serves(1, 1, torch.float32)

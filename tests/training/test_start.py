@@ -275,6 +275,7 @@ def test_the_command_line(settings, encoder, tmp_path, capsys):
     ("overrides", "message"),
     [
         ([("model.dim", "32")], r"the weights of .* do not fit: model.dim is 32, not 16"),
+        ([("model.head_dim", "5")], "model.head_dim is 5, not None"),
         (
             [("model.norm", "post"), ("model.ffn_dim", "8")],
             "model.ffn_dim is 8, not 16; model.norm is 'post'",

@@ -19,14 +19,14 @@ def reference_sequence(
     """Compute column by column with Python's own sort."""
     value, count = attention.value(tokens), len(tokens)
     columns = []
-    for c in range(attention.spec.dim):
+    for c in range(attention.spec.inner_dim):
         column = value[:, c]
         if attention.spec.pair_bias_mode == "mix" and pair_bias is not None:
             shares = pair_bias[c // attention.spec.head_dim].exp()
             column = shares @ column / shares.sum(1)
         step = attention.group_size * c
         if attention.shift == "power":
-            part = (attention.spec.layer + c / attention.spec.dim) / attention.spec.num_layers
+            part = (attention.spec.layer + c / attention.spec.inner_dim) / attention.spec.num_layers
             step = math.ceil(count**part - ROUNDING)
         column = column[[(i - step) % count for i in range(count)]]
         values = column.tolist()

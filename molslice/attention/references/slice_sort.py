@@ -25,7 +25,7 @@ def reference_sequence(
         mixed = torch.cat(parts, -1)
     source = mixed if attention.form == "sort_of_mix" else value
     columns = []
-    for i in range(attention.spec.dim):
+    for i in range(attention.spec.inner_dim):
         column, lead = source[:, i], source[:, i - i % size]
         if attention.placement == "index":
             columns.append(_reference_column(attention, column, i))

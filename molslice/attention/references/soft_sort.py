@@ -17,7 +17,7 @@ def reference_sequence(
     """Compute column by column with the full matrix P."""
     size, value = attention.spec.head_dim, attention.value(tokens)
     columns = []
-    for i in range(attention.spec.dim):
+    for i in range(attention.spec.inner_dim):
         column = value[:, i]
         if attention.spec.pair_bias_mode == "mix" and pair_bias is not None:
             shares = pair_bias[i // size].exp()
