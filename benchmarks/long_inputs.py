@@ -89,6 +89,7 @@ def main() -> None:
             settings = {
                 "attention.name": name,
                 "data.counts": "[4, 1, 1]",
+                "model.head_dim": "null",  # all attentions have the width of the model
                 "model.activation_checkpointing": checkpointing,
                 "training.max_epochs": "null",
                 "training.max_steps": str(options.steps),

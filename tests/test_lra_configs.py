@@ -65,7 +65,9 @@ def test_a_header_says_where_the_settings_are_from_and_what_they_gave(name):
     assert "ot measured here" in header
     assert "GELU" in header
     model = load(name).model
-    biases = (2 if "/" in name else 4) * model.num_layers * model.dim  # value and output; query and key too
+    inner = model.dim if model.head_dim is None else model.num_heads * model.head_dim
+    maps = 1 if "/" in name else 3  # value; query and key too
+    biases = model.num_layers * (maps * inner + model.dim)
     assert f"({biases:,} more parameters)" in " ".join(header.replace("#", "").split())
     assert max(map(len, lines)) <= 125
 
@@ -83,6 +85,15 @@ def test_the_rate_is_that_of_the_arena(name, warmup):
 @pytest.mark.parametrize("name", ["listops", "text", "retrieval"])
 def test_the_sliceformer_keeps_the_sizes_of_the_arena_there(name):
     assert load(f"sliceformer/{name}").model == load(name).model
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [("image", 64), ("pathfinder", 16), ("pathx", 16), ("sliceformer/image", 48), ("sliceformer/pathx", 16)],
+)
+def test_the_attention_has_the_width_of_the_arena(name, width):
+    model = load(name).model
+    assert model.num_heads * model.head_dim == width < model.dim
 
 
 def test_parameters_by_hand(program):
