@@ -67,7 +67,7 @@ def _mapping(properties: Schema, required: list[str], documented: type) -> Schem
         "type": "object",
         "description": about,
         "properties": {
-            key: {"description": texts[key], **schema} if key in texts and key != "name" else schema
+            key: {"description": texts[key], **schema} if key in texts and "const" not in schema else schema
             for key, schema in properties.items()
         },
         "additionalProperties": False,

@@ -53,12 +53,14 @@ class StartConfig:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig:
-    """AdamW and its learning rate schedule.
+    """The optimizer and its learning rate schedule.
 
     Attributes:
+        name: `adamw` (Loshchilov and Hutter 2019, arXiv 1711.05101) or `radam`, which has a built-in warm-up
+            (Liu et al. 2020, arXiv 1908.03265).
         lr: Learning rate at the end of the linear warm-up.
-        weight_decay: Decoupled weight decay of AdamW. Norms, biases and embeddings are not decayed.
-        betas: Decay rates of AdamW's first and second moments.
+        weight_decay: Decoupled weight decay. Norms, biases and embeddings are not decayed.
+        betas: Decay rates of the first and second moments.
         warmup_fraction: Length of the warm-up as a fraction of all steps; unused if `warmup_steps` is given.
         warmup_steps: Length of the warm-up in steps.
         schedule: Learning rate after the warm-up. `linear` and `cosine` decrease to `end_lr_fraction * lr`
@@ -74,6 +76,7 @@ class OptimizerConfig:
         MolsliceError: A value is outside of its range.
     """
 
+    name: Literal["adamw", "radam"] = "adamw"
     lr: float = 1e-3
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.999)

@@ -1,6 +1,7 @@
 """Tests of the ten time series configurations: data set, published sizes, a short run of one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +31,17 @@ def test_each_of_the_ten_sets_has_one():
     assert sorted(problems) == sorted(SIZES)
 
 
+def by_radam(config):
+    return config.optimizer.name == "radam"
+
+
 def test_they_differ_in_the_set_and_its_epochs_alone():
     configs = [load_config(path) for path in CONFIGS]
     assert len({config.model for config in configs}) == 1
-    assert len({config.optimizer for config in configs}) == 1
+    assert len({replace(config.optimizer, name="adamw") for config in configs}) == 1
+    assert [path.stem for path, config in zip(CONFIGS, configs, strict=True) if not by_radam(config)] == [
+        "spoken_arabic_digits"  # the authors' commands
+    ]
     epochs = {config.data.options["problem"]: config.training.max_epochs for config in configs}
     assert {problem: number for problem, number in epochs.items() if number != 100} == {"PEMS-SF": 400}
     for config in configs:

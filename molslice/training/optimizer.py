@@ -1,4 +1,4 @@
-"""AdamW and its learning rate, which is a function of the step without state."""
+"""The optimizer and its learning rate, which is a function of the step without state."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from molslice.tasks.base import Task
 def parameter_groups(
     module: nn.Module, weight_decay: float, factors: Mapping[str, float] | None = None
 ) -> list[dict[str, object]]:
-    """Divide the trainable parameters into groups for AdamW.
+    """Divide the trainable parameters into groups for the optimizer.
 
     Norms, biases, other vectors and `lookup_tables` do not decay; all other parameters do.
 
@@ -26,7 +26,7 @@ def parameter_groups(
         factors: Factor of the learning rate of each parameter, by its name in `module`; None for 1.
 
     Returns:
-        The groups that have parameters, as AdamW takes them. A group with a factor has it as `factor`.
+        The groups that have parameters, as optimizers take them. A group with a factor has it as `factor`.
     """
     tables = {id(table) for table in lookup_tables(module)}
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
@@ -43,13 +43,13 @@ def parameter_groups(
     return [groups[key] for key in sorted(groups, key=lambda key: (-key[0], not key[1]))]
 
 
-def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torch.optim.AdamW:
-    """Build AdamW for all trainable parameters.
+def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torch.optim.Optimizer:
+    """Build the optimizer for all trainable parameters.
 
     Args:
         task: The task with its model.
-        config: The learning rate, the weight decay, the betas and the decay from layer to layer.
-        fused: Whether to use torch's fused kernel.
+        config: The name, the learning rate, the weight decay, the betas and the decay from layer to layer.
+        fused: Whether to use torch's fused kernel, which RAdam does not have.
 
     Raises:
         MolsliceError: `layer_decay` is set, and the model has no numbered layers.
@@ -59,6 +59,8 @@ def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torc
         named = layer_factors(task.model, config.layer_decay)
         factors = {name: named.get(name.removeprefix("model."), 1.0) for name, _ in task.named_parameters()}
     groups = parameter_groups(task, config.weight_decay, factors)
+    if config.name == "radam":
+        return torch.optim.RAdam(groups, lr=config.lr, betas=config.betas, decoupled_weight_decay=True)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=fused)
 
 

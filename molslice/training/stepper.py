@@ -84,6 +84,7 @@ class Stepper:
         obstacles = {
             "several processes": self.fabric.world_size > 1,
             "training.accumulate": training.accumulate > 1,
+            "optimizer.name radam": self.config.optimizer.name == "radam",
             "trainer.precision 16": self.config.trainer.precision == "16",
             "model.activation_checkpointing": getattr(encoder, "activation_checkpointing", False),
         }
@@ -248,7 +249,7 @@ class Stepper:
         self.fabric.strategy.precision.load_state_dict(tensors["precision"])
 
     def _checked_moments(self, optimizer: Any) -> dict[int, Any]:  # noqa: ANN401
-        """Return AdamW's state of each parameter; one that never had a gradient has no state."""
+        """Return the optimizer's state of each parameter; one that never had a gradient has no state."""
         state = optimizer.get("state") if isinstance(optimizer, dict) else None
         if not isinstance(state, dict) or (self.progress.step > 0 and not state):
             raise MolsliceError("optimizer holds no state")

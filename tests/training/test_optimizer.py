@@ -68,6 +68,29 @@ def test_the_betas_are_those_of_the_configuration():
     assert layer.weight.item() == pytest.approx(before - 0.1 - 0.1 * second, abs=1e-6)
 
 
+def test_radam_is_the_formula_of_the_paper_with_decay_apart():
+    config = OptimizerConfig(name="radam", lr=0.1, weight_decay=0.5, betas=(0.9, 0.8))
+    layer = nn.Linear(1, 1, bias=False).double()
+    optimizer, draw = build_optimizer(layer, config, fused=True), torch.Generator().manual_seed(0)
+    weight, first, second, longest = layer.weight.item(), 0.0, 0.0, 2 / (1 - 0.8) - 1
+    rectified = 0
+    for step in range(1, 13):
+        gradient = torch.randn(1, 1, generator=draw, dtype=torch.float64)
+        layer.weight.grad, g = gradient, gradient.item()
+        optimizer.step()
+        first, second = 0.9 * first + 0.1 * g, 0.8 * second + 0.2 * g * g
+        length = longest - 2 * step * 0.8**step / (1 - 0.8**step)
+        change = first / (1 - 0.9**step)
+        if length > 5:
+            top = (length - 4) * (length - 2) * longest
+            change *= (top / ((longest - 4) * (longest - 2) * length)) ** 0.5
+            change /= (second / (1 - 0.8**step)) ** 0.5
+            rectified += 1
+        weight = weight * (1 - 0.1 * 0.5) - 0.1 * change
+        assert layer.weight.item() == pytest.approx(weight, abs=1e-7)
+    assert 0 < rectified < 12  # both forms of a step
+
+
 def test_one_update_is_adamw_with_decay_on_matrices_alone():
     config = OptimizerConfig(lr=0.1, weight_decay=0.5)
     layer = nn.Linear(2, 2)
