@@ -311,6 +311,8 @@ class SequenceBatch(Batch):
         pair_tokens: The second sequence of each row [B, P] or [B, P, F], for tasks that compare two; None
             otherwise.
         pair_mask: True at real tokens of `pair_tokens` [B, P]; None if all are real.
+        other_targets: Targets of the row that is mixed into each row [B, T]; None if rows are not mixed.
+        other_share: Share of the other row in the mixture, 0 to 1 [B].
     """
 
     tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"]
@@ -319,6 +321,8 @@ class SequenceBatch(Batch):
     rows: Int[Tensor, " B"] | None = None
     pair_tokens: Int[Tensor, "B P"] | Float[Tensor, "B P F"] | None = None
     pair_mask: Bool[Tensor, "B P"] | None = None
+    other_targets: Float[Tensor, "B T"] | None = None
+    other_share: Float[Tensor, " B"] | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

@@ -40,12 +40,24 @@ class Sequence(Task):
         self.label_smoothing = label_smoothing
 
     def loss_sum(self, prediction: Float[Tensor, "B K"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Sum over the rows or labels that are not missing; see `Task.loss_sum`."""
-        present = ~batch.targets.isnan()
-        wanted = batch.targets.masked_fill(~present, 0.0)
+        """Sum over the rows or labels that are not missing; see `Task.loss_sum`.
+
+        The loss of a mixed row is the mean of its losses with both targets, weighted by their shares.
+        """
+        losses = self._losses(prediction, batch.targets)
+        if batch.other_targets is not None:
+            losses = losses.lerp(self._losses(prediction, batch.other_targets), batch.other_share[:, None])
+        return losses.sum()
+
+    def _losses(
+        self, prediction: Float[Tensor, "B K"], targets: Float[Tensor, "B T"]
+    ) -> Float[Tensor, "B T"]:
+        """Return the loss of each class or label, zero where it is missing."""
+        present = ~targets.isnan()
+        wanted = targets.masked_fill(~present, 0.0)
         if self.targets.kind == "classification":
-            return (F.binary_cross_entropy_with_logits(prediction, wanted, reduction="none") * present).sum()
+            return F.binary_cross_entropy_with_logits(prediction, wanted, reduction="none") * present
         losses = F.cross_entropy(
             prediction, wanted[:, 0].long(), reduction="none", label_smoothing=self.label_smoothing
         )
-        return (losses * present[:, 0]).sum()
+        return losses[:, None] * present

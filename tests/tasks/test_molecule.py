@@ -27,6 +27,8 @@ class Given(nn.Module):
 
 
 class Batch(SimpleNamespace):
+    other_targets = None
+
     def __len__(self):
         return len(self.rows)
 

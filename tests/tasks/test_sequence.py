@@ -43,6 +43,18 @@ def test_smoothing_moves_a_share_to_all_classes():
     torch.testing.assert_close(loss_of(build(logits, label_smoothing=0.2), [[1.0]]), expected)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_a_mixed_row_has_the_cross_entropy_of_the_mixed_classes(smoothing):
+    logits = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    first, other, share = torch.tensor([1, 0, 2]), torch.tensor([2, 0, 1]), torch.tensor([0.3, 0.6, 0.0])
+    wanted = torch.eye(3)[first] * (1 - share)[:, None] + torch.eye(3)[other] * share[:, None]
+    smooth = wanted * (1 - smoothing) + smoothing / 3
+    batch = Batch(targets=first[:, None].float(), rows=torch.arange(3))
+    batch.other_targets, batch.other_share = other[:, None].float(), share
+    loss = build(logits, label_smoothing=smoothing).training_step(MicroBatch(batch, 3, 3))
+    torch.testing.assert_close(loss, -(smooth * logits.log_softmax(1)).sum(1).mean())
+
+
 def test_labels_that_hold_together_take_binary_cross_entropy():
     logits = torch.tensor([[1.0, -2.0, 0.0]])
     expected = -(logits[0, 0].sigmoid().log() + (1 - logits[0, 1].sigmoid()).log()) / 2

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from molslice.data.base import Dataset
+from molslice.data.images.mixing import mix_images
 from molslice.data.images.rand_augment import rand_augment, resized_crop
 from molslice.data.sequences import checked_rows
 from molslice.data.splits import Splits
@@ -16,7 +17,7 @@ from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 Tokens = Literal["patches", "pixels"]
-Augment = Literal["none", "crop", "crop_flip", "crop_flip_rand", "resized_flip_rand"]
+Augment = Literal["none", "crop", "crop_flip", "crop_flip_rand", "resized_flip_rand", "resized_flip_rand_mix"]
 LEVELS = 256
 SAMPLE_BYTES = 1 << 28  # bytes from which mean and std of a larger training split are estimated
 CHUNK_BYTES = 1 << 24
@@ -129,7 +130,9 @@ class ImageDataset(Dataset):
     `none`; `crop` shifts by up to an eighth of the size and pads with black; `crop_flip` also mirrors half of
     the images left to right (He et al. 2016, section 4.2); `crop_flip_rand` adds RandAugment;
     `resized_flip_rand` takes a random resized crop instead of the shift, for large images (see
-    `rand_augment`). The random numbers depend only on the draw and the row. Evaluation never augments.
+    `rand_augment`); `resized_flip_rand_mix` also mixes pairs of images of a batch by Mixup or CutMix (see
+    `mix_images`), and both classes share in the loss. The random numbers depend only on the draw and the row,
+    those of mixing on all rows that are collated together. Evaluation never augments.
 
     A subclass sets `class_names` and `source`, reads its files, and calls `_take`.
 
@@ -215,12 +218,15 @@ class ImageDataset(Dataset):
         pixels = np.asarray(self.images[rows])
         if draw is not None and self.cutting.augment != "none":
             pixels = self._moved(pixels, rows, draw)
-            if self.cutting.augment.endswith("_rand"):
+            if "_rand" in self.cutting.augment:
                 pixels = self._randomly_changed(pixels, rows, draw)
+        targets, others = self._labels[rows], {}
+        if draw is not None and self.cutting.augment.endswith("_mix"):
+            pixels, share = mix_images(pixels, np.random.default_rng([draw % 2**64, *rows]))
+            others["other_targets"] = torch.from_numpy(targets[::-1].copy())
+            others["other_share"] = torch.full((len(rows),), share)
         tokens = self._levels(pixels) if self.cutting.tokens == "pixels" else self._patches(pixels)
-        return SequenceBatch(
-            tokens, targets=torch.from_numpy(self._labels[rows]), rows=torch.from_numpy(rows)
-        )
+        return SequenceBatch(tokens, targets=torch.from_numpy(targets), rows=torch.from_numpy(rows), **others)
 
     @staticmethod
     def _levels(pixels: np.ndarray) -> torch.Tensor:

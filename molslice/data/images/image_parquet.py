@@ -33,7 +33,8 @@ class ImageParquet(ImageDataset):
         tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
         patch: Side of a patch, in pixels.
         gray: Whether to convert colors to gray.
-        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`.
+        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand`, `resized_flip_rand` or
+            `resized_flip_rand_mix`; see `ImageDataset`.
         mean: Mean of each color as a fraction of 255, given with `std`; by default that of the training
             split. Evaluate a model with the values of its training.
         std: Standard deviation of each color, given with `mean`.

@@ -47,8 +47,8 @@ class Mnist(ImageDataset):
         variant: `digits` or `fashion`; determines the names of the classes and the download.
         tokens: `patches`, or `pixels` for one token per pixel.
         patch: Side of a patch, in pixels.
-        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`. Do
-            not mirror digits.
+        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand`, `resized_flip_rand` or
+            `resized_flip_rand_mix`; see `ImageDataset`. Do not mirror digits.
         valid_fraction: Fraction of the training images for the split `valid`.
         split_seed: Seed of the draw of `valid`.
 

@@ -96,6 +96,32 @@ def test_augmentation_is_a_function_of_draw_and_row(augment):
     np.testing.assert_allclose(plain, images[5], atol=1e-3)
 
 
+def test_mixing_is_a_function_of_draw_and_rows():
+    images = pixels(6, 16, 16)
+    options = {"patch": 1, "scale": ([0, 0, 0], [1, 1, 1])}
+    data = Drawn(images, augment="resized_flip_rand_mix", **options)
+    plain = Drawn(images, augment="resized_flip_rand", **options)
+    rows, forms = np.array([4, 0, 2, 1]), set()
+    for draw in range(8):
+        batch, own = data.collate(rows, draw=draw), plain.collate(rows, draw=draw)
+        assert torch.equal(batch.tokens, data.collate(rows, draw=draw).tokens)
+        assert batch.targets.tolist() == own.targets.tolist() == [[1.0], [0.0], [2.0], [1.0]]
+        assert batch.other_targets.tolist() == own.targets.flip(0).tolist()
+        share, other = batch.other_share, own.tokens.flip(0)
+        assert share.dtype == torch.float32
+        assert share.tolist() == share[:1].tolist() * 4
+        cut = ((batch.tokens == own.tokens) | (batch.tokens == other)).all()
+        forms.add(bool(cut))
+        if not cut:
+            torch.testing.assert_close(
+                batch.tokens, own.tokens.lerp(other, share[0]), atol=0.51 / 255, rtol=0
+            )
+    assert forms == {True, False}
+    still = data.collate(rows)
+    assert still.other_targets is None
+    assert torch.equal(still.tokens, plain.collate(rows).tokens)
+
+
 def test_augmented_images_are_windows_of_the_padded_ones():
     images = np.maximum(pixels(60, 16, 8), 1)  # black is padding alone
     data = Drawn(images, augment="crop_flip", patch=1, scale=([0, 0, 0], [1, 1, 1]))
