@@ -310,7 +310,8 @@ class SequenceBatch(Batch):
         rows: Row of the data set of each sequence [B]; None if unknown.
         pair_tokens: The second sequence of each row [B, P] or [B, P, F], for tasks that compare two; None
             otherwise.
-        pair_mask: True at real tokens of `pair_tokens` [B, P]; None if all are real.
+        pair_mask: True at real tokens of `pair_tokens` [B, P]; None if all are real. In language modeling,
+            True at tokens that are predicted; None for `token_mask`.
         other_targets: Targets of the row that is mixed into each row [B, T]; None if rows are not mixed.
         other_share: Share of the other row in the mixture, 0 to 1 [B].
     """

@@ -1,15 +1,20 @@
 """Tests of the language model configurations: sizes, and a short run."""
 
+import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from molslice.config import load_config
 from molslice.data import DATASETS, build_dataset
 from molslice.entries import describe_data
+from molslice.inference.evaluate import evaluate
+from molslice.inference.load import load_model
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
 from molslice.training.run import train
+from molslice.types import SequenceBatch
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "language"
 
@@ -53,6 +58,45 @@ def test_the_small_one_trains_on_small_files(tmp_path):
     summary = train(config, tmp_path / "run", quiet=True)
     assert summary["attention"] == "flow"
     assert summary["test"]["perplexity"]["next_token"] < 50 / 2
+
+
+def test_a_context_gives_the_perplexity_of_a_token_by_token_form(tmp_path):
+    lines = [f" word {number % 7} and {number * number % 5} more \n" for number in range(40)]
+    for name in ("valid", "test"):
+        (tmp_path / f"{name}.txt").write_text("".join(lines[: 40 if name == "valid" else 11]))
+    settings = [
+        ("data.train_path", str(tmp_path / "valid.txt")),
+        ("data.test_path", str(tmp_path / "test.txt")),
+        ("data.cache_dir", str(tmp_path / "cache")),
+        ("data.vocabulary_size", "50"),
+        ("data.length", "12"),
+        ("training.max_steps", "30"),
+    ]
+    config = load_config(CONFIGS / "wikitext2_small.yaml", settings)
+    train(config, tmp_path / "run", quiet=True)
+    model = load_model(tmp_path / "run")
+    perplexities = []
+    for context in (0, 7):
+        data = build_dataset("wikitext", {**config.data.options, "context": context})
+        first, *others = (data.collate([row]) for row in data.rows("test"))
+        text = first.tokens[0].tolist()[:1] + first.pair_tokens[0].tolist()
+        for batch in others:
+            text += batch.pair_tokens[0, context:].tolist()
+        assert len(text) == 11 * 6
+        losses = []
+        for place in range(1, len(text)):
+            # the first window of 12 tokens has all before; the others begin every 12 - context tokens
+            window = 0 if place <= 12 else (place - 12 - 1) // (12 - context) + 1
+            before = torch.tensor([text[window * (12 - context) : place]])
+            assert before.shape[1] > (context if window else 0)
+            with torch.no_grad():
+                logits = model.model(SequenceBatch(before)).prediction[0, -1].double()
+            losses.append(-logits.log_softmax(0)[text[place]].item())
+        found = evaluate(model, data, "test", progress=False)["targets"][0]
+        assert found["count"] == len(list(data.rows("test")))
+        assert found["perplexity"] == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
+        perplexities.append(found["perplexity"])
+    assert perplexities[1] != pytest.approx(perplexities[0], rel=1e-3)
 
 
 def test_the_data_set_of_both_can_be_fetched():

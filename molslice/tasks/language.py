@@ -12,11 +12,11 @@ from molslice.tasks.base import Task
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-IGNORED = -100  # the target at padding
+IGNORED = -100  # the target where nothing is predicted
 
 
 class Language(Task):
-    """Cross-entropy of the next token, summed over the real tokens. The metric is the perplexity.
+    """Cross-entropy of the next token, summed over the predicted tokens. The metric is the perplexity.
 
     Args:
         model: The language model to train.
@@ -41,7 +41,7 @@ class Language(Task):
         return 1
 
     def loss_sum(self, prediction: Float[Tensor, "B N V"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Sum over the real tokens; see `Task.loss_sum`."""
+        """Sum over the predicted tokens; see `Task.loss_sum`."""
         wanted = _following(batch)
         return F.cross_entropy(
             prediction.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED, reduction="sum"
@@ -58,6 +58,6 @@ class Language(Task):
 
 
 def _following(batch: Any) -> Int[Tensor, "B N"]:  # noqa: ANN401
-    """Return the next token at each position [B, N], `IGNORED` at padding."""
-    mask = batch.token_mask
+    """Return the next token at each position [B, N], `IGNORED` at padding and where it is not predicted."""
+    mask = batch.token_mask if batch.pair_mask is None else batch.pair_mask
     return batch.pair_tokens if mask is None else batch.pair_tokens.masked_fill(~mask, IGNORED)

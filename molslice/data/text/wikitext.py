@@ -28,7 +28,8 @@ class Wikitext(Dataset):
     """Consecutive windows of a text; every token except the first is predicted once.
 
     A row has `length` tokens (fewer in the last window of a text) and the token after each of them, which is
-    `pair_tokens` of a batch. `targets` is the number of predicted tokens.
+    `pair_tokens` of a batch. `targets` is the number of predicted tokens. With `context`, windows of valid
+    and test overlap, and `pair_mask` of a batch is false at tokens that the window before predicts.
 
     Args:
         root: Folder with `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens`, or `.raw`, each
@@ -44,13 +45,16 @@ class Wikitext(Dataset):
             tokens of the training text; all others are `<unk>`. By default all tokens. If the text has
             fewer, the last rows are unused.
         length: Number of tokens of a window.
+        context: Number of tokens of its window that precede each predicted token of valid and test at least,
+            except in the first window of a text. Evaluation takes length / (length - context) as long.
         version: Version of WikiText that `molslice prepare --download` downloads, `2` or `103`.
         cache_dir: Folder for the token ids; by default the user's cache.
 
     Raises:
         MolsliceError: An option or a file is invalid.
 
-    Source: Merity et al. 2016, arXiv 1609.07843; windows as in fairseq with `--sample-break-mode none`.
+    Source: Merity et al. 2016, arXiv 1609.07843; windows as in fairseq with `--sample-break-mode none`,
+    `context` as its `--context-window`.
     """
 
     kind = "tokens"
@@ -69,15 +73,18 @@ class Wikitext(Dataset):
         tokens: str = "words",
         vocabulary_size: int | None = None,
         length: int = DEFAULT_LENGTH,
+        context: int = 0,
         version: int = 103,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         _check_options(tokens, vocabulary_size, length)
+        if type(context) is not int or not 0 <= context < length:
+            raise MolsliceError(f"context must be at least 0 and less than length={length}, got {context!r}")
         given = {"train": train_path, "valid": valid_path, "test": test_path}
         paths = {split: Path(path) for split, path in given.items() if path is not None}
         texts = find_texts(None if root is None else Path(root), paths, tokens, version)
         self.source = str(root if train_path is None else train_path)
-        self.length = length
+        self.length, self.context = length, context
         arrays = self._prepare(texts, tokens, vocabulary_size, cache_dir)
         self.text = arrays["text"]
         self.lexicon = Lexicon(tokens, tuple(json.loads(arrays["entries"].tobytes())))
@@ -127,17 +134,22 @@ class Wikitext(Dataset):
             raise MolsliceError(f"{source} has fewer than 2 tokens, too few for the split {split}{advice}")
 
     def _cut(self, sizes: Mapping[str, int]) -> None:
-        """Set the start and length of each window in the text, and the rows of each split."""
-        starts, lengths, first, row = [], [], 0, 0
+        """Set start, length and context of each window in the text, and the rows of each split."""
+        starts, lengths, contexts, first, row = [], [], [], 0, 0
         self.splits = {}
         for split, size in sizes.items():
-            begins = np.arange(first, first + max(size - 1, 0), self.length)
+            context, predicted = 0 if split == "train" else self.context, max(size - 1, 0)
+            # the first window predicts all its tokens, each of the others at least one
+            stop = max(predicted - context, min(predicted, 1))
+            begins = np.arange(first, first + stop, self.length - context)
+            contexts.append(np.where(begins > first, context, 0))
             starts.append(begins)
             lengths.append(np.minimum(self.length, first + size - 1 - begins))
             if len(begins):
                 self.splits[split] = np.arange(row, row + len(begins))
             first, row = first + size, row + len(begins)
         self._starts, self._lengths = np.concatenate(starts), np.concatenate(lengths)
+        self._contexts = np.concatenate(contexts)
 
     @property
     def spec(self) -> DataSpec:
@@ -167,11 +179,11 @@ class Wikitext(Dataset):
     @property
     def targets(self) -> np.ndarray:
         """Number of predicted tokens of each window, float32 [rows, 1]."""
-        return self._lengths[:, None].astype(np.float32)
+        return (self._lengths - self._contexts)[:, None].astype(np.float32)
 
     def count_targets(self, rows: np.ndarray) -> int:
         """Count the predicted tokens of the rows."""
-        return int(self._lengths[rows].sum())
+        return int((self._lengths - self._contexts)[rows].sum())
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:  # noqa: ARG002
         """Collate windows into one padded batch; `pair_tokens` has the next token of each of `tokens`.
@@ -184,6 +196,7 @@ class Wikitext(Dataset):
         places = np.arange(lengths.max())
         mask = places < lengths
         at = self._starts[rows][:, None] + np.minimum(places, lengths - 1)
+        predicted = mask & (places >= self._contexts[rows][:, None])
         tokens, following = (np.where(mask, self.text[at + step], 0).astype(np.int64) for step in (0, 1))
         return SequenceBatch(
             torch.from_numpy(tokens),
@@ -191,6 +204,7 @@ class Wikitext(Dataset):
             torch.from_numpy(self.targets[rows]),
             torch.from_numpy(rows),
             torch.from_numpy(following),
+            torch.from_numpy(predicted) if self._contexts[rows].any() else None,
         )
 
     @classmethod

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 
 from molslice.data import build_dataset
 from molslice.data.text.lexicon import Lexicon
@@ -80,6 +81,35 @@ def test_every_token_but_the_first_is_predicted_once(make, length):
     assert data.spec.max_tokens == length
     every = np.concatenate([data.rows(split) for split in ("train", "valid", "test")])
     assert every.tolist() == list(range(len(data)))
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 40, 41, 60])
+@pytest.mark.parametrize("context", [0, 1, 3, 4, 7, 39])
+def test_with_a_context_each_token_is_predicted_once_after_that_many(make, tmp_path, length, context):
+    if context >= length:
+        return
+    texts = {"train": TRAIN, "valid": " ".join(map(str, range(40))), "test": " the bird \n"}
+    data = make(root=folder_of(tmp_path / "long", texts=texts), length=length, context=context)
+    plain = make(root=tmp_path / "long", length=length)
+    assert data.spec == plain.spec
+    for split in ("train", "valid", "test"):
+        whole = plain.collate(plain.rows(split))
+        real = slice(None) if whole.token_mask is None else whole.token_mask
+        predicted = whole.pair_tokens[real].flatten()
+        rows, said, least = data.rows(split), [], []
+        for row in rows:
+            batch = data.collate([row])
+            is_scored = torch.ones_like(batch.tokens, dtype=torch.bool)
+            is_scored = is_scored if batch.pair_mask is None else batch.pair_mask
+            assert batch.targets.item() == is_scored.sum() > 0
+            said += batch.pair_tokens[is_scored].tolist()
+            least.append(int(is_scored[0].nonzero()[0]))
+        assert said == predicted.tolist()
+        assert least == [0] + [0 if split == "train" else context] * (len(rows) - 1)
+        assert data.count_targets(rows) == data.targets[rows].sum() == len(said)
+        together = data.collate(rows)
+        if together.pair_mask is not None:
+            assert together.pair_mask.sum(1).tolist() == together.targets[:, 0].tolist()
 
 
 def test_a_shorter_window_is_padded(make):
@@ -228,6 +258,8 @@ def test_bytes_need_no_encoding_and_words_do(make, tmp_path):
         ({"vocabulary_size": 2}, "at least 3, got 2"),
         ({"vocabulary_size": 300, "tokens": "bytes"}, "vocabulary_size of bytes must be 256"),
         ({"length": 0}, "length must be at least 1"),
+        ({"length": 4, "context": 4}, "context must be at least 0 and less than length=4, got 4"),
+        ({"context": -1}, "context must be at least 0"),
         ({"version": 1}, "invalid version 1; choices: 2, 103"),
         ({"root": "nowhere"}, "no such folder: nowhere.*prepare --config FILE --download"),
         ({"train_path": "nowhere.txt"}, "no such file: nowhere.txt"),
