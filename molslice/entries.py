@@ -107,6 +107,8 @@ def _parse_entry(written: WrittenEntry, base: RunConfig, data: DataSpec) -> Entr
     else:
         if base.model.name == GIN:
             mapping["model"] = {**mapping["model"], "name": "graphormer"}
+        elif not base.model.uses_attention:
+            raise MolsliceError(f"entry {text!r}: the model {base.model.name} has no attention to compare")
         mapping["attention"] = {**options, "name": name}
     config = config_from_mapping(mapping, source=f"entry {text!r}")
     try:
@@ -117,9 +119,9 @@ def _parse_entry(written: WrittenEntry, base: RunConfig, data: DataSpec) -> Entr
 
 
 def attention_label(config: RunConfig) -> str:
-    """Return the attention of a configuration in the format of an entry."""
-    if config.model.name == GIN:
-        return GIN
+    """Return the attention of a configuration in the format of an entry, or its model if it has none."""
+    if not config.model.uses_attention:
+        return config.model.name
     choice = config.attention
     options = dict(choice.options)
     if choice.pair_bias is not None:

@@ -61,6 +61,12 @@ SEQUENCES = {  # model, task, targets, and the data
         ACTIONS,
         DataSpec(2, "steps", channels=3, max_tokens=12, timesteps=9, statistics=STATE_STATISTICS),
     ),
+    "behavior_cloning": (
+        "behavior_cloning",
+        "decision",
+        ACTIONS,
+        DataSpec(2, "steps", channels=3, max_tokens=12, timesteps=9, statistics=STATE_STATISTICS),
+    ),
 }
 
 
@@ -134,6 +140,8 @@ def save_networks(root):
                 "num_heads": 2,
                 "ffn_ratio": 1,
             }
+        if model == "behavior_cloning":
+            config["model"] = {"name": model, "num_layers": 2, "dim": 8}
         save_network(root / name, config_from_mapping(config), targets, data)
 
 

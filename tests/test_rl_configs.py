@@ -1,5 +1,6 @@
 """Tests of the offline reinforcement learning configurations: published settings, building the model."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,37 @@ from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
 
 FOLDER = Path(__file__).parents[1] / "configs" / "rl"
-FILES = sorted(FOLDER.glob("*.yaml"))
+CLONING = FOLDER / "hopper_medium_behavior_cloning.yaml"
+FILES = sorted({*FOLDER.glob("*.yaml")} - {CLONING})
+KINDS = ("medium", "medium_expert", "medium_replay")
 SIZES = {"hopper": (11, 3), "halfcheetah": (17, 6), "walker2d": (17, 6)}
 
 
 def test_every_task_has_its_file():
-    assert [path.stem for path in FILES] == ["halfcheetah_medium", "hopper_medium", "walker2d_medium"]
+    assert [path.stem for path in FILES] == [f"{name}_{kind}" for name in sorted(SIZES) for kind in KINDS]
+    paths = [load_config(path).data.options["path"] for path in FILES]
+    assert paths == [f"data/d4rl/{path.stem}-v2.hdf5" for path in FILES]
+
+
+def test_the_baseline_is_trained_on_the_same_windows():
+    config, policy = load_config(CLONING), load_config(FOLDER / "hopper_medium.yaml")
+    assert (config.data, config.task, config.training) == (policy.data, policy.task, policy.training)
+    assert (config.model.name, config.model.num_layers, config.model.dim) == ("behavior_cloning", 3, 256)
+    parts = parameters_by_part(build_model(config.model, config.attention, describe_data(config)))
+    assert parts["total"] == (11 * 256 + 256) + 2 * (256 * 256 + 256) + (256 * 3 + 3)
+
+
+def test_the_published_scores_have_the_published_means():
+    scores = {name: [] for name in ("Flowformer", "Decision Transformer", "behavior cloning")}
+    for path in FILES:
+        text = " ".join(path.read_text(encoding="utf-8").partition("\ndata:")[0].replace("#", "").split())
+        assert "Published scores (Wu et al. 2022, table of D4RL scores" in text
+        for name, values in scores.items():
+            values.append(
+                float(re.search(rf"{name} ([\d.]+)[,. ]", text.partition("Published")[2])[1].rstrip("."))
+            )
+    means = {name: round(sum(values) / 9, 1) for name, values in scores.items()}
+    assert means == {"Flowformer": 73.5, "Decision Transformer": 72.2, "behavior cloning": 51.9}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

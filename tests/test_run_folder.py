@@ -180,7 +180,7 @@ FORGED = [
         "model.num_layers must be at least 1 and at most 10,000, got 1000000000",
     ),
     ("config.model.ffn_dim", 10**30, "at most 63 bits"),
-    ("config.model.name", [], "model.name is []; choices: decision"),
+    ("config.model.name", [], "model.name is []; choices: behavior_cloning"),
     ("config.attention.order", {"a": []}, "attention"),
     ("config.attention.name", "os:system", "os:system"),
     ("config.seed", -1, "seed"),

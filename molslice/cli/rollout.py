@@ -20,7 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollout`."""
     parser.add_argument("model", type=model_name, metavar="RUN", help="run folder of a policy")
     parser.add_argument(
-        "--target-return", type=finite, nargs="+", required=True, metavar="R", help="returns to condition on"
+        "--target-return",
+        type=finite,
+        nargs="+",
+        required=True,
+        metavar="R",
+        help="returns to condition on; behavior cloning ignores them",
     )
     parser.add_argument(
         "--env",

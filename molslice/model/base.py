@@ -39,6 +39,7 @@ class ModelSpec(ABC):
 
     Attributes:
         takes: Supported kinds of data, values of `DataSpec.tokens`.
+        uses_attention: Whether the model has an attention, which a configuration chooses.
         predicts_variance: Whether the model can return `ModelOutput.log_variance`.
         name: Configuration name of the model, equal to the name of its file.
     """
@@ -46,6 +47,7 @@ class ModelSpec(ABC):
     __slots__ = ()
 
     takes: ClassVar[tuple[Tokens, ...]]
+    uses_attention: ClassVar[bool] = True
     predicts_variance: ClassVar[bool] = False
     name: str
 

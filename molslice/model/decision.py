@@ -90,7 +90,7 @@ class DecisionModel(nn.Module):
         self.spec, self.data = spec, data
         if data.max_tokens is not None and data.max_tokens < TOKENS_PER_STEP:
             raise MolsliceError(f"a step has {TOKENS_PER_STEP} tokens, but max_tokens is {data.max_tokens}")
-        _check_limit(spec, data)
+        check_actions(spec.action_limit, data)
         self.embedding = EpisodeEmbedding(spec, data)
         self.encoder = build_encoder(spec, attention, causal=spec.is_causal, max_tokens=data.max_tokens)
         self.readout = nn.Linear(spec.dim, data.num_outputs)
@@ -112,8 +112,7 @@ class DecisionModel(nn.Module):
         mask = None if batch.step_mask is None else batch.step_mask.repeat_interleave(TOKENS_PER_STEP, 1)
         encoded = self.encoder(self.embedding(batch), mask)
         action = self.readout(encoded.tokens[:, 1::TOKENS_PER_STEP])
-        limit = self.spec.action_limit
-        return ModelOutput(action if limit is None else limit * torch.tanh(action), encoded.penalty)
+        return ModelOutput(bound_actions(action, self.spec.action_limit), encoded.penalty)
 
 
 class EpisodeEmbedding(nn.Module):
@@ -140,12 +139,7 @@ class EpisodeEmbedding(nn.Module):
         self.action = nn.Linear(data.num_outputs, spec.dim)
         self.positions = nn.Embedding(data.timesteps, spec.dim)
         self.norm = nn.LayerNorm(spec.dim)
-        self.state_mean: Tensor
-        self.state_std: Tensor
-        for name, default in (("state_mean", 0.0), ("state_std", 1.0)):
-            values = data.statistics.get(name, (default,) * data.channels)
-            # saved in the data spec, next to the weights
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float32), persistent=False)
+        self.standardize = StandardStates(data)
 
     def forward(self, batch: EpisodeBatch) -> Float[Tensor, "B N D"]:
         """Return three tokens per step [B, N, D], N = 3 S, arbitrary but not NaN at padding."""
@@ -160,7 +154,7 @@ class EpisodeEmbedding(nn.Module):
         tokens = torch.stack(
             (
                 self.return_to_go(returns / self.return_scale),
-                self.state((states - self.state_mean) / self.state_std),
+                self.state(self.standardize(states)),
                 self.action(actions),
             ),
             2,
@@ -169,16 +163,43 @@ class EpisodeEmbedding(nn.Module):
         return self.norm(tokens.flatten(1, 2))
 
 
-def _check_limit(spec: DecisionSpec, data: DataSpec) -> None:
-    """Check that the actions in the data are within the limit, up to rounding."""
+class StandardStates(nn.Module):
+    """Subtract the mean of each number of a state and divide by its spread, both of the training data.
+
+    Args:
+        data: The properties of the data, with the mean and spread of states in `statistics`.
+    """
+
+    def __init__(self, data: DataSpec) -> None:
+        super().__init__()
+        assert data.channels is not None  # checked in `DataSpec`
+        self.state_mean: Tensor
+        self.state_std: Tensor
+        for name, default in (("state_mean", 0.0), ("state_std", 1.0)):
+            values = data.statistics.get(name, (default,) * data.channels)
+            # saved in the data spec, next to the weights
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32), persistent=False)
+
+    def forward(self, states: Float[Tensor, "B S F"]) -> Float[Tensor, "B S F"]:
+        """Return the standardized states."""
+        return (states - self.state_mean) / self.state_std
+
+
+def bound_actions(values: Float[Tensor, "B S T"], limit: float | None) -> Float[Tensor, "B S T"]:
+    """Return limit * tanh(x); x itself without a limit."""
+    return values if limit is None else limit * torch.tanh(values)
+
+
+def check_actions(limit: float | None, data: DataSpec) -> None:
+    """Check that the actions in the data are within the limit of a model, up to rounding.
+
+    Raises:
+        MolsliceError: An action exceeds the limit.
+    """
     bounds = [*data.statistics.get("action_low", ()), *data.statistics.get("action_high", ())]
     largest = max(map(abs, bounds), default=0.0)
-    if (
-        spec.action_limit is not None
-        and largest > spec.action_limit
-        and not math.isclose(largest, spec.action_limit, rel_tol=1e-5)
-    ):
+    if limit is not None and largest > limit and not math.isclose(largest, limit, rel_tol=1e-5):
         raise MolsliceError(
-            f"the data have actions up to {largest:g}, beyond model.action_limit {spec.action_limit:g}; "
+            f"the data have actions up to {largest:g}, beyond model.action_limit {limit:g}; "
             "set it to the bound of the action space, or to null if the space is unbounded"
         )

@@ -214,6 +214,21 @@ def test_what_cannot_be_played_is_named(run_folder, capsys, words, message):
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_behavior_cloning_is_trained_and_played_on_the_same_episodes(path, tmp_path):
+    base = mapping(path)
+    base["model"] = {"name": "behavior_cloning", "num_layers": 2, "dim": 32, "dropout": 0.0}
+    summary = train(config_from_mapping(base), tmp_path / "run", quiet=True)
+    policy = load_model(tmp_path / "run")
+    data = build_dataset("d4rl", dict(policy.config.data.options))
+    error = evaluate(policy, data, "valid", progress=False)["targets"][0]["mse"]
+    assert error == pytest.approx(summary["valid"]["mse"]["action"], rel=1e-5)
+    # x is the sum of earlier actions of nearly one push, so that the state says less than state and return
+    assert 0.01 < error < 0.4
+    result = rollout(policy, [-2.0, 2.0], episodes=4, progress=False)
+    low, high = (target["returns"] for target in result["targets"])
+    assert low.tolist() == high.tolist()  # it does not know of the target
+
+
 def test_a_target_return_that_is_not_finite_is_wrong_usage(run_folder, capsys):
     assert main(["rollout", str(run_folder), "--target-return", "nan"]) == 2
     assert "nan" in capsys.readouterr().err

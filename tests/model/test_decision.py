@@ -219,7 +219,7 @@ def test_an_attention_without_a_causal_form_is_refused():
 def test_models_and_data_belong_together():
     with pytest.raises(MolsliceError, match="'decision' does not take these data; choices: hier"):
         fresh(data=DataSpec(3, "values", channels=3, max_tokens=9))
-    with pytest.raises(MolsliceError, match="'sequence' does not take these data; choices: decision"):
+    with pytest.raises(MolsliceError, match="'sequence' does not take these data; choices: behavior_"):
         build_model(SequenceSpec(1, 8, 8, 2), AttentionChoice(), DATA)
     with pytest.raises(MolsliceError, match="timesteps"):
         replace(DATA, timesteps=None)

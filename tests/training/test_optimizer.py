@@ -181,6 +181,7 @@ TABLES = {  # of more than one dimension, which do not decay
         {},
         {"embedding.positions.weight"},
     ),
+    "behavior_cloning": (DataSpec(2, "steps", channels=3, max_tokens=6, timesteps=9), {}, set()),
     "hierarchical": (
         DataSpec(3, "values", channels=4, max_tokens=16, grid=(4, 4)),
         {"dims": (8,), "depths": (1,)},
@@ -189,11 +190,16 @@ TABLES = {  # of more than one dimension, which do not decay
 }
 
 
+SIZED = {"hierarchical": ("num_heads",), "behavior_cloning": ("num_layers", "dim")}
+
+
 @pytest.mark.parametrize("name", MODELS.names())
 def test_tables_that_do_not_decay_are_those_that_are_not_counted(name):
     data, options, tables = TABLES[name]
-    sizes = {"num_layers": 1, "dim": 8, "ffn_dim": 8} if name != "hierarchical" else {}
-    model = build_model(MODELS.find(name)(**sizes, num_heads=2, **options), AttentionChoice(), data)
+    sizes = {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2}
+    if name in SIZED:
+        sizes = {key: sizes[key] for key in SIZED[name]}
+    model = build_model(MODELS.find(name)(**sizes, **options), AttentionChoice(), data)
     named = dict(model.named_parameters())
     kept = {id(parameter) for parameter in parameter_groups(model, 0.1)[1]["params"]}
     assert {key for key, p in named.items() if p.ndim > 1 and id(p) in kept} == tables
