@@ -44,7 +44,7 @@ from speed_tables import (
     start_table,
     training_table,
 )
-from tables import COSTS, ROOT, cell, left_aligned, load, markdown, percent
+from tables import COSTS, ROOT, cell, crossing_texts, left_aligned, load, markdown, percent
 from uncertainty_tables import (
     chemprop_table,
     class_sets_table,
@@ -55,6 +55,7 @@ from uncertainty_tables import (
 )
 
 from molslice.attention import ATTENTIONS
+from molslice.bench.result import COMPARED
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BASELINE_NAMES = {
@@ -162,16 +163,24 @@ def billion_plan() -> str:
 
 
 def crossings() -> str:
-    """Return the length above which each attention trains faster than softmax."""
-    result = load("attention_speed")["sequences"]
+    """Return the lengths above which each attention needs less time or memory than softmax."""
     costs = {name: ATTENTIONS.find(name).traits.cost for name in ATTENTIONS.names()}
+    sequences = load("attention_speed")["sequences"]
+    by_all_scores = crossing_texts(sequences, "softmax:fused=false")
     rows = []
-    for one in result["crossings"]:
-        name = one["attention"].split(":")[0]
-        if costs[name] != "quadratic":
-            rows.append([f"`{one['attention']}`", COSTS[costs[name]], one["text"]])
+    for entry, texts in crossing_texts(sequences).items():
+        cost = costs[entry.split(":")[0]]
+        if cost != "quadratic":
+            thresholds = [texts[quantity] for quantity in COMPARED]
+            rows.append([f"`{entry}`", COSTS[cost], *thresholds, by_all_scores[entry]["memory"]])
     rows.sort(key=lambda row: (list(COSTS.values()).index(row[1]), row[0]))
-    return markdown(["", "cost", "trains faster than `softmax` above"], rows)
+    titles = (
+        "trains faster above",
+        "predicts faster above",
+        "less memory above",
+        "less than all scores above",
+    )
+    return markdown(["", "cost", *titles], rows)
 
 
 def layer_times() -> str:

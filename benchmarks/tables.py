@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from molslice.bench.result import BenchResult
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
@@ -12,6 +14,14 @@ COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadra
 def load(name: str) -> dict[str, Any]:
     """Return the content of one result file."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def crossing_texts(sequences: dict[str, Any], baseline: str = "softmax") -> dict[str, dict[str, str]]:
+    """Return the crossings of a result of `molslice bench` as text, by attention, then by quantity."""
+    texts: dict[str, dict[str, str]] = {}
+    for crossing in BenchResult.of_mapping(sequences, "the recorded result").crossings(baseline):
+        texts.setdefault(crossing.attention, {})[crossing.quantity] = crossing.to_text()
+    return texts
 
 
 def cell(values: dict[str, Any]) -> str:

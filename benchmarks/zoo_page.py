@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tables import left_aligned, load, markdown
+from tables import crossing_texts, left_aligned, load, markdown
 
 from molslice.attention import ATTENTIONS, build_attention
 from molslice.attention.base import Traits
@@ -127,13 +127,15 @@ def measured() -> str:
     result = load("attention_speed")
     sequences = result["sequences"]
     cells = {(cell["attention"], cell["length"]): cell for cell in sequences["cells"]}
-    crossings = {one["attention"]: one["text"] for one in sequences["crossings"]}
+    crossings = crossing_texts(sequences)
     lengths = [length for length in LENGTHS if ("softmax", length) in cells]
     at = max(length for length in lengths if length <= 4096)
     rows = []
     for name in dict.fromkeys(cell["attention"] for cell in sequences["cells"]):
         ratios = [ratio(cells.get((name, length)), cells["softmax", length]) for length in lengths]
-        rows.append([f"`{name}`", *ratios, memory(cells.get((name, at))), crossings.get(name, "")])
+        rows.append(
+            [f"`{name}`", *ratios, memory(cells.get((name, at))), crossings.get(name, {}).get("training", "")]
+        )
     conditions = sequences["conditions"]
     head = MEASURED.format(
         threads=conditions["threads"],

@@ -4,14 +4,26 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from molslice.bench.plan import Size
 from molslice.types import MolsliceError
 
-__all__ = ["BenchResult", "Cell", "Crossing", "Measurement", "Spread", "find_crossing", "from_mapping"]
+__all__ = [
+    "COMPARED",
+    "BenchResult",
+    "Cell",
+    "Compared",
+    "Crossing",
+    "Measurement",
+    "Spread",
+    "find_crossing",
+    "from_mapping",
+]
 
 BASELINE = "softmax"
+Compared = Literal["training", "inference", "memory"]
+COMPARED: tuple[Compared, ...] = get_args(Compared)
 LARGEST = 2**63  # of a number in `bench.json`
 
 Record = TypeVar("Record")
@@ -174,29 +186,37 @@ class Cell:
             Spread.over([one.peak_bytes for one in found]),
         )
 
-    @property
-    def training_seconds(self) -> float | None:
-        """Seconds per training step: infinity if it is out of memory, None if it is not available."""
-        if self.outcome == "OOM":
+    def cost_of(self, quantity: Compared) -> float | None:
+        """Return seconds per training or inference step, or bytes of memory.
+
+        Returns:
+            Infinity for training and memory if training is out of memory; None if it is not available.
+        """
+        if self.outcome == "OOM" and quantity != "inference":
             return math.inf
-        speed = self.training_steps_per_second
+        if quantity == "memory":
+            return None if self.peak_bytes is None else self.peak_bytes.median or None
+        is_training = quantity == "training"
+        speed = self.training_steps_per_second if is_training else self.inference_steps_per_second
         return None if speed is None else 1 / speed.median
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The length from which an attention trains faster than the baseline, up to the longest length.
+    """The length from which an attention needs less than the baseline, up to the longest length.
 
     Attributes:
         attention: The entry.
+        quantity: What is compared: time of a training step, time of an inference step, or memory.
         dim: Width of the model.
         batching: The batch size or the tokens per batch, as text.
-        length: The length in tokens; None if the attention is not faster at the longest length.
+        length: The length in tokens; None if the attention does not need less at the longest length.
         longest: The longest length that was compared; None if nothing can be compared.
-        at_once: Whether the attention is faster already at the shortest length.
+        at_once: Whether the attention needs less already at the shortest length.
     """
 
     attention: str
+    quantity: Compared
     dim: int
     batching: str
     length: float | None
@@ -284,12 +304,17 @@ class BenchResult:
         """Return the baseline, softmax with the fused kernel; None if it was not measured."""
         return BASELINE if BASELINE in self.entries else None
 
-    def crossings(self) -> list[Crossing]:
-        """Return a crossing for each table and entry except the baseline."""
-        baseline = self.baseline()
+    def crossings(self, baseline: str | None = None) -> list[Crossing]:
+        """Return a crossing for each table, quantity and entry except the baseline.
+
+        Args:
+            baseline: The entry to compare with; None for `baseline()`.
+        """
+        baseline = baseline or self.baseline()
         return [
-            find_crossing(entry, baseline, dim, batching, cells)
+            find_crossing(entry, baseline, quantity, dim, batching, cells)
             for (dim, batching), cells in self.tables().items()
+            for quantity in COMPARED
             for entry in self.entries
             if baseline is not None and entry != baseline
         ]
@@ -326,15 +351,19 @@ def _flat(cell: Cell) -> dict[str, Any]:
     return {"attention": mapping.pop("attention"), **size, **mapping}
 
 
-def find_crossing(attention: str, baseline: str, dim: int, batching: str, cells: Sequence[Cell]) -> Crossing:
-    """Find the length from which a training step takes less time than that of the baseline.
+def find_crossing(
+    attention: str, baseline: str, quantity: Compared, dim: int, batching: str, cells: Sequence[Cell]
+) -> Crossing:
+    """Find the length from which an attention needs less time or memory than the baseline.
 
     Between two lengths, the logarithm of the ratio is interpolated linearly in the logarithm of the length. A
-    side that is out of memory is infinitely slow; lengths at which both are out of memory are not compared.
+    side that is out of memory needs infinitely much; lengths at which both are out of memory are not
+    compared. Inference is compared only at lengths at which both trained.
 
     Args:
         attention: The entry.
         baseline: The entry to compare with.
+        quantity: What to compare.
         dim: Width of the model, for the result.
         batching: The batch size or the tokens per batch, for the result.
         cells: The cells of both entries at all lengths.
@@ -344,25 +373,25 @@ def find_crossing(attention: str, baseline: str, dim: int, batching: str, cells:
     """
     ratios: list[tuple[int, float]] = []
     for length in sorted({cell.size.length for cell in cells}):
-        own, other = (
-            next(c.training_seconds for c in cells if c.size.length == length and c.attention == name)
+        cost, baseline_cost = (
+            next(c.cost_of(quantity) for c in cells if c.size.length == length and c.attention == name)
             for name in (attention, baseline)
         )
-        if own is not None and other is not None and not (math.isinf(own) and math.isinf(other)):
-            ratios.append((length, _log_ratio(own, other)))
+        if cost is not None and baseline_cost is not None and not cost == baseline_cost == math.inf:
+            ratios.append((length, _log_ratio(cost, baseline_cost)))
     if not ratios:
-        return Crossing(attention, dim, batching, None, None)
+        return Crossing(attention, quantity, dim, batching, None, None)
     longest = ratios[-1][0]
-    slower = [index for index, (_, ratio) in enumerate(ratios) if ratio >= 0]
-    if not slower:
-        return Crossing(attention, dim, batching, ratios[0][0], longest, at_once=True)
-    if slower[-1] == len(ratios) - 1:
-        return Crossing(attention, dim, batching, None, longest)
-    (short, above), (long, below) = ratios[slower[-1]], ratios[slower[-1] + 1]
+    needs_more = [index for index, (_, ratio) in enumerate(ratios) if ratio >= 0]
+    if not needs_more:
+        return Crossing(attention, quantity, dim, batching, ratios[0][0], longest, at_once=True)
+    if needs_more[-1] == len(ratios) - 1:
+        return Crossing(attention, quantity, dim, batching, None, longest)
+    (short, above), (long, below) = ratios[needs_more[-1]], ratios[needs_more[-1] + 1]
     if math.isinf(above) or math.isinf(below):
-        return Crossing(attention, dim, batching, long, longest)
+        return Crossing(attention, quantity, dim, batching, long, longest)
     share = above / (above - below)
-    return Crossing(attention, dim, batching, short * (long / short) ** share, longest)
+    return Crossing(attention, quantity, dim, batching, short * (long / short) ** share, longest)
 
 
 def _log_ratio(own: float, other: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from molslice.bench.published import LENGTHS, PUBLISHED, SETTING
-from molslice.bench.result import BenchResult, Cell, Spread
+from molslice.bench.result import COMPARED, BenchResult, Cell, Spread
 from molslice.training.comparison import markdown_table
 
 __all__ = ["to_csv", "to_markdown"]
@@ -19,6 +19,12 @@ QUANTITIES: tuple[tuple[str, str, float], ...] = (
     ("inference_steps_per_second", "Inference steps/s", 1.0),
     ("peak_bytes", "Peak memory of training (GB)", GIGA),
     ("flops", "GFLOP forward and backward, matrix products only", GIGA),
+)
+# titles of the crossings, in the order of `COMPARED`
+THRESHOLDS = (
+    "trains faster than softmax from",
+    "predicts faster than softmax from",
+    "needs less memory than softmax from",
 )
 SIZE_COLUMNS = ("length", "dim", "batch_size")
 PLAIN_COLUMNS = ("outcome", "reason", "rounds", "parameters", "attention_parameters", "flops")
@@ -74,7 +80,7 @@ def _conditions(result: BenchResult) -> str:
 def _overview(result: BenchResult, dim: int, batching: str, cells: Sequence[Cell]) -> str:
     baseline = result.baseline()
     crossings = {
-        one.attention: one.to_text()
+        (one.attention, one.quantity): one.to_text()
         for one in result.crossings()
         if (one.dim, one.batching) == (dim, batching)
     }
@@ -84,9 +90,10 @@ def _overview(result: BenchResult, dim: int, batching: str, cells: Sequence[Cell
         cell = shortest.get(entry)
         counts = (None, None) if cell is None else (cell.parameters, cell.attention_parameters)
         row = [entry, *(UNKNOWN if count is None else f"{count:,}" for count in counts)]
-        rows.append([*row, crossings.get(entry, UNKNOWN)] if baseline else row)
+        thresholds = [crossings.get((entry, quantity), UNKNOWN) for quantity in COMPARED]
+        rows.append([*row, *thresholds] if baseline else row)
     header = ["attention", "parameters", "of them attention"]
-    return markdown_table([*header, "trains faster than softmax from"] if baseline else header, rows)
+    return markdown_table([*header, *THRESHOLDS] if baseline else header, rows)
 
 
 def _table(result: BenchResult, cells: Sequence[Cell], name: str, title: str, divisor: float) -> str:

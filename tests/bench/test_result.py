@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import asdict
 
 import pytest
@@ -34,6 +35,12 @@ def result(seconds, lengths=(8, 16, 32, 64), setting=None, **changes):
     )
 
 
+def crossing(measured, quantity):
+    """Return the crossing of slice_sort and softmax."""
+    (one,) = (one for one in measured.crossings() if one.quantity == quantity)
+    return one
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -51,16 +58,45 @@ def result(seconds, lengths=(8, 16, 32, 64), setting=None, **changes):
     ],
 )
 def test_from_which_length_it_trains_faster(seconds, text):
-    (crossing,) = result(seconds).crossings()
-    assert crossing.to_text() == text
+    assert crossing(result(seconds), "training").to_text() == text
 
 
 def test_where_softmax_has_no_memory_the_other_is_faster():
     measured = result([4.0, 2.0, 2.0, 2.0])
     measured.measurements[3] = measurement("softmax", 64, outcome="OOM", training_seconds=None)
-    assert measured.crossings()[0].to_text() == "64"
+    assert crossing(measured, "training").to_text() == "64"
     measured.measurements[7] = measurement("slice_sort", 64, outcome="OOM", training_seconds=None)
-    assert measured.crossings()[0].to_text() == "none up to 32"
+    assert crossing(measured, "training").to_text() == "none up to 32"
+
+
+@pytest.mark.parametrize("quantity", ["inference", "memory"])
+def test_from_which_length_it_predicts_faster_or_needs_less_memory(quantity):
+    """The ratios to softmax are 4, 2, 1/2 and 1/4, so the ratio is 1 half way between 16 and 32."""
+    measured = result([1.0] * 4)
+    for index, ratio in enumerate([4, 2, 0.5, 0.25]):
+        changes = {"inference_seconds": 0.01 * ratio} if quantity == "inference" else {}
+        changes |= {"peak_bytes": int(1_000_000 * ratio)} if quantity == "memory" else {}
+        plain = {"inference_seconds": 0.01, "peak_bytes": 1_000_000, "training_seconds": 1.0}
+        length = 8 * 2**index
+        measured.measurements[index] = measurement("softmax", length, **plain)
+        measured.measurements[index + 4] = measurement("slice_sort", length, **{**plain, **changes})
+    texts = {one.quantity: one.to_text() for one in measured.crossings()}
+    assert texts.pop(quantity) == "23"
+    assert set(texts.values()) == {"none up to 64"}
+    titles = {
+        "inference": "predicts faster than softmax from",
+        "memory": "needs less memory than softmax from",
+    }
+    assert titles[quantity] in to_markdown(measured)
+
+
+def test_a_length_that_cannot_be_trained_counts_for_memory_but_not_for_inference():
+    measured = result([1.0] * 4)
+    measured.measurements[3] = measurement(
+        "softmax", 64, outcome="OOM", training_seconds=None, inference_seconds=None, peak_bytes=None
+    )
+    assert crossing(measured, "memory").to_text() == "64"
+    assert crossing(measured, "inference").longest == 32
 
 
 def test_without_softmax_nothing_crosses():
@@ -92,7 +128,7 @@ def test_one_bad_round_is_the_outcome():
 def test_the_tables_say_what_was_measured():
     text = to_markdown(result([4.0, 2.0, 0.5, "OOM"]))
     assert "1 layers, 2 heads, width 8, batch 2, fp32, a processor, 1 threads, torch 2." in text
-    assert "| slice_sort |      1,000 |               400 |                   none up to 64 |" in text
+    assert re.search(r"\| slice_sort \| +1,000 \| +400 \| +none up to 64 \|", text)
     assert "| slice_sort       | 0.25 |  0.5 | 2.00 |  OOM |" in text
     assert "- `slice_sort` at 64 tokens (width 8, batch 2): OOM, a reason" in text
     assert "Published" not in text
@@ -105,7 +141,7 @@ def test_widths_and_batches_have_tables_of_their_own():
         for batch in (2, 4):
             assert f"## Width {dim}, batch {batch}" in text
     assert "..." in text  # not measured
-    assert len(measured.crossings()) == 4
+    assert len(measured.crossings()) == 4 * 3
 
 
 def test_the_numbers_of_the_paper_are_beside_its_setting():
@@ -113,6 +149,13 @@ def test_the_numbers_of_the_paper_are_beside_its_setting():
     assert "Sliceformer (`slice_sort`)" in text
     assert "OOM" in text
     assert "32.79" in text
+    models = (
+        "Transformer, Local Attention, Linformer, Reformer, Sinkhorn Transformer, Synthesizer, BigBird, "
+        "Linear Transformer, Performer, Longformer, Sparse Transformer, Sinkformer, Cosformer, Sliceformer"
+    )
+    for title in ("Training steps/s, published", "Memory (GB), published"):
+        table = text.split(f"| {title}")[1].split("\n\n")[0].splitlines()[2:]
+        assert ", ".join(line.split(" (")[0].strip("| ") for line in table) == models
     assert set(SETTINGS) == {"sliceformer_text"}
 
 
