@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.ops.derivatives import channel_maps
+from molslice.ops.derivatives import channel_maps, head_rows
 from molslice.ops.masked import pair_softmax
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, PairBiasMode, State, TokenContext
 
@@ -299,6 +299,27 @@ class Attention(nn.Module, ABC):
         values, mixed = found
         channels = channel_maps(mixed, values, context.token_mask, self.spec.num_heads)
         return None if channels is None else ExactMap(channels.mean(2), {"channels": channels})
+
+    def exact_rows(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext, rows: Int[Tensor, " K"]
+    ) -> Float[Tensor, "B H K N"] | None:
+        """Return some rows of the exact attention map, with one backward pass for each row.
+
+        Unlike `exact_map` it needs no tensor with N^2 entries besides those of the attention itself.
+
+        Args:
+            tokens: Tokens [B, N, D], zero at padding.
+            context: The context of `tokens`.
+            rows: Indices of the rows.
+
+        Returns:
+            The rows, or None if they cannot be computed.
+        """
+        found = self._values_and_mixed(tokens, context)
+        if found is None:
+            return None
+        values, mixed = found
+        return head_rows(mixed, values, context.token_mask, self.spec.num_heads, rows)
 
     def value_path(self) -> tuple[nn.Linear, nn.Linear] | None:
         """Return the projection to values and the output projection: the modules `value` and `output`.

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits
@@ -126,17 +126,32 @@ class Singular(Attention):
         Parts: `unfolding` alpha [B, N, r], `folding` alphahat [B, r, N], `scores` A' [B, H, r, r]. By token:
         its weight in the pseudo-token with the largest weight in the output of token 0.
         """
-        mask = context.token_mask
-        logits = self.fold(tokens)
-        unfolding = logits.softmax(-1).masked_fill(~mask[..., None], 0.0)
-        folding = self._foldings(tokens, logits, mask)[-1]
-        scores = self(tokens, context).carry.softmax(-1)  # the carry is the scores before softmax
+        unfolding, folding, scores = self._factors(tokens, context)
         weights = unfolding[:, None] @ scores @ folding[:, None]
         mixing = self.pair_mixing(context)
         weights = weights if mixing is None else weights @ mixing
         largest = unfolding[:, 0].argmax(-1)
         by_token = {"weight in its pseudo-token": folding[torch.arange(len(largest)), largest]}
         return ExactMap(weights, {"unfolding": unfolding, "folding": folding, "scores": scores}, by_token)
+
+    def exact_rows(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext, rows: Int[Tensor, " K"]
+    ) -> Float[Tensor, "B H K N"]:
+        """Return some rows of the exact attention map, by the product of its factors."""
+        unfolding, folding, scores = self._factors(tokens, context)
+        weights = unfolding[:, None, rows] @ scores @ folding[:, None]
+        mixing = self.pair_mixing(context)
+        return weights if mixing is None else weights @ mixing
+
+    def _factors(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext
+    ) -> tuple[Float[Tensor, "B N r"], Float[Tensor, "B r N"], Float[Tensor, "B H r r"]]:
+        """Return alpha, the alphahat of V and A'."""
+        mask = context.token_mask
+        logits = self.fold(tokens)
+        unfolding = logits.softmax(-1).masked_fill(~mask[..., None], 0.0)
+        folding = self._foldings(tokens, logits, mask)[-1]
+        return unfolding, folding, self(tokens, context).carry.softmax(-1)  # the carry precedes the softmax
 
     def _folded_bias(
         self, foldings: list[Float[Tensor, "B r N"]], context: TokenContext

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -100,14 +100,21 @@ class Softmax(Attention):
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return softmax(Q K^T / sqrt(C) + S + E); with `mix`, multiplied by softmax(S + E)."""
+        return ExactMap(self.exact_rows(tokens, context, torch.arange(tokens.shape[1], device=tokens.device)))
+
+    def exact_rows(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext, rows: Int[Tensor, " K"]
+    ) -> Float[Tensor, "B H K M"]:
+        """Return some rows of the exact attention map, by its formula."""
         memory, memory_mask = self.memory_of(tokens, context)
-        query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
+        query, key = self.split_heads(self.query(tokens[:, rows])), self.split_heads(self.key(memory))
         scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
         if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
-            scores = scores + context.pair_bias
-        weights = masked_softmax(scores, pair_mask(context.token_mask, self.spec.causal, memory_mask))
+            scores = scores + context.pair_bias[:, :, rows]
+        pairs = pair_mask(context.token_mask, self.spec.causal, memory_mask)
+        weights = masked_softmax(scores, pairs[:, :, rows])
         mixing = self.pair_mixing(context)
-        return ExactMap(weights if mixing is None else weights @ mixing)
+        return weights if mixing is None else weights @ mixing
 
     def _empty_state(self, batch: int) -> State:
         """Return empty keys and values."""

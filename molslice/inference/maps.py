@@ -9,6 +9,8 @@ exact: For attentions that are linear in their values, the matrix M with M V = t
   differ, as in sorting, M is their mean. Each attention computes its own, see `Attention.exact_map`.
 influence: For any attention, |d out_i / d tokens_j|, the Frobenius norm of that block of the Jacobian; one
   map for all heads. Unlike an exact map it includes the dependence of the weights on token j.
+
+Both can be limited to some rows, whose time and memory grow with the number of rows and not with N^2.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,17 +19,25 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from molslice.attention import Attention
 from molslice.attention.base import ExactMap
 from molslice.inference.influence import influence_map
-from molslice.ops.masked import pair_mask
 from molslice.types import AttentionOutput, MolsliceError, TokenContext
 
-__all__ = ["AttentionCall", "AttentionMap", "attention_maps", "map_of", "record_calls"]
+__all__ = [
+    "AttentionCall",
+    "AttentionMap",
+    "attention_maps",
+    "map_of",
+    "mixed_tokens",
+    "record_calls",
+    "sampled_rows",
+]
 
+LONGEST, SAMPLED = 512, 64  # with more tokens than the first number, a map has the second number of rows
 Kind = Literal["exact", "influence"]
 
 
@@ -59,15 +69,17 @@ class AttentionMap:
         token_mask: True for real tokens.
         parts: The factors of an exact map; see the attention's `exact_map`.
         by_token: Values [B, N] to draw beside the map, by caption.
+        rows: The tokens i of the rows; None if K is N.
     """
 
     name: str
     layer: int
     kind: Kind
-    weights: Float[Tensor, "B H N N"]
+    weights: Float[Tensor, "B H K N"]
     token_mask: Bool[Tensor, "B N"]
     parts: Mapping[str, Tensor] = field(default_factory=dict)
     by_token: Mapping[str, Tensor] = field(default_factory=dict)
+    rows: Int[Tensor, " K"] | None = None
 
 
 def record_calls(model: nn.Module, *inputs: Any) -> list[AttentionCall]:  # noqa: ANN401
@@ -136,13 +148,22 @@ def attention_maps(
     return [map_of(call, index, kind) for index, call in enumerate(record_calls(model, *inputs))]
 
 
-def map_of(call: AttentionCall, layer: int = 0, kind: Kind = "exact") -> AttentionMap:
+def sampled_rows(length: int) -> Int[Tensor, " K"] | None:
+    """Return 64 evenly spaced tokens from the first to the last, or None for at most 512 tokens."""
+    return None if length <= LONGEST else torch.linspace(0, length - 1, SAMPLED).round().long()
+
+
+def map_of(
+    call: AttentionCall, layer: int = 0, kind: Kind = "exact", rows: Int[Tensor, " K"] | None = None
+) -> AttentionMap:
     """Compute the map of one call.
 
     Args:
         call: The call.
         layer: The index of the layer, from 0.
         kind: The kind of map; see `attention_maps`.
+        rows: The tokens i whose rows to compute, by differentiation; the map then has no parts and nothing by
+            token, and influence is an estimate. None for all tokens.
 
     Raises:
         MolsliceError: The attention attends to a separate memory.
@@ -152,11 +173,43 @@ def map_of(call: AttentionCall, layer: int = 0, kind: Kind = "exact") -> Attenti
         raise MolsliceError("attention maps need self-attention; this attention has a separate memory")
     tokens = call.tokens.masked_fill(~mask[..., None], 0.0)
     with _in_evaluation(attention), torch.no_grad():
-        found = attention.exact_map(tokens, call.context) if kind == "exact" else None
+        found = _exact(attention, tokens, call.context, rows) if kind == "exact" else None
         if found is None:
-            kind, found = "influence", ExactMap(influence_map(attention, tokens, call.context))
-    weights = found.weights.masked_fill(~pair_mask(mask), 0.0).detach()
-    return AttentionMap(attention.name, layer, kind, weights, mask, dict(found.parts), dict(found.by_token))
+            kind, found = "influence", ExactMap(influence_map(attention, tokens, call.context, rows))
+    is_real = mask if rows is None else mask[:, rows]
+    weights = found.weights.masked_fill(~(is_real[:, None, :, None] & mask[:, None, None]), 0.0).detach()
+    return AttentionMap(
+        attention.name, layer, kind, weights, mask, dict(found.parts), dict(found.by_token), rows
+    )
+
+
+def _exact(
+    attention: Attention, tokens: Tensor, context: TokenContext, rows: Tensor | None
+) -> ExactMap | None:
+    if rows is None:
+        return attention.exact_map(tokens, context)
+    weights = attention.exact_rows(tokens, context, rows)
+    return None if weights is None else ExactMap(weights)
+
+
+def mixed_tokens(call: AttentionCall) -> Float[Tensor, "B N E"] | None:
+    """Return the input of the output map W_O in a call, such as SliceSort(X); zero at padding.
+
+    Returns None if the attention does not apply one output map to all tokens once.
+    """
+    path = call.attention.value_path()
+    if path is None:
+        return None
+    inputs: list[Tensor] = []
+    handle = path[1].register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
+    try:
+        with _in_evaluation(call.attention), torch.no_grad():
+            call.attention(call.tokens, call.context)
+    finally:
+        handle.remove()
+    if len(inputs) != 1 or inputs[0].shape[:2] != call.tokens.shape[:2]:
+        return None
+    return inputs[0].masked_fill(~call.context.token_mask[..., None], 0.0)
 
 
 @contextmanager

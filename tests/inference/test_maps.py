@@ -75,6 +75,28 @@ def test_every_attention_has_a_map_and_an_influence(name):
     assert found.name == name
 
 
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_some_rows_are_those_of_the_whole_map(name):
+    call, rows = call_of(ONE_EACH[name], garbage=0.0), torch.tensor([0, 3, 6])
+    assert call.tokens.shape[2] <= 16  # the influence of some rows is an estimate in wider models
+    for kind in ("exact", "influence"):
+        whole, some = map_of(call, kind=kind), map_of(call, kind=kind, rows=rows)
+        assert some.kind == whole.kind
+        assert some.rows is rows
+        assert torch.allclose(some.weights, whole.weights[:, :, rows], rtol=1e-9, atol=1e-12)
+
+
+def test_the_influence_of_some_rows_is_an_estimate_without_bias(monkeypatch):
+    """With many random signs it is close to the whole map; its square is right on average."""
+    call, rows = call_of(ONE_EACH["softmax"], garbage=0.0), torch.tensor([0, 3])
+    monkeypatch.setattr("molslice.inference.influence.PROBES", 7)
+    whole = map_of(call, kind="influence").weights[:, :, rows]
+    few = map_of(call, kind="influence", rows=rows).weights
+    assert not torch.allclose(few, whole)
+    assert torch.allclose(few, whole, rtol=1.0)
+    assert few.square().sum() == pytest.approx(float(whole.square().sum()), rel=0.3)
+
+
 @pytest.mark.parametrize("name", ["softmax", "slice_sort", "singular"])
 def test_influence_is_the_norm_of_the_jacobian(name):
     call = call_of(ONE_EACH[name], garbage=0.0)
