@@ -1,37 +1,44 @@
 """Correlation between the attention maps that different models learn."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from molslice.inference.maps import AttentionMap, Kind, map_of, record_calls
+from molslice.inference.maps import AttentionCall, AttentionMap, Kind, map_of, record_calls, sampled_rows
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.models import TrainedModel, draw_rows, find_models, load_data
 from molslice.studies.options import require
+from molslice.types import MolsliceError
 
 KINDS: tuple[Kind, ...] = ("exact", "influence")
+MEAN = "mean"  # in the place of a layer
 
 
 class Correlation(Study):
-    """Pearson correlation between the learned maps of attentions, for each pair of layers.
+    """Pearson correlation between the learned maps of attentions, row by row.
 
-    For each molecule the maps of two layers, averaged over heads, are compared entry by entry, over real
-    tokens including the graph token. The diagonal is left out because it would dominate. The table holds the
-    mean and the standard deviation over molecules. Each attention is trained with several seeds, and the
-    correlation between seeds of one attention is the reference for correlations between attentions.
+    The definition is that of the paper: the maximum of a map over the heads, the mean over the layers, then
+    the Pearson correlation of row i of one model with row i of the other, over the tokens j. Here the mean
+    over the rows i is the correlation on one molecule, and the table holds the mean and the standard
+    deviation over molecules. Rows and columns are the real tokens including the graph token. The rows of the
+    table where both layers are `mean` hold this number. The others compare two layers in the same way,
+    without the mean over layers.
 
-    `exact` maps are those of `molslice.inference.maps`. `influence` is |d out_i / d tokens_j|, the same
-    quantity for every attention. A constant map has no correlation, and its cells in the CSV are empty. In
-    the last layer a prediction depends on token 0 only, so the other rows of its map do not affect
-    predictions.
+    Each attention is trained with several seeds, and the correlation between seeds of one attention is the
+    reference for correlations between attentions. `exact` maps are those of `molslice.inference.maps`.
+    `influence` is |d out_i / d tokens_j|, the same quantity for every attention, with one map for all heads.
+    A constant row has no correlation and is left out; the cells of a map of constant rows are empty. In the
+    last layer a prediction depends on token 0 only, so the other rows of its map do not affect predictions.
+    With more than 512 tokens, 64 rows of each map are compared, evenly spaced.
 
-    Source: The question is that of the Singularformer paper's comparison of learned attention maps (doi
-    10.24963/ijcai.2023/493). The data, the seeds and the use of influence are ours.
+    Source: Wu et al. 2023 (Singularformer, doi 10.24963/ijcai.2023/493), the comparison of learned attention
+    maps. The data, the seeds, the layers one by one and the use of influence are ours.
     """
 
     summary: ClassVar[str] = "correlation of learned attention maps, between attentions and between seeds"
@@ -58,7 +65,11 @@ class Correlation(Study):
         self.molecules, self.data = molecules, data
 
     def measure(self, request: Request) -> Findings:
-        """Measure one row for each kind of map and unordered pair of layers of the models."""
+        """Measure one row for each kind of map and unordered pair of layers, and of means over layers.
+
+        Raises:
+            MolsliceError: Data or a model cannot be loaded, or the models have different tokens.
+        """
         dataset = load_data(request, self.data)
         models, left_out = find_models(
             self.models, request, data=self.data, steps=self.steps, seeds=self.seeds
@@ -67,21 +78,19 @@ class Correlation(Study):
         rows: list[dict[str, Any]] = []
         agreement: dict[str, Any] = {}
         for kind in KINDS:
-            layers, maps = [], []
+            layers: list[LayerMap] = []
             for model in models:
                 request.tell(f"{kind} maps: {model.label}")
-                for layer, call in enumerate(record_calls(model.model, batch)):
-                    found = map_of(call, layer, kind)
-                    layers.append((model, layer + 1, found.kind))
-                    maps.append(_entries(found))
-            values = _correlations(maps)
+                calls = record_calls(model.model, batch)
+                layers += _layers(model, calls[: len(calls) // 2] if dataset.spec.paired else calls, kind)
+            values = _correlations(layers)
             rows += _rows(kind, layers, values)
             agreement[kind] = _agreement(layers, values)
-        notes = {"models": [m.about for m in models], "left_out": left_out, "same_layer": agreement}
+        notes = {"models": [m.about for m in models], "left_out": left_out, "mean_of_layers": agreement}
         return Findings(rows, notes)
 
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """Draw a matrix of layers against layers for each kind of map."""
+        """Draw a matrix of layers against layers for each kind of map; the last of a model is the mean."""
         figure.set_size_inches(13.0, 6.2)
         for axes, kind in zip(figure.subplots(1, len(KINDS)), KINDS, strict=True):
             rows = [row for row in findings.rows if row["maps"] == kind]
@@ -94,48 +103,91 @@ class Correlation(Study):
             shown = axes.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
             _label(axes, [model for model, _ in layers])
             axes.set_title(f"{kind} maps")
-            figure.colorbar(shown, ax=axes, shrink=0.7, label="correlation, mean over rows")
+            figure.colorbar(
+                shown, ax=axes, shrink=0.7, label="correlation by row, mean over rows and molecules"
+            )
 
 
-LayerMap = tuple[TrainedModel, int, Kind]
+class LayerMap(NamedTuple):
+    """The map of a layer, or the mean over the layers of a model.
+
+    Attributes:
+        model: The model.
+        layer: Number of the layer, from 1, or `mean`.
+        kind: The kind of the map; influence if an attention has no exact one.
+        matrices: The map of each molecule [rows, tokens], the maximum over heads.
+    """
+
+    model: TrainedModel
+    layer: int | str
+    kind: Kind
+    matrices: list[Tensor]
 
 
-def _entries(found: AttentionMap) -> list[Tensor]:
-    """Return for each molecule the off-diagonal entries between real tokens, averaged over heads."""
-    weights, entries = found.weights.double().mean(1), []
-    for matrix, mask in zip(weights, found.token_mask, strict=True):
-        wanted = (mask[:, None] & mask[None]) & ~torch.eye(len(mask), dtype=torch.bool, device=mask.device)
-        entries.append(matrix[wanted])
-    return entries
+def _layers(model: TrainedModel, calls: Sequence[AttentionCall], kind: Kind) -> list[LayerMap]:
+    """Return the map of each layer, then the mean over layers."""
+    layers = []
+    for number, call in enumerate(calls, start=1):
+        found = map_of(call, number - 1, kind, sampled_rows(call.tokens.shape[1]))
+        layers.append(LayerMap(model, number, found.kind, _matrices(found)))
+    kinds: set[Kind] = {layer.kind for layer in layers}
+    means = [
+        torch.stack(molecule).mean(0) for molecule in zip(*(layer.matrices for layer in layers), strict=True)
+    ]
+    return [*layers, LayerMap(model, MEAN, "influence" if "influence" in kinds else "exact", means)]
 
 
-def _correlations(maps: Sequence[list[Tensor]]) -> np.ndarray:
-    """Return the correlations of all pairs of maps [maps, maps, molecules]; NaN for constant maps."""
-    slices = []
-    for molecule in zip(*maps, strict=True):
-        values = torch.stack(molecule)
-        spread = values - values.mean(1, keepdim=True)
-        size = spread.norm(dim=1, keepdim=True)
-        is_flat = size <= 1e-12 * values.norm(dim=1, keepdim=True)  # the spread is rounding errors
-        unit = (spread / size).masked_fill(is_flat, torch.nan)
-        slices.append((unit @ unit.T).numpy())
-    return np.stack(slices, -1)
+def _matrices(found: AttentionMap) -> list[Tensor]:
+    """Return the maximum over heads of the map of each molecule, with the rows and columns of real tokens."""
+    matrices = []
+    for weights, mask in zip(found.weights.double().amax(1), found.token_mask, strict=True):
+        is_real = mask if found.rows is None else mask[found.rows]
+        matrices.append(weights[is_real][:, mask])
+    return matrices
+
+
+def _correlations(layers: Sequence[LayerMap]) -> np.ndarray:
+    """Return the correlations of all pairs of maps [maps, maps, molecules]; NaN for maps of constant rows."""
+    first = layers[0]
+    for layer in layers[1:]:
+        for one, other in zip(first.matrices, layer.matrices, strict=True):
+            if one.shape != other.shape:
+                raise MolsliceError(
+                    f"{first.model.label} has {one.shape[1]} tokens of a row, {layer.model.label} has "
+                    f"{other.shape[1]}; only maps between the same tokens can be compared"
+                )
+    return np.stack(
+        [
+            _row_correlations(torch.stack(molecule)).numpy()
+            for molecule in zip(*(layer.matrices for layer in layers), strict=True)
+        ],
+        -1,
+    )
+
+
+def _row_correlations(maps: Float[Tensor, "L K N"]) -> Float[Tensor, "L L"]:
+    """Return the Pearson correlation of row i of two maps, as mean over the rows that are not constant."""
+    spread = maps - maps.mean(2, keepdim=True)
+    size = spread.norm(dim=2, keepdim=True)
+    is_constant = size <= 1e-12 * maps.norm(dim=2, keepdim=True)  # the spread is rounding errors
+    unit = (spread / size).masked_fill(is_constant, torch.nan).transpose(0, 1)
+    return (unit @ unit.transpose(1, 2)).nanmean(0)
 
 
 def _rows(kind: Kind, layers: list[LayerMap], values: np.ndarray) -> list[dict[str, Any]]:
     rows = []
-    for i, (model_a, layer_a, kind_a) in enumerate(layers):
-        for j, (model_b, layer_b, kind_b) in enumerate(layers[i:], start=i):
+    for i, one in enumerate(layers):
+        for j, other in enumerate(layers[i:], start=i):
             known = values[i, j][np.isfinite(values[i, j])]
             rows.append(
                 {
                     "maps": kind,
-                    "model_a": model_a.label,
-                    "layer_a": layer_a,
-                    "map_a": kind_a,  # influence if an attention has no exact map
-                    "model_b": model_b.label,
-                    "layer_b": layer_b,
-                    "map_b": kind_b,
+                    "model_a": one.model.label,
+                    "layer_a": one.layer,
+                    "map_a": one.kind,
+                    "model_b": other.model.label,
+                    "layer_b": other.layer,
+                    "map_b": other.kind,
                     "mean": float(known.mean()) if len(known) else None,
                     "sd": float(known.std()) if len(known) else None,
                     "rows": len(known),
@@ -145,14 +197,14 @@ def _rows(kind: Kind, layers: list[LayerMap], values: np.ndarray) -> list[dict[s
 
 
 def _agreement(layers: list[LayerMap], values: np.ndarray) -> dict[str, float | None]:
-    """Return the mean correlation between the same layer of two models, for each pair of attentions."""
-    found: dict[str, list[float]] = {}
-    for i, (model_a, layer_a, _) in enumerate(layers):
-        for j, (model_b, layer_b, _) in enumerate(layers[i + 1 :], start=i + 1):
-            if layer_a == layer_b and model_a is not model_b:
-                pair = " and ".join(sorted((model_a.attention, model_b.attention)))
-                found.setdefault(pair, []).extend(values[i, j][np.isfinite(values[i, j])].tolist())
-    return {pair: float(np.mean(known)) if known else None for pair, known in sorted(found.items())}
+    """Return the correlation between the means over layers of two models, for each pair of attentions."""
+    pairs: dict[str, list[float]] = {}
+    for i, one in enumerate(layers):
+        for j, other in enumerate(layers[i + 1 :], start=i + 1):
+            if one.layer == other.layer == MEAN:
+                pair = " and ".join(sorted((one.model.attention, other.model.attention)))
+                pairs.setdefault(pair, []).extend(values[i, j][np.isfinite(values[i, j])].tolist())
+    return {pair: float(np.mean(known)) if known else None for pair, known in sorted(pairs.items())}
 
 
 def _label(axes: Axes, models: list[str]) -> None:
