@@ -35,13 +35,16 @@ def line_style(index: int) -> dict[str, Any]:
 def draw_matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str) -> None:
     """Draw a matrix as an image with row i at height i, and its scale beside it.
 
+    Entries of a square matrix are square.
+
     Args:
         figure: The figure of `axes`.
         axes: Where to draw.
         matrix: The values [rows, columns].
         title: Caption of the image.
     """
-    shown = axes.imshow(matrix, cmap=COLORS, interpolation="nearest")
+    aspect = "equal" if matrix.shape[0] == matrix.shape[1] else "auto"
+    shown = axes.imshow(matrix, cmap=COLORS, interpolation="nearest", aspect=aspect)
     axes.set_title(title, fontsize="small")
     axes.tick_params(labelsize="xx-small")
     _scale(figure, axes, shown)

@@ -17,7 +17,14 @@ from molslice.data.base import Dataset
 from molslice.data.images.base import ImageDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
-from molslice.inference.maps import AttentionMap, map_of, record_calls
+from molslice.inference.maps import (
+    AttentionCall,
+    AttentionMap,
+    map_of,
+    mixed_tokens,
+    record_calls,
+    sampled_rows,
+)
 from molslice.model.graphormer import Graphormer
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import draw_matrix, draw_molecule
@@ -29,24 +36,30 @@ from molslice.types import MolsliceError
 
 PATCH, IMAGE_SIZE = 4, 32
 PANELS = 2  # quantities beside a map
-MAX_TOKENS = 512  # limit for a sequence whose map is drawn
+COLUMNS = 4  # of one input: the map, the input of W_O, two quantities
+MIXED = "input of W_O"
 DIM, HEADS, LAYERS = 64, 8, 4  # the untrained encoder of the image; the sizes of the short trainings
 CAFFEINE = "Cn1c(=O)c2c(ncn2C)n(C)c1=O"
 
 
 class Maps(Study):
-    """The map of one layer of each attention, and two quantities of each token.
+    """The map of one layer of each attention, the input of its output map, and two quantities of each token.
 
     On the left is a molecule in a trained model. On the right is an image of 8 x 8 patches in an untrained
     encoder with the same attention, which shows the form of the map but nothing learned. Runs that were
     trained on other data are shown on one of their test rows instead. If the row is a square image cut into
-    patches, the quantities are drawn over the image, otherwise along the sequence (at most 512 tokens).
+    patches, the quantities are drawn over the image, otherwise along the sequence.
 
-    The matrix is the exact map averaged over heads, or the influence map if the attention has no exact one.
-    Entry (i, j) is the weight of token j in the output of token i. Token 0 is the graph token or the class
-    token if the model has one. The two quantities of each atom, patch or token are those that the attention
-    defines (`by_token` of its `exact_map`), then its weight in the output of token 0 and its mean weight in
-    all outputs.
+    The first matrix is the exact map averaged over heads, or the influence map if the attention has no exact
+    one. Entry (i, j) is the weight of token j in the output of token i. Token 0 is the graph token or the
+    class token if the model has one. The second matrix is the input of the output map W_O, tokens by
+    channels: for `slice_sort` it is SliceSort(X) itself. The two quantities of each atom, patch or token are
+    those that the attention defines (`by_token` of its `exact_map`), then its weight in the output of token 0
+    and its mean weight in all outputs.
+
+    With more than 512 tokens, both matrices have 64 rows, evenly spaced from the first to the last token. The
+    number of operations then grows with the cost of the attention and not with the square of the length, and
+    influence maps are estimates. Means are over these rows, and the notes and the figure say so.
     """
 
     summary: ClassVar[str] = "attention maps and their parts, on a molecule and on an image"
@@ -74,7 +87,7 @@ class Maps(Study):
         self.steps, self.image, self.data = steps, image, data
 
     def measure(self, request: Request) -> Findings:
-        """Measure one row for each entry of a matrix and for each token of a part.
+        """Measure one row for each entry of a matrix and for each token of a quantity.
 
         Raises:
             MolsliceError: Data or a model cannot be loaded, a model is not one of molecules, or it has no
@@ -94,13 +107,13 @@ class Maps(Study):
                 raise MolsliceError(f"{found.label} is not a model of molecules")
             request.tell(found.label)
             calls = record_calls(found.model, batch)
-            rows += _rows("molecule", found, self._map(calls, found.label))
+            rows += _rows("molecule", found, *self._map(calls, found.label))
             try:
                 calls = self._calls_on(picture, found, request.seed)
             except (MolsliceError, RuntimeError) as error:
                 untrained[found.label] = " ".join(str(error).split())
                 continue
-            rows += _rows("image", found, self._map(calls, found.label))
+            rows += _rows("image", found, *self._map(calls, found.label))
         notes = {
             "models": [model.about for model in models],
             "left_out": left_out,
@@ -111,24 +124,30 @@ class Maps(Study):
 
     def _measure_row(self, dataset: Dataset, request: Request) -> Findings:
         """Measure the models of the runs on one row of their test split, drawn by the seed."""
-        chosen = draw_rows(dataset, 1, request.seed, None if _is_patched(dataset) else MAX_TOKENS)
+        chosen = draw_rows(dataset, 1, request.seed)
         batch, picture = dataset.collate(chosen), _patched(dataset, int(chosen[0]))
         kind = "sequence" if picture is None else "image"
         about = f"row {int(chosen[0])} of the data{', its first text' if dataset.spec.paired else ''}"
         models, _ = find_models((), request, data=self.data, steps=1)
         rows: list[dict[str, Any]] = []
+        sampled: dict[str, str] = {}
         for found in models:
             request.tell(found.label)
             calls = record_calls(found.model, batch)
             calls = calls[: len(calls) // 2] if dataset.spec.paired else calls
-            rows += _rows(kind, found, self._map(calls, found.label))
-        notes = {"models": [model.about for model in models], kind: about}
+            found_map, mixed = self._map(calls, found.label)
+            rows += _rows(kind, found, found_map, mixed)
+            sampled |= _sampled(found.label, found_map)
+        notes = {"models": [model.about for model in models], kind: about, "rows_of_map": sampled}
         return Findings(rows, notes, {} if picture is None else {"picture": picture})
 
-    def _map(self, calls: list[Any], label: str) -> AttentionMap:
+    def _map(self, calls: list[AttentionCall], label: str) -> tuple[AttentionMap, Tensor | None]:
+        """Return the map of the layer, and the input of its W_O [B, N, D]."""
         if self.layer > len(calls):
             raise MolsliceError(f"{label} has {len(calls)} layers, so there is no layer {self.layer}")
-        return map_of(calls[self.layer - 1], self.layer - 1)
+        call = calls[self.layer - 1]
+        sampled = sampled_rows(call.tokens.shape[1])
+        return map_of(call, self.layer - 1, rows=sampled), mixed_tokens(call)
 
     def _image(self, seed: int) -> np.ndarray:
         if self.image is None:
@@ -149,58 +168,79 @@ class Maps(Study):
         return record_calls(encoder, tokens, torch.ones(tokens.shape[:2], dtype=torch.bool))
 
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """Draw a row for each attention: the matrix and two parts, for each of molecule and image."""
+        """Draw a row for each attention: two matrices and two quantities, for each of molecule and image."""
         labels = list(dict.fromkeys(row["model"] for row in findings.rows))
         kinds = list(dict.fromkeys(row["input"] for row in findings.rows))
         if "depiction" in findings.extra:
             kinds = ["molecule", "image"]
-        figure.set_size_inches(9.0 * len(kinds), 2.9 * len(labels))
-        panels = figure.subplots(len(labels), 3 * len(kinds), squeeze=False)
+        figure.set_size_inches(3.0 * COLUMNS * len(kinds), 2.9 * len(labels))
+        panels = figure.subplots(len(labels), COLUMNS * len(kinds), squeeze=False)
         for line, label in zip(panels, labels, strict=True):
             for k, kind in enumerate(kinds):
-                _draw_three(figure, line[3 * k : 3 * k + 3], findings, label, kind)
+                _draw_input(figure, line[COLUMNS * k : COLUMNS * (k + 1)], findings, label, kind)
         both = "left: trained on molecules, right: untrained, on the patches of an image"
         figure.suptitle(
             f"layer {self.layer}; {both if len(kinds) == 2 else 'of the data trained on'}", fontsize="medium"
         )
 
 
-def _rows(kind: str, model: TrainedModel, found: AttentionMap) -> list[dict[str, Any]]:
+def _rows(kind: str, model: TrainedModel, found: AttentionMap, mixed: Tensor | None) -> list[dict[str, Any]]:
     matrix = found.weights[0].mean(0)
+    tokens = list(range(len(matrix))) if found.rows is None else found.rows.tolist()
     about = {"input": kind, "model": model.label, "attention": model.attention, "map": found.kind}
+
+    def row(quantity: str, value: float, i: int | None, j: int | None, channel: int | None) -> dict[str, Any]:
+        place = {"token_i": i, "token_j": j, "channel": channel}
+        return {**about, "quantity": quantity, **place, "value": value}
+
     rows = [
-        {**about, "quantity": "map", "token_i": i, "token_j": j, "value": float(value)}
-        for i, row in enumerate(matrix)
-        for j, value in enumerate(row)
+        row("map", value, i, j, None)
+        for i, line in zip(tokens, matrix.tolist(), strict=True)
+        for j, value in enumerate(line)
     ]
-    for quantity, values in _parts(found, matrix).items():
+    if mixed is not None:
         rows += [
-            {**about, "quantity": quantity, "token_i": None, "token_j": j, "value": float(value)}
-            for j, value in enumerate(values)
+            row(MIXED, value, i, None, channel)
+            for i, line in zip(tokens, mixed[0, tokens].tolist(), strict=True)
+            for channel, value in enumerate(line)
         ]
+    for quantity, values in _parts(found, matrix).items():
+        rows += [row(quantity, value, None, j, None) for j, value in enumerate(values.tolist())]
     return rows
+
+
+def _sampled(label: str, found: AttentionMap) -> dict[str, str]:
+    """Return the note of a map with some of the rows, by the label of its model."""
+    if found.rows is None:
+        return {}
+    return {label: f"{len(found.rows)} of {found.token_mask.shape[1]:,}, evenly spaced"}
 
 
 def _parts(found: AttentionMap, matrix: Tensor) -> Mapping[str, Tensor]:
     """Return two values for each token of the first sequence, averaged over heads, by caption."""
-    own = {caption: numbers[0] for caption, numbers in found.by_token.items()}
-    of_all = {"taken by token 0": matrix[0], "taken by all": matrix.mean(0)}
-    return dict(list({**own, **of_all}.items())[:PANELS])
+    by_attention = {caption: numbers[0] for caption, numbers in found.by_token.items()}
+    outputs = "all" if found.rows is None else f"{len(found.rows)} tokens"
+    by_weight = {"taken by token 0": matrix[0], f"taken by {outputs}": matrix.mean(0)}
+    return dict(list({**by_attention, **by_weight}.items())[:PANELS])
 
 
-def _draw_three(figure: Figure, three: Any, findings: Findings, label: str, kind: str) -> None:  # noqa: ANN401
+def _draw_input(figure: Figure, panels: Any, findings: Findings, label: str, kind: str) -> None:  # noqa: ANN401
     rows = [row for row in findings.rows if (row["model"], row["input"]) == (label, kind)]
     if not rows:
-        for axes in three:
+        for axes in panels:
             axes.axis("off")
         return
-    entries = [row["value"] for row in rows if row["quantity"] == "map"]
-    size = int(len(entries) ** 0.5)
-    matrix = np.array(entries).reshape(size, size)
+    matrix = _matrix(rows, "map", "token_j")
     is_trained = kind == "molecule" or "depiction" not in findings.extra
     shown = label if is_trained else f"{rows[0]['attention']}, untrained"
-    draw_matrix(figure, three[0], matrix, f"{shown}: {rows[0]['map']} map")
-    for axes, quantity in zip(three[1:], _quantities(rows), strict=True):
+    count = "" if len(matrix) == len(matrix[0]) else f", {len(matrix)} of {len(matrix[0]):,} rows"
+    draw_matrix(figure, panels[0], matrix, f"{shown}: {rows[0]['map']} map{count}")
+    mixed = _matrix(rows, MIXED, "channel")
+    if mixed.size:
+        draw_matrix(figure, panels[1], mixed, f"{MIXED}, tokens by channels")
+    else:
+        panels[1].axis("off")
+    for axes, quantity in zip(panels[2:], _quantities(rows), strict=True):
         values = np.array([row["value"] for row in rows if row["quantity"] == quantity])
         if kind == "molecule":
             depiction: Depiction = findings.extra["depiction"]
@@ -211,8 +251,15 @@ def _draw_three(figure: Figure, three: Any, findings: Findings, label: str, kind
             _draw_along(axes, values, quantity)
 
 
+def _matrix(rows: list[dict[str, Any]], quantity: str, column: str) -> np.ndarray:
+    """Return the entries of a matrix, which are in the order of its rows."""
+    entries = [row for row in rows if row["quantity"] == quantity]
+    width = 1 + max((row[column] for row in entries), default=0)
+    return np.array([row["value"] for row in entries]).reshape(-1, width)
+
+
 def _quantities(rows: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(row["quantity"] for row in rows if row["quantity"] != "map"))
+    return list(dict.fromkeys(row["quantity"] for row in rows if row["quantity"] not in ("map", MIXED)))
 
 
 def _patched(dataset: Dataset, row: int) -> np.ndarray | None:

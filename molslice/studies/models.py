@@ -126,30 +126,21 @@ def rows_of(dataset: Dataset) -> np.ndarray:
     return dataset.labeled_rows("train")
 
 
-def draw_rows(dataset: Dataset, count: int, seed: int, max_tokens: int | None = None) -> np.ndarray:
+def draw_rows(dataset: Dataset, count: int, seed: int) -> np.ndarray:
     """Draw rows of `rows_of` without replacement; all rows if there are fewer than `count`.
 
     Args:
         dataset: The data.
         count: Number of rows to draw.
         seed: Seed of the draw.
-        max_tokens: Draw only rows with at most this number of tokens; None for no limit.
 
     Returns:
         Indices of rows, ascending, int64 [rows].
 
     Raises:
-        MolsliceError: No row has a label, or none has at most `max_tokens` tokens.
+        MolsliceError: No row has a label.
     """
     rows = rows_of(dataset)
-    if max_tokens is not None:
-        lengths = dataset.num_tokens[rows]
-        rows = rows[lengths <= max_tokens]
-        if not len(rows):
-            raise MolsliceError(
-                f"every row of {dataset.source} has {lengths.min()} tokens or more; a map can be drawn for "
-                f"at most {max_tokens}"
-            )
     if len(rows) <= count:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, count, replace=False))

@@ -10,18 +10,18 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.inference.maps import record_calls
+from molslice.inference.maps import mixed_tokens, record_calls
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import line_style
 from molslice.studies.models import find_models, load_data, rows_of
 from molslice.studies.options import require
 from molslice.types import MolsliceError
 
-PLACES = ("input", "output")
+PLACES = ("input", "mixed", "output")
 
 
 class Spectrum(Study):
-    """Singular values of the input and the output of each attention of a trained model.
+    """Singular values of the input and the output of each attention of a trained model, and before W_O.
 
     The tokens of a molecule, or of another row of the runs' data, form a matrix [N, D]. Its singular values
     are divided by the largest. All rows are from the test split and have the same number of atoms or tokens,
@@ -30,12 +30,15 @@ class Spectrum(Study):
     such as columns that are all sorted in ascending order. `effective_rank` is the exponential of the entropy
     of the singular values divided by their sum.
 
+    `mixed` is the input of the output map W_O: for `slice_sort` it is SliceSort(X) itself. Attentions without
+    such a map do not have it.
+
     By default the models are the shipped one and each of four attentions trained for `steps` steps.
 
     Source: Roy and Vetterli 2007 (EUSIPCO), the effective rank.
     """
 
-    summary: ClassVar[str] = "singular values of attention outputs, layer by layer, in trained models"
+    summary: ClassVar[str] = "singular values of attention outputs and before W_O, layer by layer"
     takes_runs: ClassVar[bool] = True
     unused_with_runs: ClassVar[tuple[str, ...]] = ("models", "steps")
 
@@ -83,8 +86,10 @@ class Spectrum(Study):
         for model in models:
             request.tell(model.label)
             for layer, call in enumerate(record_calls(model.model, batch), start=1):
-                for place, tokens in zip(PLACES, (call.tokens, call.output.tokens), strict=True):
-                    found += _rows({"model": model.label, "layer": layer, "place": place}, tokens)
+                places = (call.tokens, mixed_tokens(call), call.output.tokens)
+                for place, tokens in zip(PLACES, places, strict=True):
+                    if tokens is not None:
+                        found += _rows({"model": model.label, "layer": layer, "place": place}, tokens)
         notes = {"models": [m.about for m in models], "left_out": left_out, "length": length - extra}
         return Findings(found, notes)
 
@@ -101,8 +106,10 @@ class Spectrum(Study):
                 shade = colormaps["viridis"](0.9 * (layer - 1) / max(1, len(layers) - 1))
                 indices, means = _line(findings, label, layer, "output")
                 axes.plot(indices, means, marker=".", color=shade, label=f"layer {layer}")
+                axes.plot(*_line(findings, label, layer, "mixed"), ":", color=shade)
             indices, means = _line(findings, label, layers[0], "input")
             axes.plot(indices, means, "--", color="0.6", label="input of layer 1")
+            axes.plot([], [], ":", color="0.3", label="before W_O")
             axes.set(yscale="log", xlabel="singular value", ylabel="relative to the largest")
             axes.set_ylim(1e-5, 2.0)
             axes.set_title(label)
@@ -110,15 +117,13 @@ class Spectrum(Study):
             axes.legend(fontsize="x-small", frameon=False)
         last = panels[len(labels)]
         for index, label in enumerate(labels):
-            chosen = [
-                row
-                for row in findings.rows
-                if (row["model"], row["place"], row["quantity"]) == (label, "output", "effective_rank")
-            ]
-            means, spread = ([row[k] for row in chosen] for k in ("mean", "sd"))
-            layers = [row["layer"] for row in chosen]
-            last.errorbar(layers, means, yerr=spread, capsize=2, label=label, **line_style(index))
-        last.set(xlabel="layer", ylabel="effective rank of the output", title="effective rank")
+            for place, style in (("output", {}), ("mixed", {"linestyle": ":", "label": None})):
+                wanted = {"model": label, "place": place, "quantity": "effective_rank"}
+                chosen = [row for row in findings.rows if wanted.items() <= row.items()]
+                layers, means, spread = ([row[k] for row in chosen] for k in ("layer", "mean", "sd"))
+                line = {"label": label, **line_style(index), **style}
+                last.errorbar(layers, means, yerr=spread, capsize=2, **line)
+        last.set(xlabel="layer", ylabel="effective rank", title="output (dotted: before W_O)")
         last.xaxis.get_major_locator().set_params(integer=True)
         last.grid(alpha=0.3)
         last.legend(fontsize="x-small", frameon=False)

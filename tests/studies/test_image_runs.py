@@ -4,11 +4,15 @@ import csv
 
 import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from molslice.config import config_from_mapping
-from molslice.studies import maps, run_study
+from molslice.inference import maps
+from molslice.inference.maps import map_of, record_calls, sampled_rows
+from molslice.studies import run_study
+from molslice.studies.networks import read_choice, seeded_encoder
 from molslice.training.run import train
-from molslice.types import MolsliceError
 from tests.data.images.pictures import pixels, write_idx
 
 
@@ -59,10 +63,48 @@ def test_maps_of_pixels_are_drawn_along_the_sequence(train_run, tmp_path):
     assert found.png.stat().st_size > 1000
 
 
-def test_no_map_is_drawn_of_sequences_that_are_too_long(train_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "MAX_TOKENS", 15)
-    run = train_run("long", {"tokens": "pixels", "patch": 1})
-    with pytest.raises(MolsliceError, match="every row of .* has 64 tokens or more; .* at most 15"):
-        run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
-    patched = train_run("patched", readout="mean")
-    assert run_study("maps", tmp_path, runs=(patched,), options={"layer": 1}, quiet=True).rows > 0
+def test_long_sequences_and_images_have_maps_of_some_rows(train_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(maps, "LONGEST", 15)
+    monkeypatch.setattr(maps, "SAMPLED", 4)
+    for name, tokens in (("pixels", 64), ("patches", 16)):
+        data = {"tokens": "pixels", "patch": 1} if name == "pixels" else {}
+        run = train_run(f"long_{name}", data, readout="mean")
+        found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
+        with found.csv.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert list(found.notes["rows_of_map"].values()) == [f"4 of {tokens}, evenly spaced"]
+        chosen = [row for row in rows if row["quantity"] == "map"]
+        assert sorted({int(row["token_i"]) for row in chosen}) == np.linspace(0, tokens - 1, 4).tolist()
+        shares = np.array([float(row["value"]) for row in chosen]).reshape(4, tokens)
+        assert np.allclose(shares.sum(1), 1, atol=1e-5)
+        taken = [float(row["value"]) for row in rows if row["quantity"] == "taken by 4 tokens"]
+        assert np.allclose(taken, shares.mean(0), atol=1e-7)
+        assert sum(row["quantity"] == "input of W_O" for row in rows) == 4 * 8
+
+
+class _Work(TorchDispatchMode):
+    """Counts the entries of all tensors that operations return."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        output = function(*args, **(kwargs or {}))
+        outputs = output if isinstance(output, tuple | list) else [output]
+        self.entries += sum(value.numel() for value in outputs if isinstance(value, torch.Tensor))
+        return output
+
+
+@pytest.mark.parametrize("name", ["slice_sort", "flow", "singular", "flash_linear"])
+def test_the_work_of_a_map_does_not_grow_with_the_square_of_the_length(name):
+    """At 3,136 tokens, a map costs a constant times the 64 rows and the tokens."""
+    work, dim = {}, 8
+    for tokens in (784, 3136):
+        encoder = seeded_encoder(
+            read_choice(name), 0, dim=dim, num_layers=1, num_heads=2, uses_pair_bias=False, max_tokens=tokens
+        )
+        (call,) = record_calls(encoder, torch.randn(1, tokens, dim), torch.ones(1, tokens, dtype=torch.bool))
+        with _Work() as counted:
+            found = map_of(call, rows=sampled_rows(tokens))
+        assert found.weights.shape[2:] == (64, tokens)
+        work[tokens] = counted.entries
+    assert work[3136] < 4.5 * work[784]  # linear in the tokens, with the rows fixed

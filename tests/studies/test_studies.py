@@ -8,10 +8,10 @@ from matplotlib.image import imsave
 from molslice.attention import ATTENTIONS
 from molslice.data.molecules.collate import collate
 from molslice.inference.load import load_model
-from molslice.inference.maps import attention_maps
+from molslice.inference.maps import attention_maps, mixed_tokens, record_calls
 from molslice.studies import maps
 from molslice.studies.base import Request
-from molslice.studies.models import find_models, load_molecules
+from molslice.studies.models import find_models, load_molecules, rows_of
 from molslice.studies.networks import read_choice, registered_entries, seeded_encoder
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import memory_store
@@ -110,8 +110,34 @@ def test_spectrum_of_given_runs(study, measure, data, runs):
     assert ((ranks["softmax"] > 1.01) & (ranks["softmax"] <= atoms + 1)).all()
     assert np.allclose(ranks["mean"], 1, atol=1e-3)  # all tokens alike
     assert {row["layer"] for row in rows} == {"1", "2"}
+    assert len(pick(rows, quantity="effective_rank", place="mixed", model="softmax")) == 2
+    assert not len(pick(rows, place="mixed", model="mean"))  # it has no W_O
     with pytest.raises(MolsliceError, match="has 200 atoms"):
         measure("spectrum", runs=[runs["softmax"]], data=data, atoms=200)
+
+
+def test_the_sorted_columns_themselves_before_the_output_map(measure, study, runs, data):
+    """SliceSort(X) of the first layer is the sort of the columns of softmax(S + E) X W_V."""
+    given = [runs["slice_sort"]]
+    _, rows, _ = study("maps", runs=given, options={"smiles": "CCO", "layer": 1})
+    model = load_model(runs["slice_sort"]).model
+    batch = collate(memory_store(["CCO"]), [0])
+    call = record_calls(model, batch)[0]
+    values = call.attention.split_heads(call.attention.value(call.tokens))
+    mixed = call.attention.merge_heads(call.attention.mix_pairs(values, call.context))
+    expected = mixed[0].sort(0).values.detach()
+    found = pick(rows, "value", input="molecule", quantity="input of W_O").reshape(expected.shape)
+    assert np.allclose(found, expected, atol=1e-6)
+    output = call.attention.output(torch.from_numpy(found).float())
+    assert torch.allclose(output, call.output.tokens[0], atol=1e-5)
+
+    rows, notes = measure("spectrum", runs=given, data=data, molecules=1)
+    dataset = load_molecules(data)
+    one = next(r for r in rows_of(dataset) if dataset.num_tokens[r] == notes["length"] + 1)
+    call = record_calls(model, dataset.collate([one]))[0]
+    sizes = np.linalg.svd(mixed_tokens(call)[0].double().numpy(), compute_uv=False)
+    found = pick(rows, place="mixed", layer=1, quantity="singular_value")
+    assert np.allclose(found, sizes / sizes[0], atol=1e-6)
 
 
 def test_short_trainings_are_kept_and_found_again(measure, data):
@@ -175,12 +201,14 @@ def test_correlation_of_a_model_with_itself_and_with_others(study, runs, data):
     _, rows, about = study("correlation", runs=given, options={"molecules": 3, "data": data})
     twice = {"model_a": "softmax (1)", "model_b": "softmax (2)"}
     for kind in ("exact", "influence"):
-        same = pick(rows, **twice, maps=kind, layer_a=1, layer_b=1)
-        assert same == pytest.approx(1, abs=1e-9)
+        for layer in (1, 2, "mean"):
+            same = pick(rows, **twice, maps=kind, layer_a=layer, layer_b=layer)
+            assert same == pytest.approx(1, abs=1e-9)
         other = pick(rows, model_a="softmax (1)", model_b="flow", maps=kind)
-        assert other.shape == (4,)
+        assert other.shape == (9,)
         assert (np.abs(other) < 0.999).all()
-        assert about["notes"]["same_layer"][kind]["softmax and softmax"] == pytest.approx(1, abs=1e-9)
+        agreement = about["notes"]["mean_of_layers"][kind]
+        assert agreement["softmax and softmax"] == pytest.approx(1, abs=1e-9)
     assert {row["map_a"] for row in rows if row["maps"] == "exact"} == {"exact"}
 
 
