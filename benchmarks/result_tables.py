@@ -25,7 +25,7 @@ from gpu_tables import (
     steps_table,
 )
 from pretraining_tables import attentions_table, embedded_table, labels_table, sizes_table
-from sequence_tables import headers, language, long_inputs, lra_parameters, sequence_tasks
+from sequence_tables import headers, language, long_inputs, sequence_tasks
 from small_data_tables import (
     candidates_table,
     curve_table,
@@ -318,7 +318,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "learnable_sort": learnable_sort,
     "sort_on_sequences": sort_on_sequences,
     "sequence_tasks": sequence_tasks,
-    "lra_parameters": lra_parameters,
     "language": language,
     "long_inputs": long_inputs,
 }

@@ -64,18 +64,6 @@ def in_order(order: dict[str, Any]) -> str:
     return f"{order['pairs'] - len(order['turned'])} of {order['pairs']}" if order["pairs"] else ""
 
 
-def lra_parameters() -> str:
-    """Return parameters in the configurations of Long Range Arena and of Sliceformer."""
-    names = ("softmax", "slice_sort", "flow", "singular")
-    rows = []
-    for config, entries in load("lra_parameters")["configs"].items():
-        found = {entry["attention"]: entry for entry in entries}
-        over = sum(not entry["within_rule"] for entry in entries)
-        counts = [f"{found[name]['parameters']:,}" for name in names]
-        rows.append([f"`{config}`", *counts, f"{over} of {len(entries)}"])
-    return markdown(["", *(f"`{name}`" for name in names), "above the limit"], rows)
-
-
 def language() -> str:
     """Return the perplexity of the small language models."""
     result = load("task_wikitext2")
