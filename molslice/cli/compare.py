@@ -16,7 +16,7 @@ EXAMPLE = """\
   molslice compare --config configs/molecule/quickstart.yaml --attention softmax,slice_sort,flow,singular \\
       --minutes 1 --out runs/compare
   molslice compare --config configs/text/r8_small.yaml --folds 5 --out runs/r8
-  molslice compare --runs runs/first runs/slices --out runs/drawn"""
+  molslice compare --runs runs/first runs/slices --curves --out runs/drawn"""
 TAKES_OVERRIDES = True
 
 
@@ -50,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=file_path, required=True, metavar="DIR", help="folder for the table, plot and runs"
     )
+    parser.add_argument(
+        "--curves", action="store_true", help="also draw the training curves of all runs in one figure"
+    )
     add_quiet(parser)
     add_json(parser)
 
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.runs is not None:
         if args.attention or args.minutes or args.seeds or args.folds or args.overrides:
             args.usage_error("--runs compares finished runs; settings for training need --config")
-        comparison: Comparison = compare_runs(args.runs, args.out)
+        comparison: Comparison = compare_runs(args.runs, args.out, curves=args.curves)
     else:
         comparison = compare_attentions(
             args.config,
@@ -74,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
             seeds=args.seeds or 1,
             folds=args.folds,
             minutes=args.minutes,
+            curves=args.curves,
             overrides=args.overrides,
             quiet=args.quiet,
             tell=tell,
@@ -82,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(comparison.to_mapping())
     else:
         write(comparison.to_text())
-    tell(f"table: {args.out / 'table.md'}, plot: {args.out / 'compare.png'}")
+    plots = f"plot: {args.out / 'compare.png'}" + (f", {args.out / 'curves.png'}" if args.curves else "")
+    tell(f"table: {args.out / 'table.md'}, {plots}")
     for label, reason in comparison.failed.items():
         say(f"error: {label} failed: {reason}")
     return 1 if comparison.failed else 0

@@ -1,6 +1,5 @@
 """The parts of a report that need the model alone: training, parameters, and how to make it again."""
 
-import csv
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from molslice.report.page import (
 from molslice.run_folder import METRICS
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.training.fit_report import STANDARD_ERROR, result_rows
-from molslice.types import MolsliceError
+from molslice.training.records import read_metrics
 from molslice.version import __version__
 
 __all__ = [
@@ -95,7 +94,7 @@ def training(predictor: AnyPredictor) -> Html:
     if isinstance(predictor, FittedPredictor):
         return _learners(predictor.model.about)
     found = {
-        _member_name(predictor, network): _read_metrics(folder / METRICS)
+        _member_name(predictor, network): read_metrics(folder / METRICS)
         for network in networks_of(predictor)
         if (folder := network.folder or Path(network.name)).joinpath(METRICS).is_file()
     }
@@ -185,21 +184,6 @@ def _curves(found: Mapping[str, Mapping[str, list[float]]], name: str) -> list[C
     return [
         Curve(label, columns["step"], columns[name]) for label, columns in found.items() if name in columns
     ]
-
-
-def _read_metrics(path: Path) -> dict[str, list[float]]:
-    """Read `metrics.csv`.
-
-    Raises:
-        MolsliceError: It has no numbers.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        columns = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
-        return {"step": columns.pop("step"), "train_loss": columns.pop("train_loss"), **columns}
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise MolsliceError(f"cannot read {path}: {error}") from error
 
 
 def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:

@@ -19,7 +19,7 @@ Modules:
     start: Starts a run from the weights of a trained model.
     continuation: The lock and the checks of a run folder.
     ensemble: Trains the members of an ensemble.
-    compare, comparison, figure: Comparisons of attentions.
+    compare, comparison, figure, curves: Comparisons of attentions.
     fit: Fits a stack of learners and fine-tuned networks to a table.
     fit_table, fit_duplicates, fit_split, fit_scale: From the table of a fit to its rows, `fit_data`.
     fit_folds, fit_learners, fit_networks, fit_record, fit_report: The further steps of `fit`.

@@ -57,6 +57,7 @@ def compare_attentions(
     seeds: int = 1,
     folds: int | None = None,
     minutes: float | None = None,
+    curves: bool = False,
     overrides: Sequence[tuple[str, str]] = (),
     quiet: bool = False,
     tell: Callable[[str], None] = lambda message: None,
@@ -74,6 +75,7 @@ def compare_attentions(
         folds: Number of folds of a cross-validation. Each entry is trained once for each test fold, always
             with the configuration's seed.
         minutes: Training time of each run. None takes the length from the configuration.
+        curves: Whether to also write the training curves of all runs to `curves.png`, `.svg` and `.csv`.
         overrides: Dotted settings, as in `load_config`.
         quiet: Whether to hide progress bars.
         tell: Receives a line before each run.
@@ -109,7 +111,9 @@ def compare_attentions(
         _check_data(folder, runs)
         if others := _other_runs(folder, runs):
             tell(f"not in the table, because they are not asked for: {others} finished runs in {folder}")
-        return _compare(folder, runs, quiet, tell)
+        comparison = _compare(folder, runs, quiet, tell)
+        _write(comparison, folder, curves)
+        return comparison
 
 
 def _other_runs(folder: Path, runs: Iterable[_Planned]) -> int:
@@ -135,7 +139,7 @@ def _run_folder(folder: Path, planned: _Planned) -> Path:
 
 
 def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable[[str], None]) -> Comparison:
-    """Train the runs that are not finished, and write the files."""
+    """Train the runs that are not finished."""
     comparison = Comparison()
     for number, planned in enumerate(runs, start=1):
         run = _run_folder(folder, planned)
@@ -163,27 +167,35 @@ def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable
     if not comparison.results:
         label, reason = next(iter(comparison.failed.items()))
         raise MolsliceError(f"every run of the comparison failed; {label}: {reason}")
-    _write(comparison, folder)
     return comparison
 
 
-def _write(comparison: Comparison, folder: Path) -> None:
+def _write(comparison: Comparison, folder: Path, curves: bool) -> None:
     from molslice.training.figure import draw_comparison  # matplotlib takes long to import
 
     comparison.write(folder)
     for suffix in ("png", "svg"):
         write_atomically(folder / f"compare.{suffix}", draw_comparison(comparison, suffix))
+    if curves:
+        from molslice.training.curves import curves_table, draw_curves, read_curves
+
+        columns = read_curves(comparison)
+        write_atomically(folder / "curves.csv", curves_table(columns))
+        for suffix in ("png", "svg"):
+            write_atomically(folder / f"curves.{suffix}", draw_curves(columns, suffix))
 
 
-def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
+def compare_runs(runs: Sequence[Path | str], out: Path | str, *, curves: bool = False) -> Comparison:
     """Write the table and the plot of finished runs. Runs that differ only in seed or fold share a line.
 
     Args:
         runs: The run folders.
         out: The folder for the files.
+        curves: Whether to also write the training curves, as `compare_attentions` does.
 
     Raises:
-        MolsliceError: A run is not finished or is named twice, or runs have other targets, rows or splits.
+        MolsliceError: A run is not finished or is named twice, or runs have other targets, rows or splits, or
+            the metrics of a run cannot be read.
     """
     folder = Path(out)
     known: dict[Path, Path | str] = {}
@@ -202,7 +214,7 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str) -> Comparison:
     comparison.check()
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
-        _write(comparison, folder)
+        _write(comparison, folder, curves)
     return comparison
 
 

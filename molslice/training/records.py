@@ -20,7 +20,24 @@ from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
 
+__all__ = ["ProgressBar", "Records", "read_metrics"]
+
 BEFORE = ("step", "epoch", "seconds", "learning_rate", "train_loss")
+
+
+def read_metrics(path: Path) -> dict[str, list[float]]:
+    """Read the columns of `metrics.csv`, `step` and `train_loss` first; an empty cell is NaN.
+
+    Raises:
+        MolsliceError: It has no numbers.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        columns = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
+        return {"step": columns.pop("step"), "train_loss": columns.pop("train_loss"), **columns}
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise MolsliceError(f"cannot read {path}: {error}") from error
 
 
 class Records:

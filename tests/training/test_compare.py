@@ -2,6 +2,7 @@ import csv
 import json
 import math
 import os
+import re
 import shutil
 import statistics
 import xml.etree.ElementTree as ElementTree
@@ -13,8 +14,10 @@ from molslice.files.lock import lock_folder
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
 from molslice.training import compare, figure
+from molslice.training import curves as curves_module
 from molslice.training.compare import compare_attentions, compare_runs
 from molslice.training.comparison import Comparison, Result
+from molslice.training.curves import curves_table, draw_curves, read_curves
 from molslice.training.figure import draw_comparison
 from molslice.types import DataSpec, MolsliceError
 
@@ -65,8 +68,9 @@ def config_file(build_config, write_config, tmp_path, monkeypatch):
 
 def test_each_entry_is_trained_with_each_seed(config_file, tmp_path):
     entries = "slice_sort:form=mix_plus_sort:placement=aligned,gin_virtual:dim=12"
-    result = compare_attentions(config_file, entries, tmp_path / "out", seeds=2, quiet=True)
-    assert FILES | {"plan.json", "runs"} == {path.name for path in (tmp_path / "out").iterdir()}
+    result = compare_attentions(config_file, entries, tmp_path / "out", seeds=2, curves=True, quiet=True)
+    curves = {"curves.csv", "curves.png", "curves.svg"}
+    assert FILES | curves | {"plan.json", "runs"} == {path.name for path in (tmp_path / "out").iterdir()}
     assert [(r.label, r.seed) for r in result.results] == [
         (label, seed) for label in entries.split(",") for seed in (5, 6)
     ]
@@ -344,6 +348,59 @@ def test_the_same_comparison_gives_the_same_picture(comparison, suffix):
     assert picture == draw_comparison(comparison, suffix)
     comparison.results.pop()
     assert picture != draw_comparison(comparison, suffix)
+
+
+def test_the_curves_of_all_runs_are_in_one_figure_and_table(comparison, tmp_path):
+    """Each run has one color; a column that a run lacks, or a number that it did not measure, is empty."""
+    for index, result in enumerate(comparison.results):
+        metric = "" if index == 1 else f"{0.5 - index / 10}"
+        Path(result.run).mkdir()
+        (Path(result.run) / "metrics.csv").write_text(
+            "step,epoch,seconds,learning_rate,train_loss,valid_mae_gap_eV,rows_per_second\n"
+            f"5,1,0.5,0.001,{1 + index},{metric},10\n10,2,1.0,0.001,{0.01 * (1 + index)},0.25,10\n"
+        )
+    curves = read_curves(comparison)
+    assert list(curves) == ["softmax, seed 0", "softmax, seed 1", "softmax, seed 2", "flow, seed 0"]
+    rows = list(csv.DictReader(curves_table(curves).splitlines()))
+    assert len(rows) == 8
+    assert rows[1] == {
+        "run": "softmax, seed 0",
+        "step": "10",
+        "train_loss": "0.01",
+        "epoch": "2",
+        "seconds": "1",
+        "learning_rate": "0.001",
+        "valid_mae_gap_eV": "0.25",
+        "rows_per_second": "10",
+    }
+    assert rows[2]["valid_mae_gap_eV"] == ""
+    svg = draw_curves(curves, "svg").decode()
+    assert svg == draw_curves(curves, "svg").decode()
+    texts = {
+        "".join(node.itertext()).strip() for node in ElementTree.fromstring(svg).iter() if "text" in node.tag
+    }
+    assert {*curves, "train loss", "valid mae gap eV", "step"} <= texts
+    lines = set(re.findall(r"stroke: (#[0-9a-f]{6}); stroke-width: 1.2", svg))
+    assert len(lines) == 4
+    assert draw_curves({f"run {k}": curves["flow, seed 0"] for k in range(30)}, "png").startswith(b"\x89PNG")
+    (Path(comparison.results[3].run) / "metrics.csv").unlink()
+    with pytest.raises(MolsliceError, match=r"cannot read .*flow0.metrics\.csv"):
+        read_curves(comparison)
+
+
+def test_an_axis_of_curves_is_logarithmic_only_where_needed(monkeypatch):
+    scaled = []
+    monkeypatch.setattr(
+        curves_module, "set_log_scale", lambda axes, axis, values: scaled.append(axes.get_ylabel())
+    )
+    columns = {
+        "step": [1.0, 2.0],
+        "train_loss": [100.0, 1.0],
+        "valid_mae_gap": [3.0, 1.0],
+        "valid_r2": [-1.0, 90.0],
+    }
+    draw_curves({"softmax, seed 0": columns}, "svg")
+    assert scaled == ["train loss"]
 
 
 def test_several_targets_and_no_test_labels(tmp_path):
