@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 PairBiasMode = Literal["none", "logits", "mix"]
+Initialization = Literal["glorot", "truncated_normal"]
 State = tuple[Tensor, ...]  # state of a causal attention after some tokens
 
 
@@ -101,6 +102,7 @@ class AttentionSpec:
         cross: Whether keys and values come from `TokenContext.memory`.
         qkv_bias: Whether the maps to query, key and value have a bias.
         channels_per_head: The option `head_dim` of a model; None for D / H.
+        initialization: How the linear maps are initialized; see `molslice.attention.base.initialize_map`.
 
     Raises:
         MolsliceError: A value is invalid, or `cross` is combined with `causal` or a pair bias.
@@ -117,6 +119,7 @@ class AttentionSpec:
     cross: bool = False
     qkv_bias: bool = True
     channels_per_head: int | None = None
+    initialization: Initialization = "glorot"
 
     def __post_init__(self) -> None:
         divided = self.channels_per_head is None and self.num_heads > 0

@@ -261,6 +261,9 @@ def test_prepare_says_where_nothing_can_be_fetched(molslice, folder):
         ("series/uwave.yaml", "data.root", "timeseriesclassification.com"),
         ("vision/cifar10.yaml", "data.root", "cifar-10-binary.tar.gz"),
         ("lra/retrieval.yaml", "data.root", "lra_release.gz"),
+        ("text/bbc_singularformer.yaml", "data.root", "http://mlg.ucd.ie/datasets/bbc.html"),
+        ("text/mimic3_singularformer.yaml", "data.root", "https://physionet.org"),
+        ("text/scope95_singularformer.yaml", "data.path", "https://scop.berkeley.edu/astral"),
     ],
 )
 def test_missing_data_say_how_to_get_them(molslice, tmp_path, config, setting, words):

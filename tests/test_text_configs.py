@@ -18,7 +18,20 @@ from molslice.types import DataSpec
 
 FOLDER = Path(__file__).parents[1] / "configs" / "text"
 CONFIGS = sorted(FOLDER.glob("*.yaml"))
-KNOWN = [path for path in CONFIGS if load_config(path).data.name in ("imdb", "r8", "newsgroups20")]
+KNOWN = [
+    path
+    for path in CONFIGS
+    if load_config(path).data.name in ("imdb", "r8", "newsgroups20", "bbc_news", "mimic3")
+]
+PAPER = {  # tokens and classes of the Singularformer paper; None: the classes depend on the files
+    "imdb": (539, 2),
+    "r8": (141, 8),
+    "newsgroups20": (700, 20),
+    "bbc": (664, 5),
+    "mimic3": (1024, 50),
+    "scope40": (337, None),
+    "scope95": (328, None),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +48,7 @@ def count(config, attention):
 
 def test_there_are_configurations():
     expected = {"imdb_sliceformer", "imdb_singularformer", "r8_singularformer", "newsgroups20_singularformer"}
+    expected |= {f"{name}_singularformer" for name in PAPER}
     expected |= {"imdb_bytes", "text_table", "text_folder", "fasta", "r8_small", "imdb_small"}
     assert expected <= {path.stem for path in CONFIGS}
 
@@ -56,18 +70,28 @@ def test_the_counts_of_the_sliceformer_paper():
     assert all(f"{number:,}" in text for number in counts.values())
 
 
-@pytest.mark.parametrize("name", ["imdb", "r8", "newsgroups20"])
+@pytest.mark.parametrize("name", PAPER)
 def test_the_sizes_of_the_singularformer_paper(name):
     config = load_config(FOLDER / f"{name}_singularformer.yaml")
     model = config.model
     assert (model.num_layers, model.dim, model.num_heads, model.ffn_dim) == (6, 384, 6, 1536)
     assert (model.readout, model.head) == ("max_mean", (1024,))
+    assert (model.dropout, model.embedding_dropout) == (0.1, 0.2)
+    assert (model.initialization, config.trainer.precision) == ("truncated_normal", "bf16")
+    longest, classes = PAPER[name]
+    assert config.task == ("labels" if name == "mimic3" else "sequence")
+    if classes is None:
+        options = config.data.options
+        assert (options["max_tokens"], options["min_members"], options["test_fraction"]) == (longest, 2, 0.3)
+        assert config.training.token_budget == config.training.batch_size * longest
+        return
     spec = describe_data(config)
+    assert (spec.max_tokens, spec.num_outputs) == (longest, classes)
     built = build_model(model, config.attention, spec)
     assert [(layer.in_features, layer.out_features) for layer in built.head] == [(768, 1024)]
     assert built.readout.out_features == spec.num_outputs
-    longest = config.training.batch_size * spec.max_tokens
-    assert config.training.token_budget >= longest  # a batch of the longest texts is as large as asked
+    # a batch of the longest texts is as large as asked
+    assert config.training.token_budget >= config.training.batch_size * longest
 
 
 WORDS = (("wheat", "corn", "crop"), ("profit", "shares", "dividend"))
@@ -96,6 +120,10 @@ def small_files(folder):
         place = folder / "bbc" / ("a", "b")[label]
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{len(list(place.iterdir()))}.txt").write_text(text)
+    with (folder / "bbc-text.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["category", "text"])
+        writer.writerows([("sport", "tech")[label], text] for label, text in sentences(80))
 
 
 @pytest.mark.parametrize(
@@ -105,6 +133,9 @@ def small_files(folder):
         ("text_table", {"path": "train.csv", "test_path": "test.csv"}),
         ("text_folder", {"root": "bbc"}),
         ("fasta", {"path": "scope.fa"}),
+        ("bbc_singularformer", {"root": "."}),
+        ("mimic3_singularformer", {"root": "."}),
+        ("scope95_singularformer", {"path": "scope.fa"}),
     ],
 )
 def test_they_train_and_are_evaluated(tmp_path, monkeypatch, capsys, name, settings):
@@ -124,7 +155,7 @@ def test_they_train_and_are_evaluated(tmp_path, monkeypatch, capsys, name, setti
     for target in result["targets"]:
         told = summary["test"][summary["metric"]][target["name"]]
         assert target[summary["metric"]] == pytest.approx(told, abs=1e-6)
-    assert result["noun"] == ("proteins" if name == "fasta" else "texts")
+    assert result["noun"] == ("proteins" if "path" in settings and "fa" in settings["path"] else "texts")
 
 
 def test_a_model_never_meets_another_vocabulary(tmp_path, monkeypatch, capsys):

@@ -13,10 +13,19 @@ from torch.nn import functional
 
 from molslice.ops.derivatives import channel_maps, head_rows
 from molslice.ops.masked import pair_softmax
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, PairBiasMode, State, TokenContext
+from molslice.types import (
+    AttentionOutput,
+    AttentionSpec,
+    Initialization,
+    MolsliceError,
+    PairBiasMode,
+    State,
+    TokenContext,
+)
 
 Cost = Literal["linear", "log_linear", "n_sqrt_n", "quadratic"]
 Symmetry = Literal["equivariant", "ordered"]
+NORMAL_STD = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,23 @@ class Projection(nn.Linear):
     """A linear map that `Attention.reset_parameters` initializes: Glorot uniform weights and zero biases."""
 
 
+def initialize_map(linear: nn.Linear, initialization: Initialization) -> None:
+    """Initialize the weights of a linear map, and its biases with zero.
+
+    Args:
+        linear: The map.
+        initialization: `glorot`, the uniform form (Glorot and Bengio 2010), or `truncated_normal`, with
+            standard deviation 0.02 and cut off at two of them (Devlin et al. 2019, arXiv 1810.04805, in the
+            authors' code).
+    """
+    if initialization == "glorot":
+        nn.init.xavier_uniform_(linear.weight)
+    else:
+        nn.init.trunc_normal_(linear.weight, std=NORMAL_STD, a=-2 * NORMAL_STD, b=2 * NORMAL_STD)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+
+
 class ExactMap(NamedTuple):
     """The attention map of a layer and the tensors from which it is computed.
 
@@ -103,19 +129,15 @@ class Attention(nn.Module, ABC):
         self._check_spec()
 
     def reset_parameters(self) -> None:
-        """Initialize the weights: Glorot uniform for each `Projection`, with zero biases.
+        """Initialize the weights: `initialize_map` for each `Projection`.
 
         A model calls this once for each attention after building it, and does not change the weights
         afterwards. All other parameters keep the values that the constructor gave them. Override it for
         another initialization.
-
-        Source: Glorot and Bengio 2010, the uniform form.
         """
         for part in self.modules():
             if isinstance(part, Projection):
-                nn.init.xavier_uniform_(part.weight)
-                if part.bias is not None:
-                    nn.init.zeros_(part.bias)
+                initialize_map(part, self.spec.initialization)
 
     @property
     def name(self) -> str:

@@ -160,22 +160,24 @@ def _evaluate_rows(
     results = predictor.predict_rows(dataset, rows, task.results, task.num_results, progress=progress)
     seconds = time.perf_counter() - start
     truth = np.asarray(dataset.targets[rows])
-    metric = METRIC_NAMES[dataset.kind]
-    values = task.metrics(results, truth)
+    values, measures = task.metrics(results, truth), task.measures
+    known = np.isfinite(truth)
+    # a measure of a target counts its labels, another one the rows with a label
+    counts = dict(zip(dataset.target_names, known.sum(0), strict=True))
     return {
         "split": split,
         "rows": len(rows),
         "noun": dataset.row_name,
         "failed": len(unread),
-        "metric": metric,
+        "metric": measures[0].metric,
         "targets": [
             {
-                "name": name,
-                "unit": unit,
-                "count": int(np.isfinite(truth[:, i]).sum()),
-                metric: values[name],
+                "name": measure.name,
+                "unit": measure.unit,
+                "count": int(counts.get(measure.name, known.any(1).sum())),
+                measure.metric: values[measure.name],
             }
-            for i, (name, unit) in enumerate(zip(dataset.target_names, dataset.target_units, strict=True))
+            for measure in measures
         ],
         **_parameters(predictor),
         "seconds": seconds,

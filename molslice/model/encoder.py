@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
+from molslice.attention.base import initialize_map
 from molslice.model.base import AttentionChoice, OneEncoderSpec
 from molslice.ops.layer_steps import (
     add_and_norm,
@@ -19,7 +20,7 @@ from molslice.ops.layer_steps import (
     seeds_drawn_at_once,
 )
 from molslice.ops.masked import masked_pair_bias, pair_softmax, working_dtype
-from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, Initialization, State, TokenContext
 
 
 class FeedForward(nn.Module):
@@ -157,6 +158,8 @@ class Encoder(nn.Module):
         ffn_scale: Initial value of LayerScale; None for no LayerScale.
         last_norm: Whether there is a final norm.
         qkv_bias: Whether the maps to query, key and value have a bias.
+        input_dropout: Dropout rate of the tokens before the first layer; None for `dropout`.
+        initialization: How the attention initializes its linear maps.
 
     Raises:
         MolsliceError: The attention or an option is unknown, or the attention does not support these
@@ -183,6 +186,8 @@ class Encoder(nn.Module):
         ffn_scale: float | None = None,
         last_norm: bool = True,
         qkv_bias: bool = True,
+        input_dropout: float | None = None,
+        initialization: Initialization = "glorot",
     ) -> None:
         super().__init__()
         rates = [0.0] * num_layers if drop_path is None else drop_path
@@ -202,11 +207,12 @@ class Encoder(nn.Module):
                 max_tokens=max_tokens,
                 qkv_bias=qkv_bias,
                 channels_per_head=head_dim,
+                initialization=initialization,
             )
             mixer = build_attention(attention.name, spec, attention.options)
             self.layers.append(EncoderLayer(mixer, dim, ffn_dim, dropout, norm, rates[layer], ffn_scale))
         self.last_norm = nn.LayerNorm(dim) if last_norm else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout if input_dropout is None else input_dropout)
 
     def forward(
         self,
@@ -342,6 +348,8 @@ def build_encoder(
     max_tokens: int | None = None,
     drop_path: Sequence[float] | None = None,
     qkv_bias: bool = True,
+    input_dropout: float | None = None,
+    initialization: Initialization = "glorot",
 ) -> Encoder:
     """Build the encoder of a model's spec.
 
@@ -353,6 +361,8 @@ def build_encoder(
         max_tokens: Upper limit of N; None for no limit.
         drop_path: Rate of stochastic depth of each layer; None for no stochastic depth.
         qkv_bias: Whether the maps to query, key and value have a bias.
+        input_dropout: Dropout rate of the tokens before the first layer; None for `spec.dropout`.
+        initialization: How the attention initializes its linear maps.
 
     Raises:
         MolsliceError: The attention or an option is unknown, or the attention does not support these
@@ -376,6 +386,8 @@ def build_encoder(
         activation_checkpointing=spec.activation_checkpointing,
         drop_path=drop_path,
         qkv_bias=qkv_bias,
+        input_dropout=input_dropout,
+        initialization=initialization,
     )
 
 
@@ -391,17 +403,12 @@ def drop_path_rates(last: float, num_layers: int) -> list[float]:
     return [last * layer / max(1, num_layers - 1) for layer in range(num_layers)]
 
 
-def initialize_linear(module: nn.Module) -> None:
-    """Initialize linear maps with Glorot uniform weights and zero biases; an attention initializes itself.
-
-    Source: Glorot and Bengio 2010, the uniform form.
-    """
+def initialize_linear(module: nn.Module, initialization: Initialization = "glorot") -> None:
+    """Initialize linear maps by `initialize_map`; an attention initializes itself as its spec says."""
     if isinstance(module, Attention):
         module.reset_parameters()
         return
     if isinstance(module, nn.Linear):
-        nn.init.xavier_uniform_(module.weight)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
+        initialize_map(module, initialization)
     for child in module.children():
-        initialize_linear(child)
+        initialize_linear(child, initialization)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from molslice.model.base import AttentionChoice, ModelSpec, Tokens
 from molslice.model.encoder import Encoder, drop_path_rates, initialize_linear
 from molslice.model.sequence import TokenEmbedding
-from molslice.types import DataSpec, ModelOutput, MolsliceError, SequenceBatch
+from molslice.types import DataSpec, Initialization, ModelOutput, MolsliceError, SequenceBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class HierarchicalSpec(ModelSpec):
         attention_dropout: Dropout rate in the attention.
         drop_path: Rate of stochastic depth in the last layer; it grows evenly from 0 in the first.
         ffn_scale: Initial value of LayerScale on the feed-forward networks; None for no LayerScale.
+        initialization: Of linear maps: `glorot` (uniform), or `truncated_normal` with standard deviation
+            0.02.
         activation_checkpointing: Whether to recompute layers in the backward pass to save memory.
 
     Raises:
@@ -48,6 +50,7 @@ class HierarchicalSpec(ModelSpec):
     attention_dropout: float = 0.0
     drop_path: float = 0.0
     ffn_scale: float | None = None
+    initialization: Initialization = "glorot"
     activation_checkpointing: bool = False
 
     def __post_init__(self) -> None:
@@ -118,13 +121,14 @@ class HierarchicalClassifier(nn.Module):
                     drop_path=rates[before : before + depth],
                     ffn_scale=spec.ffn_scale,
                     last_norm=False,
+                    initialization=spec.initialization,
                 )
             )
         for dim, wider in zip(spec.dims[:-1], spec.dims[1:], strict=True):
             self.merges.append(nn.Linear(4 * dim, wider))
         self.norm = nn.LayerNorm(spec.dims[-1])
         self.readout = nn.Linear(spec.dims[-1], data.num_outputs)
-        initialize_linear(self)
+        initialize_linear(self, spec.initialization)
 
     def forward(self, batch: SequenceBatch) -> ModelOutput:
         """Return logits [B, num_outputs] as `prediction`, and the penalty of the attentions.

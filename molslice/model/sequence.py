@@ -15,7 +15,7 @@ from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.encoder import Encoder, build_encoder, drop_path_rates, initialize_linear
 from molslice.ops.masked import masked_max, masked_mean
 from molslice.ops.packing import real_positions
-from molslice.types import DataSpec, ModelOutput, MolsliceError, SequenceBatch
+from molslice.types import DataSpec, Initialization, ModelOutput, MolsliceError, SequenceBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,10 @@ class SequenceSpec(OneEncoderSpec):
         position_std: Initial standard deviation of positions and learned tokens; None for `embedding_std`.
         qkv_bias: Whether the maps to query, key and value have a bias. Those of the ViT of the Sliceformer
             paper have no bias.
+        embedding_dropout: Dropout rate of embedded tokens before positions are added. None: instead,
+            `dropout` applies after positions are added.
+        initialization: Of linear maps: `glorot` (uniform), or `truncated_normal` with standard deviation
+            0.02.
 
     Raises:
         MolsliceError: A size is below one, a choice is unknown, or `cls` is combined with `causal`.
@@ -63,6 +67,8 @@ class SequenceSpec(OneEncoderSpec):
     embedding_std: float = 0.02
     position_std: float | None = None
     qkv_bias: bool = True
+    embedding_dropout: float | None = None
+    initialization: Initialization = "glorot"
     activation_checkpointing: bool = False
 
     def __post_init__(self) -> None:
@@ -75,7 +81,8 @@ class SequenceSpec(OneEncoderSpec):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise MolsliceError(f"model.{name} must be positive, got {value}")
-        self.check_rates(("dropout", "attention_dropout", "drop_path"))
+        given = () if self.embedding_dropout is None else ("embedding_dropout",)
+        self.check_rates(("dropout", "attention_dropout", "drop_path", *given))
 
     @property
     def is_causal(self) -> bool:
@@ -127,6 +134,7 @@ class SequenceClassifier(nn.Module):
             max_tokens=spec.max_tokens,
             embedding_std=spec.embedding_std,
             position_std=spec.position_std,
+            dropout=spec.embedding_dropout or 0.0,
         )
         is_distilled = spec.readout == "cls_distilled"
         if is_distilled and data.paired:
@@ -147,7 +155,7 @@ class SequenceClassifier(nn.Module):
         self.dropout = nn.Dropout(spec.dropout)
         self.readout = nn.Linear(widths[-1], data.num_outputs)
         self.distilled_readout = nn.Linear(spec.dim, data.num_outputs) if is_distilled else None
-        initialize_linear(self)
+        initialize_linear(self, spec.initialization)
         for token in (self.cls_token, self.distillation_token):
             if token is not None:
                 nn.init.normal_(token, std=spec.position_std or spec.embedding_std)
@@ -244,6 +252,7 @@ class TokenEmbedding(nn.Module):
         embedding_std: Initial standard deviation of the embedding table, and of positions if `position_std`
             is None.
         position_std: Initial standard deviation of learned positions; None for `embedding_std`.
+        dropout: Dropout rate before positions are added.
 
     Raises:
         MolsliceError: There is no maximum length, or it is below that of the data.
@@ -260,6 +269,7 @@ class TokenEmbedding(nn.Module):
         max_tokens: int | None = None,
         embedding_std: float = 0.02,
         position_std: float | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         longest = max_tokens or data.max_tokens
@@ -285,6 +295,7 @@ class TokenEmbedding(nn.Module):
         if positions == "sinusoidal":
             self.register_buffer("waves", sinusoidal_positions(longest, dim), persistent=False)
         self.kind = positions
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None
@@ -307,7 +318,7 @@ class TokenEmbedding(nn.Module):
         if token_mask is not None:
             hidden = ~token_mask if tokens.ndim == 2 else ~token_mask[..., None]
             tokens = tokens.masked_fill(hidden, 0)
-        embedded: Tensor = self.table(tokens.long()) if self.is_table else self.linear(tokens)
+        embedded: Tensor = self.dropout(self.table(tokens.long()) if self.is_table else self.linear(tokens))
         if self.kind == "none":
             return embedded
         table: Tensor = self.waves if self.positions is None else self.positions
@@ -352,4 +363,6 @@ def build_sequence_encoder(spec: SequenceSpec, attention: AttentionChoice, max_t
         max_tokens=max_tokens,
         drop_path=rates,
         qkv_bias=spec.qkv_bias,
+        input_dropout=None if spec.embedding_dropout is None else 0.0,
+        initialization=spec.initialization,
     )

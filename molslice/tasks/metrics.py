@@ -138,6 +138,29 @@ def accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
     return float(right[known].mean()) if known.any() else float("nan")
 
 
+def label_accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    """Compute the mean over rows of |predicted and true labels| / |predicted or true labels|.
+
+    A label is predicted if its probability is above one half. A row without predicted and true labels counts
+    as right. The authors of Singularformer count every row without a true label as right.
+
+    Args:
+        probabilities: Probability of each label, float [rows, T]. NaN counts as wrong.
+        truth: Labels 0 and 1, float [rows, T], NaN where missing.
+
+    Returns:
+        The mean from 0 to 1; NaN if no row has a label that is not missing.
+
+    Source: Godbole and Sarawagi 2004, the accuracy of multi-label classification (Jaccard index).
+    """
+    known = np.isfinite(truth)
+    true = truth > 0.5
+    predicted = np.where(np.isnan(probabilities), ~true, probabilities > 0.5)
+    both, either = (true & predicted & known).sum(1), ((true | predicted) & known).sum(1)
+    shares = np.where(either > 0, both / np.maximum(either, 1), 1.0)[known.any(1)]
+    return float(shares.mean()) if len(shares) else float("nan")
+
+
 def perplexity(mean_nll: np.ndarray, counts: np.ndarray) -> float:
     """Compute the exponential of the mean negative log-likelihood of a token.
 

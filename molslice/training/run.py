@@ -351,7 +351,7 @@ def _summarize(
         "units": {names[measure.name]: measure.unit for measure in measures},
         **errors,
         "model": config.model.name,
-        "attention": config.attention.name if config.model.name != "gin_virtual" else None,
+        "attention": config.attention.name if config.model.uses_attention else None,
         "parameters": parameters["total"],
         "parameters_without_embeddings": parameters["without embeddings"],
         "steps": progress.step,

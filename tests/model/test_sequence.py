@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from molslice.attention import ATTENTIONS
 from molslice.model import AttentionChoice, build_model
@@ -283,3 +284,47 @@ def test_positions_and_learned_tokens_may_start_at_a_spread_of_their_own():
 def test_fewer_positions_than_the_data_need_are_refused():
     with pytest.raises(MolsliceError, match="model.max_tokens is 11, but the data have up to 12 tokens"):
         fresh(max_tokens=11)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "singular", "slice_sort", "longformer"])
+def test_a_truncated_normal_start_of_all_maps(attention):
+    sizes = {"num_layers": 2, "dim": 64, "ffn_dim": 64, "num_heads": 2, "head": (32,), "max_tokens": 8}
+    data = DataSpec(3, "values", channels=16, max_tokens=8)
+    models = {}
+    for initialization in ("glorot", "truncated_normal"):
+        torch.manual_seed(0)
+        spec = SequenceSpec(**sizes, initialization=initialization)
+        models[initialization] = build_model(spec, AttentionChoice(attention), data)
+    model = models["truncated_normal"]
+    maps = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+    assert {"embedding.linear", "head.0", "readout", "encoder.layers.0.ffn.inner"} < maps.keys()
+    assert any(name.endswith("attention.value") for name in maps)
+    for name, part in maps.items():
+        assert part.weight.abs().max() <= 0.04, name
+        # the spread of a normal distribution that is cut off at two standard deviations
+        assert part.weight.std().item() == pytest.approx(0.88 * 0.02, rel=0.25), name
+        assert part.bias is None or not part.bias.any()
+    assert models["glorot"].head[0].weight.abs().max() > 0.1
+
+
+def test_embedding_dropout_is_before_positions_and_alone():
+    sizes = {"num_layers": 1, "dim": 256, "ffn_dim": 8, "num_heads": 2, "dropout": 0.0}
+    data = DataSpec(3, "ids", vocabulary_size=5, max_tokens=40)
+    model = build_model(SequenceSpec(**sizes, embedding_dropout=0.25), AttentionChoice(), data)
+    with torch.no_grad():
+        model.embedding.table.weight.fill_(3.0)
+        model.embedding.positions.fill_(10.0)
+    tokens = torch.zeros(8, 40, dtype=torch.long)
+    embedded = model.train().embedding(tokens, None)
+    assert sorted(embedded.unique().tolist()) == [10.0, 14.0]  # zero, or 3 / 0.75
+    assert (embedded == 10.0).float().mean().item() == pytest.approx(0.25, abs=0.01)
+    assert model.encoder.dropout.p == 0.0
+    assert (model.eval().embedding(tokens, None) == 13.0).all()
+    plain = build_model(SequenceSpec(**{**sizes, "dropout": 0.3}), AttentionChoice(), data).train()
+    assert (plain.embedding.dropout.p, plain.encoder.dropout.p) == (0.0, 0.3)
+    both = SequenceSpec(**{**sizes, "dropout": 0.3}, embedding_dropout=0.2)
+    model = build_model(both, AttentionChoice(), data)
+    assert (model.embedding.dropout.p, model.encoder.dropout.p) == (0.2, 0.0)
+    assert model.encoder.layers[0].dropout.p == 0.3
+    with pytest.raises(MolsliceError, match=r"model.embedding_dropout must be in \[0, 1\), got 1.0"):
+        SequenceSpec(**sizes, embedding_dropout=1.0)

@@ -4,7 +4,7 @@ import torch
 
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
-from molslice.tasks.metrics import accuracy, metric_per_target, perplexity, selection_score
+from molslice.tasks.metrics import accuracy, label_accuracy, metric_per_target, perplexity, selection_score
 from molslice.types import MolsliceError
 from tests.tasks.test_molecule import Batch, Given
 
@@ -60,6 +60,37 @@ def test_labels_that_hold_together_take_binary_cross_entropy():
     expected = -(logits[0, 0].sigmoid().log() + (1 - logits[0, 1].sigmoid()).log()) / 2
     loss = loss_of(build(logits, "classification"), [[1.0, 0.0, NAN]])
     torch.testing.assert_close(loss, expected)
+
+
+def test_the_accuracy_of_labels_is_the_mean_over_rows_of_their_overlap():
+    truth = np.array([[1, 1, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0], [1, NAN, 0, NAN], [NAN] * 4])
+    right = [[0.9, 0.8, 0.1, 0.5], [0.2, 0.9, 0.9, 0.4], [0.1] * 4, [0.1, 0.6, 0, 0], [0.7] * 4, [1.0] * 4]
+    slow = []
+    for probabilities, labels in zip(right, truth.tolist(), strict=True):
+        known = [k for k in range(4) if labels[k] in (0, 1)]
+        true, said = {k for k in known if labels[k]}, {k for k in known if probabilities[k] > 0.5}
+        if known:
+            slow.append(len(true & said) / len(true | said) if true | said else 1.0)
+    assert slow == [1.0, 1 / 3, 1.0, 0.0, 0.5]
+    assert label_accuracy(np.array(right), truth) == pytest.approx(sum(slow) / 5)
+    assert np.isnan(label_accuracy(np.ones((2, 3)), np.full((2, 3), NAN)))
+    assert label_accuracy(np.full((1, 2), NAN), np.array([[1.0, 0.0]])) == 0.0
+
+
+def test_labels_are_measured_together():
+    zeros, ones, units = (0.0,) * 2, (1.0,) * 2, ("",) * 2
+    info = TargetInfo(("a", "b"), units, "classification", zeros, ones)
+    logits = torch.tensor([[3.0, -3.0], [1.0, 1.0]])
+    task, plain = (TASKS.build(name, Given(logits), info) for name in ("labels", "sequence"))
+    targets = [[1.0, 0.0], [1.0, 0.0]]
+    torch.testing.assert_close(loss_of(task, targets), loss_of(plain, targets))
+    results = task.predict_step(Batch(rows=torch.arange(2))).detach().numpy()
+    metrics = task.metrics(results, np.array(targets))
+    assert metrics == {"labels": 0.75}
+    assert task.score(metrics) == 0.25
+    assert [(one.name, one.metric) for one in task.measures] == [("labels", "accuracy")]
+    with pytest.raises(MolsliceError, match="task labels needs targets of kind classification"):
+        TASKS.build("labels", Given(logits), build(logits).targets)
 
 
 def test_results_are_probabilities_and_metrics_their_accuracy():

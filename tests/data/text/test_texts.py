@@ -13,7 +13,9 @@ import pytest
 from molslice.data import DATASETS, build_dataset
 from molslice.data.text import base as texts
 from molslice.data.text.base import TextDataset
+from molslice.data.text.bbc_news import BbcNews
 from molslice.data.text.imdb import Imdb
+from molslice.data.text.mimic3 import Mimic3
 from molslice.data.text.newsgroups20 import Newsgroups20
 from molslice.data.text.r8 import R8
 from molslice.data.text.text_folder import TextFolder
@@ -313,3 +315,41 @@ def test_a_split_that_was_cut_to_nothing_is_named(tmp_path):
     (tmp_path / "test.tsv").write_text("")
     with pytest.raises(MolsliceError, match=r"test.tsv has no rows for the split 'test'"):
         build_dataset("r8", {"root": tmp_path})
+
+
+def test_bbc_news_is_a_table_or_folders(tmp_path):
+    texts = {name: [f"{name} one", f"{name} two, three"] for name in BbcNews.class_names}
+    lines = [f'{name},"{text}"\n' for name, both in texts.items() for text in both]
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "bbc-text.csv").write_text("category,text\n" + "".join(lines))
+    for name, both in texts.items():
+        (folder := tmp_path / "folders" / name).mkdir(parents=True)
+        for number, text in enumerate(both):
+            (folder / f"{number:03}.txt").write_text(text)
+    options = {"cache_dir": tmp_path / "cache", "test_fraction": 0.2, "max_tokens": 9}
+    one, other = (BbcNews(root=tmp_path / name, **options) for name in ("table", "folders"))
+    assert one.spec == other.spec
+    assert one.spec.num_outputs == BbcNews.describe(options).num_outputs == 5
+    assert one.labels.tolist() == other.labels.tolist() == [[k // 2] for k in range(10)]
+    assert np.array_equal(one.sequences.values, other.sequences.values)
+    assert {split: len(rows) for split, rows in one.splits.items()}["test"] == 2
+    with pytest.raises(MolsliceError, match="neither bbc-text.csv nor the folders business.*mlg.ucd.ie"):
+        BbcNews(root=tmp_path)
+    (tmp_path / "table" / "bbc-text.csv").write_text("category,text\nsports,a b\n")
+    with pytest.raises(MolsliceError, match="unknown topic 'sports'; did you mean 'sport'"):
+        BbcNews(root=tmp_path / "table", **options)
+
+
+def test_the_most_frequent_codes_of_mimic_are_the_targets(tmp_path):
+    (tmp_path / "train.csv").write_text("TEXT,ICD9_CODE\nfever,401.9;428\nno fever,428\ncough,250\n" * 4)
+    with pytest.raises(MolsliceError, match=r"no such file: .*test\.csv\. .*physionet.*TEXT and ICD9_CODE"):
+        Mimic3(root=tmp_path)
+    (tmp_path / "test.csv").write_text("TEXT,ICD9_CODE\ncough,401.9\n")
+    data = Mimic3(root=tmp_path, max_labels=2, cache_dir=tmp_path / "cache")
+    assert data.target_names == ("401.9", "428")
+    assert data.labels[:3].tolist() == [[1, 1], [0, 1], [0, 0]]
+    assert data.targets[data.rows("test")].tolist() == [[1, 0]]
+    assert data.spec.max_tokens == Mimic3.describe({"max_labels": 2}).max_tokens == 1024
+    assert Mimic3.describe({}).num_outputs == 50
+    (tmp_path / "valid.csv").write_text("TEXT,ICD9_CODE\ncough,428\nfever,428\n")
+    assert len(Mimic3(root=tmp_path, max_labels=2, cache_dir=tmp_path / "cache").rows("valid")) == 2

@@ -1,0 +1,35 @@
+"""BBC News: 2,225 articles of five topics (Greene and Cunningham 2006)."""
+
+from pathlib import Path
+
+from molslice.data.text.base import TextDataset
+from molslice.data.text.documents import Documents, Labeled, read_class_folders
+from molslice.files.records import read_records
+
+TABLE = "bbc-text.csv"
+
+
+class BbcNews(TextDataset):
+    """Articles in the folder `root`: `bbc-text.csv` or one folder per topic.
+
+    The table has the columns `category` and `text`. The folders are those of `bbc-fulltext.zip`: business,
+    entertainment, politics, sport, tech. The source has no test split. The options are those of
+    `TextDataset`.
+    """
+
+    target = "topic"
+    class_names = ("business", "entertainment", "politics", "sport", "tech")
+    instructions = "By hand: unpack bbc-fulltext.zip of http://mlg.ucd.ie/datasets/bbc.html"
+
+    def read(self, root: Path) -> Documents:
+        """Read all articles."""
+        path = root / TABLE
+        if path.is_file():
+            records = read_records(path, ("category", "text"))
+            topics = [cell.strip() for cell in records.texts("category")]
+            articles = Labeled(path, records.texts("text"), topics)
+        elif all((root / name).is_dir() for name in self.class_names):
+            articles = read_class_folders(root, self.class_names, pattern="*.txt")
+        else:
+            raise self.missing(root, f"{TABLE} nor the folders {', '.join(self.class_names)}")
+        return Documents.of_classes({"train": articles}, self.target, self.class_names)
