@@ -9,6 +9,7 @@ import torch
 from molslice.config import load_config
 from molslice.data import build_dataset
 from molslice.data.images.base import Cutting
+from molslice.data.images.image_folder import ImageFolder
 from molslice.entries import describe_data
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
@@ -110,7 +111,9 @@ def test_a_teacher_and_stages_train_on_a_folder_of_images(tmp_path):
         return train(config, tmp_path / (out or name), quiet=True)
 
     stages = {"model.dims": "[8, 12, 16, 16]", "model.depths": "[1, 1, 2, 1]", "model.num_heads": "2"}
-    run("flowformer_imagenet", {**stages, "data.valid_as_test": "false"})
+    with pytest.raises(MolsliceError, match="has 2 classes, but data.num_classes is 1000"):
+        run("flowformer_imagenet", stages, "counted")
+    run("flowformer_imagenet", {**stages, "data.valid_as_test": "false", "data.num_classes": "2"})
     run("image_folder", flat)
     taught = {"model.max_tokens": "66", "training.teacher": str(tmp_path / "image_folder")}
     summary = run("deit_distilled", flat | taught)
@@ -132,6 +135,15 @@ def test_a_teacher_and_stages_train_on_a_folder_of_images(tmp_path):
         MolsliceError, match="teacher is 'x', which task sequence does not take; it is for distillation"
     ):
         run("image_folder", flat | {"training.teacher": "x"}, "plain")
+
+
+def test_a_number_of_classes_describes_images_without_files(tmp_path):
+    config = load_config(FOLDER / "flowformer_imagenet.yaml", [("data.root", str(tmp_path / "nowhere"))])
+    spec = describe_data(config)
+    assert (spec.num_outputs, spec.max_tokens, spec.channels, spec.grid) == (1000, 3136, 48, (56, 56))
+    assert ImageFolder.describe({"root": "x", "size": 32, "num_classes": 3}).max_tokens == 4  # patches of 16
+    assert ImageFolder.describe({"root": "x", "size": 32}) is None
+    assert ImageFolder.describe({"root": "x", "num_classes": 3}) is None
 
 
 def test_the_orders_of_the_sort_cost_no_parameters():

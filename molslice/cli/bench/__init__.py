@@ -3,12 +3,13 @@
 Without an action, `molslice bench` measures attentions.
 """
 
-from molslice.cli.bench import attention, data, train
+from molslice.cli.bench import attention, data, flops, train
 
 SUMMARY = "measure speed and memory"
 EXAMPLE = """\
   molslice bench attention --attention softmax,slice_sort --lengths 256,512
   molslice bench train --models slim --attentions softmax,slice_sort
-  molslice bench data --input molecules.csv --workers 2"""
-ACTIONS = {"attention": attention, "train": train, "data": data}
+  molslice bench data --input molecules.csv --workers 2
+  molslice bench flops --config configs/lra/text.yaml"""
+ACTIONS = {"attention": attention, "train": train, "data": data, "flops": flops}
 DEFAULT_ACTION = "attention"

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from molslice.data.splits import NAMES, Division, consecutive_rows, split_folder
 from molslice.files.cache import files_identity
 from molslice.files.lines import read_lines
 from molslice.registry import near_names
-from molslice.types import MolsliceError
+from molslice.types import DataSpec, MolsliceError
 
 TINY_LABELS = "val_annotations.txt"  # of Tiny-ImageNet: file and class, separated by tabs
 
@@ -46,6 +47,8 @@ class ImageFolder(ImageDataset):
         valid_fraction: Fraction of the training images for `valid`, if its folder does not exist.
         test_fraction: Fraction of the training images for `test`, if there is neither folder.
         split_seed: Seed of these draws.
+        num_classes: Number of classes, which must be that of the files. With it, `params` and `bench flops`
+            need no files.
         valid_as_test: Whether to use the folder `valid` as the test split, as is usual for ImageNet.
         workers: Number of threads for decoding; by default all cores.
         cache_dir: Folder for decoded images; by default the user's cache.
@@ -75,6 +78,7 @@ class ImageFolder(ImageDataset):
         valid_fraction: float = 0.1,
         test_fraction: float = 0.1,
         split_seed: int = 0,
+        num_classes: int | None = None,
         valid_as_test: bool = False,
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
@@ -85,12 +89,24 @@ class ImageFolder(ImageDataset):
         self.source = str(root)
         files = _find_files(Path(root))
         self.class_names = files.classes
+        if num_classes is not None and len(self.class_names) != num_classes:
+            raise MolsliceError(
+                f"{root} has {len(self.class_names)} classes, but data.num_classes is {num_classes}"
+            )
         parts = consecutive_rows(files.counts)
         splits = divide(parts, division, self.source, valid_as_test=valid_as_test)
         identity = {"files": files_identity(files.paths, Path(root))}
         decoded = decode_all(lambda: iter(files.paths), len(files.paths), how, identity, cache_dir, workers)
         labels = np.array(files.labels, np.int64)
         self._take(Pictures(decoded.pixels, labels, splits, decoded.failed), cutting, scale)
+
+    @classmethod
+    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
+        """Describe images of a given size and number of classes, without the standardization of the data."""
+        classes, size = options.get("num_classes"), options.get("size")
+        if classes is None or size is None:
+            return None
+        return Cutting.of({"patch": 16, **options}).describe(classes, size, size, 3)
 
 
 @dataclass(slots=True)

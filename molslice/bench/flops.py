@@ -1,0 +1,92 @@
+"""The operations of the model of a configuration, counted without data and without memory for its weights."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from molslice.model import AttentionChoice, ModelSpec, build_model
+from molslice.model.count import parameters_by_part
+from molslice.model.decision import TOKENS_PER_STEP
+from molslice.model.skeleton import without_memory
+from molslice.types import DataSpec, EpisodeBatch, MolsliceError, SequenceBatch
+
+__all__ = ["Operations", "count_operations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The size of a model and the cost of a row.
+
+    Attributes:
+        tokens: Tokens of the longest row, of both sequences for pairs.
+        parameters: Trainable parameters.
+        flops: Floating-point operations of the matrix products of a forward pass of that row.
+    """
+
+    tokens: int
+    parameters: int
+    flops: int
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds, of two operations each; many papers state them as FLOPs."""
+        return self.flops // 2
+
+
+def count_operations(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> Operations:
+    """Count the operations of a forward pass of one row without padding, of the largest length.
+
+    Only matrix products are counted, by `torch.utils.flop_counter`. Norms, softmaxes and sums cost little of
+    them, but sorting is free in this count.
+
+    Args:
+        spec: The options of the model.
+        attention: The choice of the attention.
+        data: The properties of the data.
+
+    Raises:
+        MolsliceError: The data are molecules, the model does not fit the data or the attention, or the
+            attention needs values to run.
+    """
+    if data.tokens == "molecules":
+        raise MolsliceError("operations of molecule models depend on the molecules; see molslice bench train")
+    with without_memory():
+        model = build_model(spec, attention, data).eval()
+    counter, named = FlopCounterMode(display=False), [*model.named_parameters(), *model.named_buffers()]
+    # Fake tensors have shapes and no values. The plain form of attention has the products of the fused
+    # kernels, for which the counter has no formula.
+    with FakeTensorMode(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        state = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in named}
+        try:
+            with counter:
+                functional_call(model, state, (_longest_row(data),))
+        except (RuntimeError, NotImplementedError) as error:
+            raise MolsliceError(
+                f"the operations of {attention.name} depend on values, so they cannot be counted"
+            ) from error
+    tokens = (data.max_tokens or 0) * (2 if data.paired else 1)
+    return Operations(tokens, parameters_by_part(model)["total"], counter.get_total_flops())
+
+
+def _longest_row(data: DataSpec) -> SequenceBatch | EpisodeBatch:
+    assert data.max_tokens is not None  # checked in `DataSpec`
+    if data.tokens == "steps":
+        shape = 1, data.max_tokens // TOKENS_PER_STEP
+        return EpisodeBatch(
+            states=torch.zeros(*shape, data.channels or 0),
+            actions=torch.zeros(*shape, data.num_outputs),
+            returns_to_go=torch.zeros(shape),
+            timesteps=torch.zeros(shape, dtype=torch.int64),
+        )
+
+    def sequence() -> Tensor:
+        if data.tokens == "ids":
+            return torch.zeros(1, data.max_tokens or 0, dtype=torch.int64)
+        return torch.zeros(1, data.max_tokens or 0, data.channels or 0)
+
+    return SequenceBatch(sequence(), pair_tokens=sequence() if data.paired else None)
