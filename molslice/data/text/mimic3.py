@@ -7,10 +7,10 @@ from typing import Any
 
 from molslice.data.text.base import describe_classes
 from molslice.data.text.text_table import TextTable
-from molslice.data.text.tokenizing import DEFAULT_TOKENS
+from molslice.data.text.tokenizing import DEFAULT_MAX_TOKENS, DEFAULT_TOKENS
 from molslice.types import DataSpec, MolsliceError
 
-NUM_CODES, MAX_TOKENS = 50, 1024  # as in the Singularformer paper
+NUM_CODES = 50  # as in the Singularformer paper
 
 
 class Mimic3(TextTable):
@@ -27,6 +27,7 @@ class Mimic3(TextTable):
         max_tokens: See `TextDataset`.
         lower: See `TextDataset`.
         valid_fraction: See `TextDataset`.
+        test_fraction: See `TextDataset`.
         seed: See `TextDataset`.
         folds: See `TextDataset`.
         fold: See `TextDataset`.
@@ -51,9 +52,10 @@ class Mimic3(TextTable):
         max_labels: int = NUM_CODES,
         tokens: str = DEFAULT_TOKENS,
         vocabulary_size: int | None = None,
-        max_tokens: int = MAX_TOKENS,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
         lower: bool | None = None,
         valid_fraction: float = 0.1,
+        test_fraction: float | None = None,
         seed: int = 0,
         folds: int | None = None,
         fold: int | None = None,
@@ -78,6 +80,7 @@ class Mimic3(TextTable):
             max_tokens=max_tokens,
             lower=lower,
             valid_fraction=valid_fraction,
+            test_fraction=test_fraction,
             seed=seed,
             folds=folds,
             fold=fold,
@@ -88,4 +91,4 @@ class Mimic3(TextTable):
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
         """Derive the spec without the fingerprint."""
-        return describe_classes(options.get("max_labels", NUM_CODES), {"max_tokens": MAX_TOKENS, **options})
+        return describe_classes(options.get("max_labels", NUM_CODES), options)

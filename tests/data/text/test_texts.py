@@ -349,7 +349,7 @@ def test_the_most_frequent_codes_of_mimic_are_the_targets(tmp_path):
     assert data.target_names == ("401.9", "428")
     assert data.labels[:3].tolist() == [[1, 1], [0, 1], [0, 0]]
     assert data.targets[data.rows("test")].tolist() == [[1, 0]]
-    assert data.spec.max_tokens == Mimic3.describe({"max_labels": 2}).max_tokens == 1024
+    assert data.spec.max_tokens == Mimic3.describe({"max_labels": 2}).max_tokens == 512
     assert Mimic3.describe({}).num_outputs == 50
     (tmp_path / "valid.csv").write_text("TEXT,ICD9_CODE\ncough,428\nfever,428\n")
     assert len(Mimic3(root=tmp_path, max_labels=2, cache_dir=tmp_path / "cache").rows("valid")) == 2
