@@ -13,6 +13,7 @@ Contents:
     run: runs all jobs in interleaved order and keeps the measurements in a folder.
     result: medians, spreads, and crossing points.
     tables, bubbles, scores: the files of a result.
+    flops: the operations of the model of a configuration, without a measurement.
     published: the numbers of the Sliceformer paper.
     machine: the description of the machine.
     answers: how a worker reads its job and answers.
