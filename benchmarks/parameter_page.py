@@ -118,7 +118,7 @@ TABLES: dict[str, list[Printed]] = {
             "vision/flowformer_imagenet",
             "flow",
             "41",
-            "ours is the count of the released code; the layout of the paper's count is not known",
+            "ours is the count of the released code, 41.3 x 2^20; the table of the paper has the unit MB",
             classes=1000,
         ),
         Printed("DeiT-S", "vision/image_folder", "softmax", "22", classes=1000),
