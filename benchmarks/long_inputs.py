@@ -22,9 +22,9 @@ from typing import Any
 from record import record
 
 from molslice.attention import ATTENTIONS
-from molslice.bench.memory import peak_bytes, resident_bytes, restart_peak
 from molslice.config import load_config
 from molslice.data import build_dataset
+from molslice.files.memory import peak_bytes, resident_bytes, restart_peak
 from molslice.training.run import train
 
 ROOT = Path(__file__).resolve().parents[1]

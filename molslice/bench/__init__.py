@@ -9,7 +9,6 @@ Contents:
     job: one measurement of a plan.
     worker: the program that measures one job in its own process.
     process: starts and watches a worker.
-    memory: resident sets and limits.
     run: runs all jobs in interleaved order and keeps the measurements in a folder.
     result: medians, spreads, and crossing points.
     tables, bubbles, scores: the files of a result.

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from molslice.attention import Attention
 from molslice.bench.answers import answer_request, outcome_of
 from molslice.bench.job import Job
-from molslice.bench.memory import limited_growth, peak_bytes, resident_bytes, restart_peak
+from molslice.files.memory import limited_growth, peak_bytes, resident_bytes, restart_peak
 from molslice.model import AttentionChoice
 from molslice.model.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch

@@ -5,6 +5,7 @@ Modules:
     owner: Identify the process that wrote a file.
     folder_names: Replace the paths of folders in a text that others read.
     lock: Reserve a folder for one process.
+    memory: Resident sets, available memory, and limits.
     processes: Worker processes and programs that end with their parent.
     parsing: YAML and JSON with limits on size and depth.
     urls: Files in object stores, named by URLs of fsspec.

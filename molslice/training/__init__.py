@@ -6,7 +6,8 @@ Modules:
     stepper: One optimizer step and the state that it changes.
     step_graphs: Steps that are captured as CUDA graphs.
     batches: The training batches.
-    optimizer: the optimizer and the learning rate.
+    pair_memory: Refuses a training whose N x N tensors do not fit.
+    optimizer: The optimizer and the learning rate.
     half_weights: Layers in bfloat16 with float32 weights in the optimizer.
     ema: The moving average of the weights.
     validation: Predictions and metrics of a split.

@@ -43,6 +43,7 @@ from molslice.training.batches import TrainingBatches
 from molslice.training.budget import count_epochs, measure_max_steps
 from molslice.training.continuation import as_begun, check_data, check_epochs, claimed
 from molslice.training.fabric import build_fabric, limit_threads, quiet_lightning
+from molslice.training.pair_memory import check_pair_memory
 from molslice.training.processes import agreed, launched, starts_processes, was_restarted
 from molslice.training.start import read_start, start_from
 from molslice.training.step_graphs import uses_fixed_shapes
@@ -204,6 +205,7 @@ def _build_parts(
         fabric.world_size,
         fixed_shapes=fixed_shapes,
     )
+    check_pair_memory(model, batches, config, fabric.device)
     if config.training.max_steps is not None:
         asked = _resolved(asked_epochs, len(rows["train"]))
         check_epochs(folder, asked, config.training.max_steps / batches.steps_per_epoch)

@@ -11,8 +11,9 @@ from molslice.attention import ATTENTIONS
 from molslice.bench import worker
 from molslice.bench.answers import is_out_of_memory
 from molslice.bench.job import Job
-from molslice.bench.memory import available_bytes, limited_growth, peak_bytes, resident_bytes, restart_peak
 from molslice.bench.worker import Model, count_flops, measure
+from molslice.files import memory
+from molslice.files.memory import available_bytes, limited_growth, peak_bytes, resident_bytes, restart_peak
 from tests.bench.jobs import job
 
 
@@ -138,6 +139,18 @@ def test_a_peak_is_seen_after_it_has_gone(alone):
 def test_free_memory_is_known_here():
     assert 0 < available_bytes() < 1 << 50
     assert resident_bytes(2**22 + 1) is None  # no such process
+
+
+def test_cached_files_of_a_control_group_are_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("900000\n")
+    assert available_bytes() == 100_000
+    (tmp_path / "memory.stat").write_text("anon 300000\ninactive_file 400000\nactive_file 50000\n")
+    assert available_bytes() == 550_000
+    assert available_bytes(swap=True) >= 550_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_bytes() > 1_000_000
 
 
 def test_a_job_travels_as_json():

@@ -16,10 +16,10 @@ import torch
 
 from molslice.bench.answers import answer_request, outcome_of
 from molslice.bench.data.job import DataJob
-from molslice.bench.memory import ended_peak_bytes, peak_bytes
 from molslice.bench.molecules import StoredMolecules, chunks_of, featurize, padding_share
 from molslice.data.batching import TokenBudgetBatches
 from molslice.data.molecules.store import MoleculeStore
+from molslice.files.memory import ended_peak_bytes, peak_bytes
 from molslice.types import MolsliceError
 
 __all__ = ["measure"]

@@ -16,12 +16,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from molslice.bench.answers import answer_request, outcome_of
-from molslice.bench.memory import peak_bytes
 from molslice.bench.molecules import StoredMolecules
 from molslice.bench.training.clock import StepClock
 from molslice.bench.training.job import TrainJob
 from molslice.config import RunConfig, config_from_mapping
 from molslice.data.molecules.store import MoleculeStore
+from molslice.files.memory import peak_bytes
 from molslice.model import build_model
 from molslice.ops import kernels
 from molslice.tasks import TASKS, TargetInfo

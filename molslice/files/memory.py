@@ -94,17 +94,34 @@ def limited_growth(budget_bytes: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def available_bytes() -> int | None:
-    """Return the bytes that a new process can use without swapping, in the machine and its control group.
+def available_bytes(*, swap: bool = False) -> int | None:
+    """Return the bytes that a new process can use, in the machine and its control group.
 
-    None if they are not available.
+    Cached files do not count as used.
+
+    Args:
+        swap: Whether to add the free swap space.
+
+    Returns:
+        Bytes; None if they are not available.
     """
     free = [_entry(Path("/proc/meminfo"), "MemAvailable")]
     limit = _number(CGROUP / "memory.max")
     if limit is not None and limit < NO_LIMIT:
-        free.append(limit - (_number(CGROUP / "memory.current") or 0))
+        free.append(limit - (_number(CGROUP / "memory.current") or 0) + _cached_bytes())
     known = [number for number in free if number is not None]
-    return max(0, min(known)) if known else None
+    more = (_entry(Path("/proc/meminfo"), "SwapFree") or 0) if swap else 0
+    return max(0, min(known)) + more if known else None
+
+
+def _cached_bytes() -> int:
+    """Return the bytes of cached files in the control group, which the system frees on demand."""
+    try:
+        lines = (CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    values = dict(line.split(maxsplit=1) for line in lines)
+    return sum(int(values.get(name, 0)) for name in ("inactive_file", "active_file"))
 
 
 def _status(process: int | str, key: str) -> int | None:
