@@ -1,28 +1,35 @@
 """Generate docs/attentions/index.md and docs/attentions/details.md from code and results.
 
-Formulas are from `docs/attentions/formulas.yaml`, properties from the traits of the classes, and speed and
-memory from `benchmarks/results/attention_speed.json`. `--write` writes the pages. Without it, the program
-exits with 1 if a page is out of date.
+Formulas are from `docs/attentions/formulas.yaml`, properties from the traits of the classes, counted
+operations from one call of each attention, and speed and memory from the recorded `attention_speed.json`.
+`--write` writes the pages. Without it, the program exits with 1 if a page is out of date.
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 import yaml
 from tables import crossing_texts, left_aligned, load, markdown
 
 from molslice.attention import ATTENTIONS, build_attention
 from molslice.attention.base import Traits
-from molslice.types import AttentionSpec
+from molslice.testing.traits import count_cost
+from molslice.types import AttentionSpec, TokenContext
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "attentions"
 PAGE, DETAILS, FORMULAS = (FOLDER / name for name in ("index.md", "details.md", "formulas.yaml"))
 DIM, HEADS, TOKENS = 256, 8, 1024
 COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
+EXPECTED = {"linear": 1.0, "log_linear": 1.0, "n_sqrt_n": 1.5, "quadratic": 2.0}  # exponents of N
 LENGTHS = (1024, 4096, 16384)
+COUNTED_LENGTHS = (512, 1024, 2048)
+COUNTED_OPTIONS: dict[str, dict[str, Any]] = {"sinkhorn_blocks": {"block_size": 2}}
 
 HEAD = """# Attentions
 
@@ -66,6 +73,27 @@ each in its own process.
 - Speed: ratio to `softmax` through `scaled_dot_product_attention`; above 1 is faster.
 - Memory: peak of the resident set at {at:,} tokens, minus the resident set before the measurement.
 - Crossing: length above which the attention trains faster than `softmax`.
+"""
+
+
+COUNTED = f"""
+## Theoretical and measured cost
+
+The first column is the declared scaling of time and memory with the number of tokens N, without a pair bias.
+The others are exponents e of N^e. N log N counts as 1.
+
+- Operations: multiplications and additions of matrix products, without sorts. The exponent is fitted to the
+  increments between {", ".join(f"{length:,}" for length in COUNTED_LENGTHS)} tokens, so that constant terms
+  cancel.
+- Largest tensor: number of entries of the largest tensor that an operation returns, at the same lengths.
+  `softmax` is counted with all scores, which its fused kernel does not hold.
+- Training time and memory: fitted to the measurements below, from {LENGTHS[0]:,} tokens, for one sequence.
+  They include the rest of the model, whose cost is linear, and may therefore be below the theory at these
+  lengths.
+
+Tests check that the counted exponents agree with the declared scaling. `sinkhorn_blocks` is counted with
+blocks of {COUNTED_OPTIONS["sinkhorn_blocks"]["block_size"]} tokens, because its quadratic term is small with
+the default.
 """
 
 
@@ -122,6 +150,50 @@ def count_parameters(name: str) -> int:
     return sum(parameter.numel() for parameter in attention.parameters())
 
 
+def costs() -> str:
+    """Return the section of declared, counted and measured growth with the number of tokens."""
+    cells = load("attention_speed")["sequences"]["cells"]
+    rows = []
+    for name in ATTENTIONS.names():
+        numbers = (*counted_exponents(name), *measured_exponents(name, cells))
+        shown = ("" if number is None else f"{number:.1f}" for number in numbers)
+        rows.append([f"`{name}`", COSTS[ATTENTIONS.find(name).traits.cost], *shown])
+    header = ["", "theory", "operations", "largest tensor", "training time", "training memory"]
+    return f"{COUNTED}\n{markdown(header, rows)}"
+
+
+def counted_exponents(name: str) -> tuple[float, float]:
+    """Return the exponents of the operations and of the largest tensor."""
+    counted = []
+    for length in COUNTED_LENGTHS:
+        torch.manual_seed(0)
+        spec = AttentionSpec(dim=16, num_heads=2, max_tokens=length)
+        attention = build_attention(name, spec, COUNTED_OPTIONS.get(name)).eval()
+        context = TokenContext(torch.ones(1, length, dtype=torch.bool))
+        with torch.no_grad():
+            counted.append(count_cost(attention, torch.randn(1, length, spec.dim), context))
+    increments = np.diff([cost.operations for cost in counted])
+    by_operations = exponent(COUNTED_LENGTHS[1:], increments)
+    return by_operations, exponent(COUNTED_LENGTHS, [cost.entries for cost in counted])
+
+
+def measured_exponents(name: str, cells: list[dict[str, Any]]) -> tuple[float | None, float | None]:
+    """Return the exponents of the training time and the memory of one sequence, if they were measured."""
+    rows = [cell for cell in cells if (cell["attention"], cell["outcome"]) == (name, "ok")]
+    rows = [cell for cell in rows if cell["length"] >= LENGTHS[0]]
+    if len(rows) < 2:
+        return None, None
+    lengths = [cell["length"] for cell in rows]
+    seconds = [1 / cell["training_steps_per_second"]["median"] / cell["batch_size"] for cell in rows]
+    memory = [cell["peak_bytes"]["median"] / cell["batch_size"] for cell in rows]
+    return exponent(lengths, seconds), exponent(lengths, memory)
+
+
+def exponent(lengths: Sequence[int], values: Sequence[float] | np.ndarray) -> float:
+    """Return the slope of the logarithm of the values in the logarithm of the lengths, by least squares."""
+    return float(np.polyfit(np.log(lengths), np.log(values), 1)[0])
+
+
 def measured() -> str:
     """Return the section of measured speed relative to softmax, memory and crossings."""
     result = load("attention_speed")
@@ -170,7 +242,7 @@ def memory(cell: dict[str, Any] | None) -> str:
 
 def make_page() -> str:
     """Return the overview page."""
-    return f"{HEAD}\n{formulas()}\n{PROMISES}\n{promises()}\n{measured()}\n"
+    return f"{HEAD}\n{formulas()}\n{PROMISES}\n{promises()}\n{costs()}\n{measured()}\n"
 
 
 def make_details() -> str:

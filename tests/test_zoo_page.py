@@ -35,6 +35,29 @@ def test_the_row_of_each_attention_holds_its_traits(program, name):
     assert tuple(cell == "yes" for cell in row[4:9]) == promised
 
 
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_the_counted_exponents_are_those_of_the_traits(program, name):
+    expected = program.EXPECTED[ATTENTIONS.find(name).traits.cost]
+    assert program.counted_exponents(name) == pytest.approx((expected, expected), abs=0.15)
+
+
+def test_an_exponent_is_the_slope_of_logarithms(program):
+    assert program.exponent((256, 512, 1024), [3 * n**1.5 for n in (256, 512, 1024)]) == pytest.approx(1.5)
+    cells = [
+        {
+            "attention": "mean",
+            "outcome": "ok",
+            "length": length,
+            "batch_size": 8192 // length,
+            "training_steps_per_second": {"median": 10.0},
+            "peak_bytes": {"median": 5.0},
+        }
+        for length in (1024, 4096)
+    ]
+    assert program.measured_exponents("mean", cells) == pytest.approx((1.0, 1.0))  # a batch has equal tokens
+    assert program.measured_exponents("flow", cells) == (None, None)
+
+
 def test_each_attention_has_a_formula_that_renders(program):
     convert = pytest.importorskip("latex2mathml.converter").convert
     formulas = yaml.safe_load(program.FORMULAS.read_text(encoding="utf-8"))

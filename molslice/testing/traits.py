@@ -4,15 +4,17 @@ Each takes a `Subject` and raises AssertionError.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
+from molslice.attention import Attention
 from molslice.ops.masked import masked_pair_bias, pair_softmax
 from molslice.testing.checks import LENGTHS, close, refusal, run
 from molslice.testing.subjects import Inputs, Subject
@@ -163,6 +165,30 @@ class _Largest(TorchDispatchMode):
         return output
 
 
+class CountedCost(NamedTuple):
+    """The cost of one call of an attention.
+
+    Attributes:
+        operations: Multiplications and additions of its matrix products.
+        entries: Number of entries of the largest tensor that any operation returns.
+    """
+
+    operations: int
+    entries: int
+
+
+def count_cost(attention: Attention, tokens: Float[Tensor, "B N D"], context: TokenContext) -> CountedCost:
+    """Count the operations and the largest tensor of an attention, with all its scores.
+
+    Sorts, look-ups and operations entry by entry are not counted.
+    """
+    counting = FlopCounterMode(display=False)
+    # The plain kernel: a fused one hides its N x N scores.
+    with sdpa_kernel(SDPBackend.MATH), _Largest() as recorded, counting as counted:
+        attention(tokens, context)
+    return CountedCost(counted.get_total_flops(), recorded.entries)
+
+
 # How the largest tensor may grow with twice the tokens, and the increments of the counted operations
 GROWTH = {"linear": (0.0, 2.2), "log_linear": (0.0, 2.2), "n_sqrt_n": (2.4, 3.3), "quadratic": (3.5, 4.1)}
 
@@ -178,12 +204,9 @@ def check_cost(subject: Subject) -> None:
     for length in (128, 256, 512):
         attention = subject.with_spec(max_tokens=length).attention(torch.float32)
         tokens, context, _ = Inputs.draw(length).batch(subject.spec)
-        counting = FlopCounterMode(display=False)
-        # The plain kernel: a fused one hides its N x N scores.
-        with sdpa_kernel(SDPBackend.MATH), _Largest() as recorded, counting as counted:
-            attention(tokens.float(), context)
-        largest.append(recorded.entries)
-        operations.append(counted.get_total_flops())
+        counted = count_cost(attention, tokens.float(), context)
+        largest.append(counted.entries)
+        operations.append(counted.operations)
     cost = attention.traits.cost
     low, high = GROWTH[cost]
     growth = largest[2] / largest[1]
