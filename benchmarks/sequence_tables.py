@@ -22,7 +22,7 @@ TASKS = {
     "uwave": "UWaveGestureLibrary",
 }
 # experiments with the configuration of another experiment, whose result is in its header
-FURTHER = ("listops_orders", "listops_others", "r8_others", "r8_ranks", "imdb_others")
+FURTHER = ("listops_orders", "listops_flow", "listops_others", "r8_others", "r8_ranks", "imdb_others")
 COLUMNS = (
     "softmax",
     "slice_sort",

@@ -49,6 +49,18 @@ ORDERS = ",".join(
         "shuffle",
     )
 )
+FLOWS = ",".join(
+    [
+        "flow",
+        "flow:competition=null",
+        "flow:allocation=null",
+        "flow:competition=null:allocation=null",
+        "flow:phi=elu",
+        "flow:phi=relu",
+        "flow:competition=sigmoid",
+        "flow:allocation=softmax",
+    ]
+)
 RANKS = ",".join(f"singular:rank={rank}" for rank in (2, 4, 8, 16, 32, 64))
 
 
@@ -173,6 +185,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "slice_sort:order=max_exchange": 0.3700,
             "slice_sort:order=shuffle": 0.1785,
         },
+    ),
+    "listops_flow": Experiment(
+        "lra/listops_small.yaml",
+        FLOWS,
+        "shorter expressions, a smaller encoder",
     ),
     "listops_others": Experiment(
         "lra/listops_small.yaml",
