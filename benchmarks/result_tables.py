@@ -24,6 +24,7 @@ from gpu_tables import (
     sort_table,
     steps_table,
 )
+from papers_tables import ablations, pairs, papers
 from pretraining_tables import attentions_table, embedded_table, labels_table, sizes_table
 from sequence_tables import headers, language, long_inputs, sequence_tasks
 from small_data_tables import (
@@ -290,6 +291,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpu_qm9": lambda: markdown(*qm9_table(load("gpu_qm9"))),
     "gpu_profile": lambda: markdown(*profile_table(load("gpu_profile"))),
     "gpu_sort": lambda: markdown(*sort_table(load("gpu_sort_tiles"))),
+    "papers": papers,
+    "paper_pairs": pairs,
+    "ablations": ablations,
     "fit_seeds": seeds_table,
     "data_path": data_path,
     "prediction": prediction,
