@@ -42,11 +42,23 @@ def test_conda_and_pip_ask_for_the_same():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     conda = {line for line in listed if isinstance(line, str)} - {"pip"}
     expected = {f"python{PROJECT['requires-python']}"}
-    for name, requirement in requirements("scatter", "logging").items():
+    for name, requirement in requirements("scatter", "logging", "images", "text", "rl").items():
         expected.add(f"{CONDA_NAMES.get(name, name)}{requirement.specifier}")
     assert conda == expected
     assert {"pip": ["-e ."]} in listed
     assert set(ASKED) <= requirements("scatter").keys()
+
+
+def test_the_other_extras_are_named_in_the_conda_file():
+    comments = (ROOT / "environment.yml").read_text().partition("name:")[0]
+    extras = PROJECT["optional-dependencies"].keys() - {"dev", "docs"}
+    assert {extra for extra in extras if not re.search(rf"[`\[]{extra}[`\]]", comments)} == set()
+
+
+def test_scatter_is_said_to_be_unused_as_long_as_it_is():
+    assert "torch_scatter" not in imported()
+    for page in ("environment.yml", "README.md", "docs/index.md"):
+        assert "does not import" in (ROOT / page).read_text(encoding="utf-8"), page
 
 
 def imported():
