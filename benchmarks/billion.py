@@ -33,7 +33,7 @@ from molslice.files.ray_data import ray_map
 from molslice.files.tables import Chunk
 from molslice.inference.load import load_model
 from molslice.inference.predictions import TableRows
-from molslice.inference.table import predict_table
+from molslice.inference.tables.table import predict_table
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "gap-xtb"

@@ -30,6 +30,8 @@ from record import record, spread
 from small_data_members import fit_linear
 from small_data_sets import SETS, Molecules, error_of, read_molecules, score
 
+from molslice.fitting.learner_fits import BASELINES
+from molslice.fitting.networks import RECIPE, fine_tune
 from molslice.inference.load import load_network
 from molslice.learners import LEARNERS, Features
 from molslice.learners.boosting import MIN_LEAF_ROWS
@@ -38,8 +40,6 @@ from molslice.learners.stacking import Stack
 from molslice.pretrained import DEFAULT_ENCODER
 from molslice.tasks.targets import TargetInfo
 from molslice.training.budget import count_epochs
-from molslice.training.fit_learners import BASELINES
-from molslice.training.fit_networks import RECIPE, fine_tune
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVELOPMENT = ("esol", "freesolv", "bace")

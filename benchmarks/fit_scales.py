@@ -26,9 +26,9 @@ from small_data_sets import score
 
 from molslice import fit
 from molslice.chem.canonical import canonical_molecule
-from molslice.fitted_folder import FIT, ROWS
+from molslice.fitting.data import Scale
+from molslice.folders.fitted import FIT, ROWS
 from molslice.tasks.metrics import median_factor
-from molslice.training.fit_data import Scale
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALES: tuple[Scale, ...] = ("linear", "log")

@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 from record import record
 
+from molslice.fitting import folds as fit_folds
+from molslice.fitting.fit import fit
 from molslice.inference.load import load_model
 from molslice.tasks.metrics import mean_absolute_error, roc_auc
-from molslice.training import fit_folds
-from molslice.training.fit import fit
 
 ROOT = Path(__file__).resolve().parents[1]
 LEVEL = 0.9

@@ -24,8 +24,8 @@ from qm9_vs_chemprop import read_rows, write_rows
 from record import record, spread
 
 from molslice.config import RunConfig, load_config
+from molslice.config.entries import folder_name, parse_entries
 from molslice.data import build_dataset
-from molslice.entries import folder_name, parse_entries
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.model import build_model

@@ -37,12 +37,12 @@ from uncertainty import SETS
 
 from molslice.config import RunConfig
 from molslice.data import build_dataset, splits
-from molslice.ensemble_folder import member_folder, write_ensemble
-from molslice.inference.calibrate import calibrate
+from molslice.folders.ensemble import member_folder, write_ensemble
+from molslice.folders.run import SUMMARY
+from molslice.inference.held_out import calibrate
 from molslice.inference.load import load_model
 from molslice.inference.uncertainty import GRID, LEVELS, evaluate_uncertainty
 from molslice.ops.gaussian import gaussian_losses
-from molslice.run_folder import SUMMARY
 from molslice.training.ensemble import train_ensemble
 from molslice.training.run import train
 from molslice.training.start import load_run_config

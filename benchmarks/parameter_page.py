@@ -12,8 +12,8 @@ from tables import ROOT, left_aligned, markdown
 
 from molslice.attention import ATTENTIONS
 from molslice.config import RunConfig, load_config
+from molslice.config.entries import describe_data
 from molslice.data.images.base import Cutting
-from molslice.entries import describe_data
 from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
 from molslice.types import DataSpec, MolsliceError

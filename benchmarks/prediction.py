@@ -32,9 +32,9 @@ from record import record
 from molslice.chem.featurize import many_molecule_arrays
 from molslice.data.molecules.tables import open_molecules
 from molslice.files.processes import count_cores
-from molslice.inference.chunk_log import log_folder
 from molslice.inference.load import load_network
 from molslice.inference.reading import CHUNK_ROWS
+from molslice.inference.tables.chunk_log import log_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 FEW_ROWS = 64

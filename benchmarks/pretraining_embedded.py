@@ -19,8 +19,8 @@ from typing import Any
 from record import record, spread
 
 from molslice.config import config_from_mapping, config_to_mapping
+from molslice.folders.run import read_run
 from molslice.inference.load import find_model
-from molslice.run_folder import read_run
 from molslice.training.run import train
 from molslice.training.start import load_run_config
 

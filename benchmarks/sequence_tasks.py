@@ -28,8 +28,8 @@ from typing import Any
 from record import record, spread
 
 from molslice.config import RunConfig, load_config
+from molslice.config.entries import folder_name, parse_entries
 from molslice.data import build_dataset
-from molslice.entries import folder_name, parse_entries
 from molslice.tasks.metrics import format_metric
 from molslice.training.run import train
 

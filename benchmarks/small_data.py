@@ -42,9 +42,9 @@ from small_data_sets import SETS, Molecules, divide, error_of, read_molecules, s
 from molslice.files.cache import file_checksum
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
+from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
 from molslice.pretrained import DEFAULT_ENCODER
-from molslice.run_folder import model_file
 from molslice.types import MolsliceError
 
 ROOT = Path(__file__).resolve().parents[1]

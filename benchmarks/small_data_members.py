@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from small_data_sets import Molecules, write_rows
 
+from molslice.fitting.fit import fit
+from molslice.fitting.learner_fits import BASELINES
+from molslice.fitting.networks import RECIPE
 from molslice.inference.load import load_model, load_network
-from molslice.training.fit import fit
-from molslice.training.fit_learners import BASELINES
-from molslice.training.fit_networks import RECIPE
 from molslice.training.run import train
 from molslice.training.start import load_run_config
 

@@ -30,9 +30,9 @@ import torch
 from record import record, spread
 from torch.nn import functional
 
-from molslice.entries import split_entries
+from molslice.config.entries import split_entries
 from molslice.model import AttentionChoice
-from molslice.model.sequence import SequenceClassifier, SequenceSpec
+from molslice.model.sequences.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,10 +19,10 @@ from typing import Any
 from record import ROOT, record
 
 from molslice.data import build_dataset
+from molslice.fitting import learner_fits as fit_learners
+from molslice.fitting.fit import fit
 from molslice.inference.load import load_model
 from molslice.inference.uncertainty import evaluate_uncertainty
-from molslice.training import fit_learners
-from molslice.training.fit import fit
 
 RESULTS = ROOT / "benchmarks" / "results"
 QM9_ROWS = 5_000

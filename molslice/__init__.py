@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from molslice.estimators import MolsliceClassifier, MolsliceFeaturizer, MolsliceRegressor
     from molslice.explanation.explain import explain
     from molslice.export.exported_file import export_model
+    from molslice.fitting.fit import fit
     from molslice.inference.evaluate import evaluate
     from molslice.inference.hub import from_pretrained, push_to_hub
     from molslice.inference.load import Predictor, load_model
     from molslice.inference.predictions import Domain, Predictions
-    from molslice.training.fit import fit
     from molslice.training.run import train
     from molslice.types import MolsliceError
 
@@ -61,7 +61,7 @@ _MODULES = {
     "evaluate": "molslice.inference.evaluate",
     "export_model": "molslice.export.exported_file",
     "explain": "molslice.explanation.explain",
-    "fit": "molslice.training.fit",
+    "fit": "molslice.fitting.fit",
     "from_pretrained": "molslice.inference.hub",
     "load_config": "molslice.config",
     "load_model": "molslice.inference.load",

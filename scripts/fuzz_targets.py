@@ -194,7 +194,7 @@ def _model(folder: Path) -> Check:
 
 def _models(folder: Path) -> list[Path]:
     """Copy saved models to a folder, one of them with training molecules, and make an ensemble of two."""
-    from molslice.ensemble_folder import member_folder, write_ensemble
+    from molslice.folders.ensemble import member_folder, write_ensemble
     from molslice.inference.domain import TrainingDomain
 
     names = ("softmax", "slice_sort", "classes", "trained", "fit", "fit_encoder")

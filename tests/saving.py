@@ -17,10 +17,10 @@ import torch
 from molslice import fit, load_model, train
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.config import config_from_mapping, config_to_yaml
+from molslice.folders.run import CHECKPOINTS, CONFIG, TENSORBOARD, write_model
 from molslice.inference.forward import float32_inference
 from molslice.learners import extra_trees
 from molslice.model import build_model
-from molslice.run_folder import CHECKPOINTS, CONFIG, TENSORBOARD, write_model
 from molslice.tasks.targets import TargetInfo
 from molslice.training import budget
 from molslice.training.ensemble import train_ensemble

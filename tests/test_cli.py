@@ -16,9 +16,9 @@ from molslice.cli import build_parser, find_verbs, main
 from molslice.cli.arguments import split_overrides
 from molslice.data import DATASETS, Dataset
 from molslice.data.text.imdb import Imdb
+from molslice.folders.run import read_config
 from molslice.inference.load import find_model
 from molslice.model.base import SIZES
-from molslice.run_folder import read_config
 from molslice.tasks.metrics import format_metric
 from molslice.training.start import load_run_config
 from molslice.types import DataSpec, MolsliceError

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from molslice.training import fit_folds
+from molslice.fitting import folds as fit_folds
 from tests.programs import load_program
 from tests.real_data import embedded_smiles
 

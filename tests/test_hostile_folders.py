@@ -1,6 +1,6 @@
 """Model folders and stores made to harm: refused with the file and the reason, without running anything.
 
-`tests/test_run_folder.py` has forged descriptions and weights of run folders, `tests/files/test_parsing.py`
+`tests/folders/test_run.py` has forged descriptions and weights of run folders, `tests/files/test_parsing.py`
 hostile YAML and JSON, and `scripts/fuzz.py` searches for more.
 """
 

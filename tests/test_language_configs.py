@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from molslice.config import load_config
+from molslice.config.entries import describe_data
 from molslice.data import DATASETS, build_dataset
-from molslice.entries import describe_data
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.model import build_model

@@ -4,7 +4,7 @@ import pytest
 
 from molslice.attention import ATTENTIONS
 from molslice.config import load_config
-from molslice.entries import describe_data
+from molslice.config.entries import describe_data
 from molslice.model import AttentionChoice
 from molslice.training.optimizer import learning_rate
 from tests.programs import ROOT, load_program

@@ -10,9 +10,9 @@ import pytest
 from molslice import load_model
 from molslice.config import load_config
 from molslice.data import build_dataset
+from molslice.folders.run import read_run
 from molslice.inference.evaluate import evaluate
 from molslice.pretrained import find_pretrained, pretrained_names
-from molslice.run_folder import read_run
 from molslice.types import MolsliceError
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gap_xtb" / "raw" / "data.csv.gz"

@@ -22,7 +22,7 @@ import pytest
 
 from molslice.config import config_from_mapping, config_to_yaml
 from molslice.files.lock import LOCK
-from molslice.run_folder import METRICS, MODEL, SUMMARY
+from molslice.folders.run import METRICS, MODEL, SUMMARY
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
 pytestmark = [
@@ -43,7 +43,8 @@ import torch, lightning.fabric, rdkit.Chem
 from torch.utils import tensorboard
 from molslice.cli import build_parser, main
 from molslice.data.molecules import csv, prepare, prepare_files
-from molslice.inference import load, reading, table
+from molslice.inference import load, reading
+from molslice.inference.tables import table
 from molslice.training import run
 
 prepare.CHUNK_ROWS = load.Predictor.chunk_rows = 25  # many tasks for few molecules

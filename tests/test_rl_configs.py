@@ -7,7 +7,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.config import load_config
-from molslice.entries import describe_data, parse_entries
+from molslice.config.entries import describe_data, parse_entries
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS

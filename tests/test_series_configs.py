@@ -9,8 +9,8 @@ import pytest
 
 from molslice.cli import main
 from molslice.config import load_config
+from molslice.config.entries import describe_data
 from molslice.data.series.uea import SIZES
-from molslice.entries import describe_data
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
 from molslice.training.run import train

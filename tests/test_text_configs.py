@@ -10,7 +10,7 @@ import torch
 
 from molslice.cli import main
 from molslice.config import load_config
-from molslice.entries import describe_data
+from molslice.config.entries import describe_data
 from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
 from molslice.training.compare import FOUR

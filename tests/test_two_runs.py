@@ -26,17 +26,17 @@ DATA = ("--data.path", "measured.csv", "--data.units", "eV")
 UNCERTAIN = ("--calibrate", "--split", "valid", "--uncertainty", "--out", "out")
 # the command, what it writes, and the function that Ctrl-C interrupts
 COMMANDS = {
-    "fit": (("fit", *TABLE, "--members", "2", "--no-encoder"), "out", "molslice.training.fit.write_fit"),
+    "fit": (("fit", *TABLE, "--members", "2", "--no-encoder"), "out", "molslice.fitting.fit.write_fit"),
     "prepare": (("prepare", *TABLE), "out", "molslice.data.molecules.prepare_files.StoreWriter.append"),
     "predict": (
         ("predict", "model", "--input", "measured.csv", "--output", "out.csv"),
         "out.csv",
-        "molslice.inference.sinks._CsvSink.write",
+        "molslice.inference.tables.sinks._CsvSink.write",
     ),
     "embed": (
         ("embed", "model", "--input", "measured.csv", "--output", "out.npy"),
         "out.npy",
-        "molslice.inference.sinks._NumpySink.write",
+        "molslice.inference.tables.sinks._NumpySink.write",
     ),
     "export": (("export", "model", "--out", "out.pt2"), "out.pt2", "torch.export.save"),
     "report": (("report", "model", "--out", "out.html", *DATA), "out.html", "molslice.report.write.page"),

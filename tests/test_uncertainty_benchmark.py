@@ -18,7 +18,7 @@ def program(few_trees, monkeypatch, tmp_path):
         writer = csv.writer(stream)
         writer.writerow(["smiles", "size"])
         writer.writerows([text, len(text) + generator.normal(0, 3)] for text in embedded_smiles(120))
-    monkeypatch.setattr("molslice.training.fit_learners.BASELINES", {})
+    monkeypatch.setattr("molslice.fitting.learner_fits.BASELINES", {})
     monkeypatch.setattr(found, "SETS", {"Small": ("small.csv", "size", "bits", None)})
     return found
 

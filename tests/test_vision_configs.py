@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from molslice.config import load_config
+from molslice.config.entries import describe_data
 from molslice.data import build_dataset
 from molslice.data.images.base import Cutting
 from molslice.data.images.image_folder import ImageFolder
-from molslice.entries import describe_data
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.model import AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.sequence import SequenceSpec
+from molslice.model.sequences.sequence import SequenceSpec
 from molslice.training.run import train
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 from tests.data.images.pictures import encoded, pixels, records, write_idx

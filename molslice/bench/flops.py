@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from molslice.model import AttentionChoice, ModelSpec, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.decision import TOKENS_PER_STEP
+from molslice.model.sequences.decision import TOKENS_PER_STEP
 from molslice.model.skeleton import without_memory
 from molslice.types import DataSpec, EpisodeBatch, MolsliceError, SequenceBatch
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from molslice.config.settings import DataConfig
 from molslice.data import MoleculeDataset, build_dataset
 from molslice.data.molecules.input_files import find_files, name_of
 from molslice.data.molecules.packed import LAYOUT, PackedMolecules
@@ -17,7 +18,6 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import open_molecules
 from molslice.files.cache import array_checksum
 from molslice.files.processes import WorkerPool
-from molslice.settings import DataConfig
 from molslice.types import MolsliceError
 
 __all__ = [

@@ -11,7 +11,7 @@ from molslice.attention import ATTENTIONS, build_attention
 from molslice.bench.job import DTYPES, Dtype, Job
 from molslice.bench.machine import check_device
 from molslice.config import RunConfig
-from molslice.entries import WrittenEntry, describe_data, split_entries
+from molslice.config.entries import WrittenEntry, describe_data, split_entries
 from molslice.files.memory import available_bytes
 from molslice.model.base import OneEncoderSpec
 from molslice.registry import near_names

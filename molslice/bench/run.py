@@ -10,7 +10,7 @@ from molslice.bench.plan import BenchPlan, Size
 from molslice.bench.process import run_job
 from molslice.bench.result import BenchResult, Measurement, from_mapping
 from molslice.bench.scores import Scores
-from molslice.entries import WrittenEntry
+from molslice.config.entries import WrittenEntry
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object

@@ -26,7 +26,7 @@ from molslice.bench.answers import answer_request, outcome_of
 from molslice.bench.job import Job
 from molslice.files.memory import limited_growth, peak_bytes, resident_bytes, restart_peak
 from molslice.model import AttentionChoice
-from molslice.model.sequence import SequenceClassifier, SequenceSpec
+from molslice.model.sequences.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch
 
 __all__ = ["Model", "count_flops", "measure"]

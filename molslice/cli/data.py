@@ -138,7 +138,7 @@ def _draw(args: argparse.Namespace, store: "MoleculeStore") -> None:
 
 def _csv(args: argparse.Namespace) -> int:
     from molslice.data.molecules.store import MoleculeStore
-    from molslice.inference.store_table import write_store_table
+    from molslice.inference.tables.store_table import write_store_table
 
     store = MoleculeStore.open(args.store)
     with writing_to(args.out):

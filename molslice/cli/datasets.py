@@ -123,8 +123,8 @@ def _difference(
     from molslice.data.identity import changed_parts, division_identity
     from molslice.files.cache import array_checksum
     from molslice.files.parsing import read_json_object
+    from molslice.folders.run import DATA
     from molslice.inference.ensemble import EnsemblePredictor
-    from molslice.run_folder import DATA
 
     members = predictor.members if isinstance(predictor, EnsemblePredictor) else [predictor]
     folder = members[0].folder  # all were trained on the same rows

@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     """Embed, and return 1 if no molecule could be read."""
     from molslice.inference.embedding import Embedder
     from molslice.inference.load import load_network
-    from molslice.inference.sinks import ENDINGS
-    from molslice.inference.table import predict_table
+    from molslice.inference.tables.sinks import ENDINGS
+    from molslice.inference.tables.table import predict_table
 
     if args.json and str(args.output) == "-":
         args.usage_error("--json needs a file as --output, because both write to standard output")

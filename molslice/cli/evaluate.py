@@ -86,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    from molslice.inference.calibrate import calibrate, write_domain
     from molslice.inference.evaluate import evaluate
+    from molslice.inference.held_out import calibrate, write_domain
     from molslice.inference.load import load_model
     from molslice.inference.uncertainty import evaluate_uncertainty
     from molslice.inference.uncertainty_figure import write_uncertainty

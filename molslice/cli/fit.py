@@ -105,23 +105,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def members(text: str) -> int:
     """Parse a number of folds."""
-    from molslice.training.fit import MAX_FOLDS, MIN_FOLDS
+    from molslice.fitting.fit import MAX_FOLDS, MIN_FOLDS
 
     return whole_number(text, MIN_FOLDS, MAX_FOLDS)
 
 
 def seed(text: str) -> int:
     """Parse a seed."""
-    from molslice.training.fit import MAX_SEED
+    from molslice.fitting.fit import MAX_SEED
 
     return whole_number(text, 0, MAX_SEED)
 
 
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
+    from molslice.fitting.card import STANDARD_ERROR, result_rows
+    from molslice.fitting.fit import fit
     from molslice.pretrained import DEFAULT_ENCODER
-    from molslice.training.fit import fit
-    from molslice.training.fit_report import STANDARD_ERROR, result_rows
 
     units = args.unit[0] if args.unit and len(args.unit) == 1 else args.unit
     about = fit(

@@ -54,8 +54,8 @@ def _temperature(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Generate and print the text."""
-    from molslice.inference.generate import generate
     from molslice.inference.load import load_network
+    from molslice.inference.sequences.generate import generate
 
     result = generate(
         load_network(args.model, args.device),

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Count the parameters and print them."""
-    from molslice.entries import attention_label, describe_data
+    from molslice.config.entries import attention_label, describe_data
     from molslice.model import build_model
     from molslice.model.count import parameters_by_part
     from molslice.training.start import load_run_config

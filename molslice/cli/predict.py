@@ -34,9 +34,9 @@ from molslice.cli.console import (
 
 if TYPE_CHECKING:
     from molslice.inference.base import SmilesPredictor
-    from molslice.inference.cluster import RayEngine
     from molslice.inference.load import Predictor
     from molslice.inference.predictions import Predictions
+    from molslice.inference.tables.cluster import RayEngine
 
 SUMMARY = "predict from SMILES"
 EXAMPLE = """\
@@ -210,8 +210,8 @@ def listed_text(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
 
 
 def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
-    from molslice.inference.folder import is_folder, predict_folder
-    from molslice.inference.table import predict_table
+    from molslice.inference.tables.folder import is_folder, predict_folder
+    from molslice.inference.tables.table import predict_table
 
     columns = {"smiles_column": args.smiles_column, "delimiter": args.delimiter}
     cluster = _cluster(args) if args.engine else None
@@ -274,7 +274,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
 
 
 def _cluster(args: argparse.Namespace) -> "RayEngine":
-    from molslice.inference.cluster import RayEngine
+    from molslice.inference.tables.cluster import RayEngine
 
     return RayEngine(
         args.model,
@@ -306,7 +306,7 @@ def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str
 
 
 def _write_submission(predictor: "Predictor", args: argparse.Namespace) -> int:
-    from molslice.inference.submission import predict_submission
+    from molslice.inference.tables.submission import predict_submission
 
     root, data = args.root, predictor.config.data
     if root is None:

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Play and print the returns."""
     from molslice.inference.load import load_network
-    from molslice.inference.rollout import rollout
+    from molslice.inference.sequences.rollout import rollout
 
     result = rollout(
         load_network(args.model, args.device),

@@ -106,7 +106,7 @@ def _metavar(option: "Option") -> str:
 
 
 def _given(words: argparse.Namespace, known: "dict[str, Option]") -> dict[str, Any]:
-    from molslice.conversion import convert_text
+    from molslice.config.conversion import convert_text
 
     texts = {name: getattr(words, name) for name in known}
     given = {name: text for name, text in texts.items() if text is not None}

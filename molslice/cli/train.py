@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train and print the errors."""
     from molslice.config import load_config
-    from molslice.ensemble_folder import is_ensemble, member_folders
-    from molslice.run_folder import CONFIG
+    from molslice.folders.ensemble import is_ensemble, member_folders
+    from molslice.folders.run import CONFIG
     from molslice.training.ensemble import train_ensemble
     from molslice.training.processes import OtherProcessError
     from molslice.training.run import train

@@ -24,13 +24,13 @@ from molslice.pretrained import DEFAULT_ENCODER
 from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
-    from molslice.training.fit_data import Duplicates, Scale
+    from molslice.fitting.data import Duplicates, Scale
 
 __all__ = ["MolsliceClassifier", "MolsliceRegressor"]
 
 
 class _Estimator(BaseEstimator):
-    """A model that `molslice.training.fit.fit` fits to all given rows; see `MolsliceRegressor`."""
+    """A model that `molslice.fitting.fit.fit` fits to all given rows; see `MolsliceRegressor`."""
 
     _kind: Any
     scale: Any = None  # of numbers only
@@ -82,8 +82,8 @@ class _Estimator(BaseEstimator):
     def _fit(self, X: Molecules, y: np.ndarray) -> None:  # noqa: N803 - scikit-learn's name
         """Fit to targets [n] or [n, T]; classes are 0 and 1, and NaN is a missing value."""
         # predicting with a pickled estimator needs no training
-        from molslice.training.fit import fit
-        from molslice.training.fit_table import MIN_ROWS
+        from molslice.fitting.fit import fit
+        from molslice.fitting.table import MIN_ROWS
 
         rows = molecule_rows(X)
         check_consistent_length(rows, y)

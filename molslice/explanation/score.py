@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from molslice.explanation.molecule import MaskedMolecule
-from molslice.fitted_folder import FINE_TUNED
+from molslice.folders.fitted import FINE_TUNED
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor

@@ -14,7 +14,7 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, MoleculeDescriber
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
-from molslice.fitted_folder import (
+from molslice.folders.fitted import (
     DISAGREEMENT,
     ENCODER,
     FINE_TUNED,
@@ -26,7 +26,7 @@ from molslice.fitted_folder import (
     FittedModel,
     row_columns,
 )
-from molslice.fitted_rows import out_of_fold_calibration, training_rows
+from molslice.folders.fitted_rows import out_of_fold_calibration, training_rows
 from molslice.inference.base import ChunkReader, SmilesPredictor
 from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS
 from molslice.inference.domain import DOMAIN, TrainingDomain

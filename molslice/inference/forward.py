@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from molslice.run_folder import float32_defaults
+from molslice.folders.run import float32_defaults
 
 __all__ = ["bounded_threads", "float32_inference"]
 

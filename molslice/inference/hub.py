@@ -18,13 +18,13 @@ from typing import Any
 import torch
 import yaml
 
-from molslice.ensemble_folder import is_ensemble, member_folders
-from molslice.fitted_folder import is_fitted_folder, read_fitted
+from molslice.folders.ensemble import is_ensemble, member_folders
+from molslice.folders.fitted import is_fitted_folder, read_fitted
+from molslice.folders.run import SUMMARY, read_summary
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor, find_model, load_model
 from molslice.pretrained import pretrained_names
-from molslice.run_folder import SUMMARY, read_summary
 from molslice.tasks.metrics import with_unit
 from molslice.types import MolsliceError
 

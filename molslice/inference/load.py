@@ -5,16 +5,16 @@ from pathlib import Path
 
 import torch
 
-from molslice.ensemble_folder import is_ensemble, member_folders
 from molslice.files.received import check_inside
-from molslice.fitted_folder import ENCODER, FIT, LEARNER_FILE, is_fitted_folder, network_folder, read_fitted
+from molslice.folders.ensemble import is_ensemble, member_folders
+from molslice.folders.fitted import ENCODER, FIT, LEARNER_FILE, is_fitted_folder, network_folder, read_fitted
+from molslice.folders.run import read_run
 from molslice.inference.embedding import Embedder
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.network import Predictor
 from molslice.inference.predictions import Predictions
 from molslice.pretrained import find_pretrained, pretrained_names
-from molslice.run_folder import read_run
 from molslice.types import MolsliceError
 
 __all__ = ["Predictions", "Predictor", "find_model", "find_network", "load_model", "load_network"]

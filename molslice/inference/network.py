@@ -18,6 +18,7 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.progress import Progress
+from molslice.folders.run import LoadedRun
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.embedding import Embedder
@@ -26,7 +27,6 @@ from molslice.inference.inputs import Molecules
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.inference.reading import CHUNK_ROWS, SmilesReader
 from molslice.model.dropout import DropoutSampler
-from molslice.run_folder import LoadedRun
 from molslice.types import MoleculeBatch, MolsliceError
 from molslice.uncertainty.calibration import Calibration
 

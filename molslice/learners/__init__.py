@@ -2,7 +2,7 @@
 
 A learner sees a molecule as descriptors, fingerprint counts, and optionally the embedding of a trained
 encoder (`features.py`). `base.py` is the interface. `kernels.py` and `trees.py` are the numerical parts, and
-`stacking.py` weighs the learners of a target against each other. `molslice.training.fit` trains them and
+`stacking.py` weighs the learners of a target against each other. `molslice.fitting.fit` trains them and
 `molslice.inference.fitted` predicts with them.
 
 Imports: torch, numpy, scipy, scikit-learn (for fitting only), `molslice.files`, `molslice.registry` and

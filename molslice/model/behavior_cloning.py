@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from molslice.model.base import AttentionChoice, ModelSpec, Tokens
-from molslice.model.decision import StandardStates, bound_actions, check_actions
 from molslice.model.encoder import initialize_linear
+from molslice.model.sequences.decision import StandardStates, bound_actions, check_actions
 from molslice.types import DataSpec, EpisodeBatch, ModelOutput, MolsliceError
 
 

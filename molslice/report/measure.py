@@ -9,7 +9,7 @@ import numpy as np
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.files.received import check_received
-from molslice.fitted_folder import ROW_COLUMNS, ROWS, row_columns
+from molslice.folders.fitted import ROW_COLUMNS, ROWS, row_columns
 from molslice.inference.columns import distinct_columns
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained

@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 from molslice.chem.drawing import draw_molecule
 from molslice.chem.elements import element_symbols
 from molslice.chem.rebuild import ChemError, rebuild
+from molslice.fitting.card import STANDARD_ERROR, result_rows
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import evaluate_uncertainty
 from molslice.report.charts import (
@@ -37,7 +38,6 @@ from molslice.report.page import (
     table,
 )
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric, with_unit
-from molslice.training.fit_report import STANDARD_ERROR, result_rows
 from molslice.types import MolsliceError
 
 __all__ = ["SECTIONS"]

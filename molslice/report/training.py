@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from molslice.config import config_to_yaml
+from molslice.fitting.card import STANDARD_ERROR, result_rows
+from molslice.folders.run import METRICS
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
@@ -24,9 +26,7 @@ from molslice.report.page import (
     section,
     table,
 )
-from molslice.run_folder import METRICS
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
-from molslice.training.fit_report import STANDARD_ERROR, result_rows
 from molslice.training.records import read_metrics
 from molslice.version import __version__
 

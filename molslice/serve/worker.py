@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from molslice.data.molecules.tables import MoleculeTable
     from molslice.inference.base import Predictions, SmilesPredictor
     from molslice.inference.predictions import Domain
-    from molslice.inference.table import Computed
+    from molslice.inference.tables.table import Computed
 
 __all__ = ["TASKS", "answer", "run_worker"]
 
@@ -226,7 +226,7 @@ def _predict_file(
 
     Messages name the file as the user does.
     """
-    from molslice.inference.table import predict_table
+    from molslice.inference.tables.table import predict_table
     from molslice.types import MolsliceError
 
     def as_named(text: str) -> str:

@@ -11,13 +11,13 @@ from torch import nn
 
 from molslice.attention import Attention
 from molslice.config import RunConfig, config_from_mapping
+from molslice.config.entries import attention_label, folder_name, labels_of, parse_entries
 from molslice.data import build_dataset
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.entries import attention_label, folder_name, labels_of, parse_entries
+from molslice.folders.run import SUMMARY
 from molslice.inference.load import load_network
 from molslice.pretrained import pretrained_names
-from molslice.run_folder import SUMMARY
 from molslice.studies.base import Request
 from molslice.training.run import train
 from molslice.types import MolsliceError

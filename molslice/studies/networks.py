@@ -3,7 +3,7 @@
 import torch
 
 from molslice.attention import ATTENTIONS
-from molslice.entries import split_entries
+from molslice.config.entries import split_entries
 from molslice.model import AttentionChoice
 from molslice.model.encoder import Encoder, initialize_linear
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from molslice.model.language import LanguageModel
+from molslice.model.sequences.language import LanguageModel
 from molslice.tasks.base import Task
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError

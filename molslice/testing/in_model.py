@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from molslice.attention import ATTENTIONS, Attention
 from molslice.model import AttentionChoice
 from molslice.model.graphormer import Graphormer, GraphormerSpec
-from molslice.model.sequence import SequenceClassifier, SequenceSpec
+from molslice.model.sequences.sequence import SequenceClassifier, SequenceSpec
 from molslice.testing import checks
 from molslice.testing.checks import close, refusal
 from molslice.testing.subjects import LONGEST, Inputs, Subject

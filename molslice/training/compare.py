@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from molslice.config import RunConfig, config_to_yaml, load_config
+from molslice.config.entries import Entry, folder_name, labels_of, parse_entries
 from molslice.data import DATASETS, build_dataset
 from molslice.data.base import Dataset
-from molslice.ensemble_folder import is_ensemble
-from molslice.entries import Entry, folder_name, labels_of, parse_entries
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
-from molslice.fitted_folder import is_fitted_folder
-from molslice.run_folder import CONFIG, DATA, SUMMARY, read_summary
+from molslice.folders.ensemble import is_ensemble
+from molslice.folders.fitted import is_fitted_folder
+from molslice.folders.run import CONFIG, DATA, SUMMARY, read_summary
 from molslice.training.comparison import Comparison, Result
 from molslice.training.continuation import check_data
 from molslice.training.run import train

@@ -13,7 +13,7 @@ from molslice.data.identity import changed_parts, data_identity
 from molslice.files.atomic import SUFFIX, no_empty_folders, remove_stale
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.parsing import read_json_object
-from molslice.run_folder import CHECKPOINTS, CONFIG, DATA
+from molslice.folders.run import CHECKPOINTS, CONFIG, DATA
 from molslice.types import MolsliceError
 
 __all__ = ["as_begun", "check_data", "check_epochs", "claimed"]

@@ -10,7 +10,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from molslice.figures import DPI, literal, set_log_scale, to_picture
-from molslice.run_folder import METRICS
+from molslice.folders.run import METRICS
 from molslice.training.comparison import Comparison
 from molslice.training.records import read_metrics
 

@@ -10,11 +10,11 @@ import numpy as np
 from molslice.config import RunConfig, config_to_yaml
 from molslice.data import build_dataset
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.ensemble_folder import ENSEMBLE, MEMBERS, is_ensemble, member_folders, write_ensemble
 from molslice.files.atomic import made_folder, write_atomically
 from molslice.files.lock import LOCK, lock_folder
-from molslice.inference.calibrate import write_calibration
-from molslice.run_folder import CONFIG
+from molslice.folders.ensemble import ENSEMBLE, MEMBERS, is_ensemble, member_folders, write_ensemble
+from molslice.folders.run import CONFIG
+from molslice.inference.held_out import write_calibration
 from molslice.training.continuation import as_begun, check_data
 from molslice.training.run import train
 from molslice.types import MolsliceError

@@ -13,7 +13,7 @@ from typing import Any
 
 from molslice.files.atomic import UnwritableError, write_atomically
 from molslice.files.progress import Progress
-from molslice.run_folder import METRICS, TENSORBOARD
+from molslice.folders.run import METRICS, TENSORBOARD
 from molslice.tasks.base import Measure
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.types import MolsliceError

@@ -16,17 +16,13 @@ import torch
 from torch import nn
 
 from molslice.config import RunConfig, TrainingConfig, config_to_yaml
+from molslice.config.settings import EPOCHS_DIFFER
 from molslice.data import build_dataset
 from molslice.data.base import Dataset
 from molslice.data.identity import data_identity
 from molslice.files.atomic import write_atomically
 from molslice.files.progress import hidden_progress
-from molslice.inference.calibrate import write_calibration
-from molslice.inference.json_text import to_json
-from molslice.model import build_model
-from molslice.model.count import parameters_by_part
-from molslice.model.depth import freeze_layers
-from molslice.run_folder import (
+from molslice.folders.run import (
     CONFIG,
     DATA,
     LAST_CHECKPOINT,
@@ -36,7 +32,11 @@ from molslice.run_folder import (
     read_run,
     read_summary,
 )
-from molslice.settings import EPOCHS_DIFFER
+from molslice.inference.held_out import write_calibration
+from molslice.inference.json_text import to_json
+from molslice.model import build_model
+from molslice.model.count import parameters_by_part
+from molslice.model.depth import freeze_layers
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import Task
 from molslice.training.batches import TrainingBatches

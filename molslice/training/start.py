@@ -12,12 +12,12 @@ from molslice.chem import have_same_features
 from molslice.config import RunConfig, StartConfig, config_to_mapping, load_config
 from molslice.data.base import Dataset
 from molslice.files.cache import file_checksum
+from molslice.folders.run import LoadedRun, model_file, read_config, read_run
 from molslice.inference.load import find_network
 from molslice.model import MODELS
 from molslice.model.base import SIZES
 from molslice.model.depth import head_names
 from molslice.model.graphormer import DescriptorState
-from molslice.run_folder import LoadedRun, model_file, read_config, read_run
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from molslice.run_folder import LAST_CHECKPOINT, write_model
+from molslice.folders.run import LAST_CHECKPOINT, write_model
 from molslice.training.batches import StepBatch
 from molslice.training.optimizer import learning_rate
 from molslice.training.processes import StopRequests

@@ -15,7 +15,7 @@ from molslice.attention.references import find_reference
 from molslice.attention.singular import Singular
 from molslice.attention.slice_sort import SliceSort
 from molslice.attention.softmax import Softmax
-from molslice.model import sequence
+from molslice.model.sequences import sequence
 from molslice.testing import CHECKS, checks, in_model, traits
 from molslice.testing.subjects import SPEC, Subject
 from molslice.types import AttentionOutput

@@ -7,7 +7,7 @@ from torch import nn
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.attention.base import Traits
 from molslice.model import AttentionChoice
-from molslice.model.sequence import SequenceClassifier, SequenceSpec
+from molslice.model.sequences.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import AttentionOutput, AttentionSpec, DataSpec
 
 WORDS = DataSpec(3, "ids", vocabulary_size=11, max_tokens=12)

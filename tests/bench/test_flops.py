@@ -10,12 +10,12 @@ from molslice.attention.softmax import Softmax
 from molslice.bench.flops import count_operations
 from molslice.cli import main
 from molslice.config import load_config
-from molslice.entries import describe_data
+from molslice.config.entries import describe_data
 from molslice.model import AttentionChoice
 from molslice.model.behavior_cloning import BehaviorCloningSpec
-from molslice.model.decision import DecisionSpec
-from molslice.model.language import LanguageSpec
-from molslice.model.sequence import SequenceSpec
+from molslice.model.sequences.decision import DecisionSpec
+from molslice.model.sequences.language import LanguageSpec
+from molslice.model.sequences.sequence import SequenceSpec
 from molslice.types import DataSpec, MolsliceError
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from molslice.bench.molecules import Molecules, StoredMolecules, featurize, open_store, padding_share
+from molslice.config.settings import DataConfig
 from molslice.data.molecules.store import MoleculeStore
-from molslice.settings import DataConfig
 from molslice.types import MolsliceError
 from tests.bench.training.jobs import store
 

@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from molslice.cli import main
-from molslice.inference import cluster as engine
-from molslice.inference.cluster import RayEngine
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import Predictor, load_model
-from molslice.inference.table import predict_table
+from molslice.inference.tables import cluster as engine
+from molslice.inference.tables.cluster import RayEngine
+from molslice.inference.tables.table import predict_table
 from tests.cluster.work import KilledInFile, killed_once
 from tests.inference.models import checkpoint_folder, embedded_smiles
 from tests.programs import ROOT

@@ -52,8 +52,8 @@ class KilledInFile:
         self.function, self.mark = function, str(mark)
 
     def __call__(self, item):
-        from molslice.inference.chunk_log import ChunkLog
         from molslice.inference.load import Predictor
+        from molslice.inference.tables.chunk_log import ChunkLog
 
         if Predictor.chunk_rows != 7:
             Predictor.chunk_rows, ChunkLog.add = 7, _killing(ChunkLog.add, self.mark)

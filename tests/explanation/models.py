@@ -6,9 +6,9 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.config import config_from_mapping
 from molslice.data.molecules.store import MoleculeStore
 from molslice.explanation.molecule import MaskedMolecule
+from molslice.folders.run import LoadedRun
 from molslice.inference.network import Predictor
 from molslice.model import build_model
-from molslice.run_folder import LoadedRun
 from molslice.tasks.targets import TargetInfo
 from molslice.types import DataSpec
 

@@ -12,7 +12,7 @@ from molslice.chem.saturated import saturated_hydrocarbon
 from molslice.cli.explain import METHODS as CLI_METHODS
 from molslice.explanation.explain import METHODS, Explainer
 from molslice.explanation.result import AttentionView, Contributions
-from molslice.fitted_folder import FINE_TUNED, FittedModel
+from molslice.folders.fitted import FINE_TUNED, FittedModel
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.maps import attention_maps

@@ -17,7 +17,6 @@ from molslice.chem.canonical import canonical_molecule
 from molslice.chem.featurize import CHECKED_SMILES, molecule_arrays
 from molslice.chem.naming import atom_vocabulary, bond_vocabulary
 from molslice.cli import main
-from molslice.ensemble_folder import write_ensemble
 from molslice.export import exported_file
 from molslice.export.exported_file import (
     ATTENTIONS,
@@ -31,6 +30,7 @@ from molslice.export.exported_file import (
 from molslice.export.onnx_file import run_onnx
 from molslice.export.program import MoleculeProgram
 from molslice.export.pt2_file import run_pt2, write_pt2
+from molslice.folders.ensemble import write_ensemble
 from molslice.inference.load import load_model
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from molslice.config import config_from_mapping, config_to_yaml
+from molslice.folders.run import CONFIG, write_model
 from molslice.inference.load import load_model
 from molslice.model import build_model
-from molslice.run_folder import CONFIG, write_model
 from molslice.tasks.targets import TargetInfo
 from molslice.types import DataSpec
 

@@ -12,7 +12,7 @@ from molslice.cli import main
 from molslice.inference import domain as module
 from molslice.inference.domain import ARRAYS, DOMAIN, TrainingDomain
 from molslice.inference.load import load_model
-from molslice.inference.table import predict_table
+from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from tests.chem.test_neighbors import slow_similarity
 from tests.inference.models import checkpoint_folder, embedded_smiles

@@ -15,8 +15,8 @@ from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.inference import load, network
 from molslice.inference.embedding import Embedder
-from molslice.inference.sinks import ENDINGS
-from molslice.inference.table import predict_table
+from molslice.inference.tables.sinks import ENDINGS
+from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from tests.inference.models import TWO, checkpoint_folder, embedded_smiles, untrained
 

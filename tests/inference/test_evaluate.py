@@ -9,9 +9,9 @@ from sklearn.metrics import roc_auc_score
 from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.data.molecules.leaderboard import import_ogb
-from molslice.inference.calibrate import write_domain
 from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.evaluate import count_trained, evaluate
+from molslice.inference.held_out import write_domain
 from molslice.inference.load import load_model
 from molslice.inference.predictions import NOT_FINITE
 from molslice.types import MolsliceError

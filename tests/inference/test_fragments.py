@@ -15,7 +15,7 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.files.tables import Unreadable
 from molslice.inference.embedding import Embedder
 from molslice.inference.load import load_model
-from molslice.inference.table import predict_table
+from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from tests.inference.models import checkpoint_folder, embedded_smiles
 

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from molslice.files.processes import count_cores, start_method
-from molslice.inference import base, network, table
+from molslice.inference import base, network
 from molslice.inference.embedding import Embedder
 from molslice.inference.forward import bounded_threads
 from molslice.inference.load import load_model
 from molslice.inference.network import Predictor
 from molslice.inference.reading import default_workers
-from molslice.inference.table import predict_table
+from molslice.inference.tables import table
+from molslice.inference.tables.table import predict_table
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 from molslice.cli import main
 from molslice.inference.embedding import Embedder
-from molslice.inference.sinks import ENDINGS
-from molslice.inference.table import predict_table
+from molslice.inference.tables.sinks import ENDINGS
+from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from tests.inference.models import checkpoint_folder, untrained
 

@@ -12,12 +12,12 @@ from scipy.stats import spearmanr
 from molslice.chem.scaffold import scaffolds
 from molslice.cli import main
 from molslice.data import build_dataset
+from molslice.fitting.fit import fit
 from molslice.inference import uncertainty
 from molslice.inference.load import load_model
 from molslice.inference.predictions import NOT_FINITE
 from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals
 from molslice.inference.uncertainty_figure import write_uncertainty
-from molslice.training.fit import fit
 from molslice.types import MolsliceError
 from molslice.uncertainty.scores import coverage
 from tests.inference.models import embedded_smiles
@@ -276,7 +276,7 @@ def test_options_that_do_not_fit_are_refused(folders, words):
 
 
 def test_intervals_of_equal_width_have_no_ranking(tmp_path):
-    from molslice.inference.calibrate import calibrate
+    from molslice.inference.held_out import calibrate
     from tests.inference.models import checkpoint_folder
 
     file = tmp_path / "rows.csv"

@@ -15,10 +15,10 @@ from molslice.data.molecules.prepared import Prepared
 from molslice.estimators import MolsliceFeaturizer
 from molslice.explanation.explain import explain
 from molslice.files.tables import Unreadable
+from molslice.fitting.fit import fit
 from molslice.inference.embedding import Embedder
 from molslice.inference.load import load_model
-from molslice.inference.table import predict_table, prediction_identity
-from molslice.training.fit import fit
+from molslice.inference.tables.table import predict_table, prediction_identity
 from molslice.types import MolsliceError
 from tests.inference.models import checkpoint_folder, embedded_smiles
 

@@ -7,7 +7,7 @@ from molslice.model.depth import freeze_layers, layer_factors, parameter_depths
 from molslice.model.gin_virtual import GinVirtualSpec
 from molslice.model.graphormer import GraphormerSpec
 from molslice.model.graphormer_pretraining import GraphormerPretrainingSpec
-from molslice.model.sequence import SequenceSpec
+from molslice.model.sequences.sequence import SequenceSpec
 from molslice.types import DataSpec, MolsliceError
 
 

@@ -5,13 +5,13 @@ import pytest
 from molslice.attention import Attention
 from molslice.model import MODELS, AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.decision import DecisionSpec
 from molslice.model.gin_virtual import GinVirtualSpec
 from molslice.model.graphormer import GraphormerSpec
 from molslice.model.graphormer_pretraining import GraphormerPretrainingSpec
-from molslice.model.hierarchical import HierarchicalSpec
-from molslice.model.language import LanguageSpec
-from molslice.model.sequence import SequenceSpec
+from molslice.model.sequences.decision import DecisionSpec
+from molslice.model.sequences.hierarchical import HierarchicalSpec
+from molslice.model.sequences.language import LanguageSpec
+from molslice.model.sequences.sequence import SequenceSpec
 from molslice.types import DataSpec, MolsliceError
 
 

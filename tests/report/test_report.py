@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from molslice.chem.scaffold import scaffolds
 from molslice.cli import main
 from molslice.cli.datasets import find_model_data
-from molslice.fitted_folder import ROWS
+from molslice.folders.fitted import ROWS
 from molslice.inference.load import load_model
 from molslice.model.count import parameters_by_part
 from molslice.report import charts, sections, training

@@ -12,8 +12,6 @@ def program():
     return load_program("code_measures", "scripts")
 
 
-
-
 def test_nested_keys_of_a_schema_are_counted(program):
     inner = {"properties": {"c": {"type": "string"}}}
     schema = {"properties": {"a": {"anyOf": [inner, {"type": "null"}]}, "b": {}}}

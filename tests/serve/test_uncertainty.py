@@ -6,10 +6,10 @@ import io
 import pytest
 
 from molslice import load_model
+from molslice.fitting.fit import fit
 from molslice.serve import app as app_module
 from molslice.serve.app import Service, build_app
 from molslice.serve.served_model import MOST_LEVELS, load_models
-from molslice.training.fit import fit
 from tests.inference.models import embedded_smiles
 from tests.serve.inline import InlineWorker
 from tests.serve.test_file_jobs import finished, upload

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from molslice.conversion import convert_text
+from molslice.config.conversion import convert_text
 from molslice.inference.load import load_model
 from molslice.studies import STUDIES, models, run_study
 from molslice.studies.base import Request

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from molslice.model import AttentionChoice, build_model
-from molslice.model.language import LanguageSpec
-from molslice.model.sequence import SequenceSpec
+from molslice.model.sequences.language import LanguageSpec
+from molslice.model.sequences.sequence import SequenceSpec
 from molslice.tasks.base import MicroBatch
 from molslice.tasks.language import Language
 from molslice.tasks.targets import TargetInfo

@@ -15,15 +15,6 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module")
-def few_epochs():
-    """Fine-tune networks for one epoch, to save time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.training.budget.MIN_EPOCHS", 1)
-        patch.setattr("molslice.training.budget.MAX_EPOCHS", 1)
-        yield
-
-
 @pytest.fixture(scope="session")
 def molecules(tmp_path_factory):
     """Write a CSV file of 150 real molecules: gap, a target with every third value missing, a class."""

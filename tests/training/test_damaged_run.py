@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from molslice.run_folder import DATA, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
+from molslice.folders.run import DATA, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.run import train
 from molslice.training.state import load_checkpoint
 from molslice.training.trainer import Trainer

@@ -17,11 +17,11 @@ from molslice.data.molecules.base import describe_columns
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.store import MoleculeStore
+from molslice.folders.run import MODEL, read_run
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.model import build_model
 from molslice.model.graphormer import DescriptorState
-from molslice.run_folder import MODEL, read_run
 from molslice.training.run import train
 from molslice.training.start import read_start, start_from
 from molslice.types import DataSpec, MolsliceError
@@ -156,7 +156,7 @@ def test_other_descriptors_than_those_of_the_training_are_refused(run, table, tm
         return configuration(table, start={"model": str(path)})
 
     folder, _ = run
-    monkeypatch.setattr("molslice.run_folder.DESCRIPTORS_VERSION", DESCRIPTORS_VERSION + 1)
+    monkeypatch.setattr("molslice.folders.run.DESCRIPTORS_VERSION", DESCRIPTORS_VERSION + 1)
     for use in (load_model, lambda path: train(start_of(path), tmp_path / "run", quiet=True)):
         with pytest.raises(MolsliceError, match=f"descriptors of version {DESCRIPTORS_VERSION}; this ver"):
             use(folder)

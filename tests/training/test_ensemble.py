@@ -10,11 +10,11 @@ import pytest
 
 from molslice.cli import main
 from molslice.data import build_dataset
-from molslice.ensemble_folder import ENSEMBLE, member_folder
+from molslice.folders.ensemble import ENSEMBLE, member_folder
+from molslice.folders.run import CONFIG, SUMMARY
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model, load_network
-from molslice.inference.table import predict_table
-from molslice.run_folder import CONFIG, SUMMARY
+from molslice.inference.tables.table import predict_table
 from molslice.training.ensemble import _mean_errors, train_ensemble
 from molslice.training.run import train
 from molslice.types import MolsliceError
@@ -117,7 +117,7 @@ def test_the_intervals_of_an_ensemble_are_those_of_its_mean(ensemble, config, sm
 
 def test_the_spread_of_an_ensemble_scales_its_intervals_where_it_is_kept(ensemble, smiles, monkeypatch):
     monkeypatch.setattr("molslice.uncertainty.calibration.NARROWER", 100.0)  # always
-    from molslice.inference.calibrate import calibrate
+    from molslice.inference.held_out import calibrate
 
     model = load_model(ensemble[0])
     dataset = build_dataset(model.data_config.name, dict(model.data_config.options))

@@ -7,7 +7,7 @@ import pytest
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from molslice.config import TrainerConfig
-from molslice.run_folder import LAST_CHECKPOINT, SUMMARY
+from molslice.folders.run import LAST_CHECKPOINT, SUMMARY
 from molslice.training.fabric import build_fabric
 from molslice.training.processes import find_environment, was_restarted
 from molslice.training.run import train

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from molslice.run_folder import METRICS
+from molslice.folders.run import METRICS
 
 GPUS = torch.cuda.device_count()
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from molslice.config.settings import TrainerConfig
+from molslice.folders.run import METRICS, MODEL
 from molslice.model.encoder import EncoderLayer
-from molslice.run_folder import METRICS, MODEL
-from molslice.settings import TrainerConfig
 from molslice.training.fabric import build_fabric
 from molslice.training.run import train
 from molslice.types import MolsliceError

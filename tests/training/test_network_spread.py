@@ -13,18 +13,18 @@ from molslice.cli import main
 from molslice.config import StartConfig
 from molslice.data import build_dataset
 from molslice.data.molecules.collate import collate
-from molslice.ensemble_folder import member_folder
 from molslice.explanation.explain import explain
-from molslice.fitted_folder import network_folder
-from molslice.inference.calibrate import calibrate
+from molslice.fitting.networks import fine_tune
+from molslice.folders.ensemble import member_folder
+from molslice.folders.fitted import network_folder
+from molslice.folders.run import read_run, write_model
+from molslice.inference.held_out import calibrate
 from molslice.inference.load import load_model, load_network
-from molslice.inference.table import predict_table
+from molslice.inference.tables.table import predict_table
 from molslice.inference.uncertainty import evaluate_uncertainty
 from molslice.model.dropout import DropoutSampler
-from molslice.run_folder import read_run, write_model
 from molslice.tasks.targets import TargetInfo
 from molslice.training.ensemble import train_ensemble
-from molslice.training.fit_networks import fine_tune
 from molslice.training.run import train
 from molslice.types import DataSpec, MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration

@@ -9,8 +9,8 @@ import torch
 
 import molslice.model
 from molslice.config import config_from_mapping, config_to_mapping
+from molslice.folders.run import METRICS, read_run
 from molslice.model import MODELS
-from molslice.run_folder import METRICS, read_run
 from molslice.training.run import train
 from molslice.types import MolsliceError
 

@@ -9,9 +9,9 @@ import pytest
 
 from molslice.config import DataConfig
 from molslice.data import build_dataset
+from molslice.folders.run import METRICS, MODEL, SUMMARY
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
-from molslice.run_folder import METRICS, MODEL, SUMMARY
 from molslice.training.run import train
 from molslice.training.trainer import Trainer
 from tests.data.molecules.corpora import make_corpus

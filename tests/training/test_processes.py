@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 from molslice.config import config_from_mapping
-from molslice.run_folder import LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
+from molslice.folders.run import LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.run import train
 from molslice.training.state import load_checkpoint
 

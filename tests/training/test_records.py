@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from molslice.run_folder import METRICS, TENSORBOARD
+from molslice.folders.run import METRICS, TENSORBOARD
 from molslice.tasks.base import Measure
 from molslice.training import records
 from molslice.training.records import Records

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from molslice.run_folder import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
+from molslice.folders.run import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.state import load_checkpoint
 
 # After 11 steps the process of rank `RANK` is interrupted by `EVENT`, unless the run was started before.

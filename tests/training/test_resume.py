@@ -15,7 +15,7 @@ import torch
 
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.owner import Owner
-from molslice.run_folder import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
+from molslice.folders.run import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.ensemble import train_ensemble
 from molslice.training.run import train
 from molslice.training.state import load_checkpoint

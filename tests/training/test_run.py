@@ -16,7 +16,7 @@ from molslice.cli import main
 from molslice.config import load_config
 from molslice.data import build_dataset
 from molslice.data.molecules.collate import collate
-from molslice.run_folder import CONFIG, METRICS, MODEL, SUMMARY, TENSORBOARD, read_run
+from molslice.folders.run import CONFIG, METRICS, MODEL, SUMMARY, TENSORBOARD, read_run
 from molslice.tasks.base import MicroBatch
 from molslice.training import budget
 from molslice.training.batches import TrainingBatches, prefetch

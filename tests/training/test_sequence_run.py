@@ -9,9 +9,9 @@ import torch
 
 from molslice.cli import main
 from molslice.config import config_from_mapping
+from molslice.config.entries import describe_data
 from molslice.data import DATASETS, build_dataset
 from molslice.data.sequences import SequenceDataset, Sequences
-from molslice.entries import describe_data
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.studies import STUDIES, run_study

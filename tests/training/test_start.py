@@ -11,11 +11,11 @@ import yaml
 
 from molslice.cli import main
 from molslice.config import DataConfig, StartConfig, config_to_mapping, load_config
-from molslice.ensemble_folder import write_ensemble
 from molslice.files.cache import file_checksum
+from molslice.folders.ensemble import write_ensemble
+from molslice.folders.run import CONFIG, LAST_CHECKPOINT, MODEL, read_run
 from molslice.model import build_model
 from molslice.model.graphormer import GraphormerSpec
-from molslice.run_folder import CONFIG, LAST_CHECKPOINT, MODEL, read_run
 from molslice.tasks import TASKS, TargetInfo
 from molslice.training.compare import compare_attentions
 from molslice.training.optimizer import build_optimizer

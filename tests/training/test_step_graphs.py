@@ -10,9 +10,9 @@ import torch
 
 from molslice.attention import ATTENTIONS
 from molslice.data import build_dataset
+from molslice.folders.run import LAST_CHECKPOINT, read_config
 from molslice.model import build_model
 from molslice.ops import path_codes
-from molslice.run_folder import LAST_CHECKPOINT, read_config
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
 from molslice.training.batches import TrainingBatches

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from molslice.data import build_dataset
+from molslice.folders.run import METRICS
 from molslice.model import build_model
-from molslice.run_folder import METRICS
 from molslice.tasks import TASKS, TargetInfo
 from molslice.training.batches import TrainingBatches
 from molslice.training.fabric import build_fabric

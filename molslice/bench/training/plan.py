@@ -11,7 +11,7 @@ import torch
 from molslice.bench.machine import check_device
 from molslice.bench.training.job import TrainJob
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping
-from molslice.entries import attention_label, parse_entries
+from molslice.config.entries import attention_label, parse_entries
 from molslice.registry import near_names
 from molslice.training.start import load_run_config
 from molslice.types import MolsliceError

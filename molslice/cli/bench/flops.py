@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Count the operations and print them."""
     from molslice.bench.flops import count_operations
-    from molslice.entries import attention_label, describe_data
+    from molslice.config.entries import attention_label, describe_data
     from molslice.training.start import load_run_config
 
     config = load_run_config(args.config, args.overrides)

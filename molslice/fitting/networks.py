@@ -1,0 +1,221 @@
+"""Fine-tune a trained encoder on the rows of a fit, once for each fold."""
+
+import csv
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from molslice.config import DataConfig
+from molslice.folders.fitted import network_folder
+from molslice.folders.run import read_run, write_model
+from molslice.inference.fitted import network_scores
+from molslice.inference.load import Predictor
+from molslice.tasks.targets import TargetInfo
+from molslice.training.budget import count_epochs
+from molslice.training.run import train
+from molslice.training.start import load_run_config
+from molslice.types import MolsliceError
+
+__all__ = ["FineTuned", "affordable_epochs", "fine_tune"]
+
+DEVICES = ("cpu", "cuda", "mps")
+EPOCH_COST = 4.0  # time of training on a row relative to that of embedding it
+
+RECIPE: dict[str, Any] = {
+    "model": {"dropout": 0.0, "attention_dropout": 0.0},
+    "optimizer": {
+        "lr": 1e-3,
+        "weight_decay": 0.01,
+        "schedule": "cosine",
+        "warmup_fraction": 0.1,
+        "layer_decay": 0.8,
+        "ema_decay": 0.99,
+    },
+    "training": {"batch_size": 32, "token_budget": 4096},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuned:
+    """Predictions of the networks of all folds, as `network_scores` returns them.
+
+    Attributes:
+        unseen: Prediction of each training row by the network that has not seen its fold, float64 [n, T]; NaN
+            for held-out rows.
+        held_out: Prediction of the m held-out rows by each network, float64 [folds, m, T].
+    """
+
+    unseen: np.ndarray
+    held_out: np.ndarray
+
+
+def fine_tune(
+    encoder: Path | str,
+    smiles: Sequence[str],
+    targets: np.ndarray,
+    info: TargetInfo,
+    folds: np.ndarray,
+    folder: Path,
+    *,
+    epochs: int,
+    seed: int,
+    device: str = "cpu",
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> FineTuned:
+    """Train one network for each fold on the rows of the other folds, and write their weights.
+
+    All weights are trained for a fixed number of epochs. Nothing is chosen on the rows of the fold.
+
+    Args:
+        encoder: Run folder or name of the trained encoder.
+        smiles: SMILES of n rows.
+        targets: float64 [n, T], NaN where missing.
+        info: The description of the targets.
+        folds: Fold of each row, int [n]; -1 for held-out rows.
+        folder: Folder of the fitted model, in which the networks are written. It also has the temporary
+            files.
+        epochs: Number of epochs of each network.
+        seed: Seed of the heads, dropout and the order of rows.
+        device: One of `DEVICES`.
+        progress: Called with the number of trained networks and of all networks.
+
+    Raises:
+        MolsliceError: The encoder does not fit, or a loss or a prediction is not finite.
+    """
+    num_folds, held = int(folds.max()) + 1, np.flatnonzero(folds < 0)
+    unseen = np.full(targets.shape, np.nan)
+    held_out = np.empty((num_folds, len(held), targets.shape[1]))
+    generators = torch.random.fork_rng([0] if device == "cuda" else [])
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, generators, _errors_only():
+        runs = _Runs(Path(scratch), encoder, info, device)
+        runs.write_table(smiles, targets, folds)
+        progress(0, num_folds)
+        for fold in range(num_folds):
+            network = runs.train(fold, epochs, seed, network_folder(folder, fold))
+            own = np.flatnonzero(folds == fold)
+            rows = np.concatenate([own, held])
+            found = network.predict_with_errors([smiles[int(row)] for row in rows]).values
+            scores = network_scores(found, info)
+            if not np.isfinite(scores).all():
+                bad = smiles[int(rows[~np.isfinite(scores).all(1)][0])]
+                raise MolsliceError(f"the fine-tuned network of fold {fold} predicts no number for {bad}")
+            unseen[own], held_out[fold] = np.split(scores, [len(own)])
+            progress(fold + 1, num_folds)
+    return FineTuned(unseen, held_out)
+
+
+def affordable_epochs(folds: np.ndarray, seconds: float, embedding_seconds: float) -> int:
+    """Return the number of epochs of each network for which there is time; 0 for none.
+
+    An epoch is assumed to take as long as embedding its rows four times.
+
+    Args:
+        folds: Fold of each row, int [n]; -1 for held-out rows.
+        seconds: The time that is left, in seconds.
+        embedding_seconds: The time in which the encoder has embedded all rows, in seconds.
+    """
+    rows, members = int((folds >= 0).sum()), int(folds.max()) + 1
+    wanted = count_epochs(rows * (members - 1) // members)
+    if seconds == float("inf"):
+        return wanted
+    each = EPOCH_COST * embedding_seconds * (members - 1) * rows / len(folds)  # an epoch of all networks
+    return max(0, min(wanted, int(seconds / max(each, 1e-9))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """A temporary folder with a table and the runs of all folds.
+
+    Attributes:
+        path: The folder.
+        encoder: The trained encoder.
+        info: The description of the targets.
+        device: Where the networks are trained.
+    """
+
+    path: Path
+    encoder: Path | str
+    info: TargetInfo
+    device: str
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the targets in the table."""
+        return [f"target{index}" for index in range(len(self.info.names))]
+
+    def write_table(self, smiles: Sequence[str], targets: np.ndarray, folds: np.ndarray) -> None:
+        """Write the training rows, standardized because runs store targets in float32."""
+        num_folds = int(folds.max()) + 1
+        values = (targets - np.array(self.info.mean)) / np.array(self.info.std)
+        with (self.path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["smiles", *self.columns, *(f"fold{fold}" for fold in range(num_folds))])
+            counts = [0] * num_folds
+            for row in np.flatnonzero(folds >= 0):
+                cells = [repr(float(value)) if np.isfinite(value) else "" for value in values[row]]
+                # the rows of the fold are only measured; half of them is called test, which a run expects
+                words, fold = ["train"] * num_folds, int(folds[row])
+                words[fold] = ("valid", "test")[counts[fold] % 2]
+                counts[fold] += 1
+                writer.writerow([smiles[int(row)], *cells, *words])
+
+    def train(self, fold: int, epochs: int, seed: int, folder: Path) -> Predictor:
+        """Train the network of a fold, and write its weights to a folder.
+
+        Raises:
+            MolsliceError: The encoder does not fit, or the loss is not finite.
+        """
+        data = {
+            "path": str(self.path / "rows.csv"),
+            "target_columns": self.columns,
+            "kind": self.info.kind,
+            "split": {"kind": "column", "column": f"fold{fold}"},
+        }
+        settings = {
+            **RECIPE,
+            "data": {"name": "csv", **data, "cache_dir": str(self.path / "cache"), "workers": 0},
+            "training": {**RECIPE["training"], "max_epochs": epochs, "valid_every_epochs": epochs},
+            "start": {"model": str(self.encoder)},
+            "trainer": {"accelerator": self.device},
+            "seed": seed + fold,
+        }
+        file, run = self.path / f"fold{fold}.yaml", self.path / f"run{fold}"
+        file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
+        try:
+            train(load_run_config(file), run, quiet=True)
+        except KeyboardInterrupt:  # the message is about resuming the temporary run
+            raise KeyboardInterrupt from None
+        except MolsliceError as error:
+            reason = str(error).partition("; ")[0]  # the advice is about settings of the run
+            raise MolsliceError(f"cannot fine-tune {self.encoder} without fold {fold}: {reason}") from error
+        trained = read_run(run)
+        # the weights belong to standardized targets
+        options = {**data, "path": "standardized.csv", "target_columns": list(self.info.names)}
+        config = replace(trained.config, data=DataConfig("csv", options), start=None)
+        unit = "standard deviations" if self.info.kind == "regression" else ""
+        targets = replace(trained.targets, names=self.info.names, units=(unit,) * len(self.info.names))
+        folder.mkdir(parents=True)
+        write_model(folder, trained.model.state_dict(), targets, trained.data, config, trained.metadata)
+        shutil.rmtree(run)
+        return Predictor(read_run(folder), str(folder), torch.device(self.device))
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """Hide warnings about the temporary runs, such as a fold without test rows."""
+    logger = logging.getLogger("molslice")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,239 @@
+"""The table of a fit: read it, find its columns and the kind of its targets, and check them."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from molslice.data.molecules.csv import check_rounding
+from molslice.data.molecules.describe import describe_molecules
+from molslice.data.molecules.fragments import choose_fragments, count_wildcards
+from molslice.data.molecules.input_files import name_of
+from molslice.data.molecules.refusals import failure_text
+from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.tables import check_decimal_mark, open_molecules
+from molslice.data.target_values import check_outliers, find_kind
+from molslice.files import tables
+from molslice.files.urls import File
+from molslice.fitting.data import Duplicates, FitData, Scale
+from molslice.fitting.duplicates import merge_duplicates
+from molslice.fitting.scale import is_logarithmic
+from molslice.fitting.split import describe_forms, draw_test_rows, find_test_rows
+from molslice.registry import near_names
+from molslice.tasks.targets import Kind
+from molslice.types import MolsliceError
+
+__all__ = ["MIN_ROWS", "checked_targets", "read_fit_data"]
+
+SPLITS = ("random", "scaffold", "all")  # any other is a column
+CHUNK_ROWS = 10_000
+MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
+MIN_OF_CLASS = 5
+ROUNDING = 1e-14  # relative difference of means of equal values
+
+logger = logging.getLogger(__name__)
+
+
+def read_fit_data(
+    path: File,
+    target_columns: Sequence[str],
+    *,
+    smiles_column: str | None,
+    delimiter: str | None,
+    written: tables.NumberFormat = tables.DEFAULT_FORMAT,
+    outliers: str = "refuse",
+    kind: Kind | None,
+    scale: Scale | None = None,
+    split: str,
+    duplicates: Duplicates,
+    fragment: str = "keep",
+    wildcards: str = "refuse",
+    strict: bool = False,
+    seed: int,
+    workers: int,
+    progress: Callable[[int, int], None] = lambda done, rows: None,
+) -> FitData:
+    """Read, check and divide the rows of a table.
+
+    Args:
+        path: The table or its URL, in any format of `open_molecules`.
+        target_columns: The measured columns.
+        smiles_column: The column of SMILES; None finds it.
+        delimiter: The character between cells; None finds it.
+        written: How the numbers of the targets are written.
+        outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them.
+        kind: Kind of the targets; None finds it.
+        scale: Whether the values of the targets are learned (`linear`), or their logarithms (`log`); None
+            finds it for each target, from the training rows.
+        split: `random`, `scaffold`, `all` (no row is held out), or the name of a column that holds train,
+            valid or test.
+        duplicates: What happens to several rows of one molecule.
+        fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
+        wildcards: What happens to a wildcard: `refuse` or `keep`; see `molslice.chem.wildcards`.
+        strict: Whether to refuse a table with a SMILES that cannot be read.
+        seed: Seed of a random split.
+        workers: Number of worker processes that compute descriptors.
+        progress: Called with the number of described rows and of all rows.
+
+    Raises:
+        MolsliceError: The table cannot be used; the message names file, column and row.
+    """
+    names = checked_targets(target_columns)
+    split_columns = [split] if split not in SPLITS else []
+    smiles: list[str] = []
+    words: list[str] = []
+    numbers: list[np.ndarray] = []
+    places: list[str] = []
+    with open_molecules([path], smiles_column=smiles_column, delimiter=delimiter) as table:
+        column, findings = table.smiles_column, list(table.findings)
+        if column in names:
+            raise MolsliceError(
+                f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
+                "SMILES with --smiles-column"
+            )
+        known = [tables.trimmed(name) for name in table.names]
+        if split not in SPLITS and tables.trimmed(split) not in known:
+            raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
+        check_decimal_mark(table, names, written.decimal)
+        side = SideColumns(table, names)
+        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *side.names]):
+            side.add(chunk)
+            smiles += chunk[column]
+            words += [word for name in split_columns for word in chunk[name]]
+            read = tables.labels if kind == "classification" else tables.numbers
+            columns = [read(chunk[name], name, chunk.where, written) for name in names]
+            numbers.append(np.stack(columns, axis=1))
+            places += [chunk.where(i) for i in range(len(chunk))]
+        if not smiles:
+            raise MolsliceError(f"{name_of(table.paths)} has no rows")
+    targets = np.concatenate(numbers).astype(np.float64)
+    found, doubts = (kind, []) if kind else find_kind(targets, names)
+    notices = [
+        *side.notices(),
+        *check_outliers(targets, names, str(path), places.__getitem__, outliers),
+        *doubts,
+    ]
+    findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (detected)"))
+    for notice in notices:
+        logger.warning("%s", notice)
+    chosen, replaced = choose_fragments(smiles, fragment)
+    if fragment != "keep":
+        after, before = (
+            sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)
+        )
+        done = "replaced" if fragment == "largest" else "refused"
+        findings.append(f"mixtures: {fragment}, {done} in {replaced + after - before:,} rows")
+    if wildcards == "keep" and (count := count_wildcards(chosen)):
+        findings.append(f"wildcards: keep, {_rows(count)} with a wildcard, an R-group or a bond of any order")
+    chosen, _ = choose_fragments(chosen, "keep", wildcards)
+    described = describe_molecules(chosen, workers=workers, progress=progress)
+    data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
+    data.findings, data.notices, data.replaced = findings, notices, replaced
+    if words:
+        data.test = find_test_rows(words, split, data, path, places)
+    _drop_unreadable(data, path, places, strict=strict)
+    geometric = merge_duplicates(data, path, duplicates, by_column=bool(words))
+    if not words:
+        data.test = np.zeros(len(data.smiles), bool)
+        if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
+            data.test = draw_test_rows(data, path, split, seed)
+    describe_forms(data)
+    _check_targets(data, path)
+    data.logarithmic = tuple(
+        is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))
+    )
+    data.targets = np.where(data.logarithmic, geometric, data.targets)
+    return data
+
+
+def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the measured columns.
+
+    Raises:
+        MolsliceError: There is no name, a name occurs twice, or one is not text.
+    """
+    names = (columns,) if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
+    if not all(isinstance(name, str) for name in names):
+        raise MolsliceError(f"targets must be names of columns, got {names!r}")
+    if not names:
+        raise MolsliceError("give at least one target column")
+    if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
+        raise MolsliceError(f"the target {twice[0]!r} is given twice")
+    return names
+
+
+def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict: bool) -> None:
+    """Leave out the rows whose SMILES cannot be read; with `strict`, refuse the first one."""
+    for place, smiles, reason in zip(places, data.smiles, data.molecules.errors, strict=True):
+        if reason is not None and strict:
+            raise MolsliceError(failure_text(place, smiles, reason))
+        if reason is not None:
+            data.refusals.add(reason, smiles, place)
+    rows = np.flatnonzero([reason is None for reason in data.molecules.errors])
+    if not len(rows):
+        first = failure_text(places[0], data.smiles[0], data.molecules.errors[0] or "")
+        which = f"none of the {len(data.smiles)} SMILES in column {data.smiles_column!r}"
+        raise MolsliceError(f"{path}: {which} can be read; {first}")
+    if failed := len(data.smiles) - len(rows):
+        listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
+        data.lose(f"{_rows(failed)} of {len(data.smiles):,} left out: {listed}")
+    known = np.any(np.isfinite(data.targets), axis=1)
+    unlabeled = int((~known[rows]).sum())
+    if unlabeled:
+        data.lose(f"{_rows(unlabeled)} left out: no value of any target")
+    data.keep(rows[known[rows]])
+
+
+def _rows(count: int, what: str = "row") -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _check_targets(data: FitData, path: File) -> None:
+    """Check that each target can be learned.
+
+    Raises:
+        MolsliceError: A target has too few values, or they do not differ.
+    """
+    held_out = int(data.test.sum())
+    reasons = [*data.losses, *([f"{_rows(held_out)} held out"] if held_out else [])]
+    because = f" ({'; '.join(reasons)})" if reasons else ""
+    for index, name in enumerate(data.names):
+        values = data.targets[~data.test, index]
+        known = values[np.isfinite(values)]
+        where = f"{path}, column {name!r}"
+        if len(known) < MIN_ROWS:
+            raise MolsliceError(
+                f"{where}: {_rows(len(known), 'training row')} with a value; a fit needs at least "
+                f"{MIN_ROWS}{because}"
+            )
+        if data.kind == "classification":
+            if odd := [value for value in known if value not in (0.0, 1.0)]:
+                raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
+            ones = int(known.sum())
+            if min(ones, len(known) - ones) < MIN_OF_CLASS:
+                raise MolsliceError(
+                    f"{where}: {len(known) - ones} training rows of class 0 and {ones} of class 1; a fit "
+                    f"needs at least {MIN_OF_CLASS} of each{because}"
+                )
+        elif np.ptp(known) <= ROUNDING * np.abs(known).max():
+            raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
+        else:
+            _check_precision(known, name, path)
+        held = data.targets[data.test, index]
+        held = held[np.isfinite(held)]
+        if data.kind == "classification" and len(held) and np.ptp(held) == 0:
+            data.findings.append(
+                f"{name}: all {len(held)} held-out rows are of class {held[0]:.0f}; no ROC-AUC is defined"
+            )
+        missing = len(values) - len(known)
+        if missing:
+            data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
+
+
+def _check_precision(values: np.ndarray, name: str, path: File) -> None:
+    """Check that predictions, which are float32, can tell the values of a target apart."""
+    with np.errstate(over="ignore"):
+        rounding = np.abs(values.astype(np.float32) - values).max()
+    found = (np.array([each]) for each in (rounding, values.std(), np.abs(values).max()))
+    check_rounding([name], *found, source=str(path))

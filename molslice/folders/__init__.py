@@ -1,0 +1,13 @@
+"""Folders that hold a trained model: written by training and fit, read by inference.
+
+Modules:
+    run: A trained network with its configuration.
+    ensemble: Several run folders.
+    fitted: The learners, networks and settings of `molslice fit`.
+    fitted_rows: The out-of-fold predictions in a fitted folder.
+
+Imports: `config`, `tasks`, `learners`, `uncertainty` and the packages below them.
+
+Nothing in these folders can run code: weights are safetensors, everything else is JSON, YAML or CSV. A new
+kind of model is one module with its file names, a writer, and a reader that refuses damaged files by name.
+"""

@@ -1,0 +1,1 @@
+"""Generation of text with a language model, and rollouts of a policy in its environment."""

@@ -1,0 +1,11 @@
+"""Prediction of tables of any length: files in, rows out in the same order.
+
+Modules:
+    table: Predicts files in chunks that can be resumed.
+    chunk_log: The finished chunks of an unfinished prediction.
+    sinks: Writes predictions as CSV, Parquet or JSON lines.
+    folder: Predicts to a folder of files.
+    store_table: Writes a store as a table.
+    submission: Writes submissions to the PCQM4M leaderboard.
+    cluster: Predicts on a Ray cluster.
+"""

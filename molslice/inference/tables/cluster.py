@@ -1,0 +1,145 @@
+"""Predict tables on a cluster with Ray Data: chunks of rows for one output, or whole files for a folder."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from molslice.data.molecules.tables import FileChunks, MoleculeTable
+from molslice.files.lines import STDIN
+from molslice.files.ray_data import ray_map
+from molslice.files.tables import Chunk
+from molslice.files.urls import File
+from molslice.inference.base import SmilesPredictor
+from molslice.inference.load import load_model
+from molslice.inference.tables.chunk_log import log_folder
+from molslice.inference.tables.table import Computed, TableReport, predict_table
+from molslice.types import MolsliceError
+
+__all__ = ["RayEngine"]
+
+
+@dataclass(frozen=True, slots=True)
+class RayEngine:
+    """Predicts on a cluster. Each worker loads the model once.
+
+    Attributes:
+        model: The name or the folder of the model, which every machine of the cluster has.
+        device: The kind of device of a worker, such as `cpu` or `cuda`.
+        workers: Number of workers; None for all cores (or GPUs) of the cluster.
+        interval: Probability of the intervals; None without them. See `SmilesPredictor.with_uncertainty`.
+        fragment: As in `load_model`.
+        domain: Whether to compare the molecules with the training molecules.
+        wildcards: As in `load_model`.
+    """
+
+    model: str
+    device: str = "cpu"
+    workers: int | None = None
+    interval: float | None = None
+    fragment: str | None = None
+    domain: bool = False
+    wildcards: str | None = None
+
+    @property
+    def _gpus(self) -> int:
+        return 0 if self.device == "cpu" else 1
+
+    @property
+    def _model(self) -> "_Model":
+        return _Model(self.model, self.device, self.interval, self.fragment, self.domain, self.wildcards)
+
+    def predict_chunks(
+        self,
+        delimiter: str | None,
+        predictor: SmilesPredictor,
+        table: MoleculeTable,
+        columns: Sequence[str],
+    ) -> Generator[Computed, None, None]:
+        """Predict the chunks of a table; with a delimiter, this is an `Engine` of `predict_table`.
+
+        The chunks are those of one process, so that the numbers are the same to the last digit.
+
+        Args:
+            delimiter: As in `open_molecules`.
+            predictor: The model, which is not used to predict.
+            table: The table.
+            columns: Names of the requested columns.
+
+        Raises:
+            MolsliceError: As in `MoleculeTable.chunks` and `ray_map`, or the table is standard input.
+        """
+        if STDIN in table.paths:
+            raise MolsliceError("--engine ray cannot read standard input; give files")
+        size = predictor.chunk_rows
+        places = {column: table.find(column) for column in columns}
+        split = FileChunks(table.names, table.paths[0], places, size, delimiter)
+        work = _ChunkPredictor(self._model, table.smiles_column)
+        before = dict(zip(table.paths, table.sizes_before, strict=True))
+        parts = [(path, 0) for path in table.paths]
+        for chunk, predictions, position in ray_map(
+            parts, work, split=split, workers=self.workers, gpus=self._gpus
+        ):
+            yield chunk, predictions, before[chunk.path] + position
+
+    def predict_files(
+        self, pairs: Sequence[tuple[File, File]], options: Mapping[str, Any]
+    ) -> Iterator[TableReport]:
+        """Predict each file to its own output, and yield the reports in order.
+
+        Args:
+            pairs: Inputs and outputs.
+            options: Options of `predict_table`.
+
+        Raises:
+            MolsliceError: As in `predict_table` and `ray_map`.
+        """
+        if not options.get("resume"):
+            left = (log_folder(target) for _, target in pairs if isinstance(target, Path))
+            if found := next((folder for folder in left if folder.exists()), None):
+                raise MolsliceError(
+                    f"{found} is an unfinished prediction; continue it with --resume, or delete it"
+                )
+        # a worker continues a file where a killed one was
+        work = _FilePredictor(self._model, {**options, "resume": True})
+        yield from ray_map(pairs, work, workers=self.workers, gpus=self._gpus)
+
+
+@dataclass(slots=True)
+class _Model:
+    """A model that is loaded when it is needed first, and does not travel."""
+
+    name: str
+    device: str
+    interval: float | None
+    fragment: str | None
+    domain: bool
+    wildcards: str | None
+    _loaded: SmilesPredictor | None = field(default=None, repr=False)
+
+    def load(self) -> SmilesPredictor:
+        if self._loaded is None:
+            model = load_model(self.name, self.device, fragment=self.fragment, wildcards=self.wildcards)
+            self._loaded = model.with_uncertainty(self.interval, domain=self.domain)
+        return self._loaded
+
+
+@dataclass(slots=True)
+class _ChunkPredictor:
+    model: _Model
+    column: str
+
+    def __call__(self, item: tuple[Chunk, int]) -> Computed:
+        chunk, position = item
+        rows = self.model.load().predict_with_errors(chunk[self.column]).table_rows()
+        return chunk, rows, position
+
+
+@dataclass(slots=True)
+class _FilePredictor:
+    model: _Model
+    options: dict[str, Any]
+
+    def __call__(self, pair: tuple[File, File]) -> TableReport:
+        source, target = pair
+        return predict_table(self.model.load(), source, target, progress=False, **self.options)

@@ -1,0 +1,390 @@
+"""Predict files of any length: read, predict and write chunk by chunk, in bounded memory."""
+
+import contextlib
+import functools
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from molslice.data.molecules.fragments import count_wildcards
+from molslice.data.molecules.header import current_versions
+from molslice.data.molecules.input_files import name_of
+from molslice.data.molecules.refusals import Refusals, failure_text
+from molslice.data.molecules.tables import MoleculeTable, open_molecules
+from molslice.files.atomic import UnwritableError, reserved
+from molslice.files.lines import STDIN
+from molslice.files.progress import BYTES, Progress
+from molslice.files.tables import Chunk, labels, numbers
+from molslice.files.urls import File, Url, as_file
+from molslice.inference.base import SmilesPredictor
+from molslice.inference.columns import ERROR, distinct_columns
+from molslice.inference.predictions import NOT_FINITE, TableRows
+from molslice.inference.reading import default_workers
+from molslice.inference.tables.chunk_log import ChunkLog, smiles_checksum
+from molslice.inference.tables.sinks import STDOUT, TABLES, Sink, open_sink
+from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
+from molslice.types import MolsliceError
+
+__all__ = ["Computed", "Engine", "TableReport", "check_target", "predict_table"]
+
+Computed = tuple[Chunk, TableRows, int]  # with the number of bytes read so far
+Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
+
+ROW_BYTES = 40  # of a SMILES and a number
+
+
+@dataclass(slots=True)
+class TableReport:
+    """The outcome of a prediction of a table.
+
+    Attributes:
+        columns: The names of the columns with predictions, and with their uncertainty if it is asked for.
+        error_column: The name of the column with reasons.
+        smiles_column: The column of SMILES of the input.
+        findings: What was found in the input, one sentence each.
+        metrics: Error of each target, with `name`, `unit`, `count`, `metric` and `value`; None if not asked.
+        trained: Number of rows in `metrics` whose molecule is a known training molecule of the model.
+        rows: Number of rows read.
+        failed: Number of rows without a prediction.
+        first_failure: Place, SMILES and reason of the first row that failed.
+        refusals: The failed rows by reason; see `Refusals.report`.
+        fragment: What happened to mixtures; see `SmilesPredictor.fragment`.
+        replaced: Number of mixtures that were replaced by their largest molecule.
+        wildcards: Number of rows with a wildcard that have a prediction.
+    """
+
+    columns: tuple[str, ...]
+    error_column: str
+    smiles_column: str
+    findings: tuple[str, ...] = ()
+    metrics: list[dict[str, Any]] | None = None
+    trained: int = 0
+    rows: int = 0
+    failed: int = 0
+    first_failure: str = ""
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    fragment: str = "keep"
+    replaced: int = 0
+    wildcards: int = 0
+
+    def describe_failure(self) -> str:
+        """Return the text for a table of which no row has a prediction."""
+        which = f"none of the {self.rows} SMILES in column {self.smiles_column!r}"
+        return f"{which} can be read; {self.first_failure}"
+
+
+def predict_table(
+    predictor: SmilesPredictor,
+    source: File | str | Sequence[File | str],
+    target: File | str,
+    *,
+    smiles_column: str | None = None,
+    delimiter: str | None = None,
+    metrics: bool = False,
+    endings: Sequence[str] = TABLES,
+    workers: int | None = None,
+    resume: bool = False,
+    strict: bool = False,
+    engine: Engine | None = None,
+    progress: bool = True,
+) -> TableReport:
+    """Write the rows of `source` with predictions appended to `target`, in the same order.
+
+    All columns are kept. The columns of `predictor.columns` and `error` are appended under names that are not
+    in `source` yet (see `distinct_columns`). An unreadable row keeps its cells, up to the number of columns,
+    and has the reason in the error column. The file gets its final name when it is complete. Until then the
+    predictions of finished chunks are in the folder `log_folder(target)`, from which `resume` continues.
+
+    Args:
+        predictor: The model.
+        source: One or several files, URLs or patterns in the formats of `open_molecules`.
+        target: The file or URL to write; `-` is standard output.
+        smiles_column: The name of the column with SMILES; None finds it.
+        delimiter: The character between the cells of `source`; None finds it.
+        metrics: Whether to compare the predictions with the columns of `source` that have the names of the
+            targets.
+        endings: The allowed endings of `target`, of those of `open_sink`.
+        workers: Number of worker processes (see `SmilesPredictor.predict_chunks`); None for all cores if the
+            input is large (see `default_workers`).
+        resume: Whether to continue an interrupted prediction, if there is one.
+        strict: Whether to stop at the first row that fails. Nothing is written then, also not to standard
+            output, which otherwise gets the rows while they are computed.
+        engine: Computes the predictions elsewhere; by default this program does.
+        progress: Whether to show a bar on standard error.
+
+    Raises:
+        MolsliceError: The column is missing, a file is damaged, a file name is invalid, a row fails although
+            `strict` is set, another process is writing `target`, or an unfinished prediction does not fit.
+            The message says that `target` is not written.
+        OSError: The file cannot be written. No partial file is left.
+        KeyboardInterrupt: Stopped by Ctrl-C. The message says how to continue.
+    """
+    sources = [source] if isinstance(source, str | Path | Url) else list(source)
+    target = as_file(target)
+    check_target(target, endings)
+    with (
+        # a worker that continues after another one may be on another machine
+        reserved(None if target == STDOUT or resume else target),
+        open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table,
+        _open_log(target, predictor, engine, resume) as log,
+    ):
+        check_source(table.paths, target)
+        numbers, texts = predictor.table_columns(table.names)
+        columns = [*numbers, *texts]
+        error_column = distinct_columns([*columns, ERROR], taken=table.names)[-1]
+        report = TableReport(
+            tuple(columns),
+            error_column,
+            table.smiles_column,
+            tuple(table.findings),
+            fragment=predictor.fragment,
+        )
+        measured = _Measured(predictor, table) if metrics else None
+        try:
+            with open_sink(
+                target, table.names, numbers, texts, error_column, table.schema, held=strict
+            ) as sink:
+                compute = engine or functools.partial(_in_this_program, workers, log)
+                _stream(predictor, table, sink, report, measured, compute, strict, progress)
+        except (UnwritableError, _OtherInputError):
+            raise
+        except _RefusedRowError as error:
+            if log is not None:
+                log.discard()  # its rows are not those of the corrected input
+            raise MolsliceError(f"{error}; {target} is not written") from error
+        except MolsliceError as error:
+            done = f" although {report.rows} rows were predicted" if report.rows else ""
+            kept = f"; {log.folder.name} keeps them for --resume" if log is not None and log.is_kept else ""
+            raise MolsliceError(f"{error}; {target} is not written{done}{kept}") from error
+        except KeyboardInterrupt as interrupt:
+            how = "; the same command with --resume continues" if log is not None and log.is_kept else ""
+            raise KeyboardInterrupt(f"stopped after {report.rows} rows{how}") from interrupt
+        if log is not None:
+            log.discard()
+    if measured is not None:
+        report.metrics, report.trained = measured.compare(), measured.trained
+    return report
+
+
+class _RefusedRowError(MolsliceError):
+    """Error for the first row that fails in a strict prediction."""
+
+
+class _OtherInputError(MolsliceError):
+    """Error for finished chunks that are of another input."""
+
+
+class _Measured:
+    """Measured values in the input, and their predictions.
+
+    Args:
+        predictor: The model.
+        table: The input.
+
+    Attributes:
+        columns: Number of each target that has a column, by its name.
+        trained: Number of rows with a value whose molecule is a known training molecule of the model.
+
+    Raises:
+        MolsliceError: The input has no column with the name of a target, or more than one.
+    """
+
+    def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
+        targets = predictor.targets
+        self._targets, self._fragment, self._smiles = targets, predictor.fragment, table.smiles_column
+        present = {name.strip() for name in table.names}
+        self.columns = {name: index for index, name in enumerate(targets.names) if name.strip() in present}
+        if not self.columns:
+            raise MolsliceError(
+                f"{name_of(table.paths)} has no measured values: no column {' or '.join(targets.names)}"
+            )
+        for name in self.columns:
+            table.find(name)
+        self._domain, self.trained = predictor.known_domain(), 0
+        empty = np.empty((0, len(self.columns)))
+        self._values, self._predicted = [empty], [empty]
+
+    def add(self, chunk: Chunk, predictions: TableRows) -> None:
+        """Keep the values of a chunk.
+
+        Raises:
+            MolsliceError: A cell is not a number.
+        """
+        read = labels if self._targets.kind == "classification" else numbers
+        self._values.append(np.stack([read(chunk[name], name, chunk.where) for name in self.columns], axis=1))
+        # a prediction that is not finite counts as infinitely wrong
+        failed = np.array([reason not in (None, NOT_FINITE) for reason in predictions.errors])
+        self._values[-1][failed] = np.nan
+        self._predicted.append(predictions.values[:, list(self.columns.values())])
+        if self._domain is not None:
+            measured, texts = np.isfinite(self._values[-1]).any(1), chunk[self._smiles]
+            smiles = [texts[row] for row in np.flatnonzero(measured)]
+            self.trained += int(self._domain.contains(smiles, self._fragment).sum())
+
+    def compare(self) -> list[dict[str, Any]]:
+        """Return the error of each measured target over the rows with a value and a prediction."""
+        values, predicted = np.concatenate(self._values), np.concatenate(self._predicted)
+        metric = METRIC_NAMES[self._targets.kind]
+        compute = roc_auc if self._targets.kind == "classification" else mean_absolute_error
+        return [
+            {
+                "name": name,
+                "unit": self._targets.units[index],
+                "count": int(np.isfinite(values[:, place]).sum()),
+                "metric": metric,
+                "value": compute(predicted[:, place], values[:, place]),
+            }
+            for place, (name, index) in enumerate(self.columns.items())
+        ]
+
+
+def prediction_identity(predictor: SmilesPredictor) -> dict[str, Any]:
+    """Return JSON values in which predictions of different models, or with different options, differ."""
+    numbers, texts = predictor.table_columns()
+    return {
+        "model": predictor.checksum(),
+        "columns": [*numbers, *texts],
+        **({} if predictor.level is None else {"interval": predictor.level}),
+        **({} if predictor.calibration is None else {"calibration": predictor.calibration.checksum()}),
+        **({} if predictor.fragment == "keep" else {"fragment": predictor.fragment}),
+        **({} if predictor.wildcards == "refuse" else {"wildcards": predictor.wildcards}),
+    }
+
+
+@contextlib.contextmanager
+def _open_log(
+    target: File, predictor: SmilesPredictor, engine: Engine | None, resume: bool
+) -> Iterator[ChunkLog | None]:
+    """Open the log of the finished chunks; None for standard output, URLs and other engines.
+
+    Raises:
+        MolsliceError: There are finished chunks that do not fit, or that are not to be continued.
+    """
+    if target == STDOUT or isinstance(target, Url) or engine is not None:
+        yield None
+        return
+    identity = {
+        **prediction_identity(predictor),
+        "chunk_rows": predictor.chunk_rows,
+        "device": predictor.device.type,
+        "versions": {**current_versions(), "torch": torch.__version__},
+    }
+    with ChunkLog(target, identity, resume=resume) as log:
+        yield log
+
+
+def _stream(
+    predictor: SmilesPredictor,
+    table: MoleculeTable,
+    sink: Sink,
+    report: TableReport,
+    measured: _Measured | None,
+    engine: Engine,
+    strict: bool,
+    progress: bool,
+) -> None:
+    refusals = Refusals()
+    column = table.smiles_column
+    wanted = [column, *(name for name in (measured.columns if measured else ()) if name != column)]
+    bar = Progress(predictor.label, table.size, BYTES, shown=progress)
+    with bar, contextlib.closing(engine(predictor, table, wanted)) as computed:
+        for chunk, predictions, position in computed:
+            _count(report, refusals, chunk, chunk[column], predictions)
+            if strict and report.failed:
+                raise _RefusedRowError(report.first_failure)
+            sink.write(chunk.cells, predictions)
+            if measured is not None:
+                measured.add(chunk, predictions)
+            bar.annotate(f"{report.rows:,} molecules")
+            bar.move(position)
+    report.refusals = refusals.report()
+
+
+def _in_this_program(
+    workers: int | None,
+    log: ChunkLog | None,
+    predictor: SmilesPredictor,
+    table: MoleculeTable,
+    columns: Sequence[str],
+) -> Generator[Computed, None, None]:
+    """Repeat the finished chunks of a table, and predict the others with worker processes.
+
+    Raises:
+        MolsliceError: The rows are not those of the finished chunks.
+    """
+    if workers is None:
+        workers = default_workers(predictor.device, table.size // ROW_BYTES)
+    chunks, rows = table.chunks(predictor.chunk_rows, columns), 0
+    for checksum, predictions in log.finished() if log is not None else ():
+        chunk = next(chunks, None)
+        if chunk is None or smiles_checksum(chunk[table.smiles_column]) != checksum:
+            assert log is not None
+            raise _OtherInputError(
+                f"{name_of(table.paths)} is not the input of the unfinished prediction: it differs after row "
+                f"{rows}; delete {log.folder} to start again"
+            )
+        rows += len(chunk)
+        yield chunk, predictions, table.position
+    kept: deque[Chunk] = deque()  # read but not yet predicted
+
+    def smiles() -> Generator[list[str], None, None]:
+        for chunk in chunks:
+            kept.append(chunk)
+            yield chunk[table.smiles_column]
+
+    with contextlib.closing(predictor.predict_chunks(smiles(), workers)) as parts:
+        for predictions in parts:
+            chunk, rows = kept.popleft(), predictions.table_rows()
+            if log is not None:
+                log.add(chunk[table.smiles_column], rows)
+            yield chunk, rows, table.position
+
+
+def _count(
+    report: TableReport, refusals: Refusals, chunk: Chunk, smiles: list[str], predictions: TableRows
+) -> None:
+    for place, reason in enumerate(predictions.errors):
+        if reason is not None:
+            where = chunk.where(place)
+            report.failed += 1
+            report.first_failure = report.first_failure or failure_text(where, smiles[place], reason)
+            refusals.add(reason, smiles[place], where)
+    report.rows += len(chunk)
+    report.replaced += predictions.replaced
+    report.wildcards += count_wildcards(
+        [text for text, reason in zip(smiles, predictions.errors, strict=True) if reason is None]
+    )
+
+
+def check_target(target: File, endings: Sequence[str]) -> None:
+    """Check the name of a table to write before anything is computed.
+
+    Raises:
+        MolsliceError: The ending is not one of `endings`, the folder does not exist, or the name is that of
+            something else than a file.
+    """
+    if target == STDOUT:
+        return
+    if not target.name.lower().endswith(tuple(endings)):
+        raise MolsliceError(f"{target}: the name must end in {' or '.join(endings)}")
+    if isinstance(target, Url):
+        return  # opening it checks the rest
+    if not target.parent.is_dir():
+        raise MolsliceError(f"{target}: the folder {target.parent} does not exist")
+    if target.exists() and not target.is_file():
+        raise MolsliceError(f"{target}: not a regular file")
+
+
+def check_source(sources: Sequence[File], target: File) -> None:
+    for source in sources:
+        if isinstance(source, Url) or isinstance(target, Url):
+            same = source == target
+        else:
+            same = source != STDIN and target.exists() and source.exists() and target.samefile(source)
+        if same:
+            raise MolsliceError(f"{target}: the output would replace the input; choose another name")

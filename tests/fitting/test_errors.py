@@ -1,0 +1,108 @@
+"""The standard errors of the errors of a fit."""
+
+import numpy as np
+import pytest
+
+from molslice.fitting.errors import Measured, cross_validation_factor, measure_errors
+
+
+def draw_numbers(draw, count):
+    truth = draw.normal(size=count)
+    return truth + draw.normal(size=count), truth
+
+
+def draw_classes(draw, count):
+    truth = (draw.random(count) < 0.4).astype(float)
+    return truth + 1.2 * draw.normal(size=count), truth
+
+
+@pytest.mark.parametrize(
+    ("kind", "draw_sample"), [("regression", draw_numbers), ("classification", draw_classes)]
+)
+def test_the_standard_error_is_the_deviation_over_samples(kind, draw_sample):
+    draw = np.random.default_rng(0)
+    found = [Measured.of(kind, *draw_sample(draw, 200), np.arange(200)) for _ in range(600)]
+    deviation = np.std([each.value for each in found])
+    assert np.mean([each.standard_error for each in found]) == pytest.approx(deviation, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("kind", "draw_sample"), [("regression", draw_numbers), ("classification", draw_classes)]
+)
+def test_equal_rows_of_one_group_count_once(kind, draw_sample):
+    predicted, truth = draw_sample(np.random.default_rng(0), 60)
+    once = Measured.of(kind, predicted, truth, np.arange(60))
+    thrice = Measured.of(kind, *(np.repeat(each, 3) for each in (predicted, truth, np.arange(60))))
+    assert thrice.value == pytest.approx(once.value)
+    assert thrice.standard_error == pytest.approx(once.standard_error)
+    alone = Measured.of(kind, *(np.repeat(each, 3) for each in (predicted, truth)), np.arange(180))
+    assert alone.standard_error < 0.6 * once.standard_error
+
+
+def test_the_standard_error_of_a_mean_absolute_error():
+    found = Measured.of(
+        "regression", np.array([1.0, 3.0, 9.0, 0.0]), np.array([0, 0, np.nan, 0]), np.arange(4)
+    )
+    assert found.value == pytest.approx(4 / 3)
+    assert found.standard_error == pytest.approx(np.std([1.0, 3.0, 0.0], ddof=1) / np.sqrt(3))
+    assert found.rows == 3
+
+
+def test_ties_count_as_half_in_the_standard_error_of_an_area():
+    truth = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
+    found = Measured.of("classification", np.array([2.0, 1.0, 1.0, 0.0, 0.0]), truth, np.arange(5))
+    positive, negative = np.array([1.0, 2.5 / 3]), np.array([1.0, 1.0, 0.75])
+    assert found.value == pytest.approx(positive.mean())
+    deviations = np.concatenate([(positive - positive.mean()) / 2, (negative - negative.mean()) / 3])
+    assert found.standard_error == pytest.approx(np.sqrt(5 / 4 * (deviations**2).sum()))
+    assert found.rows == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("truth", [[1.0, 1.0], [np.nan, np.nan]])
+def test_an_area_of_one_class_has_no_standard_error(truth):
+    found = Measured.of("classification", np.zeros(2), np.array(truth), np.arange(2))
+    assert np.isnan([found.value, found.standard_error]).all()
+    errors = measure_errors(found, 5, {"fit": found})["standard_errors"]
+    assert errors == {"cross_validated": None, "test": {"fit": None}}
+
+
+def test_the_spread_of_many_rows_is_the_least_for_a_few_held_out_rows():
+    many = Measured(1.0, 0.1, 400.0)
+    calm, wild = Measured(0.6, 0.2, 25.0), Measured(1.9, 0.9, 25.0)
+    found = measure_errors(many, 5, {"fit": calm, "forest": Measured(0.7, 0.3, 25.0)})
+    assert found["cross_validated"] == 1.0
+    assert found["test"] == {"fit": 0.6, "forest": 0.7}
+    errors = found["standard_errors"]
+    assert errors["cross_validated"] == pytest.approx(0.15)  # times 1.5 for five folds
+    assert errors["test"] == pytest.approx({"fit": 0.4, "forest": 0.6})  # 0.1 * sqrt(400 / 25) is 0.4
+    errors = measure_errors(many, 5, {"fit": wild, "forest": calm})["standard_errors"]
+    assert errors["test"] == pytest.approx({"fit": 0.9, "forest": 0.4})
+
+
+def test_one_held_out_compound_has_the_spread_of_the_others():
+    one = Measured.of("regression", np.array([1.0]), np.array([0.0]), np.zeros(1))
+    errors = measure_errors(Measured(1.0, 0.1, 400.0), 5, {"fit": one, "forest": one})["standard_errors"]
+    assert errors["test"] == pytest.approx({"fit": 2.0, "forest": 2.0})
+
+
+@pytest.mark.parametrize(("folds", "factor"), [(2, 3.0), (5, 2.25), (20, 1.0 + 20 / 19)])
+def test_folds_share_training_rows(folds, factor):
+    assert cross_validation_factor(folds) ** 2 == pytest.approx(factor)
+
+
+def test_deviations_from_the_true_error_are_as_large_as_stated():
+    """Errors with heavy tails and few rows: the plain standard error is too small, the stated one is not."""
+    draw = np.random.default_rng(1)
+    true_error = np.abs(draw.standard_t(3, 1_000_000)).mean()
+    plain, stated = [], []
+    for _ in range(2_000):
+        noise = draw.standard_t(3, 200)
+        parts = [
+            Measured.of("regression", noise[rows], np.zeros(len(noise[rows])), np.arange(200)[rows])
+            for rows in (slice(20, None), slice(20))
+        ]
+        error = measure_errors(parts[0], 5, {"fit": parts[1]})["standard_errors"]["test"]["fit"]
+        plain.append((parts[1].value - true_error) / parts[1].standard_error)
+        stated.append((parts[1].value - true_error) / error)
+    assert np.std(plain) > 1.2
+    assert 0.75 < np.std(stated) < 1.1
