@@ -111,11 +111,12 @@ def predict_boosting(train: Part, test: Part, seed: int, epochs: int) -> np.ndar
     table, asked = (
         part.values.masked_fill(~part.mask[..., None], torch.nan).flatten(1).numpy() for part in (train, test)
     )
+    known = np.isfinite(table).any(0)  # steps that no training case reaches cannot be binned
     model = HistGradientBoostingClassifier(
         random_state=seed,
         early_stopping=False,  # pyright: ignore[reportArgumentType]  (declared as str)
     )
-    return model.fit(table, train.labels).predict(asked)
+    return model.fit(table[:, known], train.labels).predict(asked[:, known])
 
 
 class Lstm(nn.Module):

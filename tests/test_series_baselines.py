@@ -22,7 +22,8 @@ def waves(tmp_path):
     for part, count in (("TRAIN", 40), ("TEST", 20)):
         lines = ["@problemName Waves", "@classLabel true slow fast", "@data"]
         for case in range(count):
-            times = np.arange(generator.integers(16, 25))
+            longest = 24 if part == "TRAIN" else 27
+            times = np.arange(generator.integers(16, longest + 1))
             wave = np.sin((0.3, 1.5)[case % 2] * times + generator.uniform(0, 6)) + (-2, 2)[case % 2]
             channels = (wave, wave[::-1] + 0.05 * generator.normal(size=len(times)))
             cells = (",".join(f"{value:.4f}" for value in channel) for channel in channels)
@@ -59,7 +60,7 @@ def test_each_method_learns_an_easy_problem(methods, waves, program, capsys):
 
 def test_cases_are_those_of_the_files(waves, program):
     train, test = program.load_parts(str(waves), "Waves")
-    assert train.values.shape == (40, 24, 2)
+    assert train.values.shape == (40, 27, 2)
     assert test.labels.tolist() == [0, 1] * 10
     lengths = [series.shape[1] for series in train.series()]
     assert min(lengths) < 24 == max(lengths)

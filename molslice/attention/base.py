@@ -337,10 +337,10 @@ class Attention(nn.Module, ABC):
         Returns:
             The rows, or None if they cannot be computed.
         """
-        found = self._values_and_mixed(tokens, context)
-        if found is None:
+        values_and_mixed = self._values_and_mixed(tokens, context)
+        if values_and_mixed is None:
             return None
-        values, mixed = found
+        values, mixed = values_and_mixed
         return head_rows(mixed, values, context.token_mask, self.spec.num_heads, rows)
 
     def value_path(self) -> tuple[nn.Linear, nn.Linear] | None:

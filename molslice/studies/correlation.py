@@ -128,8 +128,8 @@ def _layers(model: TrainedModel, calls: Sequence[AttentionCall], kind: Kind) -> 
     """Return the map of each layer, then the mean over layers."""
     layers = []
     for number, call in enumerate(calls, start=1):
-        found = map_of(call, number - 1, kind, sampled_rows(call.tokens.shape[1]))
-        layers.append(LayerMap(model, number, found.kind, _matrices(found)))
+        attention_map = map_of(call, number - 1, kind, sampled_rows(call.tokens.shape[1]))
+        layers.append(LayerMap(model, number, attention_map.kind, _matrices(attention_map)))
     kinds: set[Kind] = {layer.kind for layer in layers}
     means = [
         torch.stack(molecule).mean(0) for molecule in zip(*(layer.matrices for layer in layers), strict=True)
@@ -137,11 +137,11 @@ def _layers(model: TrainedModel, calls: Sequence[AttentionCall], kind: Kind) -> 
     return [*layers, LayerMap(model, MEAN, "influence" if "influence" in kinds else "exact", means)]
 
 
-def _matrices(found: AttentionMap) -> list[Tensor]:
+def _matrices(attention_map: AttentionMap) -> list[Tensor]:
     """Return the maximum over heads of the map of each molecule, with the rows and columns of real tokens."""
     matrices = []
-    for weights, mask in zip(found.weights.double().amax(1), found.token_mask, strict=True):
-        is_real = mask if found.rows is None else mask[found.rows]
+    for weights, mask in zip(attention_map.weights.double().amax(1), attention_map.token_mask, strict=True):
+        is_real = mask if attention_map.rows is None else mask[attention_map.rows]
         matrices.append(weights[is_real][:, mask])
     return matrices
 

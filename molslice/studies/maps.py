@@ -135,9 +135,9 @@ class Maps(Study):
             request.tell(found.label)
             calls = record_calls(found.model, batch)
             calls = calls[: len(calls) // 2] if dataset.spec.paired else calls
-            found_map, mixed = self._map(calls, found.label)
-            rows += _rows(kind, found, found_map, mixed)
-            sampled |= _sampled(found.label, found_map)
+            attention_map, mixed = self._map(calls, found.label)
+            rows += _rows(kind, found, attention_map, mixed)
+            sampled |= _sampled(found.label, attention_map)
         notes = {"models": [model.about for model in models], kind: about, "rows_of_map": sampled}
         return Findings(rows, notes, {} if picture is None else {"picture": picture})
 
