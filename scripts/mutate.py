@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("ops", "attention", "model", "chem", "data", "tasks", "training")
+FOLDERS = ("ops", "attention", "model", "chem", "data", "tasks", "training", "fitting", "folders")
 FOLDERS += ("inference", "serve", "estimators", "uncertainty", "explanation", "report", "export")
 VERDICTS = ("caught", "survived", "timeout")
 MEMORY_BYTES = 24 << 30  # limit of the address space of a test process
