@@ -2,9 +2,8 @@
 
 Modules:
     atomic: Write a file or a folder completely or not at all.
-    owner: Identify the process that wrote a file.
     folder_names: Replace the paths of folders in a text that others read.
-    lock: Reserve a folder for one process.
+    lock: Reserve a file or a folder for one process, and identify the process that wrote a file.
     memory: Resident sets, available memory, and limits.
     processes: Worker processes and programs that end with their parent.
     parsing: YAML and JSON with limits on size and depth.

@@ -9,7 +9,6 @@ file.
 
 import contextlib
 import errno
-import glob
 import hashlib
 import itertools
 import os
@@ -21,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from molslice.files.owner import Owner
+from molslice.files.lock import Owner, UnwritableError, lock_file
 from molslice.files.urls import Url
 from molslice.types import MolsliceError
 
@@ -45,18 +44,6 @@ TAKEN = "it exists; choose another folder, or remove it"
 LONGEST_NAME = 180  # bytes of a file name without the owner; file systems allow 255 with it
 
 _numbers = itertools.count()
-
-
-class UnwritableError(OSError, MolsliceError):  # in this order OSError reads the arguments
-    """Error for a file or folder that cannot be written.
-
-    Attributes:
-        filename: The final path.
-        errno: The reason.
-    """
-
-    def __str__(self) -> str:
-        return f"cannot write {self.filename}: {self.strerror}"
 
 
 @contextmanager
@@ -158,14 +145,13 @@ def atomic_folder(
             with contextlib.suppress(FileExistsError):  # a parent is a file: `mkdir` below reports it
                 final.parent.mkdir(parents=True, exist_ok=True)
             remove_stale(final.parent)
-            partial.mkdir()
-            if alone:
-                _check_alone(final, partial)
-            yield partial
-            _sync_content(partial)
-            if replace:
-                _move_aside(final)
-            _rename_folder(partial, final)
+            with reserved(final if alone else None):
+                partial.mkdir()
+                yield partial
+                _sync_content(partial)
+                if replace:
+                    _move_aside(final)
+                _rename_folder(partial, final)
         except OSError as error:
             raise _named(error, partial, path) from error
         finally:
@@ -224,29 +210,8 @@ def reserved(path: str | os.PathLike[str] | Url | None) -> Iterator[None]:
         yield
         return
     final = _final(path)
-    remove_stale(final.parent)
-    mark = _partial(final)
-    try:
-        mark.touch()
-    except OSError as error:
-        raise _named(error, mark, path) from error
-    try:
-        _check_alone(final, mark)
+    with lock_file(_hidden(final, "lock"), os.fspath(path)):
         yield
-    finally:
-        mark.unlink(missing_ok=True)
-
-
-def _check_alone(final: Path, partial: Path) -> None:
-    """Refuse a partial folder if a running process made one of the same final name before it."""
-    own = partial.stat().st_ctime_ns, partial.name
-    for other in final.parent.glob(f".{glob.escape(final.name)}.*{SUFFIX}"):
-        owner = Owner.parse(other.name.removesuffix(SUFFIX).rpartition(".")[2].rpartition("-")[0])
-        if other == partial or owner is None or owner.has_ended:
-            continue
-        with contextlib.suppress(OSError):  # it has just been renamed or removed
-            if (other.stat().st_ctime_ns, other.name) < own:
-                raise MolsliceError(f"{final} is in use by process {owner.pid}; choose another folder")
 
 
 def move_folder(partial: Path, final: Path) -> None:
@@ -292,10 +257,14 @@ def _final(path: str | os.PathLike[str]) -> Path:
 
 
 def _partial(final: Path) -> Path:
+    return _hidden(final, f"{Owner.current()}-{next(_numbers)}{SUFFIX}")
+
+
+def _hidden(final: Path, ending: str) -> Path:
     name = final.name
     if len(os.fsencode(name)) > LONGEST_NAME:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
-    return final.with_name(f".{name}.{Owner.current()}-{next(_numbers)}{SUFFIX}")
+    return final.with_name(f".{name}.{ending}")
 
 
 def _named(error: OSError, partial: Path, path: str | os.PathLike[str]) -> OSError:

@@ -1,11 +1,15 @@
-"""Reserve a folder for one process at a time.
+"""Reserve a file or a folder for one process at a time.
 
-The lock is a file in the folder that contains the ID of its process. The operating system releases the lock
-when the process ends, also after a kill, so that an ended process never blocks the folder.
+A lock is a file that contains the ID of its process. The operating system releases the lock when the process
+ends, also after a kill, so that an ended process never blocks another one.
+
+A process ID alone does not identify a process: it is reused after the process has ended, and has no meaning
+on another machine that shares the folder.
 """
 
 import contextlib
 import errno
+import hashlib
 import os
 import platform
 import time
@@ -13,9 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple, Self
 
-from molslice.files.atomic import UnwritableError
-from molslice.files.owner import Owner
 from molslice.types import MolsliceError
 
 try:
@@ -23,11 +26,72 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["LOCK", "lock_folder"]
+__all__ = ["LOCK", "Owner", "UnwritableError", "lock_file", "lock_folder"]
 
 LOCK = ".lock"
 PATIENCE_SECONDS = 10.0  # for the worker processes of a killed process, which end after it
 TAKEN = (errno.EAGAIN, errno.EACCES)
+
+
+class UnwritableError(OSError, MolsliceError):  # in this order OSError reads the arguments
+    """Error for a file or folder that cannot be written.
+
+    Attributes:
+        filename: The final path.
+        errno: The reason.
+    """
+
+    def __str__(self) -> str:
+        return f"cannot write {self.filename}: {self.strerror}"
+
+
+class Owner(NamedTuple):
+    """A process, identified across process ID reuse and machines.
+
+    Attributes:
+        machine: Hash of the host name and of the process ID namespace (each container has its own).
+        pid: The process ID.
+        start: Start of the process in clock ticks since boot; 0 if the system does not report it.
+    """
+
+    machine: str
+    pid: int
+    start: int
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return the calling process."""
+        return cls(_machine(), os.getpid(), _start(os.getpid()))
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Convert the text of an owner, as written by `str`. None for any other text."""
+        machine, _, numbers = text.partition("-")
+        pid, _, start = numbers.partition("-")
+        if not (machine and pid.isdecimal() and start.isdecimal()):
+            return None
+        return cls(machine, int(pid), int(start))
+
+    def __str__(self) -> str:
+        return f"{self.machine}-{self.pid}-{self.start}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the process ran on this machine."""
+        return self.machine == _machine()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has certainly ended; False if that is unknown, as on another machine."""
+        if not self.is_local:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except OSError:  # it is running under another user
+            return False
+        return self.start != _start(self.pid)
 
 
 @contextmanager
@@ -38,8 +102,23 @@ def lock_folder(folder: Path) -> Iterator[None]:
         MolsliceError: Another process holds the lock. The message names that process.
         UnwritableError: The folder cannot be written.
     """
-    path = folder / LOCK
-    descriptor = _acquire(path)
+    with lock_file(folder / LOCK, str(folder)):
+        yield
+
+
+@contextmanager
+def lock_file(path: Path, name: str) -> Iterator[None]:
+    """Hold a lock until the block ends, and remove its file.
+
+    Args:
+        path: The file of the lock, in a folder that exists.
+        name: What is locked, for messages.
+
+    Raises:
+        MolsliceError: Another process holds the lock. The message names that process.
+        UnwritableError: The folder cannot be written.
+    """
+    descriptor = _acquire(path, name)
     try:
         text = f"{Owner.current()} {platform.node()} {datetime.now():%Y-%m-%d %H:%M:%S}\n"
         os.truncate(descriptor, 0)
@@ -51,15 +130,15 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _acquire(path: Path) -> int:
+def _acquire(path: Path, name: str) -> int:
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise UnwritableError(error.errno, error.strerror, str(path.parent)) from error
+            raise UnwritableError(error.errno, error.strerror, name) from error
         try:
-            is_held = _lock(descriptor, path, patient=time.monotonic() < end)
+            is_held = _lock(descriptor, name, patient=time.monotonic() < end)
             with contextlib.suppress(FileNotFoundError):
                 if is_held and os.path.samestat(os.fstat(descriptor), os.stat(path)):
                     return descriptor
@@ -71,7 +150,7 @@ def _acquire(path: Path) -> int:
             time.sleep(0.02)
 
 
-def _lock(descriptor: int, path: Path, patient: bool) -> bool:
+def _lock(descriptor: int, name: str, patient: bool) -> bool:
     """Lock the file, or return False if `patient` and its process has ended, but not yet its workers.
 
     Raises:
@@ -92,7 +171,22 @@ def _lock(descriptor: int, path: Path, patient: bool) -> bool:
         who = "another process"
         if owner is not None:
             who = f"process {owner.pid} on {holder[1]} since {' '.join(holder[2:])}"
-        raise MolsliceError(
-            f"{path.parent} is in use by {who}; wait until it has ended, or choose another folder"
-        )
+        raise MolsliceError(f"{name} is in use by {who}; wait until it has ended, or choose another path")
     return True
+
+
+def _machine() -> str:
+    namespace = ""
+    with contextlib.suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:8]
+
+
+def _start(pid: int) -> int:
+    """Return the start of a process in clock ticks since boot: 0 if unknown, -1 for an ended process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    fields = text.rpartition(")")[2].split()  # the name of the program may contain any character
+    return -1 if fields[0] in "ZX" else int(fields[19])

@@ -11,8 +11,15 @@ import time
 import pytest
 
 from molslice.files import atomic
-from molslice.files.atomic import UnwritableError, atomic_file, atomic_folder, atomic_path, write_atomically
-from molslice.files.owner import Owner
+from molslice.files.atomic import (
+    UnwritableError,
+    atomic_file,
+    atomic_folder,
+    atomic_path,
+    reserved,
+    write_atomically,
+)
+from molslice.files.lock import Owner
 from molslice.types import MolsliceError
 
 
@@ -277,20 +284,28 @@ def test_whose_partial_file_is_removed(tmp_path, owner, age, stays):
 
 def test_a_folder_that_is_being_written_is_refused_if_asked(tmp_path):
     path = tmp_path / "na[m]e"
-    with atomic_folder(path):
-        words = rf"na\[m\]e is in use by process {os.getpid()}; choose another folder"
+    with atomic_folder(path, alone=True):
+        words = (
+            rf"na\[m\]e is in use by process {os.getpid()} on .*; wait until it has ended, or choose another"
+        )
         with pytest.raises(MolsliceError, match=words), atomic_folder(path, alone=True):
             pass
         with atomic_folder(tmp_path / "other", alone=True):
             pass
-    path.rmdir()
-    with atomic_folder(path, alone=True):
-        pass
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["na[m]e", "other"]
+    assert names(tmp_path) == ["na[m]e", "other"]
 
 
-def test_a_folder_of_a_killed_process_is_not_in_use(tmp_path):
-    (tmp_path / f".name.{Owner.current()._replace(pid=2**22 + 1)}-0.partial").mkdir()
-    with atomic_folder(tmp_path / "name", alone=True):
+@pytest.mark.parametrize("machine", [Owner.current().machine, "another"])
+def test_what_a_killed_process_has_reserved_is_not_in_use(tmp_path, machine):
+    """The process ID and the machine of a container that starts again are others."""
+    ended = Owner.current()._replace(pid=2**22 + 1, machine=machine)
+    (tmp_path / ".name.lock").write_text(f"{ended} host 2026-01-01 00:00:00\n")
+    with reserved(tmp_path / "name"):
         pass
-    assert [each.name for each in tmp_path.iterdir()] == ["name"]
+    assert names(tmp_path) == []
+
+
+def test_a_long_name_is_reserved(tmp_path):
+    with reserved(tmp_path / ("n" * 255)):
+        assert len(names(tmp_path)) == 1
+    assert names(tmp_path) == []

@@ -15,7 +15,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.data.molecules.describe import MoleculeDescriber
-from molslice.files.atomic import atomic_folder
+from molslice.files.atomic import reserved
 from molslice.fitting.card import STANDARD_ERROR, result_rows
 from molslice.fitting.errors import Measured
 from molslice.fitting.fit import fit
@@ -994,7 +994,7 @@ def test_a_pipe_is_refused(tmp_path):
 
 def test_a_second_fit_into_a_folder_is_refused_while_the_first_runs(table, tmp_path, monkeypatch):
     monkeypatch.setattr("molslice.fitting.fit.read_fit_data", None)  # a call fails
-    with atomic_folder(tmp_path / "model"), pytest.raises(MolsliceError, match="is in use by process"):
+    with reserved(tmp_path / "model"), pytest.raises(MolsliceError, match="is in use by process"):
         fit(table, "size", tmp_path / "model", encoder=None, quiet=True)
 
 

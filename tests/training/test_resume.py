@@ -13,8 +13,7 @@ import sys
 import pytest
 import torch
 
-from molslice.files.lock import LOCK, lock_folder
-from molslice.files.owner import Owner
+from molslice.files.lock import LOCK, Owner, lock_folder
 from molslice.folders.run import CONFIG, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.ensemble import train_ensemble
 from molslice.training.run import train
