@@ -10,7 +10,6 @@ Modules:
     urls: Files in object stores, named by URLs of fsspec.
     lines: Text and bytes by line, plain, gzip or Zstandard.
     tables: Tables in any format: separated values, JSON lines, Parquet, SMILES on each line, SD files.
-    parquet: Columns of Parquet files with their own types.
     records: Columns of tables of texts, with the types of JSON and Parquet.
     cache: Cache folders and checksums.
     progress: Bars and lines on standard error.

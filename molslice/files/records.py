@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from molslice.files.lines import read_lines
-from molslice.files.parquet import read_parquet
 from molslice.files.parsing import load_json
 from molslice.files.tables import place_of, read_columns
+from molslice.files.tables.parquet import read_parquet
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 

@@ -13,7 +13,7 @@ from molslice.data.images.base import Pictures
 from molslice.data.images.decoding import Decoding, Item, decode_all
 from molslice.data.splits import ALIASES, NAMES, Splits
 from molslice.files.cache import files_identity
-from molslice.files.parquet import open_parquet, read_parquet
+from molslice.files.tables.parquet import open_parquet, read_parquet
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 

@@ -7,7 +7,7 @@ from typing import Any
 from molslice.data.text.lexicon import Line
 from molslice.files.hub import claim_folder, download_folder, keep_file, load_hub
 from molslice.files.lines import read_byte_lines, read_lines
-from molslice.files.parquet import read_parquet
+from molslice.files.tables.parquet import read_parquet
 from molslice.types import MolsliceError
 
 __all__ = ["BY_HAND", "download_wikitext", "find_texts", "read_text"]

@@ -88,10 +88,10 @@ def open_table(path: File, delimiter: str | None = None) -> Iterator[Table]:
             "to a file"
         )
     if ending in PARQUET:
-        from molslice.files.tables.parquet import open_parquet_table
+        from molslice.files.tables.parquet import ParquetTable, open_parquet
 
-        with open_parquet_table(path) as table:
-            yield table
+        with open_parquet(path) as file:
+            yield ParquetTable(path, file)
         return
     with open_unpacked(path) as opened:
         path = Path("standard input") if path == STDIN else path

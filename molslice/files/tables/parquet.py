@@ -1,34 +1,67 @@
-"""Tables in Parquet."""
+"""Parquet files: columns with their own types, and tables of text. Errors name the file."""
 
 import itertools
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from molslice.files.parquet import open_parquet
 from molslice.files.tables.base import Row, Table
 from molslice.files.tables.json_lines import NULL, as_text
-from molslice.files.urls import File, file_size
+from molslice.files.urls import File, Url, file_size
+from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ParquetTable", "open_parquet_table"]
+__all__ = ["ParquetTable", "open_parquet", "read_parquet"]
 
 BATCH_ROWS = 4096
 
 
 @contextmanager
-def open_parquet_table(path: File) -> Iterator["ParquetTable"]:
-    """Open a Parquet file.
+def open_parquet(path: File, columns: Sequence[str] = ()) -> Iterator[Any]:
+    """Open a file as pyarrow's `ParquetFile` and check its columns.
+
+    Args:
+        path: The file or its URL.
+        columns: The columns that the file must have.
 
     Raises:
-        MolsliceError: The file does not exist or is damaged, also if this is found inside of the block.
+        MolsliceError: The file or a column does not exist, a column is there more than once, or the file is
+            damaged, also if pyarrow finds the damage inside of the block.
     """
-    with open_parquet(path) as file:
-        yield ParquetTable(path, file)
+    import pyarrow.parquet
+
+    if not isinstance(path, Url) and not path.is_file():
+        raise MolsliceError(f"no such file: {path}")
+    try:
+        with ExitStack() as stack:
+            source = stack.enter_context(path.open()) if isinstance(path, Url) else path
+            file = stack.enter_context(pyarrow.parquet.ParquetFile(source, page_checksum_verification=True))
+            names = file.schema_arrow.names
+            for column in columns:
+                if names.count(column) > 1:
+                    raise MolsliceError(f"{path} has {names.count(column)} columns named {column!r}")
+                if column not in names:
+                    raise MolsliceError(f"{path} has no column {column!r}; {near_names(column, names)}")
+            yield file
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise MolsliceError(f"cannot read {path} as Parquet: {' '.join(str(error).split())}") from error
+
+
+def read_parquet(
+    path: File, columns: Sequence[str], *, batch_rows: int = 1024
+) -> Iterator[dict[str, list[Any]]]:
+    """Yield the values of some columns by name, at most `batch_rows` rows at a time.
+
+    Raises:
+        MolsliceError: As in `open_parquet`.
+    """
+    with open_parquet(path, columns) as file:
+        for batch in file.iter_batches(batch_size=batch_rows, columns=list(columns)):
+            yield batch.to_pydict()
 
 
 class ParquetTable(Table):
