@@ -2,16 +2,16 @@
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from molslice.files.atomic import atomic_path
+from molslice.files.atomic import write_atomically
 from molslice.types import MolsliceError
 
-__all__ = ["claim_folder", "download_folder", "hub_errors", "import_datasets", "keep_file", "load_hub"]
+__all__ = ["claim_folder", "download_folder", "hub_errors", "import_datasets", "load_hub"]
 
 SOURCE = "SOURCE.json"  # record beside the downloaded files with `hub`, `subset` and others
 
@@ -51,7 +51,7 @@ def claim_folder(root: Path, source: Mapping[str, Any], *, fetched: bool = False
     """
     path = root / SOURCE
     if fetched and not path.exists():
-        keep_file(path, lambda part: part.write_text(json.dumps(dict(source)) + "\n", "utf-8"))
+        write_atomically(path, json.dumps(dict(source)) + "\n")
     if not path.is_file():
         return {}
     try:
@@ -119,17 +119,3 @@ def hub_errors(name: str) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - errors of the library and of its network have no common base
         reason = " ".join(str(error).split()) or type(error).__name__
         raise MolsliceError(f"cannot download {name} from the Hugging Face Hub: {reason}") from error
-
-
-def keep_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name and rename it when it is complete.
-
-    Args:
-        path: The final path.
-        write: Writes the file to the path that it is called with.
-
-    Raises:
-        MolsliceError: The file cannot be written.
-    """
-    with atomic_path(path) as part:
-        write(part)

@@ -2,7 +2,6 @@
 
 import gzip
 import importlib
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,8 @@ import numpy as np
 
 from molslice.data.images.idx import UNSIGNED_BYTES, find_idx
 from molslice.data.images.tables import find_tables
-from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets, keep_file
+from molslice.files.atomic import atomic_path, write_atomically
+from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets
 
 __all__ = ["fetch_hub", "fetch_idx"]
 
@@ -52,18 +52,18 @@ def fetch_idx(name: str, root: Path, found: Path | None = None) -> None:
                 values = np.stack([np.asarray(row["image"], np.uint8) for row in table])
             else:
                 values = np.array(table["label"], np.uint8)
-            keep_file(folder / f"{file}.gz", partial(_write_idx, values))
+            write_atomically(folder / f"{file}.gz", _idx_content(values))
 
 
 def _missing_idx(folder: Path) -> list[str]:
     return [file for file in IDX_FILES if find_idx(folder, file) is None]
 
 
-def _write_idx(values: np.ndarray, path: Path) -> None:
-    """Write the format that `idx.read_idx` reads, compressed."""
+def _idx_content(values: np.ndarray) -> bytes:
+    """Return the format that `idx.read_idx` reads, compressed."""
     header = bytes([0, 0, UNSIGNED_BYTES, values.ndim])
     header += b"".join(size.to_bytes(4, "big") for size in values.shape)
-    path.write_bytes(gzip.compress(header + values.tobytes(), 6))
+    return gzip.compress(header + values.tobytes(), 6)
 
 
 def fetch_hub(name: str, root: Path) -> None:
@@ -91,7 +91,8 @@ def fetch_hub(name: str, root: Path) -> None:
         for split, table in splits.items():
             path = _table_of(folder, split)
             if not path.is_file():
-                keep_file(path, _with_files(datasets, table).to_parquet)
+                with atomic_path(path) as partial:
+                    _with_files(datasets, table).to_parquet(partial)
 
 
 def _table_of(folder: Path, split: str) -> Path:

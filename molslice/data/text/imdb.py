@@ -6,7 +6,8 @@ from typing import Any
 
 from molslice.data.text.base import TextDataset
 from molslice.data.text.documents import Documents, Labeled, read_class_folders
-from molslice.files.hub import download_folder, keep_file, load_hub
+from molslice.files.atomic import atomic_path
+from molslice.files.hub import download_folder, load_hub
 from molslice.files.lines import find_any
 from molslice.files.records import Records, read_records
 from molslice.types import MolsliceError
@@ -69,7 +70,8 @@ class Imdb(TextDataset):
         if all(_find(root, split) for split in SPLITS):
             return
         for split, table in load_hub(HUB, SPLITS).items():
-            keep_file(root / f"{split}.parquet", lambda part, table=table: table.to_parquet(str(part)))
+            with atomic_path(root / f"{split}.parquet") as partial:
+                table.to_parquet(str(partial))
 
 
 def _find(root: Path, split: str) -> list[Path]:

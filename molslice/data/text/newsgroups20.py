@@ -8,7 +8,8 @@ from typing import Any
 
 from molslice.data.text.base import TextDataset
 from molslice.data.text.documents import Documents, Labeled, read_class_folders
-from molslice.files.hub import download_folder, keep_file
+from molslice.files.atomic import write_atomically
+from molslice.files.hub import download_folder
 from molslice.files.lines import find_any
 from molslice.files.records import read_json_lines
 from molslice.types import MolsliceError
@@ -89,7 +90,7 @@ class Newsgroups20(TextDataset):
                 lines = [
                     json.dumps({"label": found["target_names"][k], "text": text}) + "\n" for text, k in rows
                 ]
-                keep_file(path, lambda part, lines=lines: part.write_text("".join(lines), "utf-8"))
+                write_atomically(path, "".join(lines))
 
 
 def _find(root: Path, split: str) -> Path | None:

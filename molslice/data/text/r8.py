@@ -6,7 +6,8 @@ from typing import Any
 
 from molslice.data.text.base import TextDataset
 from molslice.data.text.documents import Documents, Labeled
-from molslice.files.hub import download_folder, keep_file, load_hub
+from molslice.files.atomic import write_atomically
+from molslice.files.hub import download_folder, load_hub
 from molslice.files.lines import find_any, read_lines
 from molslice.types import MolsliceError
 
@@ -60,9 +61,7 @@ class R8(TextDataset):
             return
         for split, rows in load_hub(HUB, SPLITS).items():
             lines = [f"{cls._topic(row['label'])}\t{' '.join(row['text'].split())}\n" for row in rows]
-            keep_file(
-                root / f"{split}.tsv", lambda part, lines=lines: part.write_text("".join(lines), "utf-8")
-            )
+            write_atomically(root / f"{split}.tsv", "".join(lines))
 
     @classmethod
     def _topic(cls, label: object) -> str:

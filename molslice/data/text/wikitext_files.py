@@ -1,11 +1,12 @@
 """Find, read and download the files of WikiText and other texts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from molslice.data.text.lexicon import Line
-from molslice.files.hub import claim_folder, download_folder, keep_file, load_hub
+from molslice.files.atomic import atomic_file
+from molslice.files.hub import claim_folder, download_folder, load_hub
 from molslice.files.lines import read_byte_lines, read_lines
 from molslice.files.tables.parquet import read_parquet
 from molslice.types import MolsliceError
@@ -122,9 +123,5 @@ def download_wikitext(options: Mapping[str, Any]) -> None:
         tables = load_hub(HUB, list(missing), f"{source['subset']}-{subset}")
         claim_folder(root, source, fetched=not any(_in_folder(root, split, "words") for split in HUB_SPLITS))
         for split, rows in tables.items():
-            keep_file(missing[split], lambda path, rows=rows: _write_lines(path, rows))
-
-
-def _write_lines(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(row[COLUMN] or " \n" for row in rows)
+            with atomic_file(missing[split]) as stream:
+                stream.writelines((row[COLUMN] or " \n").encode() for row in rows)
