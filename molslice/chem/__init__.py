@@ -5,8 +5,7 @@ Modules:
     hydrogens: One form for a compound, however its hydrogens and isotopes are written.
     featurize: Convert one SMILES or many to arrays.
     binary: Features of many molecules from RDKit's binary form.
-    fragments: The molecules of mixtures and salts.
-    wildcards: Wildcards, R-groups and bonds of any order.
+    fragments: The molecules of mixtures and salts; wildcards, R-groups and bonds of any order.
     rdkit_mol: SMILES of RDKit molecules that a program gives.
     molblock: SMILES of connection tables, as in SD files.
     vocabulary: OGB's vocabularies as lookup tables.
@@ -28,6 +27,9 @@ To add a feature, give it a size in `molslice.ops.vocabulary`, a table in `vocab
 `binary.py` and in `featurize.py`, and increase `FEATURIZER_VERSION`.
 """
 
+from molslice.registry import near_names
+from molslice.types import MolsliceError
+
 FEATURIZER_VERSION = 3
 """Increased when the arrays or the error of any row change, so that older caches are not used."""
 
@@ -37,10 +39,21 @@ FRAGMENTS = ("keep", "largest", "refuse")
 """What to do with a mixture of several molecules; see `molslice.chem.fragments`."""
 
 WILDCARDS = ("refuse", "keep")
-"""What to do with wildcards, R-groups and bonds of any order; see `molslice.chem.wildcards`."""
+"""What to do with wildcards, R-groups and bonds of any order; see `molslice.chem.fragments`."""
 
 DESCRIPTORS_VERSION = 1
 """Increased when the list of descriptors or the meaning of a value changes."""
+
+
+def check_choices(*, fragment: str = "keep", wildcards: str = "keep") -> None:
+    """Check what happens to mixtures and wildcards.
+
+    Raises:
+        MolsliceError: `fragment` is not one of `FRAGMENTS`, or `wildcards` is not one of `WILDCARDS`.
+    """
+    for name, choice, choices in (("fragment", fragment, FRAGMENTS), ("wildcards", wildcards, WILDCARDS)):
+        if choice not in choices:
+            raise MolsliceError(f"unknown {name} {choice!r}; {near_names(str(choice), choices)}")
 
 
 def have_same_features(then: object, now: object) -> bool:

@@ -1,25 +1,27 @@
-"""Mixtures and salts: choose one of the molecules that a SMILES with dots contains."""
+"""SMILES of more or less than one molecule: mixtures and salts, wildcards and R-groups.
 
+The atoms A, Q, X, M, R and R#, lists of atoms, and the query bonds of a connection table are written as `*`
+and `~` in its SMILES; see `molslice.chem.molblock`.
+"""
+
+import re
 from collections import Counter
 
 from rdkit import Chem
 
-from molslice.chem import FRAGMENTS
-from molslice.chem.smiles import MAX_PARSED_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
-from molslice.registry import near_names
-from molslice.types import MolsliceError
+from molslice.chem.smiles import (
+    MAX_PARSED_ATOMS,
+    ChemError,
+    drop_atom_maps,
+    parse_smiles,
+    parse_unguarded,
+    quiet_rdkit,
+)
 
-__all__ = ["check_fragment", "choose_fragment", "fragment_key"]
+__all__ = ["choose_fragment", "find_wildcard", "fragment_key"]
 
-
-def check_fragment(choice: str) -> None:
-    """Check a choice of fragments.
-
-    Raises:
-        MolsliceError: It is not one of `FRAGMENTS`.
-    """
-    if choice not in FRAGMENTS:
-        raise MolsliceError(f"unknown fragment {choice!r}; {near_names(str(choice), FRAGMENTS)}")
+_WILDCARD = re.compile(r"[*~]|\[\d*#0")
+_KEEP = "; keep such rows with --wildcards keep (data.wildcards: keep)"
 
 
 def choose_fragment(smiles: str, choice: str) -> str:
@@ -75,3 +77,23 @@ def fragment_key(mol: Chem.Mol) -> tuple[int, float, str]:
     weight = sum(count * table.GetAtomicWeight(number) for number, count in sorted(counts.items()))
     heavy = sum(count for number, count in counts.items() if number > 1)
     return -heavy, -weight, Chem.MolToSmiles(mol)
+
+
+def find_wildcard(smiles: str) -> str | None:
+    """Find what keeps a SMILES from being one molecule.
+
+    Returns:
+        The reason to refuse it. None for a molecule, and for a SMILES that cannot be read, whose reason is
+        found where it is parsed.
+    """
+    if not _WILDCARD.search(smiles):
+        return None
+    try:
+        mol = parse_smiles(smiles)
+    except ChemError:
+        return None
+    if any(atom.GetAtomicNum() == 0 for atom in mol.GetAtoms()):
+        return f"wildcard or R-group (*){_KEEP}"
+    if any(bond.HasQuery() for bond in mol.GetBonds()):
+        return f"bond of any order (~){_KEEP}"
+    return None

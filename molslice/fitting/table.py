@@ -70,7 +70,7 @@ def read_fit_data(
             valid or test.
         duplicates: What happens to several rows of one molecule.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
-        wildcards: What happens to a wildcard: `refuse` or `keep`; see `molslice.chem.wildcards`.
+        wildcards: What happens to a wildcard: `refuse` or `keep`; see `molslice.chem.fragments`.
         strict: Whether to refuse a table with a SMILES that cannot be read.
         seed: Seed of a random split.
         workers: Number of worker processes that compute descriptors.

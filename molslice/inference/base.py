@@ -58,7 +58,7 @@ class SmilesPredictor(ABC):
         fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. See
             `molslice.chem.fragments.choose_fragment`.
         wildcards: What happens to a row with a wildcard: `refuse` it, or `keep` it as a graph. See
-            `molslice.chem.wildcards`.
+            `molslice.chem.fragments`.
         label: Name of a prediction in reports of progress.
         keeps_members: Whether predictions have `members` without intervals too; see `with_members`.
     """

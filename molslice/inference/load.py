@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from molslice.chem import check_choices
 from molslice.files.received import check_inside
 from molslice.folders.ensemble import is_ensemble, member_folders
 from molslice.folders.fitted import ENCODER, FIT, LEARNER_FILE, is_fitted_folder, network_folder, read_fitted
@@ -45,14 +46,10 @@ def load_model(
     path = find_model(name_or_path)
     predictor = _load_folder(path, str(name_or_path), _find_device(device))
     if fragment is not None:
-        from molslice.chem.fragments import check_fragment  # needs rdkit
-
-        check_fragment(fragment)
+        check_choices(fragment=fragment)
         predictor.fragment = fragment
     if wildcards is not None:
-        from molslice.chem.wildcards import check_wildcards  # needs rdkit
-
-        check_wildcards(wildcards)
+        check_choices(wildcards=wildcards)
         predictor.wildcards = wildcards
     return predictor
 

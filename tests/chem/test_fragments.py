@@ -4,7 +4,8 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem import Descriptors
 
-from molslice.chem.fragments import check_fragment, choose_fragment
+from molslice.chem import check_choices
+from molslice.chem.fragments import choose_fragment
 from molslice.chem.smiles import ChemError
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
@@ -74,5 +75,8 @@ def test_a_mixture_is_kept_or_refused():
 
 
 def test_an_unknown_choice_is_refused():
+    check_choices(fragment="refuse", wildcards="keep")
     with pytest.raises(MolsliceError, match="unknown fragment 'larges'.*largest"):
-        check_fragment("larges")
+        check_choices(fragment="larges")
+    with pytest.raises(MolsliceError, match="unknown wildcards 'kep'; did you mean 'keep'"):
+        check_choices(wildcards="kep")

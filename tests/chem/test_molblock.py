@@ -5,9 +5,9 @@ import logging
 import pytest
 from rdkit import Chem
 
+from molslice.chem.fragments import find_wildcard
 from molslice.chem.molblock import molblock_to_smiles
 from molslice.chem.smiles import ChemError
-from molslice.chem.wildcards import find_wildcard
 
 
 def block(atom="C", bond=1, properties="", counts="  3  2"):

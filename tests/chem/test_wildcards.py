@@ -2,8 +2,7 @@
 
 import pytest
 
-from molslice.chem.wildcards import check_wildcards, find_wildcard
-from molslice.types import MolsliceError
+from molslice.chem.fragments import find_wildcard
 
 
 @pytest.mark.parametrize(
@@ -27,9 +26,3 @@ def test_bonds_of_any_order_are_named(smiles):
 )
 def test_molecules_and_what_cannot_be_read_are_not(smiles):
     assert find_wildcard(smiles) is None
-
-
-def test_the_choice_is_checked():
-    check_wildcards("keep")
-    with pytest.raises(MolsliceError, match="unknown choice of wildcards 'kep'"):
-        check_wildcards("kep")

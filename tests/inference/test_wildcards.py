@@ -56,7 +56,7 @@ def test_wildcards_have_a_reason_by_default(folder, workers):
         assert np.isnan(found.values).any(1).tolist() == [reason is not None for reason in REASONS]
         assert kept.errors == [None] * 5 + ["not valid SMILES"]
         np.testing.assert_array_equal(kept.values[1], found.values[1])
-    with pytest.raises(MolsliceError, match="unknown choice of wildcards 'all'"):
+    with pytest.raises(MolsliceError, match="unknown wildcards 'all'"):
         load_model(folder, wildcards="all")
 
 
@@ -104,7 +104,7 @@ def test_a_training_refuses_or_keeps_them(table, tmp_path):
     assert [refused.store.errors.get(row) for row in range(6)] == REASONS
     kept = Csv(**options, wildcards="keep")
     assert [kept.store.errors.get(row) for row in range(6)] == [None] * 5 + ["not valid SMILES"]
-    with pytest.raises(MolsliceError, match="unknown choice of wildcards 'no'"):
+    with pytest.raises(MolsliceError, match="unknown wildcards 'no'"):
         Csv(**options, wildcards="no")
 
 

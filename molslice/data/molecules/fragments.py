@@ -13,7 +13,7 @@ def choose_fragments(smiles: Sequence[str], choice: str, wildcards: str = "keep"
     Args:
         smiles: The SMILES of each row.
         choice: `keep`, `largest` or `refuse`.
-        wildcards: `keep` or `refuse` the rows with a wildcard; see `molslice.chem.wildcards`.
+        wildcards: `keep` or `refuse` the rows with a wildcard; see `molslice.chem.fragments`.
 
     Returns:
         One SMILES for each row, and the number of mixtures that were replaced by their largest molecule. A
@@ -47,7 +47,7 @@ def _wildcards(smiles: Sequence[str]) -> list[tuple[int, str]]:
     for place, text in enumerate(smiles):
         # most rows have none of these characters, and without them rdkit is not needed
         if isinstance(text, str) and ("*" in text or "~" in text or "#0" in text):
-            from molslice.chem.wildcards import find_wildcard
+            from molslice.chem.fragments import find_wildcard
 
             reason = find_wildcard(text)
             if reason is not None:

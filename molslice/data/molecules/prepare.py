@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION, check_choices
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.header import SCHEMA_VERSION
 from molslice.data.molecules.packed import PackedMolecules
@@ -123,12 +123,9 @@ def check_featurizing(how: Featurizing) -> None:
         MolsliceError: An option is invalid.
     """
     from molslice.chem.featurize import check_options
-    from molslice.chem.fragments import check_fragment
-    from molslice.chem.wildcards import check_wildcards
 
     check_workers(how.workers)
-    check_fragment(how.fragment)
-    check_wildcards(how.wildcards)
+    check_choices(fragment=how.fragment, wildcards=how.wildcards)
     check_options(how.max_atoms, how.atom_order)
 
 
@@ -157,7 +154,7 @@ def featurize_chunk(
         atom_order: `canonical` or `input`.
         with_descriptors: Whether to compute RDKit's descriptors too.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
-        wildcards: What happens to a wildcard; see `molslice.chem.wildcards`.
+        wildcards: What happens to a wildcard; see `molslice.chem.fragments`.
     """
     from molslice.chem.featurize import ChemError, many_molecule_arrays  # needs rdkit
 
