@@ -18,6 +18,7 @@ __all__ = [
     "atom_vocabulary",
     "bond_names",
     "bond_vocabulary",
+    "contained_elements",
     "element_symbols",
 ]
 
@@ -129,6 +130,13 @@ def element_symbols(smiles: str, *, as_written: bool = False) -> tuple[str, ...]
         ChemError: As in `parse_smiles`.
     """
     return tuple(atom.GetSymbol() for atom in parse_smiles(smiles, as_written=as_written).GetAtoms())
+
+
+def contained_elements(molecule: MoleculeArrays) -> list[str]:
+    """Return the symbols of the elements of a molecule, each once, by atomic number; `*` for a wildcard."""
+    periodic = Chem.GetPeriodicTable()
+    codes = np.unique(molecule.atoms[:, 0]).tolist()
+    return [periodic.GetElementSymbol(ELEMENTS[code]) if code in ELEMENTS else "*" for code in codes]
 
 
 def _named(names: tuple[str, ...], code: int) -> str:

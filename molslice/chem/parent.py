@@ -4,15 +4,73 @@ Source: the charges are neutralized by RDKit's `Uncharger`, by adding or removin
 """
 
 from collections.abc import Iterable
+from functools import cache
 
 from rdkit import Chem
 from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
 
-from molslice.chem.counterions import counterions
 from molslice.chem.fragments import fragment_key
 from molslice.chem.smiles import MAX_PARSED_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
 
-__all__ = ["parents"]
+__all__ = ["counterions", "parents"]
+
+# of counterions that may be larger than the compound of a salt; tetraphenylborate has none
+_NEUTRAL_FORMS = {
+    "acetic": "CC(=O)O",
+    "adipic": "OC(=O)CCCCC(=O)O",
+    "ascorbic": "OCC(O)C1OC(=O)C(O)=C1O",
+    "benzenesulfonic": "OS(=O)(=O)c1ccccc1",
+    "benzoic": "OC(=O)c1ccccc1",
+    "bistriflimide": "O=S(=O)(NS(=O)(=O)C(F)(F)F)C(F)(F)F",
+    "camphorsulfonic": "CC1(C)C2CCC1(CS(=O)(=O)O)C(=O)C2",
+    "citric": "OC(=O)CC(O)(CC(=O)O)C(=O)O",
+    "dodecylsulfuric": "CCCCCCCCCCCCOS(=O)(=O)O",
+    "ethanesulfonic": "CCS(=O)(=O)O",
+    "ethane-1,2-disulfonic": "OS(=O)(=O)CCS(=O)(=O)O",
+    "formic": "OC=O",
+    "fumaric and maleic": "OC(=O)C=CC(=O)O",
+    "gentisic": "OC(=O)c1cc(O)ccc1O",
+    "gluconic": "OCC(O)C(O)C(O)C(O)C(=O)O",
+    "glucoheptonic": "OCC(O)C(O)C(O)C(O)C(O)C(=O)O",
+    "glucuronic": "OC1OC(C(=O)O)C(O)C(O)C1O",
+    "glutaric": "OC(=O)CCCC(=O)O",
+    "glycolic": "OCC(=O)O",
+    "hippuric": "OC(=O)CNC(=O)c1ccccc1",
+    "2-hydroxyethanesulfonic": "OCCS(=O)(=O)O",
+    "lactic": "CC(O)C(=O)O",
+    "lactobionic": "OCC1OC(OC(C(O)CO)C(O)C(O)C(=O)O)C(O)C(O)C1O",
+    "malic": "OC(=O)CC(O)C(=O)O",
+    "malonic": "OC(=O)CC(=O)O",
+    "mandelic": "OC(=O)C(O)c1ccccc1",
+    "methanesulfonic": "CS(=O)(=O)O",
+    "methylsulfuric": "COS(=O)(=O)O",
+    "naphthalene-1,5-disulfonic": "OS(=O)(=O)c1cccc2c1cccc2S(=O)(=O)O",
+    "naphthalene-2-sulfonic": "OS(=O)(=O)c1ccc2ccccc2c1",
+    "oleic": "CCCCCCCCC=CCCCCCCCC(=O)O",
+    "oxalic": "OC(=O)C(=O)O",
+    "palmitic": "CCCCCCCCCCCCCCCC(=O)O",
+    "pamoic": "OC(=O)c1cc2ccccc2c(Cc2c(O)c(C(=O)O)cc3ccccc23)c1O",
+    "picric": "Oc1c([N+](=O)[O-])cc([N+](=O)[O-])cc1[N+](=O)[O-]",
+    "propionic": "CCC(=O)O",
+    "saccharin": "O=C1NS(=O)(=O)c2ccccc12",
+    "salicylic": "OC(=O)c1ccccc1O",
+    "sebacic": "OC(=O)CCCCCCCCC(=O)O",
+    "stearic": "CCCCCCCCCCCCCCCCCC(=O)O",
+    "succinic": "OC(=O)CCC(=O)O",
+    "tartaric": "OC(=O)C(O)C(O)C(=O)O",
+    "tetraphenylborate": "c1ccc([B-](c2ccccc2)(c2ccccc2)c2ccccc2)cc1",
+    "toluenesulfonic": "Cc1ccc(cc1)S(=O)(=O)O",
+    "trifluoroacetic": "OC(=O)C(F)(F)F",
+    "trifluoromethanesulfonic": "OS(=O)(=O)C(F)(F)F",
+    "xinafoic": "OC(=O)c1ccc2ccccc2c1O",
+    "benzathine": "C(CNCc1ccccc1)NCc1ccccc1",
+    "dicyclohexylamine": "C1CCC(CC1)NC1CCCCC1",
+    "diethanolamine": "OCCNCCO",
+    "meglumine": "CNCC(O)C(O)C(O)C(O)CO",
+    "triethanolamine": "OCCN(CCO)CCO",
+    "triethylamine": "CCN(CC)CC",
+    "tromethamine": "NC(CO)(CO)CO",
+}
 
 
 def parents(smiles: Iterable[str]) -> list[str]:
@@ -30,6 +88,12 @@ def parents(smiles: Iterable[str]) -> list[str]:
     """
     uncharger = Uncharger(canonicalOrder=True, force=True)  # also the acid of a quaternary ammonium
     return [_parent(text, uncharger) for text in smiles]
+
+
+@cache
+def counterions() -> frozenset[str]:
+    """Return the neutral forms of common organic counterions, as canonical SMILES without stereochemistry."""
+    return frozenset(map(Chem.CanonSmiles, _NEUTRAL_FORMS.values()))
 
 
 def _parent(smiles: str, uncharger: Uncharger) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from molslice.chem.elements import element_symbols
+from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arrays
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
@@ -63,7 +63,7 @@ def by_element(measured: Measured, target: int) -> list[Group]:
     A molecule is in the group of each of its elements.
     """
     rows = measured.judged.rows
-    found = [frozenset(element_symbols(molecule)) for molecule in measured.molecules(rows)]
+    found = [frozenset(contained_elements(molecule)) for molecule in measured.molecules(rows)]
     counts: dict[str, int] = {}
     for symbols in found:
         for symbol in symbols:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from molslice.chem.drawing import draw_molecule
-from molslice.chem.elements import element_symbols
+from molslice.chem.naming import contained_elements
 from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, result_rows
 from molslice.inference.fitted import FittedPredictor
@@ -239,7 +239,7 @@ def data(measured: Measured) -> Html:
     sizes = np.asarray(dataset.store.num_atoms)[dataset.labeled_rows(judged.name)]
     counts: dict[str, int] = {}
     for molecule in measured.molecules(judged.rows):
-        for symbol in element_symbols(molecule):
+        for symbol in contained_elements(molecule):
             counts[symbol] = counts.get(symbol, 0) + 1
     common = sorted(counts.items(), key=lambda pair: -pair[1])
     elements = ", ".join(f"{symbol} {count / len(judged.rows):.1%}" for symbol, count in common)

@@ -5,8 +5,7 @@ import re
 import pytest
 from rdkit import Chem
 
-from molslice.chem.counterions import _NEUTRAL_FORMS, counterions
-from molslice.chem.parent import parents
+from molslice.chem.parent import _NEUTRAL_FORMS, counterions, parents
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from molslice.chem.elements import element_symbols
 from molslice.chem.featurize import molecule_arrays
+from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffolds, scaffolds_of_arrays
 from molslice.inference.domain import TrainingDomain
 from molslice.report.groups import by_element, by_scaffold, by_size, divide_by_scaffold, summarize
@@ -120,4 +120,4 @@ def test_scaffolds_of_arrays_are_those_of_the_smiles():
 
 @pytest.mark.parametrize(("smiles", "symbols"), [("C*", ["*", "C"]), ("BrC(Cl)O", ["C", "O", "Cl", "Br"])])
 def test_elements_are_in_the_order_of_their_numbers(smiles, symbols):
-    assert sorted(element_symbols(molecule_arrays(smiles))) == sorted(symbols)
+    assert sorted(contained_elements(molecule_arrays(smiles))) == sorted(symbols)
