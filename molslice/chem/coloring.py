@@ -9,7 +9,7 @@ from rdkit.Chem import rdDepictor
 from rdkit.Chem.Draw import rdMolDraw2D
 from rdkit.Geometry import Point2D
 
-from molslice.chem.drawing import drawer_kind
+from molslice.chem.drawing import drawer_kind, finish_drawing
 from molslice.chem.smiles import ChemError, parse_smiles, quiet_rdkit
 
 __all__ = ["Matrix", "color_of", "draw_colored"]
@@ -141,9 +141,7 @@ def draw_colored(
     _draw_scale(drawer, width / 2, top + height + 8, largest, scale, diverging)
     if matrix is not None:
         _draw_matrix(drawer, matrix, width, top, side)
-    drawer.FinishDrawing()
-    text = drawer.GetDrawingText()
-    return text.encode() if isinstance(text, str) else text
+    return finish_drawing(drawer)
 
 
 def _prepared(smiles: str, atoms: int) -> Chem.Mol:

@@ -1,21 +1,25 @@
-"""Draw a molecule from its arrays as SVG or PNG."""
+"""Draw molecules as SVG or PNG: from arrays, or a SMILES as it is written."""
+
+from typing import Any
 
 from rdkit import Chem
+from rdkit.Chem import Draw  # noqa: F401 - registers the types of drawing options
 from rdkit.Chem.Draw import rdMolDraw2D
 
 from molslice.chem.depict import skeleton
 from molslice.chem.rebuild import rebuild
-from molslice.chem.smiles import ChemError, quiet_rdkit
+from molslice.chem.smiles import ChemError, parse_unguarded, quiet_rdkit
 from molslice.types import MoleculeArrays, MolsliceError
 
-__all__ = ["DRAWINGS", "draw_molecule", "drawer_kind"]
+__all__ = ["DRAWINGS", "draw_molecule", "draw_smiles", "drawer_kind", "finish_drawing"]
 
 DRAWINGS = (".svg", ".png")
 WIDTH, HEIGHT = 500, 400  # pixels
+SMILES_WIDTH, SMILES_HEIGHT = 480, 320
 
 
 def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = True) -> bytes:
-    """Draw a molecule.
+    """Draw a molecule from its arrays.
 
     A molecule that RDKit refuses is drawn without stereochemistry.
 
@@ -42,9 +46,30 @@ def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = Tru
     except ChemError:
         drawer.drawOptions().prepareMolsBeforeDrawing = False
         drawer.DrawMolecule(Chem.Mol(skeleton(molecule)))
-    drawer.FinishDrawing()
-    text = drawer.GetDrawingText()
-    return text.encode() if isinstance(text, str) else text
+    return finish_drawing(drawer)
+
+
+def draw_smiles(smiles: str, *, dark: bool = False) -> str:
+    """Draw a molecule as it is written, on a transparent background.
+
+    Args:
+        smiles: The molecule.
+        dark: Whether the drawing is shown on a dark background.
+
+    Returns:
+        The contents of an SVG file. Atom labels are paths, so it contains no text of the SMILES.
+
+    Raises:
+        ChemError: The SMILES cannot be read or drawn.
+    """
+    with quiet_rdkit():
+        mol = parse_unguarded(smiles, as_written=True)
+        drawer = rdMolDraw2D.MolDraw2DSVG(SMILES_WIDTH, SMILES_HEIGHT)
+        if dark:
+            rdMolDraw2D.SetDarkMode(drawer.drawOptions())
+        drawer.drawOptions().clearBackground = False
+        rdMolDraw2D.PrepareAndDrawMolecule(drawer, mol)
+        return finish_drawing(drawer).decode()
 
 
 def drawer_kind(ending: str) -> type:
@@ -58,3 +83,10 @@ def drawer_kind(ending: str) -> type:
     if ending == ".png" and not hasattr(rdMolDraw2D, "MolDraw2DCairo"):
         raise MolsliceError("this RDKit cannot write PNG; write .svg")
     return rdMolDraw2D.MolDraw2DSVG if ending == ".svg" else rdMolDraw2D.MolDraw2DCairo
+
+
+def finish_drawing(drawer: Any) -> bytes:  # noqa: ANN401
+    """Return the contents of the file of a drawing."""
+    drawer.FinishDrawing()
+    content = drawer.GetDrawingText()
+    return content.encode() if isinstance(content, str) else content

@@ -198,13 +198,13 @@ def _draw(
     dark: bool,
 ) -> list[dict[str, Any]]:
     """Draw molecules as SVG."""
-    from molslice.chem.sketch import sketch
+    from molslice.chem.drawing import draw_smiles
     from molslice.chem.smiles import ChemError
 
     drawn = []
     for text in smiles:
         try:
-            drawn.append({"svg": sketch(text, dark=dark), "error": None})
+            drawn.append({"svg": draw_smiles(text, dark=dark), "error": None})
         except ChemError as error:
             drawn.append({"svg": None, "error": str(error)})
     return drawn
