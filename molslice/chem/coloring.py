@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import ascii_letters
 
 import numpy as np
 from rdkit import Chem
@@ -32,7 +33,6 @@ LARGE, SMALL = 23.0, 16.0  # sizes of letters
 NARROWEST, WIDEST, LOWEST, HIGHEST = 560, 1_600, 240, 1_200  # pixels of the structure
 LETTER = 0.56  # mean width of a letter, relative to its size
 BAR_WIDTH, BAR_HEIGHT, STEPS = 300, 16, 60
-LETTERS = "*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"  # columns show the numbers only
 SMALLEST_CELL, LARGEST_CELL = 2.0, 22.0  # pixels of a cell of a matrix
 PADDING = 0.05  # share of the structure's width and height
 NOTED = 0.2  # numbers are written at atoms with this share of the largest value
@@ -55,6 +55,11 @@ class Matrix:
     values: np.ndarray
     labels: Sequence[str]
     title: str
+
+    @property
+    def caption(self) -> str:
+        """The title with the largest number."""
+        return f"{self.title}; darkest {self.values.max():.2g}"
 
 
 def color_of(value: float, largest: float, *, diverging: bool) -> Color:
@@ -98,7 +103,7 @@ def draw_colored(
         lines: Further lines in small letters below the title.
         scale: What the colors mean, with the unit.
         diverging: Whether values may be negative.
-        matrix: A matrix to draw beside the structure; None for none.
+        matrix: A matrix to draw beside the structure, or `None`.
 
     Returns:
         The contents of the file.
@@ -163,11 +168,11 @@ def _place_atoms(mol: Chem.Mol) -> None:
     """Compute coordinates, with the parts of a disconnected molecule beside each other."""
     rdDepictor.Compute2DCoords(mol, canonOrient=True)
     conformer, left = mol.GetConformer(), 0.0
-    for part in Chem.GetMolFrags(mol):
-        positions = conformer.GetPositions()[list(part), :2]
+    for atoms in Chem.GetMolFrags(mol):
+        positions = conformer.GetPositions()[list(atoms), :2]
         low, high = positions.min(0), positions.max(0)
         shift = np.array([left - low[0], -(low[1] + high[1]) / 2])
-        for atom, place in zip(part, positions + shift, strict=True):
+        for atom, place in zip(atoms, positions + shift, strict=True):
             conformer.SetAtomPosition(atom, (float(place[0]), float(place[1]), 0.0))
         left += high[0] - low[0] + 2.0 * BOND_LENGTH
 
@@ -185,8 +190,7 @@ def _write_notes(drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, values: np.ndarra
     for atom in np.argsort(-sizes, kind="stable")[:MOST_NOTES]:
         if sizes[atom] < NOTED * sizes.max():
             break
-        value = float(values[atom])
-        shown = f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
+        shown = _shown(float(values[atom]), digits, diverging)
         half = np.array([LETTER * NOTE * len(shown), NOTE]) / 2
         places = atoms[atom] + DIRECTIONS * (disk + NOTE_DISTANCE + half)
         gaps = np.maximum(np.abs(places[:, None] - taken) - half, 0.0)
@@ -220,6 +224,10 @@ def _ink(mol: Chem.Mol, atoms: np.ndarray) -> np.ndarray:
 def _digits(largest: float) -> int:
     """Return the number of decimals that show two digits of the largest value."""
     return min(max(1 - int(np.floor(np.log10(largest))), 0), 12)
+
+
+def _shown(value: float, digits: int, diverging: bool) -> str:
+    return f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
 
 
 def _size(mol: Chem.Mol) -> tuple[int, int]:
@@ -269,7 +277,7 @@ def _draw_scale(
     for number, value in enumerate(ends):
         if largest == 0 and number != len(ends) // 2:
             continue  # all values are zero, so the colors have no ends
-        shown = "0" if not value else f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
+        shown = _shown(value, digits, diverging) if value else "0"
         place = left + BAR_WIDTH * number / (len(ends) - 1)
         _write(drawer, shown, place, top + BAR_HEIGHT + 13, SMALL, BLACK, 0)
     _write(drawer, caption, center, top + BAR_HEIGHT + 37, SMALL, GRAY, 0)
@@ -284,12 +292,8 @@ def _frame(drawer: rdMolDraw2D.MolDraw2D, left: float, top: float, width: float,
 
 
 def _matrix_side(matrix: Matrix) -> int:
-    title = LETTER * SMALL * len(_matrix_title(matrix))
+    title = LETTER * SMALL * len(matrix.caption)
     return int(max(_cell(matrix) * len(matrix.values) + 110, title + 2 * MARGIN))
-
-
-def _matrix_title(matrix: Matrix) -> str:
-    return f"{matrix.title}; darkest {matrix.values.max():.2g}"
 
 
 def _cell(matrix: Matrix) -> float:
@@ -298,7 +302,6 @@ def _cell(matrix: Matrix) -> float:
 
 def _draw_matrix(drawer: rdMolDraw2D.MolDraw2D, matrix: Matrix, left: float, top: float, side: int) -> None:
     cell, count = _cell(matrix), len(matrix.values)
-    title = _matrix_title(matrix)
     middle = left + side / 2
     left, top = middle + 15 - cell * count / 2, top + 60  # labels of rows are on the left
     largest = float(matrix.values.max())
@@ -308,9 +311,10 @@ def _draw_matrix(drawer: rdMolDraw2D.MolDraw2D, matrix: Matrix, left: float, top
             corner = Point2D(left + j * cell, top + i * cell)
             drawer.DrawRect(corner, Point2D(corner.x + cell, corner.y + cell), True)
     _frame(drawer, left, top, cell * count, cell * count)
-    _write(drawer, title, middle, top - 38, SMALL, GRAY, 0)
+    _write(drawer, matrix.caption, middle, top - 38, SMALL, GRAY, 0)
     if cell >= 12:
         for place, label in enumerate(matrix.labels):
             at = (place + 0.5) * cell
             _write(drawer, label, left - 5, top + at, 12.0, BLACK, 2)
-            _write(drawer, label.lstrip(LETTERS) or "g", left + at, top - 10, 12.0, BLACK, 0)
+            # columns show the numbers only
+            _write(drawer, label.lstrip(f"*{ascii_letters}") or "g", left + at, top - 10, 12.0, BLACK, 0)
