@@ -9,7 +9,8 @@ import numpy as np
 from rdkit import Chem
 from rdkit.Chem import rdDepictor
 
-from molslice.chem.vocabulary import BOND_TYPES, CHARGES, ELEMENTS, HYBRIDIZATIONS
+from molslice.chem.rebuild import assemble
+from molslice.chem.vocabulary import BOND_TYPES, CHARGES, ELEMENTS, HYBRIDIZATIONS, name_of
 from molslice.types import MoleculeArrays, MolsliceError
 
 __all__ = ["Depiction", "depict", "skeleton"]
@@ -46,7 +47,7 @@ def depict(molecule: MoleculeArrays) -> Depiction:
     rdDepictor.Compute2DCoords(mol, canonOrient=True)
     positions = np.array(mol.GetConformer().GetPositions()[:, :2])
     bonds = np.asarray(molecule.bonds)[:, :2].astype(np.int64)
-    orders = np.array([ORDERS.get(_name(BOND_TYPES, bond[2]), 1.0) for bond in molecule.bonds], np.float64)
+    orders = np.array([ORDERS[name_of(BOND_TYPES, bond[2], "SINGLE")] for bond in molecule.bonds], np.float64)
     bonded = np.bincount(bonds.flatten(), minlength=len(positions)) > 0
     labels = tuple(_label(atom, bool(has)) for atom, has in zip(molecule.atoms, bonded, strict=True))
     return Depiction(positions, bonds, orders, labels)
@@ -54,26 +55,13 @@ def depict(molecule: MoleculeArrays) -> Depiction:
 
 def skeleton(molecule: MoleculeArrays) -> Chem.RWMol:
     """Build RDKit's molecule without checks, because RDKit has accepted the molecule before."""
-    mol = Chem.RWMol()
-    for atom in molecule.atoms:
-        new = Chem.Atom(ELEMENTS.get(int(atom[0]), 0))
-        new.SetNoImplicit(True)
-        new.SetNumExplicitHs(int(atom[4]))
-        new.SetFormalCharge(CHARGES.get(int(atom[3]), 0))
-        hybridization = _name(HYBRIDIZATIONS, atom[6])
-        if hybridization:  # a triple bond is drawn straight
-            new.SetHybridization(getattr(Chem.HybridizationType, hybridization))
-        mol.AddAtom(new)
-    for begin, end, kind, *_ in molecule.bonds.tolist():
-        mol.AddBond(begin, end, getattr(Chem.BondType, _name(BOND_TYPES, kind) or "SINGLE"))
+    mol = assemble(molecule)
+    for atom, code in zip(mol.GetAtoms(), molecule.atoms[:, 6].tolist(), strict=True):
+        if hybridization := name_of(HYBRIDIZATIONS, code):  # a triple bond is drawn straight
+            atom.SetHybridization(getattr(Chem.HybridizationType, hybridization))
     mol.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(mol)
     return mol
-
-
-def _name(names: tuple[str, ...], code: int) -> str:
-    """Return the name of a code; empty for the unknown."""
-    return names[int(code)] if int(code) < len(names) else ""
 
 
 def _label(atom: np.ndarray, bonded: bool) -> str:

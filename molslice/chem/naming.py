@@ -7,7 +7,15 @@ import numpy as np
 from rdkit import Chem
 
 from molslice.chem.smiles import parse_smiles
-from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, HYBRIDIZATIONS, STEREOS
+from molslice.chem.vocabulary import (
+    BOND_TYPES,
+    CHARGES,
+    CHIRALITIES,
+    ELEMENTS,
+    HYBRIDIZATIONS,
+    STEREOS,
+    name_of,
+)
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 from molslice.types import MoleculeArrays
 
@@ -92,12 +100,12 @@ def atom_names(molecule: MoleculeArrays) -> list[tuple[str, ...]]:
         element, chirality, degree, charge, hydrogens, radicals, hybridization, aromatic, ring = code.tolist()
         return (
             periodic.GetElementSymbol(ELEMENTS[element]) if element in ELEMENTS else "*",
-            _named(("", *CHIRALITIES[1:]), chirality).removeprefix("CHI_").lower(),
+            name_of(("", *CHIRALITIES[1:]), chirality, OTHER).removeprefix("CHI_").lower(),
             _counted(degree, 2),
             f"{CHARGES[charge]:+d}".replace("+0", "0") if charge in CHARGES else OTHER,
             _counted(hydrogens, 4),
             _counted(radicals, 5),
-            _named(HYBRIDIZATIONS, hybridization).lower(),
+            name_of(HYBRIDIZATIONS, hybridization, OTHER).lower(),
             _YES[aromatic],
             _YES[ring],
         )
@@ -111,8 +119,8 @@ def bond_names(molecule: MoleculeArrays) -> list[tuple[str, ...]]:
         (
             str(begin),
             str(end),
-            _named(BOND_TYPES, kind).lower(),
-            _named(("", *STEREOS[1:]), stereo).removeprefix("STEREO"),
+            name_of(BOND_TYPES, kind, OTHER).lower(),
+            name_of(("", *STEREOS[1:]), stereo, OTHER).removeprefix("STEREO"),
             _YES[conjugated],
         )
         for begin, end, kind, stereo, conjugated in molecule.bonds.tolist()
@@ -137,10 +145,6 @@ def contained_elements(molecule: MoleculeArrays) -> list[str]:
     periodic = Chem.GetPeriodicTable()
     codes = np.unique(molecule.atoms[:, 0]).tolist()
     return [periodic.GetElementSymbol(ELEMENTS[code]) if code in ELEMENTS else "*" for code in codes]
-
-
-def _named(names: tuple[str, ...], code: int) -> str:
-    return names[code] if code < len(names) else OTHER
 
 
 def _counted(code: int, feature: int) -> str:

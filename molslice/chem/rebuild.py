@@ -17,10 +17,10 @@ from molslice.chem.featurize import arrays_by_getters
 from molslice.chem.hydrogens import output_order
 from molslice.chem.naming import ATOM_FEATURES, BOND_FEATURES
 from molslice.chem.smiles import ChemError, quiet_rdkit
-from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, STEREOS
+from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, STEREOS, name_of
 from molslice.types import MoleculeArrays
 
-__all__ = ["ChemError", "RebuiltMolecule", "rebuild"]
+__all__ = ["ChemError", "RebuiltMolecule", "assemble", "rebuild"]
 
 UNKNOWN_BONDS = ("DATIVE", "QUADRUPLE")  # what a bond of the last type may be
 ROUNDS = 3  # stereo of bonds whose neighbors are ranked by the stereo of other bonds
@@ -52,11 +52,13 @@ def rebuild(molecule: MoleculeArrays) -> RebuiltMolecule:
     """
     if not len(molecule.atoms):
         raise ChemError("molecule without atoms")
-    atoms, bonds = molecule.atoms.tolist(), molecule.bonds.tolist()
     with quiet_rdkit():
-        has_unknown = any(bond[2] >= len(BOND_TYPES) for bond in bonds)
+        has_unknown = (molecule.bonds[:, 2] >= len(BOND_TYPES)).any()
         for unknown in UNKNOWN_BONDS if has_unknown else UNKNOWN_BONDS[:1]:
-            mol = _build(atoms, bonds, unknown)
+            mol = assemble(molecule, unknown)
+            _mark_isotopes(mol)
+            Chem.SanitizeMol(mol)
+            _set_bond_stereo(mol, molecule.bonds[:, 3].tolist())
             lost = _difference(molecule, arrays_by_getters(mol))
             if lost is None:
                 break
@@ -64,10 +66,15 @@ def rebuild(molecule: MoleculeArrays) -> RebuiltMolecule:
         return RebuiltMolecule(mol, smiles, lost or _lost_in_writing(mol, smiles, molecule))
 
 
-def _build(atoms: Sequence[Sequence[int]], bonds: Sequence[Sequence[int]], unknown: str) -> Chem.RWMol:
-    """Build a sanitized molecule; bonds of the last type are `unknown`."""
+def assemble(molecule: MoleculeArrays, unknown: str = "SINGLE") -> Chem.RWMol:
+    """Build RDKit's molecule without checks and without the stereo of bonds.
+
+    Args:
+        molecule: The arrays.
+        unknown: RDKit's type of a bond of OGB's last type.
+    """
     mol = Chem.RWMol()
-    for element, chirality, _, charge, hydrogens, radicals, _, aromatic, _ in atoms:
+    for element, chirality, _, charge, hydrogens, radicals, _, aromatic, _ in molecule.atoms.tolist():
         atom = Chem.Atom(ELEMENTS.get(element, 0))
         atom.SetFormalCharge(CHARGES.get(charge, 0))
         atom.SetNoImplicit(True)
@@ -77,31 +84,25 @@ def _build(atoms: Sequence[Sequence[int]], bonds: Sequence[Sequence[int]], unkno
         if chirality in (1, 2):  # clockwise and counterclockwise
             atom.SetChiralTag(getattr(Chem.ChiralType, CHIRALITIES[chirality]))
         mol.AddAtom(atom)
-    for begin, end, kind, _, _ in bonds:
-        mol.AddBond(begin, end, getattr(Chem.BondType, _name(BOND_TYPES, kind) or unknown))
-        if _name(BOND_TYPES, kind) == "AROMATIC":
-            mol.GetBondWithIdx(mol.GetNumBonds() - 1).SetIsAromatic(True)
-    for index, atom in enumerate(atoms):
-        _mark_isotope(mol, index, atom)
-    Chem.SanitizeMol(mol)
-    _set_bond_stereo(mol, [bond[3] for bond in bonds])
+    for begin, end, kind, _, _ in molecule.bonds.tolist():
+        name = name_of(BOND_TYPES, kind, unknown)
+        mol.AddBond(begin, end, getattr(Chem.BondType, name))
+        mol.GetBondWithIdx(mol.GetNumBonds() - 1).SetIsAromatic(name == "AROMATIC")
     return mol
 
 
-def _mark_isotope(mol: Chem.RWMol, index: int, atom: Sequence[int]) -> None:
-    """Mark a hydrogen on a heavier atom as deuterium; RDKit merges a plain one into that atom."""
-    if ELEMENTS.get(atom[0]) == 1 and CHARGES.get(atom[3]) == 0:
-        hydrogen = mol.GetAtomWithIdx(index)
-        neighbors = [other.GetAtomicNum() for other in hydrogen.GetNeighbors()]
-        if len(neighbors) == 1 and neighbors[0] > 1:
-            hydrogen.SetIsotope(2)
+def _mark_isotopes(mol: Chem.RWMol) -> None:
+    """Mark hydrogens on a heavier atom as deuterium; RDKit merges plain ones into that atom."""
+    for atom in mol.GetAtoms():
+        if atom.GetAtomicNum() == 1 and not atom.GetFormalCharge():
+            neighbors = [other.GetAtomicNum() for other in atom.GetNeighbors()]
+            if len(neighbors) == 1 and neighbors[0] > 1:
+                atom.SetIsotope(2)
 
 
 def _set_bond_stereo(mol: Chem.RWMol, codes: Sequence[int]) -> None:
     """Set the stereo of double bonds, relative to the neighbors that RDKit ranks highest."""
-    wanted = {
-        index: getattr(Chem.BondStereo, _name(STEREOS, code)) for index, code in enumerate(codes) if code
-    }
+    wanted = {index: getattr(Chem.BondStereo, STEREOS[code]) for index, code in enumerate(codes) if code}
     for _ in range(ROUNDS if wanted else 0):
         Chem.AssignStereochemistry(mol, cleanIt=False, force=True, flagPossibleStereoCenters=True)
         for index, stereo in wanted.items():
@@ -120,16 +121,16 @@ def _set_bond_stereo(mol: Chem.RWMol, codes: Sequence[int]) -> None:
 
 def _highest_neighbor(atom: Chem.Atom, other: Chem.Atom) -> int | None:
     """Return the neighbor of `atom` that ranks highest, except `other`; None without neighbors."""
-    neighbors = [each for each in atom.GetNeighbors() if each.GetIdx() != other.GetIdx()]
-    ranked = max(neighbors, key=lambda each: each.GetUnsignedProp("_CIPRank"), default=None)
+    neighbors = [neighbor for neighbor in atom.GetNeighbors() if neighbor.GetIdx() != other.GetIdx()]
+    ranked = max(neighbors, key=lambda neighbor: neighbor.GetUnsignedProp("_CIPRank"), default=None)
     return None if ranked is None else ranked.GetIdx()
 
 
-def _difference(wanted: MoleculeArrays, found: MoleculeArrays) -> str | None:
+def _difference(wanted: MoleculeArrays, rebuilt: MoleculeArrays) -> str | None:
     """Name the first feature that differs; None if the arrays are equal."""
     for thing, names, one, other in (
-        ("atom", ATOM_FEATURES, wanted.atoms, found.atoms),
-        ("bond", BOND_FEATURES[2:], wanted.bonds[:, 2:], found.bonds[:, 2:]),
+        ("atom", ATOM_FEATURES, wanted.atoms, rebuilt.atoms),
+        ("bond", BOND_FEATURES[2:], wanted.bonds[:, 2:], rebuilt.bonds[:, 2:]),
     ):
         if not np.array_equal(one, other):
             index, column = np.argwhere(one != other)[0]
@@ -143,14 +144,14 @@ def _lost_in_writing(mol: Chem.Mol, smiles: str, molecule: MoleculeArrays) -> st
     again = Chem.MolFromSmiles(smiles)
     if again is None or again.GetNumAtoms() != len(order):
         return "RDKit cannot read its SMILES back"
-    found = arrays_by_getters(again)
+    reread = arrays_by_getters(again)
     atoms = molecule.atoms[order].copy()
     # a tag refers to the order of the neighbors, which differs here
-    same = ((atoms[:, 1] > 0) == (found.atoms[:, 1] > 0)).all()
-    atoms[:, 1] = found.atoms[:, 1]
+    same = ((atoms[:, 1] > 0) == (reread.atoms[:, 1] > 0)).all()
+    atoms[:, 1] = reread.atoms[:, 1]
     bonds = molecule.bonds.copy()
     bonds[:, :2] = np.argsort(order)[bonds[:, :2]]
-    if same and np.array_equal(atoms, found.atoms) and np.array_equal(_sorted(bonds), _sorted(found.bonds)):
+    if same and np.array_equal(atoms, reread.atoms) and np.array_equal(_sorted(bonds), _sorted(reread.bonds)):
         return None
     return "a SMILES without isotopes does not hold its stereochemistry"
 
@@ -160,8 +161,3 @@ def _sorted(bonds: np.ndarray) -> np.ndarray:
     bonds = bonds.copy()
     bonds[:, :2].sort(axis=1)
     return bonds[np.lexsort(bonds.T[::-1])]
-
-
-def _name(names: tuple[str, ...], code: int) -> str:
-    """Return the name of a code; empty for the last code of OGB, which is of any other value."""
-    return names[code] if code < len(names) else ""

@@ -6,6 +6,8 @@ search in lists of strings. The last index of a vocabulary is the unknown.
 Source: `ogb.utils.features.allowable_features` of ogb 1.3.
 """
 
+from collections.abc import Sequence
+
 from rdkit import Chem
 
 CHIRALITIES = ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER")
@@ -13,6 +15,11 @@ HYBRIDIZATIONS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 STEREOS = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
 BYTE = 256  # RDKit stores degrees, charges, hydrogen and radical counts in one byte each
+
+
+def name_of(names: Sequence[str], code: int, other: str = "") -> str:
+    """Return the name of a code; `other` for a code beyond the names."""
+    return names[code] if code < len(names) else other
 
 
 def _by_name(enum: type, names: tuple[str, ...], unknown: int) -> tuple[int, ...]:
