@@ -33,7 +33,7 @@ from molslice.chem.vocabulary import (
     STEREO,
 )
 
-__all__ = ["BinaryArrays", "read_binaries"]
+__all__ = ["ManyArrays", "read_binaries"]
 
 HEADER = np.frombuffer(bytes.fromhex("efbeadde 00000000 10000000 04000000 00000000"), np.uint8)
 BEGIN, ATOMS, BONDS, RINGS = 0x80, 0x01, 0x0B, 0x42
@@ -61,27 +61,32 @@ _BITS = np.array([(mask & 0xFE).bit_count() for mask in range(256)])
 _BOND_BYTES = np.array([bool(flags & OTHER_TYPE) + bool(flags & DIRECTED) for flags in range(256)])
 
 
-class BinaryArrays(NamedTuple):
-    """The arrays of k molecules, one after the other.
+class ManyArrays(NamedTuple):
+    """The arrays of k rows, one after the other. A row that cannot be read has no atoms and no bonds.
 
     Attributes:
         atoms: uint8 [sum n, 9], as in `MoleculeArrays`.
         bonds: uint8 [sum m, 5].
-        atom_counts: Number of atoms of each molecule, int64 [k]; 0 for one that needs the getters.
-        bond_counts: Number of bonds of each molecule, int64 [k]; 0 for one that needs the getters.
+        atom_counts: Number of atoms of each row, int64 [k].
+        bond_counts: Number of bonds of each row, int64 [k].
+        errors: Reason of each row that cannot be read.
     """
 
     atoms: np.ndarray
     bonds: np.ndarray
     atom_counts: np.ndarray
     bond_counts: np.ndarray
+    errors: dict[int, str]
 
 
-def read_binaries(binaries: Sequence[bytes]) -> BinaryArrays:
+def read_binaries(binaries: Sequence[bytes]) -> ManyArrays:
     """Read sanitized molecules, written with `Mol.ToBinary(0)`.
 
     Args:
         binaries: At least one molecule.
+
+    Returns:
+        The arrays, without errors. A molecule that needs RDKit's getters has no atoms and no bonds.
     """
     data = np.frombuffer(b"".join([*binaries, bytes(LONGEST)]), np.uint8)
     lengths = np.array([len(binary) for binary in binaries])
@@ -110,8 +115,8 @@ def read_binaries(binaries: Sequence[bytes]) -> BinaryArrays:
     atoms[:, 2] = _DEGREES[np.minimum(degrees + atoms[:, 2], 255)]
     atoms[_ring_atoms(data, after + 1, ends, atom_counts, known), 8] = 1
     if known.all():
-        return BinaryArrays(atoms, bonds, atom_counts, bond_counts)
-    return BinaryArrays(atoms[known[of_atom]], bonds[used], atom_counts * known, bond_counts * known)
+        return ManyArrays(atoms, bonds, atom_counts, bond_counts, {})
+    return ManyArrays(atoms[known[of_atom]], bonds[used], atom_counts * known, bond_counts * known, {})
 
 
 def _headers_are_known(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

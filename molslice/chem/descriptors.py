@@ -16,7 +16,8 @@ import numpy as np
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator, rdMolDescriptors
 
-from molslice.chem.featurize import AtomOrder, arrays_and_molecule
+from molslice.chem.canonical import canonical_molecule
+from molslice.chem.featurize import AtomOrder, arrays_by_getters, check_options, molecule_arrays
 from molslice.chem.smiles import HARD_MAX_ATOMS, quiet_rdkit
 from molslice.types import MoleculeArrays
 
@@ -116,8 +117,12 @@ def arrays_and_descriptors(
         ChemError: As in `molecule_arrays`.
         MolsliceError: As in `molecule_arrays`.
     """
-    arrays, mol = arrays_and_molecule(smiles, max_atoms=max_atoms, atom_order=atom_order)
+    check_options(max_atoms, atom_order)
+    mol = canonical_molecule(smiles, max_atoms).mol
     with quiet_rdkit():
+        arrays = arrays_by_getters(mol)
+        if atom_order == "input":
+            arrays = molecule_arrays(smiles, max_atoms=max_atoms, atom_order="input")
         return arrays, np.clip(descriptors(mol), -LARGEST, LARGEST).astype(np.float32)
 
 

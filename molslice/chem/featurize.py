@@ -10,12 +10,12 @@ see `molslice.chem.hydrogens`. `molslice.chem.canonical` computes the canonical 
 
 import functools
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from rdkit import Chem, rdBase
 
-from molslice.chem.binary import read_binaries
+from molslice.chem.binary import ManyArrays, read_binaries
 from molslice.chem.canonical import canonical_unguarded
 from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, parse_unguarded, quiet_rdkit, rdkit_reason
 from molslice.chem.vocabulary import (
@@ -37,7 +37,6 @@ __all__ = [
     "AtomOrder",
     "ChemError",
     "ManyArrays",
-    "arrays_and_molecule",
     "arrays_by_getters",
     "check_options",
     "many_molecule_arrays",
@@ -91,23 +90,6 @@ def molecule_arrays(
         return arrays_by_getters(canonical_unguarded(parse_unguarded(smiles, max_atoms), smiles).mol)
 
 
-def arrays_and_molecule(
-    smiles: str, *, max_atoms: int = HARD_MAX_ATOMS, atom_order: AtomOrder = "canonical"
-) -> tuple[MoleculeArrays, Chem.Mol]:
-    """Return the arrays of `molecule_arrays`, and the molecule of `canonical_molecule`.
-
-    Raises:
-        ChemError: As in `molecule_arrays`.
-        MolsliceError: As in `molecule_arrays`.
-    """
-    check_options(max_atoms, atom_order)
-    with quiet_rdkit():
-        canonical = canonical_unguarded(parse_unguarded(smiles, max_atoms), smiles)
-        if atom_order == "input":
-            return arrays_by_getters(parse_unguarded(smiles, max_atoms, as_written=True)), canonical.mol
-        return arrays_by_getters(canonical.mol), canonical.mol
-
-
 def check_options(max_atoms: int, atom_order: str) -> None:
     """Check the options of `molecule_arrays`.
 
@@ -118,24 +100,6 @@ def check_options(max_atoms: int, atom_order: str) -> None:
         raise MolsliceError(f"max_atoms must be between 1 and {HARD_MAX_ATOMS}, got {max_atoms}")
     if atom_order not in ATOM_ORDERS:
         raise MolsliceError(f"atom_order must be one of {', '.join(ATOM_ORDERS)}, got {atom_order!r}")
-
-
-class ManyArrays(NamedTuple):
-    """The arrays of k rows, one after the other. A row that cannot be read has no atoms and no bonds.
-
-    Attributes:
-        atoms: uint8 [sum n, 9], as in `MoleculeArrays`.
-        bonds: uint8 [sum m, 5].
-        atom_counts: Number of atoms of each row, int64 [k].
-        bond_counts: Number of bonds of each row, int64 [k].
-        errors: Reason of each row that cannot be read.
-    """
-
-    atoms: np.ndarray
-    bonds: np.ndarray
-    atom_counts: np.ndarray
-    bond_counts: np.ndarray
-    errors: dict[int, str]
 
 
 def many_molecule_arrays(
@@ -182,15 +146,15 @@ def _assemble(
     counts = np.zeros((2, len(smiles)), np.int64)
     atoms, bonds = np.empty((0, 9), np.uint8), np.empty((0, 5), np.uint8)
     if rows and _binary_is_known():
-        atoms, bonds, counts[0, rows], counts[1, rows] = read_binaries(binaries)
+        atoms, bonds, counts[0, rows], counts[1, rows], _ = read_binaries(binaries)
     unknown = [row for row in rows if not counts[0, row]]
     if unknown:
         ends = counts.cumsum(1)  # a row of an unknown form is empty so far
-        single = [molecule_arrays(smiles[row], max_atoms=max_atoms, atom_order=atom_order) for row in unknown]
-        counts[:, unknown] = [[len(one.atoms) for one in single], [len(one.bonds) for one in single]]
-        places = [np.repeat(ends[part, unknown], counts[part, unknown]) for part in (0, 1)]
-        atoms = np.insert(atoms, places[0], np.concatenate([one.atoms for one in single]), axis=0)
-        bonds = np.insert(bonds, places[1], np.concatenate([one.bonds for one in single]), axis=0)
+        arrays = [molecule_arrays(smiles[row], max_atoms=max_atoms, atom_order=atom_order) for row in unknown]
+        counts[:, unknown] = np.transpose([[len(one.atoms), len(one.bonds)] for one in arrays])
+        places = [np.repeat(ends[kind, unknown], counts[kind, unknown]) for kind in (0, 1)]
+        atoms = np.insert(atoms, places[0], np.concatenate([one.atoms for one in arrays]), axis=0)
+        bonds = np.insert(bonds, places[1], np.concatenate([one.bonds for one in arrays]), axis=0)
     return ManyArrays(atoms, bonds, counts[0], counts[1], errors)
 
 
@@ -199,9 +163,9 @@ def _binary_is_known() -> bool:
     """Whether this version of RDKit writes the binary form that `read_binaries` knows."""
     mols = [Chem.MolFromSmiles(smiles) for smiles in CHECKED_SMILES]
     expected = [arrays_by_getters(mol) for mol in mols]
-    found = read_binaries([mol.ToBinary(0) for mol in mols])
-    return np.array_equal(found.atoms, np.concatenate([each.atoms for each in expected])) and np.array_equal(
-        found.bonds, np.concatenate([each.bonds for each in expected])
+    atoms, bonds, *_ = read_binaries([mol.ToBinary(0) for mol in mols])
+    return np.array_equal(atoms, np.concatenate([arrays.atoms for arrays in expected])) and np.array_equal(
+        bonds, np.concatenate([arrays.bonds for arrays in expected])
     )
 
 
