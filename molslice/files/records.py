@@ -78,33 +78,29 @@ def read_records(path: Path, columns: Sequence[str]) -> Records:
         MolsliceError: The suffix is unknown, the file or a column does not exist, or the file is damaged or
             has no rows. The message names file, line and column.
     """
-    name = path.name.lower().removesuffix(".gz")
-    ending = Path(name).suffix
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    cells: dict[str, list[Any]] = {column: [] for column in columns}
+    lines: list[int | None] = []
+    if ending == ".jsonl":
+        return _with_rows(read_json_lines(path, columns))
     if ending in SEPARATED:
-        found = _read_delimited(path, columns)
-    elif ending == ".jsonl":
-        found = read_json_lines(path, columns)
+        for chunk in read_columns(path, columns):
+            lines += chunk.lines
+            for column in columns:
+                cells[column] += chunk[column]
     elif ending == ".parquet":
-        cells: dict[str, list[Any]] = {column: [] for column in columns}
         for rows in read_parquet(path, columns):
             for column in columns:
                 cells[column] += rows[column]
-        found = Records(path, cells)
     else:
         raise MolsliceError(f"{path} is not a table of a known format: {CHOICES}")
-    if not found.columns[columns[0]]:
-        raise MolsliceError(f"{path} has no rows")
-    return found
+    return _with_rows(Records(path, cells, lines))
 
 
-def _read_delimited(path: Path, columns: Sequence[str]) -> Records:
-    cells: dict[str, list[Any]] = {column: [] for column in columns}
-    lines: list[int | None] = []
-    for chunk in read_columns(path, columns):
-        lines += chunk.lines
-        for column in columns:
-            cells[column] += chunk[column]
-    return Records(path, cells, lines)
+def _with_rows(records: Records) -> Records:
+    if not any(records.columns.values()):
+        raise MolsliceError(f"{records.path} has no rows")
+    return records
 
 
 def read_json_lines(path: Path, columns: Sequence[str]) -> Records:
@@ -118,7 +114,7 @@ def read_json_lines(path: Path, columns: Sequence[str]) -> Records:
         MolsliceError: The file cannot be read, or a line is not a JSON object or lacks a key. The message
             names file, line and key.
     """
-    found: dict[str, list[Any]] = {column: [] for column in columns}
+    cells: dict[str, list[Any]] = {column: [] for column in columns}
     lines: list[int] = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
@@ -132,6 +128,6 @@ def read_json_lines(path: Path, columns: Sequence[str]) -> Records:
         for column in columns:
             if column not in record:
                 raise MolsliceError(f"{path}, line {number} has no {column!r}; {near_names(column, record)}")
-            found[column].append(record[column])
+            cells[column].append(record[column])
         lines.append(number)
-    return Records(path, found, lines)
+    return Records(path, cells, lines)

@@ -50,8 +50,7 @@ class Url:
         Raises:
             MolsliceError: The file does not exist or cannot be read, or the protocol needs a missing package.
         """
-        with self._reported("read"):
-            system, path = self._locate()
+        with self._located("read") as (system, path):
             return io.BufferedReader(_Reader(system.open(path, "rb")), _BUFFER)
 
     def exists(self) -> bool:
@@ -60,8 +59,7 @@ class Url:
         Raises:
             MolsliceError: The store cannot be read.
         """
-        with self._reported("read"):
-            system, path = self._locate()
+        with self._located("read") as (system, path):
             return bool(system.isfile(path))
 
     def size(self) -> int:
@@ -70,8 +68,7 @@ class Url:
         Raises:
             MolsliceError: The file does not exist or cannot be read.
         """
-        with self._reported("read"):
-            system, path = self._locate()
+        with self._located("read") as (system, path):
             return int(system.size(path) or 0)
 
     def unlink(self) -> None:
@@ -80,8 +77,7 @@ class Url:
         Raises:
             MolsliceError: The store does not allow it.
         """
-        with self._reported("remove"):
-            system, path = self._locate()
+        with self._located("remove") as (system, path):
             system.rm_file(path)
 
     def matches(self) -> "list[Url]":
@@ -90,11 +86,10 @@ class Url:
         Raises:
             MolsliceError: The store cannot be listed.
         """
-        with self._reported("list"):
-            system, path = self._locate()
-            found = system.glob(path, detail=True)
+        with self._located("list") as (system, path):
+            entries = system.glob(path, detail=True)
         before, _, after = self.text.partition(path)
-        return [Url(before + name + after) for name in sorted(found) if found[name]["type"] == "file"]
+        return [Url(before + name + after) for name in sorted(entries) if entries[name]["type"] == "file"]
 
     @contextmanager
     def create(self) -> Iterator[io.RawIOBase]:
@@ -104,13 +99,11 @@ class Url:
             MolsliceError: A package for the protocol is missing, or the protocol is unknown.
             OSError: The file cannot be written. The message names the reason, but not the file.
         """
-        with self._reported("write"):
-            # an instance of its own, because a transaction includes all files that an instance writes
-            system, path = self._locate(skip_instance_cache=True)
-            with _as_os_error():
-                _check_bucket(system, path)
-                transaction = system.start_transaction()
-                file = system.open(path, "wb")
+        # an instance of its own, because a transaction includes all files that an instance writes
+        with self._located("write", skip_instance_cache=True) as (system, path), _as_os_error():
+            _check_bucket(system, path)
+            transaction = system.start_transaction()
+            file = system.open(path, "wb")
         try:
             yield _Writer(file)
             with _as_os_error():
@@ -122,17 +115,13 @@ class Url:
             _forget(file)
             raise
 
-    def _locate(self, **options: Any) -> tuple[Any, str]:  # noqa: ANN401
-        """Return fsspec's file system and the path in it."""
+    @contextmanager
+    def _located(self, action: str, **options: Any) -> Iterator[tuple[Any, str]]:  # noqa: ANN401
+        """Yield fsspec's file system and the path in it; errors of the block name the URL."""
         import fsspec
 
-        return fsspec.url_to_fs(self.text, **options)
-
-    @contextmanager
-    def _reported(self, action: str) -> Iterator[None]:
-        """Convert the errors of all file systems to one with the URL."""
         try:
-            yield
+            yield fsspec.url_to_fs(self.text, **options)
         except (MolsliceError, MemoryError):
             raise
         except OSError as error:
@@ -184,14 +173,14 @@ def expand_pattern(file: File) -> list[File]:
     """
     if not glob.has_magic(str(file)) or file.exists():
         return [file]
-    found: list[File]
+    files: list[File]
     if isinstance(file, Url):
-        found = [*file.matches()]
+        files = [*file.matches()]
     else:
-        found = [Path(path) for path in sorted(glob.glob(str(file), recursive=True))]
-    if not found:
+        files = [Path(path) for path in sorted(glob.glob(str(file), recursive=True))]
+    if not files:
         raise MolsliceError(f"no file matches {file}")
-    return found
+    return files
 
 
 class _Reader(io.RawIOBase):

@@ -204,6 +204,6 @@ def test_an_error_of_the_store_while_writing_names_the_file(memory, monkeypatch)
 
 
 def test_a_local_path_needs_no_fsspec(tmp_path, monkeypatch):
-    monkeypatch.setattr(urls.Url, "_locate", lambda *_: 1 / 0)
+    monkeypatch.setattr(urls.Url, "_located", lambda *_: 1 / 0)
     (tmp_path / "a.smi").write_text("C\n")
     assert list(read_lines(as_file(str(tmp_path / "a.smi")))) == ["C"]
