@@ -1,8 +1,8 @@
 """Read the features of all atoms and bonds of many molecules at once from RDKit's binary form.
 
 `Mol.ToBinary` writes a molecule in the time of a few getters. Asking each atom and bond takes several times
-as long, because each answer is a call from Python. Here the records of all molecules are found in lockstep,
-the first atoms of all molecules, then the second ones, so that numpy does the work. The layout is that of
+as long, because each answer is a call from Python. Here the records of all molecules are located in lockstep,
+the first atoms of all molecules, then the second ones, so that numpy does the work. The layout follows
 version 16 of RDKit's format:
 
     header  30 bytes, with the numbers of atoms and bonds at 20 and 24
@@ -56,7 +56,7 @@ def _table(values: Sequence[int]) -> np.ndarray:
 _ELEMENTS, _CHARGES, _CHIRALITIES = _table((*ATOMIC_NUMBER, *[118] * 138)), _table(CHARGE), _table(CHIRALITY)
 _HYBRIDIZATIONS, _DEGREES, _HYDROGENS = _table(HYBRIDIZATION), _table(DEGREE), _table(HYDROGENS)
 _RADICALS, _TYPES, _STEREOS = _table(RADICALS), _table(BOND_TYPE), _table(STEREO)
-# bytes after a mask, without those of the isotope
+# bytes after a mask, without the isotope
 _BITS = np.array([(mask & 0xFE).bit_count() for mask in range(256)])
 _BOND_BYTES = np.array([bool(flags & OTHER_TYPE) + bool(flags & DIRECTED) for flags in range(256)])
 
@@ -111,7 +111,7 @@ def read_binaries(binaries: Sequence[bytes]) -> ManyArrays:
     used = known[of_bond]
     touched = (firsts[of_bond[used], None] + bonds[used, :2]).ravel()
     degrees = np.bincount(touched, minlength=len(atoms))
-    # the total degree is that of the graph and the hydrogens, which `_atom_codes` has counted
+    # the total degree counts neighbors in the graph and hydrogens, which `_atom_codes` has counted
     atoms[:, 2] = _DEGREES[np.minimum(degrees + atoms[:, 2], 255)]
     atoms[_ring_atoms(data, after + 1, ends, atom_counts, known), 8] = 1
     if known.all():

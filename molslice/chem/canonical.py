@@ -112,9 +112,9 @@ def _settle(mol: Chem.Mol, canonical: str, orders: Orders | None) -> CanonicalMo
         if again is None:
             break
         seen[canonical] = mol = again
-    found = list(seen)
-    canonical = min(found[found.index(canonical) :]) if canonical in seen else found[-1]
-    for text in found[: found.index(canonical)]:
+    texts = list(seen)
+    canonical = min(texts[texts.index(canonical) :]) if canonical in seen else texts[-1]
+    for text in texts[: texts.index(canonical)]:
         _keep_order(seen[text], orders)
     return CanonicalMolecule(seen[canonical], canonical)
 

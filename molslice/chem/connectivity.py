@@ -20,7 +20,7 @@ def main_connectivity(mol: Chem.Mol) -> str:
     Among fragments with the same number of atoms, the first SMILES in alphabetical order is taken.
     """
     fragments = Chem.GetMolFrags(_skeleton(mol), asMols=True, sanitizeFrags=False)
-    named = [(-part.GetNumAtoms(), Chem.MolToSmiles(part)) for part in fragments]
+    named = [(-fragment.GetNumAtoms(), Chem.MolToSmiles(fragment)) for fragment in fragments]
     return min(named)[1] if named else ""
 
 

@@ -128,8 +128,8 @@ def arrays_and_descriptors(
 
 def _find(name: str) -> Callable[[Chem.Mol], float]:
     """Find RDKit's function for a descriptor; some have another name in `rdMolDescriptors`."""
-    found = getattr(Descriptors, name, None) or getattr(rdMolDescriptors, f"Calc{name}")
-    return (lambda mol: found(mol, force=False)) if name in _CACHED else found
+    function = getattr(Descriptors, name, None) or getattr(rdMolDescriptors, f"Calc{name}")
+    return (lambda mol: function(mol, force=False)) if name in _CACHED else function
 
 
 _FUNCTIONS = {name: _find(name) for name in _NAMES.split()}

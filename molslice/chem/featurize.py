@@ -1,8 +1,8 @@
 """Convert a SMILES to the compact arrays of its molecular graph, equal to OGB's `smiles2graph`.
 
-With `atom_order="input"` the arrays are those of `ogb.utils.smiles2graph(smiles)`, atom by atom and bond by
-bond, with each bond once; hydrogens that RDKit keeps are atoms. With `atom_order="canonical"` they are those
-of `smiles2graph(canonical SMILES)`, so that all SMILES of a molecule give the same arrays. Renumbering the
+With `atom_order="input"` the arrays equal `ogb.utils.smiles2graph(smiles)`, atom by atom and bond by bond,
+with each bond once; hydrogens that RDKit keeps are atoms. With `atom_order="canonical"` they equal
+`smiles2graph(canonical SMILES)`, so that all SMILES of a molecule give the same arrays. Renumbering the
 atoms would not be sufficient, because a chirality tag (clockwise, counterclockwise) refers to the order of
 the neighbors. Before that, atom-map numbers and isotopes are removed, and hydrogens join their heavy atoms;
 see `molslice.chem.hydrogens`. `molslice.chem.canonical` computes the canonical order.
@@ -105,7 +105,7 @@ def check_options(max_atoms: int, atom_order: str) -> None:
 def many_molecule_arrays(
     smiles: Sequence[str], *, max_atoms: int = HARD_MAX_ATOMS, atom_order: AtomOrder = "canonical"
 ) -> ManyArrays:
-    """Convert many SMILES to arrays, equal to those of `molecule_arrays`, in less time.
+    """Convert many SMILES to the arrays of `molecule_arrays` in less time.
 
     Args:
         smiles: The molecules.
@@ -142,7 +142,7 @@ def _assemble(
     max_atoms: int,
     atom_order: AtomOrder,
 ) -> ManyArrays:
-    """Read the binary forms of some rows, and ask RDKit's getters for those of an unknown form."""
+    """Read the binary forms of some rows; rows of an unknown form are read with RDKit's getters."""
     counts = np.zeros((2, len(smiles)), np.int64)
     atoms, bonds = np.empty((0, 9), np.uint8), np.empty((0, 5), np.uint8)
     if rows and _binary_is_known():

@@ -1,10 +1,10 @@
 r"""One form for a compound, however its hydrogens and isotopes are written.
 
-RDKit makes most hydrogens of a SMILES implicit. It keeps those with an isotope, those that define the stereo
-of a double bond, and those of dummy atoms and of stereo centers that are not tetrahedral. Here they join
-their heavy atom too:
+RDKit makes most hydrogens of a SMILES implicit. It keeps hydrogens with an isotope, on dummy atoms, on stereo
+centers that are not tetrahedral, and where they define the stereo of a double bond. Here these join their
+heavy atom too:
 
-- Isotopes are dropped, those of other elements too: labeled and plain compounds are one compound.
+- Isotopes of all elements are dropped: labeled and plain compounds are one compound.
 - Stereo that only a hydrogen or an isotope defines is dropped: `[H]/N=C(/C)CC` is `CCC(C)=N`, which cannot
   be written with stereo without that hydrogen, and `C[C@H]([2H])O` is `CCO`. Stereo that other atoms define
   is kept: `[2H]/C(C)=C/C` is `C/C=C\C`.

@@ -38,11 +38,11 @@ def describe(smiles: str) -> Described:
     Raises:
         ChemError: The SMILES cannot be read.
     """
-    found = canonical_molecule(smiles)
+    canonical = canonical_molecule(smiles)
     with quiet_rdkit():
-        counts = morgan_counts(found.mol)
-    heavy = [atom.GetSymbol() for atom in found.mol.GetAtoms() if atom.GetAtomicNum() != 1]
-    return Described(found.smiles or smiles, counts, frozenset(heavy), len(heavy))
+        counts = morgan_counts(canonical.mol)
+    heavy = [atom.GetSymbol() for atom in canonical.mol.GetAtoms() if atom.GetAtomicNum() != 1]
+    return Described(canonical.smiles or smiles, counts, frozenset(heavy), len(heavy))
 
 
 class CountIndex:
@@ -74,9 +74,9 @@ class CountIndex:
 
     def dense(self, row: int) -> np.ndarray:
         """Return the counts of a molecule, uint8 [2048]."""
-        own = slice(self.starts[row], self.starts[row + 1])
+        stored = slice(self.starts[row], self.starts[row + 1])
         counts = np.zeros(MORGAN_BITS, np.uint8)
-        counts[self.bins[own]] = self.counts[own]
+        counts[self.bins[stored]] = self.counts[stored]
         return counts
 
     def similarities(self, counts: np.ndarray) -> np.ndarray:
@@ -87,9 +87,9 @@ class CountIndex:
         """
         shared = np.zeros(len(self), np.int64)
         for place in np.flatnonzero(counts):
-            own = slice(self._places[place], self._places[place + 1])
+            stored = slice(self._places[place], self._places[place + 1])
             # a molecule occurs once in a bin
-            shared[self._rows[own]] += np.minimum(self._by_bin[own], int(counts[place]))
+            shared[self._rows[stored]] += np.minimum(self._by_bin[stored], int(counts[place]))
         union = self._totals + int(counts.sum(dtype=np.int64)) - shared
         return shared / np.maximum(union, 1)
 
@@ -103,11 +103,11 @@ class CountIndex:
         Returns:
             The index and the similarity of each.
         """
-        found = self.similarities(counts)
-        place = max(0, len(found) - number)
-        candidates = np.flatnonzero(found >= np.partition(found, place)[place])
-        best = candidates[np.argsort(-found[candidates], kind="stable")[:number]]
-        return [(int(row), float(found[row])) for row in best]
+        similarities = self.similarities(counts)
+        place = max(0, len(similarities) - number)
+        candidates = np.flatnonzero(similarities >= np.partition(similarities, place)[place])
+        best = candidates[np.argsort(-similarities[candidates], kind="stable")[:number]]
+        return [(int(row), float(similarities[row])) for row in best]
 
     def nearest_other(self, counts: np.ndarray) -> float:
         """Return the largest similarity to a molecule with other counts; 0 without such a molecule.
@@ -115,5 +115,5 @@ class CountIndex:
         Args:
             counts: Morgan counts, uint8 [2048].
         """
-        found = self.similarities(counts)
-        return float(found[found < 1.0].max(initial=0.0))
+        similarities = self.similarities(counts)
+        return float(similarities[similarities < 1.0].max(initial=0.0))

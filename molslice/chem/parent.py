@@ -76,8 +76,8 @@ _NEUTRAL_FORMS = {
 def parents(smiles: Iterable[str]) -> list[str]:
     """Find the parent of each molecule.
 
-    The parent of a mixture is that of its largest fragment with carbon that is not a common counterion, or of
-    the largest fragment if there is no other.
+    A mixture has the parent of its largest fragment with carbon that is not a common counterion, or of the
+    largest fragment if there is no other.
 
     Args:
         smiles: The molecules.
@@ -102,10 +102,10 @@ def _parent(smiles: str, uncharger: Uncharger) -> str:
             mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
             drop_atom_maps(mol)
             Chem.RemoveStereochemistry(mol)
-            fragments = [_neutral(part, uncharger) for part in Chem.GetMolFrags(mol, asMols=True)]
+            fragments = [_neutral(fragment, uncharger) for fragment in Chem.GetMolFrags(mol, asMols=True)]
             if len(fragments) == 1:
                 return Chem.MolToSmiles(fragments[0])
-            keys = {fragment_key(part): _has_carbon(part) for part in fragments}
+            keys = {fragment_key(fragment): _has_carbon(fragment) for fragment in fragments}
             known = counterions()
             compounds = [key for key, has_carbon in keys.items() if has_carbon and key[-1] not in known]
             return min(compounds or keys)[-1]

@@ -139,7 +139,7 @@ def _difference(wanted: MoleculeArrays, rebuilt: MoleculeArrays) -> str | None:
 
 
 def _lost_in_writing(mol: Chem.Mol, smiles: str, molecule: MoleculeArrays) -> str | None:
-    """Compare the arrays with those of the SMILES that was just written for `mol`."""
+    """Compare the arrays with the arrays of the SMILES that was just written for `mol`."""
     order = output_order(mol)
     again = Chem.MolFromSmiles(smiles)
     if again is None or again.GetNumAtoms() != len(order):

@@ -36,11 +36,11 @@ def scaffolds_of_arrays(molecules: Iterable[MoleculeArrays]) -> list[str]:
     return [_scaffold_of_arrays(molecule) for molecule in molecules]
 
 
-def scaffold_groups(found: Iterable[str], training: Iterable[str]) -> dict[str, np.ndarray]:
+def scaffold_groups(tested: Iterable[str], training: Iterable[str]) -> dict[str, np.ndarray]:
     """Group molecules by whether a training molecule has their scaffold.
 
     Args:
-        found: Scaffold of each of n molecules; empty without rings.
+        tested: Scaffold of each of n molecules; empty without rings.
         training: Scaffolds of the training molecules.
 
     Returns:
@@ -49,7 +49,7 @@ def scaffold_groups(found: Iterable[str], training: Iterable[str]) -> dict[str, 
     """
     known, new, ringless = SCAFFOLD_GROUPS
     seen = set(training)
-    kinds = np.array([ringless if not each else known if each in seen else new for each in found], object)
+    kinds = np.array([ringless if not text else known if text in seen else new for text in tested], object)
     return {group: kinds == group for group in SCAFFOLD_GROUPS}
 
 

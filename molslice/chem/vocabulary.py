@@ -26,8 +26,8 @@ def _by_name(enum: type, names: tuple[str, ...], unknown: int) -> tuple[int, ...
     """Build the table of an RDKit enumeration: the index of a member's name in `names`, else `unknown`."""
     members = enum.values  # type: ignore[attr-defined]  # members of Boost enumerations
     size = max(members) + 1
-    found = {int(value): str(member) for value, member in members.items()}
-    return tuple(names.index(found[i]) if found.get(i) in names else unknown for i in range(size))
+    labels = {int(value): str(member) for value, member in members.items()}
+    return tuple(names.index(labels[i]) if labels.get(i) in names else unknown for i in range(size))
 
 
 def _counts(largest: int) -> tuple[int, ...]:

@@ -168,13 +168,13 @@ def is_taken(path: Path) -> bool:
 def no_empty_folders(path: str | os.PathLike[str]) -> Iterator[None]:
     """Remove a folder and its parents after a failure, if the block has made them and they are empty."""
     folder = Path(os.path.realpath(path))
-    missing = [each for each in (folder, *folder.parents) if not os.path.exists(each)]
+    missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
     try:
         yield
     except BaseException:
-        for each in missing:
+        for made in missing:
             with contextlib.suppress(OSError):  # it is not empty
-                each.rmdir()
+                made.rmdir()
         raise
 
 

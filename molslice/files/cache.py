@@ -83,10 +83,10 @@ def files_identity(paths: Sequence[Path], root: Path) -> str:
 def array_checksum(array: np.ndarray) -> str:
     """Compute the SHA-256 of an array in hexadecimal, above 1 GiB of evenly spaced rows only."""
     step = max(1, math.ceil(array.nbytes / MOST_BYTES))
-    part = np.ascontiguousarray(array[::step] if array.ndim else array)
+    rows = np.ascontiguousarray(array[::step] if array.ndim else array)
     total = hashlib.sha256()
-    if part.dtype.hasobject:
-        total.update(repr(part.tolist()).encode())
-    elif part.size:
-        total.update(part.reshape(-1).view(np.uint8).data)
+    if rows.dtype.hasobject:
+        total.update(repr(rows.tolist()).encode())
+    elif rows.size:
+        total.update(rows.reshape(-1).view(np.uint8).data)
     return total.hexdigest()

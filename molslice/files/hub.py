@@ -56,7 +56,7 @@ def claim_folder(root: Path, source: Mapping[str, Any], *, fetched: bool = False
         return {}
     try:
         noted = json.loads(path.read_text("utf-8"))
-        names = [f"{each['hub']} {each.get('subset', '')}".strip() for each in (noted, source)]
+        names = [f"{record['hub']} {record.get('subset', '')}".strip() for record in (noted, source)]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise MolsliceError(f"cannot read {path}: {error}") from error
     if names[0] != names[1]:

@@ -195,7 +195,7 @@ def find_encoding(beginning: bytes) -> str:
 
 @contextmanager
 def open_unpacked(path: File) -> Iterator[Opened]:
-    """Open a file and decompress it if its first bytes are those of gzip or Zstandard, whatever its name.
+    """Open a file and decompress it if it begins as gzip or Zstandard does, whatever its name.
 
     Reading the content may raise any of `READ_FAULTS`; `read_fault` describes them.
 

@@ -37,12 +37,12 @@ def read_array_header(stream: BinaryIO) -> tuple[int, tuple[int, ...], str]:
     start = stream.read(len(_MAGIC) + 2)
     length = int.from_bytes(start[len(_MAGIC) :], "little")
     text = stream.read(length)
-    found = _HEADER.fullmatch(text)
-    if start[: len(_MAGIC)] != _MAGIC or found is None:
+    match = _HEADER.fullmatch(text)
+    if start[: len(_MAGIC)] != _MAGIC or match is None:
         raise ValueError("the header of the array is damaged")
-    descr, sizes = found[1].decode(), [size.strip() for size in found[2].decode().split(",")]
+    descr, sizes = match[1].decode(), [size.strip() for size in match[2].decode().split(",")]
     shape = tuple(int(size) for size in sizes if size)
-    if repr(shape)[1:-1].encode() != found[2]:
+    if repr(shape)[1:-1].encode() != match[2]:
         raise ValueError("the header of the array is damaged")
     return len(start) + length, shape, descr
 

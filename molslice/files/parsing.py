@@ -185,8 +185,8 @@ class _BoundedLoader(yaml.SafeLoader):
             )
         return value
 
-    def _check(self, found: int, bound: int, unit: str, place: yaml.Node | yaml.Event) -> None:
-        if found > bound:
+    def _check(self, count: int, bound: int, unit: str, place: yaml.Node | yaml.Event) -> None:
+        if count > bound:
             raise ComposerError(None, None, f"more than {bound:,} {unit}", place.start_mark)
 
 
@@ -195,5 +195,5 @@ _BoundedLoader.add_constructor(TAG + "int", _BoundedLoader.construct_yaml_int)
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
+        return [child for pair in node.value for child in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []

@@ -118,14 +118,14 @@ class WorkerPool:
             MolsliceError: A worker was killed.
         """
         if self._pool is None:
-            yield from (function(*each) for each in arguments)
+            yield from (function(*call) for call in arguments)
             return
         under_way: deque[Future[Result]] = deque()
         try:
-            for each in arguments:
+            for call in arguments:
                 # the first calls start the workers
                 with _deferred_signals(), _from_server(self._method):
-                    future = self._pool.submit(function, *each)
+                    future = self._pool.submit(function, *call)
                 under_way.append(future)
                 if len(under_way) >= 2 * self.workers:
                     yield _result(self._pool, under_way.popleft())
@@ -271,7 +271,7 @@ def child_program(
         module: The module to run.
         request: The line, without a line end.
         errors: File for the program's standard error.
-        environment: Environment variables; by default those of this process.
+        environment: Environment variables; by default the same as here.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", module],

@@ -1,9 +1,9 @@
 """Map a function over items with Ray Data: on all cores of this machine, or on a cluster.
 
-A cluster is that of the environment variable `RAY_ADDRESS`, or the one to which the program is connected.
-Otherwise a local one is started, which ends with this process. Workers are actors: each keeps what the
-function has loaded. An item whose worker is killed goes to another one. The results have the order of the
-items.
+The cluster is the one to which the program is connected, or else the one at the environment variable
+`RAY_ADDRESS`. Without either, a local one is started, which ends with this process. Workers are actors: each
+keeps what the function has loaded. An item whose worker is killed goes to another one. The results have the
+order of the items.
 """
 
 import contextlib
@@ -104,8 +104,8 @@ class _Splitter:
         _change_folder(self.where)
         for item in batch["item"]:
             try:
-                for part in self.split(pickle.loads(item)):
-                    yield _row(part)
+                for divided in self.split(pickle.loads(item)):
+                    yield _row(divided)
             except (MolsliceError, OSError) as error:
                 yield _row(_Failure(error))
 

@@ -55,8 +55,8 @@ def check_inside(path: Path, folder: Path) -> None:
         raise MolsliceError(f"cannot read {path}: {error}") from error
     if target.is_relative_to(base):
         return
-    for each in (base, *base.parents):
-        if each.parent.name == HUB_LINKS and target.is_relative_to(each.parent.parent / HUB_FILES):
+    for ancestor in (base, *base.parents):
+        if ancestor.parent.name == HUB_LINKS and target.is_relative_to(ancestor.parent.parent / HUB_FILES):
             return
     raise MolsliceError(f"cannot read {path}: it is a link to {target}, outside of {folder}")
 

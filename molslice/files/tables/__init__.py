@@ -16,7 +16,7 @@ The rules:
   column, a blank line is a row with an empty cell, except at the end of the file.
 - A row with another number of cells, a NUL character or a quoting error is kept, and so is a line that is
   not a JSON object. Its cells are `Unreadable` with the reason, and the other rows are unaffected. If such a
-  row has several lines, the error is that of its first line; the next row starts on the second.
+  row has several lines, only its first line is unreadable; the next row starts on the second.
 - Damage to the whole file (compression, encoding, a quote that is never closed) is an error.
 - Blanks at the ends of a column name or of a cell have no meaning, whatever their kind (also no-break spaces
   and characters without a width). The output of a prediction keeps them.
@@ -62,7 +62,7 @@ TABS = (".tsv", ".tab")
 
 
 def file_format(path: File) -> str:
-    """Return the ending of a file name without that of a compression, in lower case."""
+    """Return the ending of a file name without `.gz` or `.zst`, in lower case."""
     name = path.name.lower()
     for ending in (".gz", ".zst"):
         name = name.removesuffix(ending)

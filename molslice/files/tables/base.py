@@ -181,12 +181,12 @@ class Table(ABC):
             MolsliceError: The column occurs more than once.
         """
         stripped = [trimmed(column) for column in self.names]
-        found = [index for index, column in enumerate(self.names) if column == name]
-        found = found or [index for index, column in enumerate(stripped) if column == trimmed(name)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise MolsliceError(f"{self.path} has {len(found)} columns named {name!r}")
+        places = [index for index, column in enumerate(self.names) if column == name]
+        places = places or [index for index, column in enumerate(stripped) if column == trimmed(name)]
+        if len(places) == 1:
+            return places[0]
+        if places:
+            raise MolsliceError(f"{self.path} has {len(places)} columns named {name!r}")
         raise MissingColumnError(
             f"{self.path} has no column {name!r}; {near_names(name, set(stripped))}", name
         )

@@ -89,7 +89,7 @@ def _lines(path: File, opened: Opened) -> Iterator[tuple[int, bytes]]:
 def _parse(line: bytes) -> dict[str, Any] | str:
     """Return the object of a line, or the reason why there is none."""
     try:
-        found = load_json(line)
+        value = load_json(line)
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
-    return found if isinstance(found, dict) else "not a JSON object"
+    return value if isinstance(value, dict) else "not a JSON object"

@@ -61,7 +61,7 @@ class SdfTable(FileTable):
 
 
 def _free(name: str, names: Collection[str]) -> str:
-    """Return the name of the column of a property, which differs from those of the others."""
+    """Return a unique name for the column of a property."""
     column = name
     while column in (STRUCTURE, NAME) or (column != name and column in names):
         column += "_property"
@@ -75,7 +75,7 @@ def _end(lines: list[str]) -> int | None:
 
 def _properties(lines: list[str]) -> list[tuple[str, str]]:
     """Return names and values of the properties in the lines after `M  END`."""
-    found: list[tuple[str, str]] = []
+    properties: list[tuple[str, str]] = []
     name, values = None, []
     for line in [*lines, ""]:
         match = _PROPERTY.match(line) if name is None else None
@@ -84,9 +84,9 @@ def _properties(lines: list[str]) -> list[tuple[str, str]]:
         elif name is not None and line.strip():
             values.append(line)
         elif name is not None:
-            found.append((name, "\n".join(values)))
+            properties.append((name, "\n".join(values)))
             name = None
-    return found
+    return properties
 
 
 def _records(path: File, opened: Opened) -> Iterator[Record]:
