@@ -135,7 +135,7 @@ def byte_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
                 line = line.removeprefix(BYTE_ORDER_MARK)
             yield line.removesuffix(b"\n").removesuffix(b"\r")
     except READ_FAULTS as error:
-        raise read_error(path, number, read_fault(error)) from error
+        raise read_error(path, number, error) from error
 
 
 def text_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
@@ -156,7 +156,7 @@ def text_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
     try:
         beginning = cast("io.BufferedReader", opened.content).peek(_BUFFER)
     except READ_FAULTS as error:
-        raise read_error(path, 0, read_fault(error)) from error
+        raise read_error(path, 0, error) from error
     encoding = find_encoding(beginning[:4])
     if encoding == UTF8 and not (b"\r" in beginning and b"\n" not in beginning):
         yield from byte_lines(opened, path, longest)
@@ -170,11 +170,8 @@ def text_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
             if number == 1:
                 line = line.removeprefix("\ufeff")
             yield line.removesuffix("\n").encode(errors="surrogateescape")
-    except UnicodeDecodeError as error:
-        reason = f"not {encoding.upper()}, as its beginning says: {error.reason}"
-        raise read_error(path, number, reason) from error
-    except READ_FAULTS as error:
-        raise read_error(path, number, read_fault(error)) from error
+    except (*READ_FAULTS, UnicodeDecodeError) as error:
+        raise read_error(path, number, error) from error
     finally:
         with suppress(ValueError):  # closed before
             text.detach()  # the file is not closed with its text
@@ -197,7 +194,7 @@ def find_encoding(beginning: bytes) -> str:
 def open_unpacked(path: File) -> Iterator[Opened]:
     """Open a file and decompress it if it begins as gzip or Zstandard does, whatever its name.
 
-    Reading the content may raise any of `READ_FAULTS`; `read_fault` describes them.
+    Reading the content may raise any of `READ_FAULTS`; `read_error` converts them.
 
     Args:
         path: The file or its URL; `-` is standard input.
@@ -214,7 +211,7 @@ def open_unpacked(path: File) -> Iterator[Opened]:
     except FileNotFoundError as error:
         raise MolsliceError(f"no such file: {path}") from error
     except OSError as error:
-        raise MolsliceError(f"cannot read {path}: {read_fault(error)}") from error
+        raise MolsliceError(f"cannot read {path}: {_reason(error)}") from error
     with packed, _unpacked(packed, path) as opened:
         yield opened
 
@@ -224,13 +221,13 @@ def _unpacked(packed: IO[bytes], path: File) -> Iterator[Opened]:
     try:
         beginning = cast("io.BufferedReader", packed).peek(_PEEKED)
     except OSError as error:
-        raise MolsliceError(f"cannot read {path}: {read_fault(error)}") from error
+        raise MolsliceError(f"cannot read {path}: {_reason(error)}") from error
     if beginning.startswith(GZIP_MAGIC):
         with gzip.GzipFile(fileobj=packed) as content:
             try:
                 _check_compression(content.peek(_PEEKED), path)
             except READ_FAULTS as error:
-                raise read_error(path, 0, read_fault(error)) from error
+                raise read_error(path, 0, error) from error
             yield Opened(cast("IO[bytes]", content), packed)
     elif beginning.startswith(ZSTD_MAGIC) or _SKIPPED_FRAME.match(beginning):
         import pyarrow
@@ -254,20 +251,23 @@ def _too_long(path: File, number: int, longest: int) -> MolsliceError:
     )
 
 
-def read_error(path: File, number: int, reason: str) -> MolsliceError:
+def read_error(path: File, number: int, fault: Exception) -> MolsliceError:
     """Create the error for a file that cannot be read.
 
     Args:
         path: The file.
         number: Number of lines read before the error.
-        reason: The reason, as given by `read_fault`.
+        fault: One of `READ_FAULTS`, or the error of decoding a file whose beginning names its encoding.
     """
-    return MolsliceError(f"cannot read {path}, {f'after line {number}' if number else 'line 1'}: {reason}")
+    place = f"after line {number}" if number else "line 1"
+    return MolsliceError(f"cannot read {path}, {place}: {_reason(fault)}")
 
 
-def read_fault(error: Exception) -> str:
-    """Describe one of `READ_FAULTS`."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    packed_as = "gzip" if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error) else "Zstandard"
-    return f"damaged {packed_as}: {error}"
+def _reason(fault: Exception) -> str:
+    if isinstance(fault, UnicodeDecodeError):
+        encoding = fault.encoding.upper().removesuffix("-LE").removesuffix("-BE")
+        return f"not {encoding}, as its beginning says: {fault.reason}"
+    if isinstance(fault, OSError) and fault.strerror:
+        return fault.strerror
+    packed_as = "gzip" if isinstance(fault, gzip.BadGzipFile | EOFError | zlib.error) else "Zstandard"
+    return f"damaged {packed_as}: {fault}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, cast
 
-from molslice.files.lines import READ_FAULTS, Opened, find_encoding, read_error, read_fault
+from molslice.files.lines import READ_FAULTS, Opened, find_encoding, read_error
 from molslice.files.tables.base import FileTable, Row
 from molslice.files.urls import File
 from molslice.types import MolsliceError
@@ -167,7 +167,7 @@ class _Lines:
         try:
             beginning = cast("io.BufferedReader", content).peek(4)[:4]
         except READ_FAULTS as error:
-            raise read_error(path, 0, read_fault(error)) from error
+            raise read_error(path, 0, error) from error
         if beginning in OTHER_FORMATS:
             raise MolsliceError(f"{path} is {OTHER_FORMATS[beginning]}")
         self.encoding = find_encoding(beginning)
@@ -238,13 +238,10 @@ class _Lines:
     def _decode(self) -> str:
         try:
             line = self._text.readline(LONGEST + 1)
-            self._decoded += len(line)
-            return line
-        except UnicodeDecodeError as error:
-            reason = f"not {self.encoding.upper()}, as its beginning says: {error.reason}"
-        except READ_FAULTS as error:
-            reason = read_fault(error)
-        raise read_error(self.path, self.number + len(self._ahead), reason)
+        except (*READ_FAULTS, UnicodeDecodeError) as error:
+            raise read_error(self.path, self.number + len(self._ahead), error) from error
+        self._decoded += len(line)
+        return line
 
     def _check_encoding(self, line: str) -> None:
         try:
