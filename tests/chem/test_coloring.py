@@ -70,3 +70,24 @@ def test_the_title_of_a_small_matrix_is_not_cut_off():
     assert height(beside) == height(alone)
     large = Matrix(np.ones((40, 40)), [str(k) for k in range(40)], title)
     assert height(picture("O", [0.5], matrix=large)) > 400
+
+
+def letters(smiles, values, **options):
+    return picture(smiles, values, **options).count("<path")
+
+
+def test_the_largest_values_are_written_at_their_atoms():
+    alone = letters("CCO", [1.0, 0.1, 0.1])
+    assert letters("CCO", [0.1, 0.1, 1.0]) == alone
+    assert letters("CCO", [1.0, 0.1, -0.5]) == alone + len("-0.5")
+    assert letters("CCO", [1.0, 0.3, -0.5]) == alone + len("-0.5+0.3")
+
+
+def test_columns_of_a_small_matrix_show_the_number_of_their_atom():
+    one, longer_symbol, longer_number = (
+        letters("O", [0.5], matrix=Matrix(np.ones((2, 2)), ("graph", label), "map"))
+        for label in ("O1", "Cl1", "O12")
+    )
+    assert (longer_symbol, longer_number) == (one + 1, one + 2)
+    sides = [Matrix(np.ones((40, 40)), [f"O{k}{end}" for k in range(40)], "map") for end in ("", "1")]
+    assert len({letters("O", [0.5], matrix=matrix) for matrix in sides}) == 1  # too small for labels
