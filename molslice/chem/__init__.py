@@ -27,9 +27,6 @@ To add a feature, give it a size in `molslice.ops.vocabulary`, a table in `vocab
 `binary.py` and in `featurize.py`, and increase `FEATURIZER_VERSION`.
 """
 
-from molslice.registry import near_names
-from molslice.types import MolsliceError
-
 FEATURIZER_VERSION = 3
 """Increased when the arrays or the error of any row change, so that older caches are not used."""
 
@@ -53,6 +50,9 @@ def check_choices(*, fragment: str = "keep", wildcards: str = "keep") -> None:
     """
     for name, choice, choices in (("fragment", fragment, FRAGMENTS), ("wildcards", wildcards, WILDCARDS)):
         if choice not in choices:
+            from molslice.registry import near_names  # imports torch, which `--help` does not need
+            from molslice.types import MolsliceError
+
             raise MolsliceError(f"unknown {name} {choice!r}; {near_names(str(choice), choices)}")
 
 
