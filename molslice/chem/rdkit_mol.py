@@ -35,19 +35,14 @@ def mol_to_smiles(mol: "Mol") -> str:
         raise ChemError("molecule without atoms")
     if any(atom.HasQuery() for atom in mol.GetAtoms()):
         raise ChemError("the RDKit molecule is a query (SMARTS), which has no SMILES")
-    if mol.NeedsUpdatePropertyCache() or not _has_rings(mol):
+    try:
+        with quiet_rdkit():
+            mol.GetRingInfo().NumRings()  # fails if the rings are unknown
+    except ChemError:
+        is_sanitized = False
+    else:
+        is_sanitized = not mol.NeedsUpdatePropertyCache()
+    if not is_sanitized:
         raise ChemError("the RDKit molecule is not sanitized; call Chem.SanitizeMol")
     with quiet_rdkit():
         return Chem.MolToSmiles(mol)
-
-
-def _has_rings(mol: "Mol") -> bool:
-    """Return whether the rings of a molecule are known, as after sanitization."""
-    from molslice.chem.smiles import ChemError, quiet_rdkit
-
-    try:
-        with quiet_rdkit():
-            mol.GetRingInfo().NumRings()
-    except ChemError:
-        return False
-    return True

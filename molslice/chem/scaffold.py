@@ -3,7 +3,8 @@
 Source: Bemis and Murcko, J. Med. Chem. 39 (1996) 2887, in RDKit's implementation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from rdkit import Chem
@@ -28,12 +29,12 @@ def scaffolds(smiles: Iterable[str | None]) -> list[str]:
         The scaffolds as SMILES without stereochemistry, isotopes and atom maps. The scaffold is empty for a
         molecule without rings and for an invalid SMILES.
     """
-    return [_scaffold(text) for text in smiles]
+    return [_scaffold(_parse, text) for text in smiles]
 
 
 def scaffolds_of_arrays(molecules: Iterable[MoleculeArrays]) -> list[str]:
     """Find the scaffold of each molecule from its arrays; see `scaffolds`."""
-    return [_scaffold_of_arrays(molecule) for molecule in molecules]
+    return [_scaffold(lambda arrays: rebuild(arrays).mol, molecule) for molecule in molecules]
 
 
 def scaffold_groups(tested: Iterable[str], training: Iterable[str]) -> dict[str, np.ndarray]:
@@ -53,25 +54,15 @@ def scaffold_groups(tested: Iterable[str], training: Iterable[str]) -> dict[str,
     return {group: kinds == group for group in SCAFFOLD_GROUPS}
 
 
-def _scaffold(smiles: str | None) -> str:
+def _parse(smiles: str | None) -> Chem.Mol:
+    mol = parse_unguarded(smiles)
+    drop_atom_maps(mol)
+    return mol
+
+
+def _scaffold(read: Callable[[Any], Chem.Mol], source: object) -> str:
     try:
-        with quiet_rdkit():
-            mol = parse_unguarded(smiles)
-            drop_atom_maps(mol)
-            return _murcko(mol)
+        with quiet_rdkit():  # RDKit cannot sanitize the scaffolds of some radicals and metals
+            return MurckoScaffold.MurckoScaffoldSmiles(mol=read(source), includeChirality=False)
     except ChemError:
         return ""
-
-
-def _scaffold_of_arrays(molecule: MoleculeArrays) -> str:
-    try:
-        mol = rebuild(molecule).mol
-        with quiet_rdkit():
-            return _murcko(mol)
-    except ChemError:
-        return ""
-
-
-def _murcko(mol: Chem.Mol) -> str:
-    # RDKit cannot sanitize the scaffolds of some radicals and metals
-    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)

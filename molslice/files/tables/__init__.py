@@ -34,6 +34,10 @@ from molslice.files.lines import STDIN, is_pipe, open_unpacked
 from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of, trimmed
 from molslice.files.tables.cells import DEFAULT_FORMAT, NumberFormat, is_missing, labels, numbers
 from molslice.files.tables.delimited import DelimitedTable
+from molslice.files.tables.json_lines import JsonTable
+from molslice.files.tables.parquet import ParquetTable, open_parquet
+from molslice.files.tables.sdf import SdfTable
+from molslice.files.tables.smiles_lines import SmilesLines
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
@@ -88,24 +92,16 @@ def open_table(path: File, delimiter: str | None = None) -> Iterator[Table]:
             "to a file"
         )
     if ending in PARQUET:
-        from molslice.files.tables.parquet import ParquetTable, open_parquet
-
         with open_parquet(path) as file:
             yield ParquetTable(path, file)
         return
     with open_unpacked(path) as opened:
         path = Path("standard input") if path == STDIN else path
         if ending in JSON:
-            from molslice.files.tables.json_lines import JsonTable
-
             yield JsonTable(path, opened)
         elif ending in SMI:
-            from molslice.files.tables.smiles_lines import SmilesLines
-
             yield SmilesLines(path, opened)
         elif ending in SDF:
-            from molslice.files.tables.sdf import SdfTable
-
             yield SdfTable(path, opened)
         else:
             yield DelimitedTable(path, opened, delimiter, "\t" if ending in TABS else ",")
