@@ -7,6 +7,7 @@ Modules:
     binary: Features of many molecules from RDKit's binary form.
     fragments: The molecules of mixtures and salts; wildcards, R-groups and bonds of any order.
     rdkit_mol: SMILES of RDKit molecules that a program gives.
+    parent: Compounds without counterions, charges and stereochemistry.
     molblock: SMILES of connection tables, as in SD files.
     vocabulary: OGB's vocabularies as lookup tables.
     canonical: Canonical SMILES and the canonical order of the atoms.
@@ -17,6 +18,7 @@ Modules:
     rebuild: Molecules and SMILES from arrays.
     naming: Names of the codes in the arrays.
     drawing: Drawings of molecules as files.
+    coloring: Drawings whose atoms are colored by numbers.
     depict: Positions of atoms in a drawing.
     saturated: The saturated hydrocarbon with the skeleton of a molecule.
 

@@ -1,5 +1,8 @@
 """Generic input and output, shared by molecules, images, texts and runs.
 
+In: paths and URLs from users. Out: rows, lines and plain values; errors name file and place. Whatever is
+written is complete or absent.
+
 Modules:
     atomic: Write a file or a folder completely or not at all.
     folder_names: Replace the paths of folders in a text that others read.
@@ -11,8 +14,11 @@ Modules:
     lines: Text and bytes by line, plain, gzip or Zstandard.
     tables: Tables in any format: separated values, JSON lines, Parquet, SMILES on each line, SD files.
     records: Columns of tables of texts, with the types of JSON and Parquet.
+    npy: Arrays written piece by piece.
+    received: Files of folders that another person may have made.
     cache: Cache folders and checksums.
     progress: Bars and lines on standard error.
+    ray_data: A function on all cores of this machine or of a cluster.
     hub: Downloads from the Hugging Face Hub.
     pillow: Import of Pillow.
 
