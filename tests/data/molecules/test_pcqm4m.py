@@ -135,7 +135,7 @@ def test_wrong_tables_are_named(tmp_path, text, message):
         ({"train": [0, 1], "valid": [1]}, "duplicate rows"),
         ({"train": [0, 10]}, "has rows 0 to 10, but the table has 10"),
         ({"train": [-1, 3]}, "has rows -1 to 3"),
-        ({"train": [0.5]}, "an array is not of an integer type"),
+        ({"train": [0.5]}, "is not a list of integers"),
     ],
 )
 def test_wrong_splits_are_named(tmp_path, splits, message):
