@@ -1,20 +1,21 @@
-"""The file formats of CIFAR: the binary version, class folders, archives of them, Parquet."""
+"""The base class of CIFAR-10 and CIFAR-100: the binary version, class folders, archives of them, Parquet."""
 
 import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from molslice.data.images.base import Pictures, to_gray
+from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens, to_gray
 from molslice.data.images.decoding import Decoding, Item, class_folders, decode_all, is_image
 from molslice.data.images.tables import find_tables, read_table
 from molslice.data.sequences import keep_arrays
+from molslice.data.splits import Division
 from molslice.files.cache import cache_folders, files_identity
 from molslice.registry import near_names
 from molslice.types import MolsliceError
@@ -26,119 +27,180 @@ LARGEST_MEMBER = 1 << 30  # bytes; a batch of CIFAR has 154 million
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """File names of a CIFAR data set, as on its page.
+class Cifar(ImageDataset):
+    """Color images of 32 x 32 pixels. A subclass sets the names of the files, as on the page of CIFAR.
 
     A record of the binary version has `label_bytes` class numbers, then 1,024 bytes each of red, green and
     blue, row by row.
 
-    Attributes:
-        name: Name of the data set.
-        archive: Archive of the binary version.
-        folder: Folder in that archive.
-        train: Training files of the binary version.
-        test: Test file of the binary version.
-        label_bytes: Number of class numbers in a record.
-        label: Index of the class number to use.
-        pickles: Files by which the Python version is recognized.
-    """
-
-    name: str
-    archive: str
-    folder: str
-    train: tuple[str, ...]
-    test: str
-    label_bytes: int
-    label: int
-    pickles: tuple[str, ...]
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Files of the binary version, training files first."""
-        return (*self.train, self.test)
-
-
-def read_binary(root: Path, layout: Layout, gray: bool) -> Pictures | None:
-    """Read the binary version from a folder, its subfolder or its archive.
-
     Args:
         root: The folder.
-        layout: The file names.
+        tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
+        patch: Side of a patch, in pixels.
         gray: Whether to convert colors to gray.
-
-    Returns:
-        The images, or None without a file of the binary version.
+        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`.
+        valid_fraction: Fraction of the training images for the split `valid`.
+        split_seed: Seed of the draw of `valid`.
+        cache_dir: Folder for decoded images; by default the user's cache.
 
     Raises:
-        MolsliceError: Files are missing or damaged.
+        MolsliceError: An option is invalid, or files are missing or damaged.
+
+    Attributes:
+        title: Name of the data set.
+        hub: Name on the Hugging Face Hub.
+        archive: Archive of the binary version.
+        folder: Folder in that archive.
+        parts: Files of the binary version, the test file last.
+        label_bytes: Number of class numbers in a record.
+        pickles: Files by which the Python version is recognized.
+        label: Index of the class number to use.
+        label_column: Name of the column of classes in Parquet files; None for a usual name.
+        names_file: File with the names of the classes in the binary version; empty without one.
     """
-    contents = _binary_parts(root, layout)
-    if contents is None:
-        return None
-    images, labels, sizes = [], [], []
-    for name in layout.parts:
-        data = contents(name)
-        record = layout.label_bytes + IMAGE_BYTES
-        if not data or len(data) % record:
-            raise MolsliceError(
-                f"{name} of {root} has {len(data)} bytes, not a multiple of the {record} bytes of an image"
-            )
-        rows = np.frombuffer(data, np.uint8).reshape(-1, record)
-        labels.append(rows[:, layout.label].astype(np.int64))
-        planes = rows[:, layout.label_bytes :].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-        images.append(to_gray(planes) if gray else planes)
-        sizes.append(len(rows))
-    rows = np.arange(sum(sizes), dtype=np.int64)
-    splits = {"train": rows[: -sizes[-1]], "test": rows[-sizes[-1] :]}
-    return Pictures(np.ascontiguousarray(np.concatenate(images)), np.concatenate(labels), splits)
 
+    title: ClassVar[str]
+    hub: ClassVar[str]
+    archive: ClassVar[str]
+    folder: ClassVar[str]
+    parts: ClassVar[tuple[str, ...]]
+    label_bytes: ClassVar[int]
+    pickles: ClassVar[tuple[str, ...]]
+    label: int = 0
+    label_column: str | None = None
+    names_file: str = ""
 
-def read_names(root: Path, layout: Layout, file: str) -> tuple[str, ...]:
-    """Read a list of class names beside the binary version; empty if there is none.
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str],
+        tokens: Tokens = "patches",
+        patch: int = 2,
+        gray: bool = False,
+        augment: Augment = "none",
+        valid_fraction: float = 0.1,
+        split_seed: int = 0,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        division = Division({"valid": valid_fraction}, split_seed)
+        cutting = Cutting(tokens, patch, gray, augment)
+        self.source = str(root)
+        pictures, names = self._read(Path(root), gray, cache_dir)
+        self.class_names = self._check_names(names)
+        splits = division.divide(pictures.splits, self.source)
+        self._take(replace(pictures, splits=splits), cutting)
 
-    Args:
-        root: The folder of the data.
-        layout: The file names.
-        file: File name of the list.
-    """
-    for path in (root / file, root / layout.folder / file):
-        if path.is_file():
-            return tuple(path.read_text(encoding="utf-8", errors="replace").split())
-    if (root / layout.archive).is_file():
-        return tuple(
-            _archived(root / layout.archive, (file,)).get(file, b"").decode(errors="replace").split()
-        )
-    return ()
+    @classmethod
+    def download(cls, options: Mapping[str, Any]) -> None:
+        """Download the Parquet files of the Hugging Face Hub into `root`.
 
+        Raises:
+            MolsliceError: The library `datasets` is not installed, or the network or the disk failed.
+        """
+        from molslice.data.images.fetch import fetch_hub
 
-def _binary_parts(root: Path, layout: Layout) -> Callable[[str], bytes] | None:
-    for folder in (root, root / layout.folder):
-        there = [name for name in layout.parts if (folder / name).is_file()]
-        if there:
-            _check_complete(folder, there, layout)
-            return lambda name, folder=folder: (folder / name).read_bytes()
-    archive = root / layout.archive
-    if archive.is_file():
-        contents = _archived(archive, layout.parts)
-        _check_complete(archive, contents, layout)
+        fetch_hub(cls.hub, Path(options["root"]))
+
+    def _check_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the classes from the names in the files, which may be empty."""
+        raise NotImplementedError
+
+    def _read(
+        self, root: Path, gray: bool, cache_dir: str | os.PathLike[str] | None
+    ) -> tuple[Pictures, tuple[str, ...]]:
+        """Read the images and the names of the classes; no names if the files have none."""
+        if not root.is_dir():
+            raise MolsliceError(f"no such folder: {root}. {self.instructions}")
+        contents = self._binary_parts(root)
+        if contents is not None:
+            return self._read_binary(root, contents, gray), self._binary_names(root)
+        images = self._find_images(root, cache_dir) if self.class_names else None
+        if images is not None:
+            return _decode(root, images, gray, cache_dir), ()
+        files = find_tables(root)
+        if not files:
+            raise self._missing(root)
+        table = read_table(files, label_column=self.label_column)
+        pictures = table.pictures(root, Decoding(gray=gray), cache_dir, workers=1)
+        _check_side(root, pictures.pixels)
+        return pictures, table.class_names
+
+    def _read_binary(self, root: Path, contents: Callable[[str], bytes], gray: bool) -> Pictures:
+        images, labels, sizes = [], [], []
+        record = self.label_bytes + IMAGE_BYTES
+        for name in self.parts:
+            data = contents(name)
+            if not data or len(data) % record:
+                raise MolsliceError(
+                    f"{name} of {root} has {len(data)} bytes, not a multiple of the {record} bytes of an "
+                    "image"
+                )
+            rows = np.frombuffer(data, np.uint8).reshape(-1, record)
+            labels.append(rows[:, self.label].astype(np.int64))
+            planes = rows[:, self.label_bytes :].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+            images.append(to_gray(planes) if gray else planes)
+            sizes.append(len(rows))
+        rows = np.arange(sum(sizes), dtype=np.int64)
+        splits = {"train": rows[: -sizes[-1]], "test": rows[-sizes[-1] :]}
+        return Pictures(np.ascontiguousarray(np.concatenate(images)), np.concatenate(labels), splits)
+
+    def _binary_parts(self, root: Path) -> Callable[[str], bytes] | None:
+        """Find the binary version in a folder, its subfolder or its archive."""
+        for folder in (root, root / self.folder):
+            there = [name for name in self.parts if (folder / name).is_file()]
+            if there:
+                self._check_complete(folder, there)
+                return lambda name, folder=folder: (folder / name).read_bytes()
+        archive = root / self.archive
+        if not archive.is_file():
+            return None
+        contents = _archived(archive, self.parts)
+        self._check_complete(archive, list(contents))
         return contents.__getitem__
-    return None
 
+    def _binary_names(self, root: Path) -> tuple[str, ...]:
+        if not self.names_file:
+            return ()
+        for path in (root / self.names_file, root / self.folder / self.names_file):
+            if path.is_file():
+                return tuple(path.read_text(encoding="utf-8", errors="replace").split())
+        archive = root / self.archive
+        contents = _archived(archive, (self.names_file,)) if archive.is_file() else {}
+        return tuple(contents.get(self.names_file, b"").decode(errors="replace").split())
 
-def _check_complete(place: Path, there: Sequence[str] | Mapping[str, bytes], layout: Layout) -> None:
-    missing = [name for name in layout.parts if name not in there]
-    if missing:
-        raise MolsliceError(f"{place} lacks {', '.join(missing)} of the binary version of {layout.name}")
+    def _check_complete(self, place: Path, there: Sequence[str]) -> None:
+        missing = [name for name in self.parts if name not in there]
+        if missing:
+            raise MolsliceError(f"{place} lacks {', '.join(missing)} of the binary version of {self.title}")
+
+    def _find_images(self, root: Path, cache_dir: str | os.PathLike[str] | None) -> "_Images | None":
+        """Find image files `train/<class>/*` and `test/<class>/*` in a folder or in its archives."""
+        images = _in_folders(root, self.class_names)
+        if images is not None:
+            return images
+        skipped = (self.archive, *self.pickles)
+        archives = sorted(
+            path for path in root.iterdir() if path.name.endswith(ARCHIVES) and path.name not in skipped
+        )
+        return _in_archives(root, archives, self.class_names, cache_dir) if archives else None
+
+    def _missing(self, root: Path) -> MolsliceError:
+        pickles = [name for name in self.pickles if (root / name).exists()]
+        if pickles:
+            return MolsliceError(
+                f"{root} holds the Python version of {self.title} ({pickles[0]}), which is not supported: it "
+                f"consists of pickles, which can run code. Get the binary version: {self.instructions}"
+            )
+        return MolsliceError(
+            f"no {self.title} in {root}: neither {self.archive} nor {self.parts[0]} of the binary version, "
+            f"nor images train/<class>/*.png, nor Parquet files. {self.instructions}, or run `molslice "
+            "prepare --config FILE --download`"
+        )
 
 
 def _archived(archive: Path, names: Sequence[str]) -> dict[str, bytes]:
     """Read the members with these names, in any folder of the archive."""
-    found = {}
-    for path, read in _members(archive):
-        if path.name in names:
-            found[path.name] = read()
-    return found
+    return {path.name: read() for path, read in _members(archive) if path.name in names}
 
 
 def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]]]:
@@ -169,46 +231,26 @@ def _naming(archive: Path) -> Iterator[None]:
         raise MolsliceError(f"cannot read {archive} as an archive: {reason}") from error
 
 
-class _Found(NamedTuple):
+class _Images(NamedTuple):
     items: Callable[[], Iterator[Item]]
     labels: np.ndarray  # int64 [rows]
     is_test: np.ndarray  # bool [rows]
     identity: dict[str, Any]
 
 
-def read_images(
-    root: Path, layout: Layout, classes: Sequence[str], gray: bool, cache_dir: str | os.PathLike[str] | None
-) -> Pictures | None:
-    """Read image files `train/<class>/*` and `test/<class>/*` in a folder or in its archives.
-
-    Args:
-        root: The folder.
-        layout: The file names of the binary and the Python version, which are not read.
-        classes: Names of the classes.
-        gray: Whether to convert colors to gray.
-        cache_dir: Folder for decoded images; by default the user's cache.
-
-    Returns:
-        The images, or None without image files.
-
-    Raises:
-        MolsliceError: A split is missing, a class is unknown, or images have another size.
-    """
-    found = _in_folders(root, classes)
-    if found is None:
-        found = _in_archives(root, layout, classes, cache_dir)
-    if found is None:
-        return None
-    splits = {"train": np.flatnonzero(~found.is_test), "test": np.flatnonzero(found.is_test)}
+def _decode(root: Path, images: _Images, gray: bool, cache_dir: str | os.PathLike[str] | None) -> Pictures:
+    splits = {"train": np.flatnonzero(~images.is_test), "test": np.flatnonzero(images.is_test)}
     for split, rows in splits.items():
         if not len(rows):
             raise MolsliceError(f"{root} has no images {split}/<class>/*.png or *.jpg")
-    how = Decoding(gray=gray)
-    decoded = decode_all(found.items, len(found.labels), how, found.identity, cache_dir, workers=1)
-    return Pictures(checked_side(root, decoded.pixels), found.labels, splits, decoded.failed)
+    pixels, failed = decode_all(
+        images.items, len(images.labels), Decoding(gray=gray), images.identity, cache_dir, workers=1
+    )
+    _check_side(root, pixels)
+    return Pictures(pixels, images.labels, splits, failed)
 
 
-def _in_folders(root: Path, classes: Sequence[str]) -> _Found | None:
+def _in_folders(root: Path, classes: Sequence[str]) -> _Images | None:
     if not (root / "train").is_dir():
         return None
     paths: list[Path] = []
@@ -224,19 +266,12 @@ def _in_folders(root: Path, classes: Sequence[str]) -> _Found | None:
     if not paths:
         return None
     identity = {"files": files_identity(paths, root)}
-    return _Found(lambda: iter(paths), np.array(labels, np.int64), np.array(is_test), identity)
+    return _Images(lambda: iter(paths), np.array(labels, np.int64), np.array(is_test), identity)
 
 
 def _in_archives(
-    root: Path, layout: Layout, classes: Sequence[str], cache_dir: str | os.PathLike[str] | None
-) -> _Found | None:
-    archives = sorted(
-        path
-        for path in root.iterdir()
-        if path.name.endswith(ARCHIVES) and path.name not in (layout.archive, *layout.pickles)
-    )
-    if not archives:
-        return None
+    root: Path, archives: Sequence[Path], classes: Sequence[str], cache_dir: str | os.PathLike[str] | None
+) -> _Images | None:
     identity = {"archives": files_identity(archives, root)}
 
     def members() -> Iterator[tuple[Path, PurePosixPath, Callable[[], bytes]]]:
@@ -246,18 +281,18 @@ def _in_archives(
                     yield archive, path, read
 
     def index() -> dict[str, np.ndarray]:
-        found = [
+        columns = [
             (_class_of(path.parts[-2], classes, archive), path.parts[-3] == "test")
             for archive, path, _ in members()
         ]
-        columns = np.array(found, np.int64).reshape(-1, 2)
+        columns = np.array(columns, np.int64).reshape(-1, 2)
         return {"labels": columns[:, 0], "is_test": columns[:, 1].astype(bool)}
 
     arrays = keep_arrays(cache_folders(cache_dir), {"classes": list(classes), **identity}, index)
     labels, is_test = np.asarray(arrays["labels"]), np.asarray(arrays["is_test"])
     if not len(labels):
         return None
-    return _Found(lambda: (read() for _, _, read in members()), labels, is_test, identity)
+    return _Images(lambda: (read() for _, _, read in members()), labels, is_test, identity)
 
 
 def _class_of(name: str, classes: Sequence[str], place: Path) -> int:
@@ -266,61 +301,7 @@ def _class_of(name: str, classes: Sequence[str], place: Path) -> int:
     return classes.index(name)
 
 
-def read_parquet(
-    root: Path, label_column: str | None, gray: bool, cache_dir: str | os.PathLike[str] | None
-) -> tuple[Pictures, tuple[str, ...]] | None:
-    """Read images from the Parquet files in a folder.
-
-    Args:
-        root: The folder.
-        label_column: Name of the column of classes; by default `label` or `labels`.
-        gray: Whether to convert colors to gray.
-        cache_dir: Folder for decoded images; by default the user's cache.
-
-    Returns:
-        The images and the names of the classes, or None without Parquet files.
-
-    Raises:
-        MolsliceError: A file is damaged, or images have another size.
-    """
-    files = find_tables(root)
-    if not files:
-        return None
-    table = read_table(files, label_column=label_column)
-    pictures = table.pictures(root, Decoding(gray=gray), cache_dir, workers=1)
-    checked_side(root, pictures.pixels)
-    return pictures, table.class_names
-
-
-def checked_side(root: Path, pixels: np.ndarray) -> np.ndarray:
-    """Check that images have 32 x 32 pixels and return them.
-
-    Raises:
-        MolsliceError: The images have another size.
-    """
-    if pixels.shape[1:3] != (SIDE, SIDE):
-        height, width = pixels.shape[1:3]
+def _check_side(root: Path, pixels: np.ndarray) -> None:
+    height, width = pixels.shape[1:3]
+    if (height, width) != (SIDE, SIDE):
         raise MolsliceError(f"{root} holds images of {height} x {width} pixels, expected {SIDE} x {SIDE}")
-    return pixels
-
-
-def missing(root: Path, layout: Layout) -> MolsliceError:
-    """Create the error for a folder without files in a supported format."""
-    if not root.is_dir():
-        return MolsliceError(f"no such folder: {root}. {instructions(layout)}")
-    pickles = [name for name in layout.pickles if (root / name).exists()]
-    if pickles:
-        return MolsliceError(
-            f"{root} holds the Python version of {layout.name} ({pickles[0]}), which is not supported: it "
-            f"consists of pickles, which can run code. Get the binary version: {instructions(layout)}"
-        )
-    return MolsliceError(
-        f"no {layout.name} in {root}: neither {layout.archive} nor {layout.parts[0]} of the binary version, "
-        f"nor images train/<class>/*.png, nor Parquet files. {instructions(layout)}, or run `molslice "
-        "prepare --config FILE --download`"
-    )
-
-
-def instructions(layout: Layout) -> str:
-    """Describe how to get the archive of the binary version by hand."""
-    return f"By hand: download {layout.archive} from {PAGE}"

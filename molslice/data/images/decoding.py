@@ -63,19 +63,6 @@ class Decoding:
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
-    """Decoded images.
-
-    Attributes:
-        pixels: uint8 [rows, height, width, colors]; black for a failed row.
-        failed: Reasons why images are unreadable, by row number.
-    """
-
-    pixels: np.ndarray
-    failed: dict[int, str]
-
-
 def decode_all(
     items: Callable[[], Iterable[Item]],
     count: int,
@@ -83,7 +70,7 @@ def decode_all(
     identity: Mapping[str, Any],
     cache_dir: str | os.PathLike[str] | None,
     workers: int | None = None,
-) -> Decoded:
+) -> tuple[np.ndarray, dict[int, str]]:
     """Decode images, or load them from the cache.
 
     Large arrays are decoded into a file in the cache and memory-mapped.
@@ -96,6 +83,10 @@ def decode_all(
         cache_dir: Folder for the arrays; by default the user's cache.
         workers: Number of threads; by default all cores.
 
+    Returns:
+        The pixels, uint8 [rows, height, width, colors], black for an unreadable image, and the reasons why
+        images are unreadable, by row number.
+
     Raises:
         MolsliceError: Pillow is not installed, no image can be read, or the images differ in size and `size`
             is not set.
@@ -103,13 +94,13 @@ def decode_all(
     folders = cache_folders(cache_dir)
 
     def build() -> dict[str, np.ndarray]:
-        decoded = _decode(items(), count, how, folders, workers)
-        text = json.dumps({str(row): reason for row, reason in decoded.failed.items()})
-        return {"pixels": decoded.pixels, "failed": np.frombuffer(text.encode(), np.uint8)}
+        pixels, failed = _decode(items(), count, how, folders, workers)
+        text = json.dumps({str(row): reason for row, reason in failed.items()})
+        return {"pixels": pixels, "failed": np.frombuffer(text.encode(), np.uint8)}
 
     arrays = keep_arrays(folders, {"images": dict(identity), "count": count, **asdict(how)}, build)
     failed = json.loads(bytes(arrays["failed"]).decode())
-    return Decoded(arrays["pixels"], {int(row): reason for row, reason in failed.items()})
+    return arrays["pixels"], {int(row): reason for row, reason in failed.items()}
 
 
 def is_image(path: PurePath) -> bool:
@@ -123,17 +114,17 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
     Returns:
         The sorted images by name of the subfolder, sorted by name. Subfolders without images are left out.
     """
-    found: dict[str, list[Path]] = {}
-    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
-        images = sorted(path for path in inner.rglob("*") if is_image(path) and path.is_file())
-        if images:
-            found[inner.name] = images
-    return found
+    folders = sorted(path for path in folder.iterdir() if path.is_dir())
+    images = {
+        inner.name: sorted(path for path in inner.rglob("*") if is_image(path) and path.is_file())
+        for inner in folders
+    }
+    return {name: paths for name, paths in images.items() if paths}
 
 
 def _decode(
     items: Iterable[Item], count: int, how: Decoding, folders: Sequence[Path], workers: int | None
-) -> Decoded:
+) -> tuple[np.ndarray, dict[int, str]]:
     open_image, failures = import_pillow().open, damages()
     failed: dict[int, str] = {}
     pixels: np.ndarray | None = None
@@ -150,23 +141,23 @@ def _decode(
     check_workers(workers)
     threads = 1 if count < SINGLE_THREAD_ROWS else workers or os.cpu_count() or 1
     first = 0
-    for row, (item, found) in enumerate(_in_order(items, count, decode, threads)):
-        if isinstance(found, str):
-            failed[row] = f"{item.name}: {found}" if isinstance(item, Path) else found
+    for row, (item, image) in enumerate(_in_order(items, count, decode, threads)):
+        if isinstance(image, str):
+            failed[row] = f"{item.name}: {image}" if isinstance(item, Path) else image
             continue
         if pixels is None:
-            pixels, first = _allocate((count, *found.shape), folders), row
-        if found.shape != pixels.shape[1:]:
-            sizes = [" x ".join(map(str, shape[:2])) for shape in (pixels.shape[1:], found.shape)]
+            pixels, first = _allocate((count, *image.shape), folders), row
+        if image.shape != pixels.shape[1:]:
+            sizes = [" x ".join(map(str, shape[:2])) for shape in (pixels.shape[1:], image.shape)]
             raise MolsliceError(
                 f"the images differ in size: {sizes[0]} in row {first + 1}, {sizes[1]} in row {row + 1}"
                 f"{f' ({item})' if isinstance(item, Path) else ''}; set the option size"
             )
-        pixels[row] = found
+        pixels[row] = image
     if pixels is None:
         reason = next(iter(failed.values()), "")
         raise MolsliceError(f"none of the {count} images can be read; the first: {reason}")
-    return Decoded(pixels, failed)
+    return pixels, failed
 
 
 def _in_order(

@@ -96,9 +96,11 @@ class ImageFolder(ImageDataset):
         parts = consecutive_rows(files.counts)
         splits = divide(parts, division, self.source, valid_as_test=valid_as_test)
         identity = {"files": files_identity(files.paths, Path(root))}
-        decoded = decode_all(lambda: iter(files.paths), len(files.paths), how, identity, cache_dir, workers)
+        pixels, failed = decode_all(
+            lambda: iter(files.paths), len(files.paths), how, identity, cache_dir, workers
+        )
         labels = np.array(files.labels, np.int64)
-        self._take(Pictures(decoded.pixels, labels, splits, decoded.failed), cutting, scale)
+        self._take(Pictures(pixels, labels, splits, failed), cutting, scale)
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:

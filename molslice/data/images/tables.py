@@ -66,8 +66,8 @@ class ImageTable:
         """
         folder = root if root.is_dir() else root.parent
         identity = {"files": files_identity(self.files, folder), "column": self.image_column}
-        decoded = decode_all(self.items, len(self.labels), how, identity, cache_dir, workers)
-        return Pictures(decoded.pixels, self.labels, self.splits, decoded.failed)
+        pixels, failed = decode_all(self.items, len(self.labels), how, identity, cache_dir, workers)
+        return Pictures(pixels, self.labels, self.splits, failed)
 
 
 def find_tables(root: Path) -> list[Path]:

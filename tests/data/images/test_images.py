@@ -193,11 +193,13 @@ def decoded(items, tmp_path, identity=0, **how):
 def test_files_become_pixels(tmp_path):
     images = pixels(3, 5, 7)
     (tmp_path / "one.png").write_bytes(encoded(images[0]))
-    found = decoded([tmp_path / "one.png", encoded(images[1], "BMP"), encoded(images[2])], tmp_path)
-    np.testing.assert_array_equal(found.pixels, images)
-    assert found.failed == {}
-    gray = decoded([encoded(images[0])], tmp_path, gray=True)
-    np.testing.assert_array_equal(gray.pixels, to_gray(images[:1]))
+    decoded_pixels, failed = decoded(
+        [tmp_path / "one.png", encoded(images[1], "BMP"), encoded(images[2])], tmp_path
+    )
+    np.testing.assert_array_equal(decoded_pixels, images)
+    assert failed == {}
+    gray, _ = decoded([encoded(images[0])], tmp_path, gray=True)
+    np.testing.assert_array_equal(gray, to_gray(images[:1]))
 
 
 def test_what_was_decoded_is_found_again(tmp_path, monkeypatch):
@@ -205,8 +207,8 @@ def test_what_was_decoded_is_found_again(tmp_path, monkeypatch):
     first = decoded([*files, b"torn"], tmp_path)
     monkeypatch.setattr(image_files, "_decode", None)
     again = decoded([*files, b"torn"], tmp_path)
-    np.testing.assert_array_equal(first.pixels, again.pixels)
-    assert again.failed == first.failed
+    np.testing.assert_array_equal(first[0], again[0])
+    assert again[1] == first[1]
     with pytest.raises(TypeError):
         decoded(files, tmp_path, identity=1)
 
@@ -226,29 +228,27 @@ def test_damaged_files_have_a_reason(tmp_path):
         tmp_path / "none.png",
         "the table holds no image in this row",
     ]
-    found = decoded(items, tmp_path)
-    assert sorted(found.failed) == [1, 2, 3, 4, 5, 6]
-    assert "truncated" in found.failed[1]
-    assert found.failed[3].startswith("empty.jpg: cannot identify")
-    assert "more than 8 bits" in found.failed[4]
-    assert "No such file" in found.failed[5]
-    np.testing.assert_array_equal(found.pixels[0], image)
-    assert not found.pixels[1:].any()
+    decoded_pixels, failed = decoded(items, tmp_path)
+    assert sorted(failed) == [1, 2, 3, 4, 5, 6]
+    assert "truncated" in failed[1]
+    assert failed[3].startswith("empty.jpg: cannot identify")
+    assert "more than 8 bits" in failed[4]
+    assert "No such file" in failed[5]
+    np.testing.assert_array_equal(decoded_pixels[0], image)
+    assert not decoded_pixels[1:].any()
 
 
 def test_images_of_several_sizes_need_one(tmp_path):
     files = [encoded(pixels(1, 40, 20)[0]), encoded(pixels(1, 16, 30, 1)[0])]
     with pytest.raises(MolsliceError, match=r"differ in size: 40 x 20 in row 1, 16 x 30 in row 2; set"):
         decoded(files, tmp_path)
-    assert decoded(files, tmp_path, size=8).pixels.shape == (2, 8, 8, 3)
+    assert decoded(files, tmp_path, size=8)[0].shape == (2, 8, 8, 3)
 
 
 def test_crop_takes_the_middle_and_squash_all(tmp_path):
     image = np.zeros((30, 90, 3), np.uint8)
     image[:, 30:60] = 200
-    crop, squash = (
-        decoded([encoded(image)], tmp_path, size=30, fit=fit).pixels[0] for fit in ("crop", "squash")
-    )
+    crop, squash = (decoded([encoded(image)], tmp_path, size=30, fit=fit)[0][0] for fit in ("crop", "squash"))
     assert (crop == 200).all()
     assert not squash[:, :8].any()
     assert (squash[:, 13:17] == 200).all()
@@ -263,6 +263,6 @@ def test_many_are_decoded_in_threads_and_on_disk_in_order(tmp_path, monkeypatch)
     files = [encoded(image) for image in images]
     for name, value in (("SINGLE_THREAD_ROWS", 10), ("CHUNK_ROWS", 16), ("IN_MEMORY_BYTES", 100)):
         monkeypatch.setattr(image_files, name, value)
-    found = decode_all(lambda: iter(files), 50, Decoding(), {}, tmp_path, workers=3)
-    np.testing.assert_array_equal(found.pixels, images)
+    decoded_pixels, _ = decode_all(lambda: iter(files), 50, Decoding(), {}, tmp_path, workers=3)
+    np.testing.assert_array_equal(decoded_pixels, images)
     assert [path.name for path in tmp_path.iterdir() if not path.is_dir()] == []
