@@ -5,8 +5,7 @@ Modules beside the data sets:
     decoding: Decodes image files once and caches the pixels.
     dividing: Options for the splits of a user's own images.
     tables: Images in Parquet files.
-    cifar_files: The file formats of CIFAR.
-    idx: The file format of MNIST.
+    cifar_files: The base class of CIFAR-10 and CIFAR-100.
     rand_augment: RandAugment and resized crops.
     fetch: Downloads from the Hugging Face Hub.
 

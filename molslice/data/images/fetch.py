@@ -1,69 +1,15 @@
 """Download images from the Hugging Face Hub with the library `datasets`, only on request."""
 
-import gzip
 import importlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
-from molslice.data.images.idx import UNSIGNED_BYTES, find_idx
 from molslice.data.images.tables import find_tables
-from molslice.files.atomic import atomic_path, write_atomically
+from molslice.files.atomic import atomic_path
 from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets
 
-__all__ = ["fetch_hub", "fetch_idx"]
-
-IDX_FILES = {  # file name to split of the Hub
-    "train-images-idx3-ubyte": "train",
-    "train-labels-idx1-ubyte": "train",
-    "t10k-images-idx3-ubyte": "test",
-    "t10k-labels-idx1-ubyte": "test",
-}
-
-
-def fetch_idx(name: str, root: Path, found: Path | None = None) -> None:
-    """Download MNIST or a similar data set from the Hugging Face Hub as four compressed idx files.
-
-    The Hub has lossless PNG images. Existing files are kept.
-
-    Args:
-        name: Name on the Hub.
-        root: Folder for the files.
-        found: Folder with existing files. If it has all four, nothing is downloaded.
-
-    Raises:
-        MolsliceError: `root` contains another data set, the library `datasets` is not installed, or the
-            library or the network failed.
-    """
-    source = {"hub": name}
-    claim_folder(root, source)
-    if not _missing_idx(found or root):
-        return
-    datasets, folder = import_datasets(name), download_folder({"root": root})
-    missing = _missing_idx(folder)
-    with hub_errors(name):
-        tables = datasets.load_dataset(name)
-        claim_folder(folder, source, fetched=len(missing) == len(IDX_FILES))
-        for file in missing:
-            table = tables[IDX_FILES[file]]
-            if "images" in file:
-                values = np.stack([np.asarray(row["image"], np.uint8) for row in table])
-            else:
-                values = np.array(table["label"], np.uint8)
-            write_atomically(folder / f"{file}.gz", _idx_content(values))
-
-
-def _missing_idx(folder: Path) -> list[str]:
-    return [file for file in IDX_FILES if find_idx(folder, file) is None]
-
-
-def _idx_content(values: np.ndarray) -> bytes:
-    """Return the format that `idx.read_idx` reads, compressed."""
-    header = bytes([0, 0, UNSIGNED_BYTES, values.ndim])
-    header += b"".join(size.to_bytes(4, "big") for size in values.shape)
-    return gzip.compress(header + values.tobytes(), 6)
+__all__ = ["fetch_hub"]
 
 
 def fetch_hub(name: str, root: Path) -> None:

@@ -1,6 +1,9 @@
 """MNIST and other data in its idx files: Fashion-MNIST, KMNIST."""
 
+import gzip
+import math
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -8,8 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens
-from molslice.data.images.idx import find_idx, read_idx
 from molslice.data.splits import Division, consecutive_rows
+from molslice.files.atomic import write_atomically
+from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets
+from molslice.files.lines import GZIP_MAGIC, find_any
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError
 
@@ -32,6 +37,13 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
 FOLDERS = {"digits": "MNIST", "fashion": "FashionMNIST"}  # the folders of torchvision
 HUB = {"digits": "ylecun/mnist", "fashion": "zalando-datasets/fashion_mnist"}
 TRAIN_IMAGES = "train-images-idx3-ubyte"
+FILES = {  # file name to split of the Hub
+    TRAIN_IMAGES: "train",
+    "train-labels-idx1-ubyte": "train",
+    "t10k-images-idx3-ubyte": "test",
+    "t10k-labels-idx1-ubyte": "test",
+}
+UNSIGNED_BYTES = 8  # type code, the third byte of the idx format
 SIDE = 28
 
 
@@ -101,18 +113,30 @@ class Mnist(ImageDataset):
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
-        """Download the files from the Hugging Face Hub into `root`, unless they exist.
+        """Download the files from the Hugging Face Hub into `root`, compressed; existing files are kept.
 
         Raises:
             MolsliceError: `root` contains another variant, the library `datasets` is not installed, or the
                 network or the disk failed.
         """
-        from molslice.data.images.fetch import fetch_idx
-
-        variant = options.get("variant", "digits")
+        variant, root = options.get("variant", "digits"), Path(options["root"])
         _class_names(variant)
-        root = Path(options["root"])
-        fetch_idx(HUB[variant], root, _find_folder(root, variant))
+        name = HUB[variant]
+        claim_folder(root, {"hub": name})
+        if not _missing_files(_find_folder(root, variant) or root):
+            return
+        datasets, folder = import_datasets(name), download_folder(options)
+        missing = _missing_files(folder)
+        with hub_errors(name):
+            tables = datasets.load_dataset(name)
+            claim_folder(folder, {"hub": name}, fetched=len(missing) == len(FILES))
+            for file in missing:
+                table = tables[FILES[file]]
+                if "images" in file:
+                    values = np.stack([np.asarray(row["image"], np.uint8) for row in table])
+                else:
+                    values = np.array(table["label"], np.uint8)
+                write_atomically(folder / f"{file}.gz", _idx_content(values))
 
 
 def _class_names(variant: str) -> tuple[str, ...]:
@@ -126,8 +150,54 @@ def _find_folder(root: Path, variant: str) -> Path | None:
     return next((folder for folder in folders if find_idx(folder, TRAIN_IMAGES)), None)
 
 
+def _missing_files(folder: Path) -> list[str]:
+    return [file for file in FILES if find_idx(folder, file) is None]
+
+
 def _find_file(folder: Path, name: str) -> Path:
     file = find_idx(folder, name)
     if file is None:
         raise MolsliceError(f"{folder} has neither {name} nor {name}.gz")
     return file
+
+
+def find_idx(folder: Path, name: str) -> Path | None:
+    """Find an idx file in a folder, plain or gzip; None if it does not exist."""
+    # some archives have a dot before the number of dimensions
+    return find_any(folder, name, name.replace("-idx", ".idx"))
+
+
+def read_idx(path: Path, dimensions: int) -> np.ndarray:
+    """Read an idx file of bytes, plain or gzip, with the given number of dimensions, as uint8.
+
+    The format is two zero bytes, the type, the number of dimensions, the sizes as big-endian int32, and the
+    values.
+
+    Raises:
+        MolsliceError: The format, the type, the number of dimensions or the length is invalid.
+
+    Source: LeCun, Cortes and Burges, the page of MNIST.
+    """
+    try:
+        data = path.read_bytes()
+        if data.startswith(GZIP_MAGIC):
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise MolsliceError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    start = 4 + 4 * dimensions
+    if len(data) < start or data[:4] != bytes([0, 0, UNSIGNED_BYTES, dimensions]):
+        raise MolsliceError(
+            f"{path} is not an idx file of bytes in {dimensions} dimensions: starts with {data[:4].hex(' ')}"
+        )
+    shape = np.frombuffer(data[4:start], ">i4").tolist()
+    if len(data) - start != math.prod(shape):
+        wanted = " x ".join(map(str, shape))
+        raise MolsliceError(f"{path} holds {len(data) - start} bytes, but its header says {wanted}")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def _idx_content(values: np.ndarray) -> bytes:
+    """Return the format that `read_idx` reads, compressed."""
+    header = bytes([0, 0, UNSIGNED_BYTES, values.ndim])
+    header += b"".join(size.to_bytes(4, "big") for size in values.shape)
+    return gzip.compress(header + values.tobytes(), 6)

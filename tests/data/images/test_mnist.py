@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from molslice.data import build_dataset
-from molslice.data.images.idx import read_idx
-from molslice.data.images.mnist import Mnist
+from molslice.data.images.mnist import Mnist, read_idx
 from molslice.types import DataSpec, MolsliceError
 from tests.data.images.pictures import pixels, write_idx
 from tests.real_data import shared
