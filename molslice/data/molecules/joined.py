@@ -12,14 +12,13 @@ import numpy as np
 
 from molslice.chem import have_same_features
 from molslice.data.molecules.header import ABOUT, HEADER
-from molslice.data.molecules.packed import OPTIONAL_LAYOUT
+from molslice.data.molecules.packed import OFFSETS, OPTIONAL_LAYOUT
 from molslice.files.atomic import SUFFIX
 from molslice.types import MolsliceError
 
 __all__ = ["JoinedArray", "find_shards", "join_arrays", "join_headers"]
 
 FEATURES = "version of the featurizer"
-OFFSETS = {"atom_offsets": "atoms", "bond_offsets": "bonds"}  # array -> what it counts
 _COUNTED = re.compile(r"(.*?)(\d+)-of-(\d+)")
 
 

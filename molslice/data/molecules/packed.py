@@ -1,8 +1,8 @@
 """Molecules concatenated in flat arrays, passed from the featurizer to a store."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ OPTIONAL_LAYOUT: dict[str, tuple[str, int | None]] = {
     "groups": ("<u8", None),
     "descriptors": ("<f4", 0),
 }
+OFFSETS = {"atom_offsets": "atoms", "bond_offsets": "bonds"}  # array -> what it counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,22 @@ class PackedMolecules:
             MolsliceError: The targets have another shape.
         """
         good = [molecule for molecule in molecules if not isinstance(molecule, str)]
-        rows = [isinstance(molecule, str) for molecule in molecules]
-        counts = np.zeros((2, len(rows)), np.int64)
-        kept = ~np.array(rows, dtype=bool)
-        counts[0, kept] = [len(molecule.atoms) for molecule in good]
-        counts[1, kept] = [len(molecule.bonds) for molecule in good]
+        counts = [
+            (0, 0) if isinstance(molecule, str) else (len(molecule.atoms), len(molecule.bonds))
+            for molecule in molecules
+        ]
+        atom_counts, bond_counts = np.array(counts, np.int64).reshape(-1, 2).T
+        if targets is None:
+            targets = np.full((len(molecules), num_targets), np.nan, np.float32)
+        if targets.shape != (len(molecules), num_targets):
+            expected = [len(molecules), num_targets]
+            raise MolsliceError(f"targets must have shape {expected}, got {list(targets.shape)}")
         return cls(
             atoms=joined([molecule.atoms for molecule in good], ATOM_COLUMNS),
             bonds=joined([molecule.bonds for molecule in good], BOND_COLUMNS),
-            atom_counts=counts[0],
-            bond_counts=counts[1],
-            targets=_checked_targets(targets, len(rows), num_targets),
+            atom_counts=atom_counts,
+            bond_counts=bond_counts,
+            targets=np.ascontiguousarray(targets, dtype=np.float32),
             errors={row: reason for row, reason in enumerate(molecules) if isinstance(reason, str)},
         )
 
@@ -93,20 +99,23 @@ def joined(parts: list[np.ndarray], columns: int, dtype: type = np.uint8) -> np.
 
 
 def offsets(counts: Iterable[np.ndarray]) -> np.ndarray:
-    """Compute the start of each row and the end of the last one from the lengths of the rows.
-
-    Args:
-        counts: Lengths of consecutive rows, in parts.
-
-    Returns:
-        int64 [rows + 1].
-    """
+    """Compute the start of each row and the end of the last, int64 [rows + 1], from the lengths of rows."""
     return np.concatenate([np.zeros(1, np.int64), *counts]).cumsum()
 
 
-def _checked_targets(targets: np.ndarray | None, rows: int, columns: int) -> np.ndarray:
-    if targets is None:
-        targets = np.full((rows, columns), np.nan, np.float32)
-    if targets.shape != (rows, columns):
-        raise MolsliceError(f"targets must have shape {[rows, columns]}, got {list(targets.shape)}")
-    return np.ascontiguousarray(targets, dtype=np.float32)
+def expected_shapes(
+    arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each array that the header of a store and the number of atoms and bonds imply."""
+    rows, atoms = header["rows"], len(arrays["atoms"])
+    descriptors = arrays.get("descriptors")
+    return {
+        "atoms": (atoms, ATOM_COLUMNS),
+        "bonds": (len(arrays["bonds"]), BOND_COLUMNS),
+        "atom_offsets": (rows + 1,),
+        "bond_offsets": (rows + 1,),
+        "targets": (rows, len(header["target_names"])),
+        "groups": (rows,),
+        "atom_targets": (atoms, len(header.get("atom_target_names", []))),
+        "descriptors": (rows, 1 if descriptors is None else (*descriptors.shape, 1)[1]),
+    }

@@ -5,6 +5,7 @@ store is written to a temporary folder and renamed when complete, so that the fi
 store.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +20,15 @@ from molslice.data.molecules.packed import (
     ATOM_COLUMNS,
     BOND_COLUMNS,
     LAYOUT,
+    OFFSETS,
     OPTIONAL_LAYOUT,
     PackedMolecules,
+    expected_shapes,
     joined,
     offsets,
 )
-from molslice.data.molecules.store_writer import write_store
+from molslice.data.molecules.store_writer import StoreWriter
+from molslice.files.atomic import TAKEN, UnwritableError, atomic_folder
 from molslice.files.npy import read_array_header
 from molslice.files.received import check_received
 from molslice.types import MoleculeArrays, MolsliceError
@@ -157,7 +161,7 @@ class MoleculeStore:
         Args:
             molecules: Arrays of each row, or a string with the reason why the row has no molecule.
             targets: float32 [rows, T]; None if all are missing.
-            target_names: Names of the targets.
+            target_names: As in `write`, and the units and the source too.
             target_units: Unit of each target; by default no units.
             source: Name of the origin of the molecules, for messages.
 
@@ -177,15 +181,7 @@ class MoleculeStore:
         atom_target_names: Sequence[str] = (),
         source: str = "memory",
     ) -> Self:
-        """Create a store in memory from packed molecules.
-
-        Args:
-            parts: Packed molecules, in order.
-            target_names: Names of the targets.
-            target_units: Unit of each target; by default no units.
-            atom_target_names: Names of the targets of atoms, if the parts have any.
-            source: Name of the origin of the molecules, for messages.
-        """
+        """Create a store in memory from packed molecules, with the arguments of `write`."""
         parts, errors, rows = list(parts), {}, 0
         for part in parts:
             errors |= {rows + row: reason for row, reason in part.errors.items()}
@@ -198,9 +194,9 @@ class MoleculeStore:
             "targets": joined([part.targets for part in parts], len(target_names), np.float32),
         }
         for name in OPTIONAL_LAYOUT:
-            found = [getattr(part, name) for part in parts]
-            if found and all(values is not None for values in found):
-                arrays[name] = np.concatenate(found)
+            columns = [getattr(part, name) for part in parts]
+            if columns and all(values is not None for values in columns):
+                arrays[name] = np.concatenate(columns)
         header = {
             "source": source,
             "target_names": list(target_names),
@@ -240,20 +236,29 @@ class MoleculeStore:
             about: Other JSON values for the header, under `about`.
 
         Raises:
-            OSError: The folder cannot be written; no partial folder is left.
+            UnwritableError: The folder cannot be written, or it exists (`EEXIST`). No partial folder is left.
         """
-        write_store(
-            Path(path),
-            parts,
-            target_names=target_names,
-            target_units=target_units,
-            source=source,
-            versions=current_versions() if versions is None else versions,
-            atom_target_names=atom_target_names,
-            grouped=grouped,
-            num_descriptors=num_descriptors,
-            about=about,
-        )
+        path = Path(path)
+        if path.exists():
+            raise UnwritableError(errno.EEXIST, TAKEN, str(path))
+        try:
+            with (
+                atomic_folder(path) as folder,
+                StoreWriter(
+                    folder,
+                    target_names=target_names,
+                    target_units=target_units,
+                    atom_target_names=atom_target_names,
+                    grouped=grouped,
+                    num_descriptors=num_descriptors,
+                ) as writer,
+            ):
+                for part in parts:
+                    writer.append(part)
+                writer.finish(source, current_versions() if versions is None else versions, about)
+        except UnwritableError as error:  # another process may have written the same store first
+            if error.errno != errno.EEXIST or not (path / HEADER).is_file():
+                raise
         return cls.open(path, verify=False)
 
     @classmethod
@@ -295,7 +300,7 @@ class MoleculeStore:
                 stores do not agree. The message names the file.
         """
         if not isinstance(path, str | os.PathLike):
-            return cls.join([cls.open(each, verify=verify) for each in path])
+            return cls.join([cls.open(folder, verify=verify) for folder in path])
         folder = Path(path)
         if shards := find_shards(folder):
             return cls.join([cls._open_one(shard, verify) for shard in shards], folder)
@@ -341,19 +346,13 @@ def _checksum(array: np.ndarray) -> str:
 
 
 def _check_shapes(folder: Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-    rows, targets = header["rows"], len(header["target_names"])
-    sound = len(header["target_units"]) == targets and arrays["targets"].shape == (rows, targets)
-    for things, columns in (("atom", ATOM_COLUMNS), ("bond", BOND_COLUMNS)):
-        ends, values = arrays[f"{things}_offsets"], arrays[f"{things}s"]
-        sound = sound and ends.shape == (rows + 1,) and values.shape[1:] == (columns,)
-        sound = sound and ends[0] == 0 and ends[-1] == len(values)
+    shapes = expected_shapes(arrays, header)
+    sound = len(header["target_units"]) == len(header["target_names"])
+    sound = sound and all(arrays[name].shape == shapes[name] for name in arrays)
+    sound = sound and ("atom_targets" not in arrays or shapes["atom_targets"][1] > 0)
+    for name, counted in OFFSETS.items():
+        ends = arrays[name]
+        sound = sound and ends[0] == 0 and ends[-1] == len(arrays[counted])
         sound = sound and bool((np.diff(ends) >= 0).all())
-    if "groups" in arrays:
-        sound = sound and arrays["groups"].shape == (rows,)
-    if "descriptors" in arrays:
-        sound = sound and arrays["descriptors"].shape[:1] == (rows,) and arrays["descriptors"].ndim == 2
-    if "atom_targets" in arrays:
-        columns = len(header.get("atom_target_names", ()))
-        sound = sound and columns > 0 and arrays["atom_targets"].shape == (len(arrays["atoms"]), columns)
     if not sound:
         raise MolsliceError(f"the arrays of {folder} have inconsistent shapes or offsets")

@@ -1,79 +1,23 @@
-"""Write a store of molecules chunk by chunk, atomically or in several runs of a program."""
+"""Write a store of molecules chunk by chunk, also in several runs of a program."""
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
 
-from molslice.data.molecules.header import HEADER, write_header
+from molslice.data.molecules.header import write_header
 from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, PackedMolecules
-from molslice.files.atomic import TAKEN, UnwritableError, atomic_folder
 from molslice.files.npy import ArrayFile
 from molslice.types import MolsliceError
 
 ERRORS = "errors.partial"  # the reasons of an unfinished store, one row on each line
 COUNTS = {"atoms": "atom_counts", "bonds": "bond_counts"}  # lengths of the rows of an array
-
-
-def write_store(
-    path: Path,
-    parts: Iterable[PackedMolecules],
-    *,
-    target_names: Sequence[str],
-    target_units: Sequence[str],
-    source: str,
-    versions: Mapping[str, str],
-    atom_target_names: Sequence[str] = (),
-    grouped: bool = False,
-    num_descriptors: int = 0,
-    about: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a store part by part. Only one part is in memory at a time.
-
-    If two processes write the same store at the same time, the first one is kept.
-
-    Args:
-        path: The new folder.
-        parts: Packed molecules, in order.
-        target_names: Names of the targets.
-        target_units: Unit of each target.
-        source: Name of the origin of the molecules, for messages.
-        versions: Library versions for the header.
-        atom_target_names: Names of the targets of atoms, if the parts have any.
-        grouped: Whether the parts have groups.
-        num_descriptors: Number of descriptors of each row, if the parts have any.
-        about: Other JSON values for the header, under `about`.
-
-    Raises:
-        UnwritableError: The folder cannot be written, or it exists (`EEXIST`).
-    """
-    if path.exists():
-        raise UnwritableError(errno.EEXIST, TAKEN, str(path))
-    try:
-        with (
-            atomic_folder(path) as folder,
-            StoreWriter(
-                folder,
-                target_names=target_names,
-                target_units=target_units,
-                atom_target_names=atom_target_names,
-                grouped=grouped,
-                num_descriptors=num_descriptors,
-            ) as writer,
-        ):
-            for part in parts:
-                writer.append(part)
-            writer.finish(source, versions, about)
-    except UnwritableError as error:
-        if error.errno != errno.EEXIST or not (path / HEADER).is_file():
-            raise
 
 
 class StoreWriter:

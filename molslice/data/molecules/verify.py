@@ -11,7 +11,7 @@ import numpy as np
 
 from molslice.data.molecules.header import HEADER, KEYS, check_header_sum, read_header
 from molslice.data.molecules.joined import find_shards
-from molslice.data.molecules.packed import ATOM_COLUMNS, BOND_COLUMNS, LAYOUT, OPTIONAL_LAYOUT
+from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, expected_shapes
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.npy import read_array_header
 from molslice.files.received import check_received
@@ -167,30 +167,19 @@ class _Verification:
             self.arrays[name] = np.load(self.folder / file, mmap_mode="r").view(np.ndarray)
 
     def _counts(self) -> None:
-        rows, names = self.header["rows"], self.header["target_names"]
-        atom_names, arrays = self.header.get("atom_target_names", []), self.arrays
+        names, arrays = self.header["target_names"], self.arrays
         for things in ("atoms", "bonds"):
             if self.header.get(things, len(arrays[things])) != len(arrays[things]):
                 stated = self.header[things]
                 self._add(HEADER, f"says {stated!r} {things}, but {things}.npy has {len(arrays[things])}")
         if len(self.header["target_units"]) != len(names):
             self._add(HEADER, f"has {len(self.header['target_units'])} units for {len(names)} targets")
-        descriptors = arrays.get("descriptors")
-        shapes: dict[str, tuple[int, ...]] = {
-            "atoms": (len(arrays["atoms"]), ATOM_COLUMNS),
-            "bonds": (len(arrays["bonds"]), BOND_COLUMNS),
-            "atom_offsets": (rows + 1,),
-            "bond_offsets": (rows + 1,),
-            "targets": (rows, len(names)),
-            "groups": (rows,),
-            "atom_targets": (len(arrays["atoms"]), len(atom_names)),
-            "descriptors": (rows, 1 if descriptors is None else (*descriptors.shape, 1)[1]),
-        }
+        shapes = expected_shapes(arrays, self.header)
         for name, array in arrays.items():
             if array.shape != shapes[name]:
                 expected = f"but {HEADER} implies {list(shapes[name])}"
                 self._add(f"{name}.npy", f"has the shape {list(array.shape)}, {expected}")
-        if atom_names and "atom_targets" not in arrays:
+        if self.header.get("atom_target_names") and "atom_targets" not in arrays:
             self._add(HEADER, "names targets of atoms, but there is no atom_targets.npy")
         if not self.found:
             self._offsets("atom")
