@@ -74,7 +74,7 @@ class Parts:
         """Convert the rows to arrays."""
         none = [np.empty((len(chunk), 0), np.float32) for chunk in self.chunks]
         return [
-            featurize_chunk(c["smiles"], n, 256, "canonical") for c, n in zip(self.chunks, none, strict=True)
+            featurize_chunk(c["smiles"], n, Featurizing()) for c, n in zip(self.chunks, none, strict=True)
         ]
 
     def predict(self) -> None:

@@ -13,7 +13,7 @@ from molslice.config.settings import DataConfig
 from molslice.data import MoleculeDataset, build_dataset
 from molslice.data.molecules.input_files import find_files, name_of
 from molslice.data.molecules.packed import LAYOUT, PackedMolecules
-from molslice.data.molecules.prepare import CHUNK_ROWS, featurize_chunk
+from molslice.data.molecules.prepare import CHUNK_ROWS, Featurizing, featurize_chunk
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import open_molecules
 from molslice.files.cache import array_checksum
@@ -158,7 +158,7 @@ def featurize(chunks: Iterable[Sequence[str]], workers: int = 0) -> Iterator[Pac
         chunks: The SMILES.
         workers: Number of processes; 0 converts in this process.
     """
-    arguments = ((chunk, np.zeros((len(chunk), 0), np.float32), 256, "canonical") for chunk in chunks)
+    arguments = ((chunk, np.zeros((len(chunk), 0), np.float32), Featurizing()) for chunk in chunks)
     with WorkerPool(workers, "convert molecules") as pool:
         yield from pool.map(featurize_chunk, arguments)
 

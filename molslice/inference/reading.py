@@ -6,7 +6,7 @@ from types import TracebackType
 import numpy as np
 import torch
 
-from molslice.data.molecules.prepare import featurize_chunk
+from molslice.data.molecules.prepare import Featurizing, featurize_chunk
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.processes import WorkerPool, count_cores
 
@@ -60,15 +60,9 @@ class SmilesReader:
         Raises:
             MolsliceError: A worker process was killed.
         """
-        arguments = (
-            (
-                chunk,
-                np.empty((len(chunk), 0), np.float32),
-                self.max_atoms,
-                self.atom_order,
-                self.with_descriptors,
-            )
-            for chunk in chunks
-        )
+        how = Featurizing(
+            self.max_atoms, self.atom_order, descriptors=self.with_descriptors, wildcards="keep"
+        )  # fragments are chosen and wildcards refused before
+        arguments = ((chunk, np.empty((len(chunk), 0), np.float32), how) for chunk in chunks)
         for packed in self._pool.map(featurize_chunk, arguments):
             yield MoleculeStore.from_packed([packed])

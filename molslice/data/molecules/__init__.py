@@ -2,7 +2,8 @@
 
 Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     prepare: Converts SMILES to a store in parallel, and caches it.
-    prepare_files, prepare_rows: Convert files of any length to a store, and continue after an interruption.
+    prepare_files: Converts files of any length to a store, and continues after an interruption.
+    prepare_cluster: Does the same on a cluster.
     fragments: Chooses the molecules of mixtures.
     refusals: Counts of failed rows by reason, with examples.
     report: Counts of what was prepared.
@@ -17,7 +18,7 @@ Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     packed: Molecules in flat arrays, on their way to a store.
     collate: Pads rows of a store to a batch.
     stored_rows: A store in the memory of a device, which collates batches of fixed shapes.
-    ogb_split: Reads OGB's split file without unpickling.
+    ogb_split: Reads OGB's split file without running code from it.
     ogb_download: Downloads OGB's archives.
     leaderboard: OGB's evaluator, and submissions.
 

@@ -24,7 +24,7 @@ from molslice.files.cache import FAILING, failing_disk
 from molslice.files.processes import WorkerPool, check_workers, count_cores
 from molslice.files.progress import Progress
 from molslice.files.tables import Unreadable
-from molslice.types import MolsliceError
+from molslice.types import MoleculeArrays, MolsliceError
 
 CHUNK_ROWS = 2_000
 PARALLEL_ROWS = 20_000  # fewer rows take less time than starting worker processes
@@ -50,6 +50,11 @@ class Featurizing:
     descriptors: bool = False
     fragment: str = "keep"
     wildcards: str = "refuse"
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The options of `molslice.chem.featurize`."""
+        return {"max_atoms": self.max_atoms, "atom_order": self.atom_order}
 
     @property
     def num_descriptors(self) -> int:
@@ -95,9 +100,9 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
     """
     check_workers(how.workers)
     stem = f"molecules-{_key(source, how)}"
-    found = _find(stem, places)
-    if found is not None:
-        return MoleculeStore.open(found)
+    kept = _find(stem, places)
+    if kept is not None:
+        return MoleculeStore.open(kept)
     check_featurizing(how)
     for place in places:
         path = place / f"{stem}-{_rdkit_version()}"
@@ -136,61 +141,52 @@ def count_descriptors() -> int:
     return len(descriptor_names())
 
 
-def featurize_chunk(
-    smiles: Sequence[str],
-    targets: np.ndarray,
-    max_atoms: int,
-    atom_order: str,
-    with_descriptors: bool = False,
-    fragment: str = "keep",
-    wildcards: str = "keep",
-) -> PackedMolecules:
+def featurize_chunk(smiles: Sequence[str], targets: np.ndarray, how: Featurizing) -> PackedMolecules:
     """Convert SMILES to packed molecules, with the reasons of failed rows.
 
     Args:
         smiles: SMILES [n]; a `Structure` is converted first, and an `Unreadable` has its own reason.
         targets: float32 or float64 [n, T]; the result has them unchanged.
-        max_atoms: Maximum number of atoms of a molecule.
-        atom_order: `canonical` or `input`.
-        with_descriptors: Whether to compute RDKit's descriptors too.
-        fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
-        wildcards: What happens to a wildcard; see `molslice.chem.fragments`.
+        how: How to convert them; the number of workers is unused.
     """
-    from molslice.chem.featurize import ChemError, many_molecule_arrays  # needs rdkit
+    from molslice.chem.featurize import many_molecule_arrays  # needs rdkit
 
-    options: Any = {"max_atoms": max_atoms, "atom_order": atom_order}
-    smiles = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
-    smiles, replaced = choose_fragments(smiles, fragment, wildcards)
-    if not with_descriptors:
-        found = many_molecule_arrays(smiles, **options)
-        reasons = {
-            row: text.reason if isinstance(text := smiles[row], Unreadable) else reason
-            for row, reason in found.errors.items()
-        }
-        return PackedMolecules(
-            found.atoms,
-            found.bonds,
-            found.atom_counts,
-            found.bond_counts,
-            targets,
-            reasons,
-            replaced=replaced,
-        )
-    from molslice.chem.descriptors import arrays_and_descriptors
+    texts = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
+    texts, replaced = choose_fragments(texts, how.fragment, how.wildcards)
+    if how.descriptors:
+        return replace(_with_descriptors(texts, how), targets=targets, replaced=replaced)
+    molecules = many_molecule_arrays(texts, **how.arrays)
+    reasons = {
+        row: text.reason if isinstance(text := texts[row], Unreadable) else reason
+        for row, reason in molecules.errors.items()
+    }
+    return PackedMolecules(
+        molecules.atoms,
+        molecules.bonds,
+        molecules.atom_counts,
+        molecules.bond_counts,
+        targets,
+        reasons,
+        replaced=replaced,
+    )
 
-    values = np.full((len(smiles), count_descriptors()), np.nan, np.float32)
-    molecules = []
+
+def _with_descriptors(smiles: Sequence[str], how: Featurizing) -> PackedMolecules:
+    from molslice.chem.descriptors import arrays_and_descriptors  # needs rdkit
+    from molslice.chem.smiles import ChemError
+
+    values = np.full((len(smiles), how.num_descriptors), np.nan, np.float32)
+    molecules: list[MoleculeArrays | str] = []
     for row, text in enumerate(smiles):
         if isinstance(text, Unreadable):
             molecules.append(text.reason)
             continue
         try:
-            molecule, values[row] = arrays_and_descriptors(text, **options)
+            molecule, values[row] = arrays_and_descriptors(text, **how.arrays)
             molecules.append(molecule)
         except ChemError as error:
             molecules.append(str(error))
-    packed = PackedMolecules.pack(molecules, targets, targets.shape[1])
-    return replace(packed, targets=targets, descriptors=values, replaced=replaced)
+    return replace(PackedMolecules.pack(molecules), descriptors=values)
 
 
 def _as_smiles(block: Structure) -> str:
@@ -269,8 +265,4 @@ def _number_of_workers(workers: int | None, rows: int) -> int:
 def _in_order(chunks: Chunks, how: Featurizing, workers: int) -> Iterator[PackedMolecules]:
     """Featurize chunks in order, a few at a time to bound memory."""
     with WorkerPool(workers, "reads molecules") as pool:
-        arguments = (
-            (smiles, targets, how.max_atoms, how.atom_order, how.descriptors, how.fragment, how.wildcards)
-            for smiles, targets in chunks
-        )
-        yield from pool.map(featurize_chunk, arguments)
+        yield from pool.map(featurize_chunk, ((smiles, targets, how) for smiles, targets in chunks))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from molslice.data.molecules import prepare
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepare import Featurizing, featurize_chunk
-from molslice.data.molecules.prepare_rows import Converted, InputRows, target_values
+from molslice.data.molecules.prepare_files import Converted, InputRows, target_values
 from molslice.data.molecules.tables import FileChunks
 from molslice.files.lines import STDIN
 from molslice.files.ray_data import ray_map
@@ -61,16 +61,7 @@ class _Featurizer:
     def __call__(self, item: tuple[Chunk, int]) -> tuple[Chunk, PackedMolecules, int]:
         chunk, position = item
         values = target_values(chunk, self.targets, self.written)
-        how = self.how
-        part = featurize_chunk(
-            chunk[self.column],
-            values,
-            how.max_atoms,
-            how.atom_order,
-            how.descriptors,
-            how.fragment,
-            how.wildcards,
-        )
+        part = featurize_chunk(chunk[self.column], values, self.how)
         cells = [[row[place] for place in self.places.values()] for row in chunk.cells]
         columns = {name: place for place, name in enumerate(self.places)}
         return Chunk(chunk.path, chunk.first, columns, cells, chunk.lines, chunk.errors), part, position

@@ -14,7 +14,7 @@ import torch
 from rdkit import Chem
 
 from molslice.chem.connectivity import connectivity
-from molslice.data.molecules.prepare import featurize_chunk
+from molslice.data.molecules.prepare import Featurizing, featurize_chunk
 
 DATA = Path(__file__).resolve().parents[3] / "data"
 FOLDER = DATA / "gap_xtb_100k"
@@ -111,7 +111,7 @@ def test_the_excess_energy_is_what_the_elements_do_not_explain(table, card):
 
 def test_rows_can_be_featurized(table):
     smiles = list(table["smiles"][::67])
-    packed = featurize_chunk(smiles, np.zeros((len(smiles), 0), np.float32), 256, "canonical")
+    packed = featurize_chunk(smiles, np.zeros((len(smiles), 0), np.float32), Featurizing())
     assert not packed.errors
     assert packed.atom_counts.max() <= 30
 

@@ -17,8 +17,7 @@ import pytest
 
 from molslice.data.molecules import prepare, prepare_files
 from molslice.data.molecules.prepare import Featurizing
-from molslice.data.molecules.prepare_files import partial_folder
-from molslice.data.molecules.prepare_rows import InputRows
+from molslice.data.molecules.prepare_files import InputRows, partial_folder
 from molslice.data.molecules.refusals import kind_of_reason
 from molslice.data.molecules.report import ELEMENTS, Tally, TargetStatistics
 from molslice.data.molecules.store import MoleculeStore
@@ -145,7 +144,7 @@ def test_elements_and_reasons():
     assert kind_of_reason("text after the SMILES: 'a1'; give the SMILES alone") == "text after the SMILES: …"
     tally = Tally()
     for number in range(200):
-        part = prepare.featurize_chunk(["C", "X"], np.empty((2, 0), np.float32), 256, "canonical")
+        part = prepare.featurize_chunk(["C", "X"], np.empty((2, 0), np.float32), prepare.Featurizing())
         part.errors[1] = "reason " + "x" * number
         tally.add(part, ["C", "X"], str)
     assert len(tally.refusals.kinds) == 51
@@ -425,7 +424,7 @@ def test_few_chunks_are_in_flight(table, tmp_path, monkeypatch):
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "CHUNK_ROWS", 50)
     monkeypatch.setattr(prepare_files, "SAVE_SECONDS", 60.0)  # syncing takes most of the time
-    part = prepare.featurize_chunk(["CCO"] * 50, np.empty((50, 0), np.float32), 256, "canonical")
+    part = prepare.featurize_chunk(["CCO"] * 50, np.empty((50, 0), np.float32), prepare.Featurizing())
     monkeypatch.setattr(prepare_files, "featurize_chunk", lambda *arguments: part)
 
     def peak(rows):
