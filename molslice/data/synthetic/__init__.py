@@ -2,9 +2,7 @@
 
 Modules beside the data sets `listops` and `pathfinder`:
     listops_rule: Generates and evaluates expressions.
-    pathfinder_rule: The difficulty and the check of pictures.
-    pathfinder_placing: Places the contours of a picture.
-    pathfinder_drawing: Draws a picture as pixels.
+    pathfinder_rule: Generates, checks and draws pictures.
 
 Imports: those of `molslice.data`.
 

@@ -10,9 +10,7 @@ import numpy as np
 
 from molslice.data import splits
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays, pack_reasons, unpack_reasons
-from molslice.data.synthetic.pathfinder_drawing import draw_pictures
-from molslice.data.synthetic.pathfinder_placing import pictures
-from molslice.data.synthetic.pathfinder_rule import RULES, PathfinderRule
+from molslice.data.synthetic.pathfinder_rule import RULES, PathfinderRule, draw_pictures, pictures
 from molslice.files import cache, lines
 from molslice.files.cache import files_identity
 from molslice.files.pillow import damages, import_pillow
@@ -175,7 +173,7 @@ def _make(rule: PathfinderRule, count: int, seed: int, workers: int | None) -> d
         for rows, drawn in zip(chunks, _drawn(rule, seed, chunks, workers), strict=True):
             pixels[rows.start : rows.stop], labels[rows.start : rows.stop, 0] = drawn
             bar.update(len(rows))
-    return _arrays(pixels.reshape(-1), labels, {})
+    return {"pixels": pixels.reshape(-1), "labels": labels, **pack_reasons({})}
 
 
 def _drawn(rule: PathfinderRule, seed: int, chunks: list[range], workers: int | None) -> Iterator[Drawn]:
@@ -228,8 +226,5 @@ def _read_files(root: Path, files: list[Path], labels: np.ndarray, size: int) ->
             bar.update()
     if len(reasons) == len(files):
         raise MolsliceError(f"cannot read any of the {len(files)} pictures of {root}; {reasons[0]}")
-    return _arrays(pixels[: len(files) - len(reasons)].reshape(-1), labels, reasons)
-
-
-def _arrays(pixels: np.ndarray, labels: np.ndarray, reasons: dict[int, str]) -> dict[str, np.ndarray]:
-    return {"pixels": pixels, "labels": labels, **pack_reasons(reasons)}
+    kept = pixels[: len(files) - len(reasons)].reshape(-1)
+    return {"pixels": kept, "labels": labels, **pack_reasons(reasons)}

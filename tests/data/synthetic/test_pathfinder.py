@@ -13,9 +13,15 @@ from scipy import ndimage
 
 from molslice.data import build_dataset
 from molslice.data.synthetic.pathfinder import Pathfinder
-from molslice.data.synthetic.pathfinder_drawing import draw_pictures
-from molslice.data.synthetic.pathfinder_placing import pictures
-from molslice.data.synthetic.pathfinder_rule import CLEARANCE, RULES, Picture, distance, is_connected
+from molslice.data.synthetic.pathfinder_rule import (
+    CLEARANCE,
+    RULES,
+    Picture,
+    distance,
+    draw_pictures,
+    is_connected,
+    pictures,
+)
 from molslice.types import DataSpec, MolsliceError
 
 SMALL = {"counts": (12, 4, 4), "contour_length": 8, "num_distractors": 3}
@@ -189,7 +195,7 @@ def test_numbers_out_of_range_are_named(changes, message):
 
 
 def test_what_finds_no_place_is_said(monkeypatch):
-    monkeypatch.setattr("molslice.data.synthetic.pathfinder_placing.ATTEMPTS", 3)
+    monkeypatch.setattr("molslice.data.synthetic.pathfinder_rule.ATTEMPTS", 3)
     with pytest.raises(MolsliceError, match="3 attempts to place two contours of 60 dashes of 2 pixels"):
         next(pictures(replace(RULES[32], contour_length=60), [0], seed=0))
 
