@@ -5,7 +5,6 @@ Modules beside the data sets:
     documents: Texts with their labels.
     tokenizing: Converts texts to token ids.
     lexicon: The vocabulary of a language model.
-    wikitext_files: The files of WikiText.
 
 Imports: those of `molslice.data`, and tokenizers and datasets inside functions.
 

@@ -36,12 +36,6 @@ class Fasta(TextDataset):
         min_members: Minimum number of rows per class; rows of smaller classes lose their label. The
             Singularformer paper uses 2.
         max_tokens: Maximum number of residues; longer sequences are truncated.
-        valid_fraction: See `TextDataset`.
-        test_fraction: See `TextDataset`.
-        seed: See `TextDataset`.
-        folds: See `TextDataset`.
-        fold: See `TextDataset`.
-        fold_over: See `TextDataset`.
 
     Raises:
         MolsliceError: An option or a file is invalid. The message names file and line.

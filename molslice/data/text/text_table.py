@@ -33,17 +33,6 @@ class TextTable(TextDataset):
             alphabetical order.
         valid_path: A file with the same columns to validate on.
         test_path: A file with the same columns to test on.
-        tokens: See `TextDataset`.
-        vocabulary_size: See `TextDataset`.
-        max_tokens: See `TextDataset`.
-        lower: See `TextDataset`.
-        valid_fraction: See `TextDataset`.
-        test_fraction: See `TextDataset`.
-        seed: See `TextDataset`.
-        folds: See `TextDataset`.
-        fold: See `TextDataset`.
-        fold_over: See `TextDataset`.
-        cache_dir: See `TextDataset`.
 
     Raises:
         MolsliceError: An option or a file is invalid. The message names file, row, column and value.

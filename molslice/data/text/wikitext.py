@@ -13,15 +13,28 @@ import torch
 from molslice.data.base import Dataset
 from molslice.data.sequences import checked_rows, keep_arrays
 from molslice.data.text.lexicon import BYTES, Lexicon, Line, check_kind
-from molslice.data.text.wikitext_files import BY_HAND, download_wikitext, find_texts, read_text
+from molslice.files.atomic import atomic_file
 from molslice.files.cache import cache_folders, file_checksum
+from molslice.files.hub import claim_folder, download_folder, load_hub
+from molslice.files.lines import read_byte_lines, read_lines
 from molslice.files.progress import tracked
+from molslice.files.tables.parquet import read_parquet
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 DEFAULT_LENGTH = 512
 HELD_OUT = 0.1  # fraction of the training lines for validation, without a validation text
 SPLITS = ("train", "valid", "test")
 LEAST_VOCABULARY = 3  # unknown, the line end, and one token
+PARQUET_MAGIC = b"PAR1"
+COLUMN = "text"
+VERSIONS = (2, 103)
+HUB = "Salesforce/wikitext"  # name on the Hugging Face Hub
+HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+BY_HAND = (
+    "By hand: download the Parquet files of https://huggingface.co/datasets/Salesforce/wikitext, or set "
+    "data.train_path to any other text"
+)
+INSTRUCTIONS = f"`molslice prepare --config FILE --download` downloads WikiText into data.root. {BY_HAND}"
 
 
 class Wikitext(Dataset):
@@ -82,7 +95,7 @@ class Wikitext(Dataset):
             raise MolsliceError(f"context must be at least 0 and less than length={length}, got {context!r}")
         given = {"train": train_path, "valid": valid_path, "test": test_path}
         paths = {split: Path(path) for split, path in given.items() if path is not None}
-        texts = find_texts(None if root is None else Path(root), paths, tokens, version)
+        texts = _find_texts(None if root is None else Path(root), paths, tokens, version)
         self.source = str(root if train_path is None else train_path)
         self.length, self.context = length, context
         arrays = self._prepare(texts, tokens, vocabulary_size, cache_dir)
@@ -209,14 +222,32 @@ class Wikitext(Dataset):
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
-        """Download WikiText into the folder `root`: with `<unk>` for words, raw for other tokens.
+        r"""Download the three files of WikiText-2 or WikiText-103 into `root`; existing files are kept.
+
+        The files are `.tokens` for words, with `<unk>` for rare ones, otherwise `.raw`. On the Hub each line
+        has its line end, and the line " \n" is empty; the written files equal the original ones.
 
         Raises:
-            MolsliceError: `root` is not set, the version is unknown, `datasets` is not installed, or the
-                network or the disk failed.
+            MolsliceError: `root` is not set or contains another version, the version is unknown, `datasets`
+                is not installed, or the network or the disk failed.
         """
         check_kind(options.get("tokens", "words"))
-        download_wikitext(options)
+        version = options.get("version", 103)
+        _check_version(version)
+        root = download_folder(options)
+        source = {"hub": HUB, "subset": f"wikitext-{version}"}  # .tokens and .raw may be in the same folder
+        claim_folder(root, source)
+        ending, subset = ("tokens", "v1") if options.get("tokens", "words") == "words" else ("raw", "raw-v1")
+        files = {split: root / f"wiki.{split}.{ending}" for split in HUB_SPLITS}
+        missing = {HUB_SPLITS[split]: path for split, path in files.items() if not path.is_file()}
+        if missing:
+            tables = load_hub(HUB, list(missing), f"{source['subset']}-{subset}")
+            claim_folder(
+                root, source, fetched=not any(_in_folder(root, split, "words") for split in HUB_SPLITS)
+            )
+            for split, rows in tables.items():
+                with atomic_file(missing[split]) as stream:
+                    stream.writelines((row[COLUMN] or " \n").encode() for row in rows)
 
 
 def _check_options(tokens: str, vocabulary_size: int | None, length: int) -> None:
@@ -241,7 +272,7 @@ def _lines_of(split: str, texts: Mapping[str, Sequence[Path]], tokens: str) -> I
 
     def read(name: str) -> Iterator[Line]:
         for path in texts.get(name, ()):
-            yield from read_text(path, as_bytes=tokens == "bytes")
+            yield from _read_text(path, as_bytes=tokens == "bytes")
 
     if "valid" in texts or split == "test":
         return read(split)
@@ -252,3 +283,58 @@ def _lines_of(split: str, texts: Mapping[str, Sequence[Path]], tokens: str) -> I
         )
     kept = count - max(1, int(HELD_OUT * count))
     return islice(read("train"), kept) if split == "train" else islice(read("train"), kept, None)
+
+
+def _find_texts(
+    root: Path | None, given: Mapping[str, Path], tokens: str, version: int
+) -> dict[str, Sequence[Path]]:
+    """Find the files of each split: the given one, otherwise those in the folder `root`."""
+    _check_version(version)
+    if root is None and "train" not in given:
+        raise MolsliceError(f"set data.root or data.train_path to a training text. {INSTRUCTIONS}")
+    if root is not None and not root.is_dir():
+        raise MolsliceError(f"no such folder: {root}. {INSTRUCTIONS}")
+    for path in given.values():
+        if not path.is_file():
+            raise MolsliceError(f"no such file: {path}")
+    texts: dict[str, Sequence[Path]] = {split: [path] for split, path in given.items()}
+    for split in HUB_SPLITS:
+        if split not in texts and root is not None and (files := _in_folder(root, split, tokens)):
+            texts[split] = files
+    if "train" not in texts:
+        raise MolsliceError(
+            f"{root} has no wiki.train.tokens, wiki.train.raw (also .gz) or train*.parquet. {INSTRUCTIONS}"
+        )
+    return texts
+
+
+def _in_folder(root: Path, split: str, tokens: str) -> Sequence[Path]:
+    endings = ("tokens", "raw") if tokens == "words" else ("raw", "tokens")
+    for ending in endings:
+        for path in (root / f"wiki.{split}.{ending}", root / f"wiki.{split}.{ending}.gz"):
+            if path.is_file():
+                return [path]
+    return sorted(root.glob(f"{split}*.parquet"))
+
+
+def _read_text(path: Path, *, as_bytes: bool = False) -> Iterator[Line]:
+    """Yield the lines of a text without line ends; for Parquet, the lines of the column `text`."""
+    if _is_parquet(path):
+        for rows in read_parquet(path, [COLUMN]):
+            for row in rows[COLUMN]:  # a row of WikiText is a line with its line end, or empty
+                yield from str(row or "").removesuffix("\n").split("\n")
+    else:
+        yield from read_byte_lines(path) if as_bytes else read_lines(path)
+
+
+def _is_parquet(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    except OSError as error:
+        raise MolsliceError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _check_version(version: object) -> None:
+    if version not in VERSIONS:
+        raise MolsliceError(f"invalid version {version!r}; choices: {', '.join(map(str, VERSIONS))}")
