@@ -11,7 +11,7 @@ import numpy as np
 
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays
 from molslice.data.splits import DEFAULT_FRACTIONS, Division
-from molslice.data.text.documents import Documents
+from molslice.data.text.documents import Documents, Labeled
 from molslice.data.text.tokenizing import (
     DEFAULT_MAX_TOKENS,
     DEFAULT_TOKENS,
@@ -20,10 +20,12 @@ from molslice.data.text.tokenizing import (
     tokenize,
 )
 from molslice.files import cache
+from molslice.files.hub import download_folder
 from molslice.files.tables import Unreadable
 from molslice.types import DataSpec, MolsliceError
 
 FORMAT = "molslice-texts-1"
+TRAIN_TEST = ("train", "test")
 
 
 class TextDataset(SequenceDataset):
@@ -158,6 +160,51 @@ class TextDataset(SequenceDataset):
             raise MolsliceError(f"{what}; {self.where(row)}: {reason}")
         outputs = len(self.class_names) or len(self.target_names)
         self._spec = DataSpec(outputs, "ids", size, max_tokens=max_tokens, vocabulary=vocabulary)
+
+
+class SplitTexts(TextDataset):
+    """Texts with fixed classes in a folder with files for train and test. The options are `TextDataset`'s.
+
+    Attributes:
+        expected: The names of the files or folders of a split, for messages, with `{split}` for its name.
+    """
+
+    expected: ClassVar[str]
+
+    @staticmethod
+    @abstractmethod
+    def find(root: Path, split: str) -> list[Path]:
+        """Find the files or the folder of a split; empty if it is missing."""
+
+    @abstractmethod
+    def read_split(self, paths: list[Path]) -> Labeled:
+        """Read a split from its files or its folder."""
+
+    @classmethod
+    @abstractmethod
+    def fetch(cls, root: Path) -> None:
+        """Download both splits into a folder, which exists."""
+
+    def read(self, root: Path) -> Documents:
+        """Read both splits."""
+        parts = {}
+        for split in TRAIN_TEST:
+            paths = self.find(root, split)
+            if not paths:
+                raise self.missing(root, self.expected.format(split=split))
+            parts[split] = self.read_split(paths)
+        return Documents.of_classes(parts, self.target, self.class_names)
+
+    @classmethod
+    def download(cls, options: Mapping[str, Any]) -> None:
+        """Download both splits into `root`, unless they exist.
+
+        Raises:
+            MolsliceError: `root` is not set, a library is not installed, or the network or the disk failed.
+        """
+        root = download_folder(options)
+        if not all(cls.find(root, split) for split in TRAIN_TEST):
+            cls.fetch(root)
 
 
 def text_division(

@@ -1,22 +1,19 @@
 """IMDB: 50,000 film reviews, positive or negative (Maas et al., ACL 2011)."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from molslice.data.text.base import TextDataset
-from molslice.data.text.documents import Documents, Labeled, read_class_folders
+from molslice.data.text.base import TRAIN_TEST, SplitTexts
+from molslice.data.text.documents import Labeled, read_class_folders
 from molslice.files.atomic import atomic_path
-from molslice.files.hub import download_folder, load_hub
+from molslice.files.hub import load_hub
 from molslice.files.lines import find_any
 from molslice.files.records import Records, read_records
 from molslice.types import MolsliceError
 
-SPLITS = ("train", "test")
 HUB = "stanfordnlp/imdb"
 
 
-class Imdb(TextDataset):
+class Imdb(SplitTexts):
     """Reviews in the folder `root`, in one of three formats.
 
     The authors' folder aclImdb (train/pos/*.txt and so on), train.jsonl(.gz) and test.jsonl(.gz) with `text`
@@ -25,59 +22,46 @@ class Imdb(TextDataset):
     """
 
     target = "sentiment"
+    expected = "{split}/, {split}.jsonl(.gz) nor {split}*.parquet"
     class_names = ("neg", "pos")
     instructions = (
         "By hand: unpack https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz and give its folder"
     )
 
-    def read(self, root: Path) -> Documents:
-        """Read both splits."""
-        parts = {split: self._read_split(root, split) for split in SPLITS}
-        return Documents.of_classes(parts, self.target, self.class_names)
+    @staticmethod
+    def find(root: Path, split: str) -> list[Path]:
+        """Find the folder or the files of a split."""
+        if (root / split).is_dir():
+            return [root / split]
+        if path := find_any(root, f"{split}.jsonl"):
+            return [path]
+        return sorted(root.glob(f"{split}*.parquet")) or sorted(root.glob(f"plain_text/{split}*.parquet"))
 
-    def _read_split(self, root: Path, split: str) -> Labeled:
-        tables = _find(root, split)
-        if not tables:
-            raise self.missing(root, f"{split}/, {split}.jsonl(.gz) nor {split}*.parquet")
-        if tables[0].is_dir():
-            return read_class_folders(tables[0], self.class_names, pattern="*.txt")
+    def read_split(self, paths: list[Path]) -> Labeled:
+        """Read one folder per class, or the columns `text` and `label`."""
+        if paths[0].is_dir():
+            return read_class_folders(paths[0], self.class_names, pattern="*.txt")
         texts: list[str] = []
         classes: list[str] = []
-        for path in tables:
-            found = read_records(path, ("text", "label"))
-            texts += found.texts("text")
-            classes += [self._class_of(found, row) for row in range(len(texts) - len(classes))]
-        return Labeled(tables[0], texts, classes)
+        for path in paths:
+            table = read_records(path, ("text", "label"))
+            texts += table.texts("text")
+            classes += [self._class_of(table, row) for row in range(len(texts) - len(classes))]
+        return Labeled(paths[0], texts, classes)
 
-    def _class_of(self, found: Records, row: int) -> str:
-        value = found.columns["label"][row]
+    @classmethod
+    def fetch(cls, root: Path) -> None:
+        """Download both splits from the Hugging Face Hub as Parquet."""
+        for split, table in load_hub(HUB, TRAIN_TEST).items():
+            with atomic_path(root / f"{split}.parquet") as partial:
+                table.to_parquet(str(partial))
+
+    def _class_of(self, table: Records, row: int) -> str:
+        value = table.columns["label"][row]
         if isinstance(value, str) and value in self.class_names:
             return value
         if isinstance(value, int) and value in (0, 1):
             return self.class_names[value]
         raise MolsliceError(
-            f"{found.where(row)}, column 'label': invalid label {value!r}; choices: 0 (neg), 1 (pos)"
+            f"{table.where(row)}, column 'label': invalid label {value!r}; choices: 0 (neg), 1 (pos)"
         )
-
-    @classmethod
-    def download(cls, options: Mapping[str, Any]) -> None:
-        """Download both splits from the Hugging Face Hub into `root` as Parquet, unless they exist.
-
-        Raises:
-            MolsliceError: `root` is not set, `datasets` is not installed, or the network or the disk failed.
-        """
-        root = download_folder(options)
-        if all(_find(root, split) for split in SPLITS):
-            return
-        for split, table in load_hub(HUB, SPLITS).items():
-            with atomic_path(root / f"{split}.parquet") as partial:
-                table.to_parquet(str(partial))
-
-
-def _find(root: Path, split: str) -> list[Path]:
-    """Find the folder or the files of a split; empty if it is missing."""
-    if (root / split).is_dir():
-        return [root / split]
-    if path := find_any(root, f"{split}.jsonl"):
-        return [path]
-    return sorted(root.glob(f"{split}*.parquet")) or sorted(root.glob(f"plain_text/{split}*.parquet"))

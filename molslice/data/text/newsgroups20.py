@@ -1,24 +1,21 @@
 """20 Newsgroups, split by date (Lang 1995; J. Rennie's version "bydate")."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from molslice.data.text.base import TextDataset
-from molslice.data.text.documents import Documents, Labeled, read_class_folders
+from molslice.data.text.base import TRAIN_TEST, SplitTexts
+from molslice.data.text.documents import Labeled, read_class_folders
 from molslice.files.atomic import write_atomically
-from molslice.files.hub import download_folder
 from molslice.files.lines import find_any
 from molslice.files.records import read_json_lines
 from molslice.types import MolsliceError
 
-SPLITS = ("train", "test")
-NAME = "20news-bydate-{}"
+NAME = "20news-bydate-{split}"
 
 
-class Newsgroups20(TextDataset):
+class Newsgroups20(SplitTexts):
     """Postings in the folder `root`, with their headers: 11,314 for train and valid, 7,532 for test.
 
     Either the folders 20news-bydate-train and 20news-bydate-test with one folder of Latin-1 files per group,
@@ -27,6 +24,7 @@ class Newsgroups20(TextDataset):
     """
 
     target = "group"
+    expected = f"{NAME}/ nor {NAME}.jsonl(.gz)"
     class_names = (
         "alt.atheism",
         "comp.graphics",
@@ -51,51 +49,37 @@ class Newsgroups20(TextDataset):
     )
     instructions = "By hand: unpack http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
 
-    def read(self, root: Path) -> Documents:
-        """Read both splits."""
-        parts = {split: self._read_split(root, split) for split in SPLITS}
-        return Documents.of_classes(parts, self.target, self.class_names)
+    @staticmethod
+    def find(root: Path, split: str) -> list[Path]:
+        """Find the folder of a split, otherwise its file."""
+        name = NAME.format(split=split)
+        path = root / name if (root / name).is_dir() else find_any(root, f"{name}.jsonl")
+        return [] if path is None else [path]
 
-    def _read_split(self, root: Path, split: str) -> Labeled:
-        path, name = _find(root, split), NAME.format(split)
-        if path is None:
-            raise self.missing(root, f"{name}/ nor {name}.jsonl(.gz)")
+    def read_split(self, paths: list[Path]) -> Labeled:
+        """Read one folder per group, or the columns `text` and `label`."""
+        (path,) = paths
         if path.is_dir():
             return read_class_folders(path, encoding="latin-1")
-        found = read_json_lines(path, ("text", "label"))
-        return Labeled(path, found.texts("text"), found.texts("label"))
+        table = read_json_lines(path, ("text", "label"))
+        return Labeled(path, table.texts("text"), table.texts("label"))
 
     @classmethod
-    def download(cls, options: Mapping[str, Any]) -> None:
-        """Download both splits with scikit-learn into `root` as JSON lines, unless they exist.
-
-        Raises:
-            MolsliceError: `root` is not set, or the network or the disk failed.
-        """
-        root = download_folder(options)
-        if all(_find(root, split) for split in SPLITS):
-            return
+    def fetch(cls, root: Path) -> None:
+        """Download both splits with scikit-learn as JSON lines."""
         from sklearn.datasets import fetch_20newsgroups
 
-        files = {split: root / f"{NAME.format(split)}.jsonl" for split in SPLITS}
-        with TemporaryDirectory(
-            prefix=".sklearn-", dir=root
-        ) as cache:  # deleted afterwards: scikit-learn's cache is a pickle
-            for split, path in files.items():
+        # the cache is deleted afterwards: it is a pickle
+        with TemporaryDirectory(prefix=".sklearn-", dir=root) as cache:
+            for split in TRAIN_TEST:
                 try:
-                    found: Any = fetch_20newsgroups(data_home=cache, subset=split, shuffle=False)
+                    postings: Any = fetch_20newsgroups(data_home=cache, subset=split, shuffle=False)
                 except OSError as error:
                     raise MolsliceError(f"cannot download 20 Newsgroups: {error}") from error
-                rows = zip(found["data"], found["target"], strict=True)
+                names = postings["target_names"]
                 lines = [
-                    json.dumps({"label": found["target_names"][k], "text": text}) + "\n" for text, k in rows
+                    json.dumps({"label": names[group], "text": text}) + "\n"
+                    for text, group in zip(postings["data"], postings["target"], strict=True)
                 ]
+                path = root / f"{NAME.format(split=split)}.jsonl"
                 write_atomically(path, "".join(lines))
-
-
-def _find(root: Path, split: str) -> Path | None:
-    """Find the folder of a split, otherwise its file."""
-    name = NAME.format(split)
-    if (root / name).is_dir():
-        return root / name
-    return find_any(root, f"{name}.jsonl")
