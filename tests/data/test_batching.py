@@ -73,8 +73,8 @@ def test_the_batch_does_not_share_memory_with_the_store():
     [
         ([], {}, "at least one row"),
         ([[0, 1]], {}, "got shape"),
-        ([0, 3], {}, r"cannot batch rows without a molecule: \[3\]"),
-        ([0, 10], {}, "rows 0 to 10 are out of range: the store has 10 rows"),
+        ([0, 3], {}, r"cannot batch rows of memory that could not be read: \[3\]"),
+        ([0, 10], {}, "rows 0 to 10 are out of range: memory has 10 rows"),
         ([-1], {}, "rows -1 to -1"),
         ([1], {"pad_to": 8}, "pad_to=8 is less than the 9 atoms"),
     ],

@@ -73,19 +73,19 @@ class MoleculeDataset(Dataset):
 
     @property
     def repeats(self) -> str:
-        """Message with the number of valid and test molecules whose arrays are those of a training molecule.
+        """Message with the number of valid and test molecules that equal a training molecule.
 
         Data of more than two million rows are not searched.
         """
         if len(self) > COMPARED_ROWS or "train" not in self.splits:
             return ""
         trained = set(self._hashes("train"))
-        found = []
+        repeated = []
         for split in ("valid", "test"):
-            own = self._hashes(split) if split in self.splits else []
-            if count := sum(one in trained for one in own):
-                found.append(f"{count:,} of {len(own):,} {split} molecules")
-        return f"{' and '.join(found)} are also training molecules" if found else ""
+            hashes = self._hashes(split) if split in self.splits else []
+            if count := sum(one in trained for one in hashes):
+                repeated.append(f"{count:,} of {len(hashes):,} {split} molecules")
+        return f"{' and '.join(repeated)} are also training molecules" if repeated else ""
 
     def _hashes(self, split: str) -> list[int]:
         """Return a hash of the arrays of each readable row of a split with a known target."""

@@ -7,6 +7,7 @@ import torch
 
 from molslice.data.molecules.packed import ATOM_COLUMNS
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.sequences import checked_rows
 from molslice.types import MoleculeBatch, MolsliceError
 
 
@@ -29,9 +30,13 @@ def collate(
     Raises:
         MolsliceError: There are no rows, a row is out of range or has no molecule, or `pad_to` is too small.
     """
-    rows = _checked_rows(store, rows)
+    rows = checked_rows(rows, store.num_atoms, store.header["source"])
     num_atoms = store.num_atoms[rows]
-    width = _checked_width(num_atoms, rows, pad_to)
+    width = largest = int(num_atoms.max())
+    if pad_to is not None:
+        if pad_to < largest:
+            raise MolsliceError(f"pad_to={pad_to} is less than the {largest} atoms of the largest molecule")
+        width = pad_to
     molecule, position, source = _spread(store.atom_offsets[rows], num_atoms)
     first = num_atoms.cumsum() - num_atoms  # start of the atoms of each molecule in the flat arrays
     slots = position if atom_permutation is None else _permuted(molecule, position, rows, atom_permutation)
@@ -64,27 +69,6 @@ def collate(
         if store.descriptors is None
         else torch.from_numpy(np.asarray(store.descriptors[rows])),
     )
-
-
-def _checked_rows(store: MoleculeStore, rows: np.ndarray | Sequence[int]) -> np.ndarray:
-    rows = np.array(rows, dtype=np.int64)  # a copy, because the batch keeps it
-    if rows.ndim != 1 or not len(rows):
-        raise MolsliceError(f"a batch needs a list of at least one row, got shape {list(rows.shape)}")
-    if rows.min() < 0 or rows.max() >= len(store):
-        raise MolsliceError(
-            f"rows {rows.min()} to {rows.max()} are out of range: the store has {len(store)} rows"
-        )
-    return rows
-
-
-def _checked_width(num_atoms: np.ndarray, rows: np.ndarray, pad_to: int | None) -> int:
-    if not num_atoms.all():
-        failed = rows[num_atoms == 0][:5].tolist()
-        raise MolsliceError(f"cannot batch rows without a molecule: {failed}")
-    largest = int(num_atoms.max())
-    if pad_to is not None and pad_to < largest:
-        raise MolsliceError(f"pad_to={pad_to} is less than the {largest} atoms of the largest molecule")
-    return largest if pad_to is None else pad_to
 
 
 def _spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -107,10 +107,10 @@ def _read_targets(about: Mapping[str, Any], store: MoleculeStore, folder: Path) 
 
 
 def _numbers(scaling: Mapping[str, Sequence[float]], count: int) -> dict[str, list[float]]:
-    found = {name: [float(value) for value in scaling[name]] for name in ("mean", "std")}
-    if any(len(values) != count for values in found.values()):
-        raise ValueError(f"{count} targets and {len(found['mean'])} means")
-    return found
+    numbers = {name: [float(value) for value in scaling[name]] for name in ("mean", "std")}
+    if any(len(values) != count for values in numbers.values()):
+        raise ValueError(f"{count} targets and {len(numbers['mean'])} means")
+    return numbers
 
 
 def _divide(groups: np.ndarray, valid: float, test: float, seed: int) -> dict[str, np.ndarray]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,14 +40,9 @@ class DescribedMolecules:
 
     def take(self, rows: np.ndarray) -> Self:
         """Return some rows, in the given order."""
-        return type(self)(
-            self.descriptors[rows],
-            self.counts[rows],
-            [self.canonical[row] for row in rows],
-            [self.parents[row] for row in rows],
-            [self.scaffolds[row] for row in rows],
-            [self.errors[row] for row in rows],
-        )
+        lists = (self.canonical, self.parents, self.scaffolds, self.errors)
+        chosen: list[Any] = [[column[row] for row in rows] for column in lists]
+        return type(self)(self.descriptors[rows], self.counts[rows], *chosen)
 
     @classmethod
     def concatenate(cls, parts: Sequence["DescribedMolecules"]) -> Self:
@@ -55,13 +50,14 @@ class DescribedMolecules:
         from molslice.chem.descriptors import MORGAN_BITS, descriptor_names  # needs rdkit
 
         empty = np.empty((0, len(descriptor_names()))), np.empty((0, MORGAN_BITS), np.uint8)
+        joined: list[Any] = [
+            [cell for part in parts for cell in getattr(part, name)]
+            for name in ("canonical", "parents", "scaffolds", "errors")
+        ]
         return cls(
             np.concatenate([empty[0], *(part.descriptors for part in parts)]),
             np.concatenate([empty[1], *(part.counts for part in parts)]),
-            [text for part in parts for text in part.canonical],
-            [text for part in parts for text in part.parents],
-            [text for part in parts for text in part.scaffolds],
-            [reason for part in parts for reason in part.errors],
+            *joined,
         )
 
 
@@ -126,21 +122,18 @@ def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
 
     values = np.full((len(smiles), len(descriptor_names())), np.nan)
     counts = np.zeros((len(smiles), MORGAN_BITS), np.uint8)
-    canonical, errors = [""] * len(smiles), [_reason(text) for text in smiles]
+    canonical = [""] * len(smiles)
+    errors = [text.reason if isinstance(text, Unreadable) else None for text in smiles]
     for row, text in enumerate(smiles):
         if errors[row] is not None:
             continue
         try:
-            found = canonical_molecule(text)
+            molecule = canonical_molecule(text)
             with quiet_rdkit():
-                values[row], counts[row] = descriptors(found.mol), morgan_counts(found.mol)
-            canonical[row] = found.smiles or text
+                values[row], counts[row] = descriptors(molecule.mol), morgan_counts(molecule.mol)
+            canonical[row] = molecule.smiles or text
         except ChemError as error:
             errors[row] = str(error)
     compounds = parents(canonical) if with_groups else [""] * len(smiles)
     rings = scaffolds(compounds) if with_groups else compounds
     return DescribedMolecules(values, counts, canonical, compounds, rings, errors)
-
-
-def _reason(text: str) -> str | None:
-    return text.reason if isinstance(text, Unreadable) else None

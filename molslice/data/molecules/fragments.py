@@ -43,7 +43,7 @@ def count_wildcards(smiles: Sequence[str]) -> int:
 
 def _wildcards(smiles: Sequence[str]) -> list[tuple[int, str]]:
     """Return the place of each row with a wildcard, and the reason to refuse it."""
-    found = []
+    reasons = []
     for place, text in enumerate(smiles):
         # most rows have none of these characters, and without them rdkit is not needed
         if isinstance(text, str) and ("*" in text or "~" in text or "#0" in text):
@@ -51,5 +51,5 @@ def _wildcards(smiles: Sequence[str]) -> list[tuple[int, str]]:
 
             reason = find_wildcard(text)
             if reason is not None:
-                found.append((place, reason))
-    return found
+                reasons.append((place, reason))
+    return reasons

@@ -23,9 +23,9 @@ def find_files(paths: Sequence[str | File]) -> list[File]:
     Raises:
         MolsliceError: A pattern matches no file, a file is named twice, or a store cannot be listed.
     """
-    found = [file for path in paths for file in expand_pattern(as_file(path))]
-    check_different(found)
-    return found
+    files = [file for path in paths for file in expand_pattern(as_file(path))]
+    check_different(files)
+    return files
 
 
 def check_different(paths: Sequence[File]) -> None:
@@ -50,8 +50,8 @@ def warn_of_repeated(paths: Mapping[str, Sequence[File]]) -> None:
         paths: The files or folders of each split.
     """
     splits: dict[File, str] = {}
-    for split, own in paths.items():
-        for path in own:
+    for split, files in paths.items():
+        for path in files:
             other = splits.setdefault(_place(path), split)
             if other != split:
                 logger.warning("%s is in the splits %s and %s", path, other, split)

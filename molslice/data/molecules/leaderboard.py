@@ -23,12 +23,9 @@ SUBMISSIONS: dict[tuple[str, str], tuple[str, int]] = {
 
 
 def import_ogb(module: str) -> ModuleType:
-    """Import a module of OGB without the network request of `import ogb`.
+    """Import a module such as `ogb.lsc` without the network request of `import ogb`.
 
     OGB looks up its newest version in a thread, unless the package `outdated` cannot be imported.
-
-    Args:
-        module: Name of the module, such as `ogb.lsc`.
     """
     if "ogb" in sys.modules:
         return importlib.import_module(module)
@@ -39,18 +36,6 @@ def import_ogb(module: str) -> ModuleType:
     finally:
         del sys.modules["outdated"]
         sys.modules.update(before)
-
-
-def ogb_evaluator(version: Version) -> Any:  # noqa: ANN401
-    """Create OGB's evaluator for PCQM4M-LSC (v1) or PCQM4Mv2 (v2).
-
-    Raises:
-        MolsliceError: The version is unknown.
-    """
-    if version not in ("v1", "v2"):
-        raise MolsliceError(f"version must be v1 or v2, got {version!r}")
-    lsc = import_ogb("ogb.lsc")
-    return lsc.PCQM4MEvaluator() if version == "v1" else lsc.PCQM4Mv2Evaluator()
 
 
 def evaluate_gap(version: Version, target: np.ndarray, prediction: np.ndarray) -> float:
@@ -69,7 +54,11 @@ def evaluate_gap(version: Version, target: np.ndarray, prediction: np.ndarray) -
     """
     if target.shape != prediction.shape or target.ndim != 1:
         raise MolsliceError(f"{list(prediction.shape)} predictions for {list(target.shape)} targets")
-    return float(ogb_evaluator(version).eval({"y_true": target, "y_pred": prediction})["mae"])
+    if version not in ("v1", "v2"):
+        raise MolsliceError(f"version must be v1 or v2, got {version!r}")
+    lsc: Any = import_ogb("ogb.lsc")
+    evaluator = lsc.PCQM4MEvaluator() if version == "v1" else lsc.PCQM4Mv2Evaluator()
+    return float(evaluator.eval({"y_true": target, "y_pred": prediction})["mae"])
 
 
 def write_submission(

@@ -136,7 +136,7 @@ class Pcqm4m(MoleculeDataset):
 
 
 def _roots(root: Path) -> list[Path]:
-    """List the folders with data: the folder itself, or those of archives in it."""
+    """List the folders with data: the folder itself, or the folders of archives in it."""
     candidates = [root, *(root / archive.folder for archive in ARCHIVES.values())]
     return [folder for folder in candidates if (folder / TABLE).is_file()]
 

@@ -47,16 +47,9 @@ class Refusals:
         self.kinds: dict[str, dict[str, Any]] = dict(saved or {})
 
     def add(self, reason: str, smiles: str, where: str) -> None:
-        """Count a row.
-
-        Args:
-            reason: Why it failed.
-            smiles: Its SMILES; empty if unknown.
-            where: Its place, for messages.
-        """
-        self._add(
-            kind_of_reason(reason), 1, [{"where": where, "smiles": shortened(smiles), "reason": reason}]
-        )
+        """Count a row with its reason, its SMILES (empty if unknown), and its place for messages."""
+        example = {"where": where, "smiles": shortened(smiles), "reason": reason}
+        self._add(kind_of_reason(reason), 1, [example])
 
     def merge(self, report: Iterable[Mapping[str, Any]]) -> None:
         """Add the rows of another `report`."""
@@ -66,26 +59,18 @@ class Refusals:
     def _add(self, kind: str, count: int, examples: list[dict[str, str]]) -> None:
         if kind not in self.kinds and len(self.kinds) >= KINDS:
             kind = OTHER
-        found = self.kinds.setdefault(kind, {"count": 0, "examples": []})
-        found["count"] += count
-        found["examples"] += examples[: EXAMPLES - len(found["examples"])]
+        counted = self.kinds.setdefault(kind, {"count": 0, "examples": []})
+        counted["count"] += count
+        counted["examples"] += examples[: EXAMPLES - len(counted["examples"])]
 
     def report(self) -> list[dict[str, Any]]:
         """Return `reason`, `count` and `examples` of each kind, by decreasing number."""
         kinds = sorted(self.kinds.items(), key=lambda item: -item[1]["count"])
-        return [{"reason": kind, **found} for kind, found in kinds]
+        return [{"reason": kind, **counted} for kind, counted in kinds]
 
 
 def check_all_read(refusals: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Refuse a folder with rows that failed in an earlier run.
-
-    Args:
-        refusals: As `Refusals.report` returns them.
-        folder: The folder.
-
-    Raises:
-        MolsliceError: There are some.
-    """
+    """Refuse a folder with rows that failed in an earlier run, as `Refusals.report` returns them."""
     if refusals:
         first = failure_text(**refusals[0]["examples"][0])
         raise MolsliceError(f"{folder} has rows that failed without --strict; {first}")

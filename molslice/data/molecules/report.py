@@ -83,10 +83,10 @@ class TargetStatistics:
         Raises:
             MolsliceError: The values of a target differ by little more than their rounding.
         """
-        found = self._values
-        spread = np.sqrt(found["squares"] / np.maximum(found["count"], 1))
-        largest = np.maximum(np.abs(found["least"]), np.abs(found["most"]))
-        check_rounding(self.names, found["rounding"], spread, largest, source)
+        values = self._values
+        spread = np.sqrt(values["squares"] / np.maximum(values["count"], 1))
+        largest = np.maximum(np.abs(values["least"]), np.abs(values["most"]))
+        check_rounding(self.names, values["rounding"], spread, largest, source)
 
     def report(self) -> dict[str, dict[str, float]]:
         """Return the number of values of each target; if there are any, also mean, spread and range."""

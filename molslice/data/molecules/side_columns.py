@@ -14,23 +14,9 @@ SHOWN = 5  # different cells of a column
 EQUAL = {"=", "=="}
 RELATIONS = {*EQUAL, "<", ">", "<=", ">=", "=<", "=>", "<<", ">>", "~", "≤", "≥", "≈", "≪", "≫"}
 TYPES = {
-    *(
-        "ic50",
-        "ec50",
-        "ac50",
-        "xc50",
-        "gi50",
-        "cc50",
-        "ed50",
-        "ld50",
-        "dc50",
-        "ki",
-        "kd",
-        "km",
-        "mic",
-        "potency",
-    ),
-    *("pic50", "pec50", "pac50", "pxc50", "pgi50", "pki", "pkd", "inhibition", "activity", "t1/2"),
+    *("ic50", "ec50", "ac50", "xc50", "gi50", "cc50", "ed50", "ld50", "dc50", "ki", "kd", "km", "mic"),
+    *("pic50", "pec50", "pac50", "pxc50", "pgi50", "pki", "pkd"),
+    *("potency", "inhibition", "activity", "t1/2"),
 }
 _PREFIX = r"(?:[pnuµμmcdkM]|pico|nano|micro|milli|kilo)?"
 _BASE = (

@@ -244,9 +244,9 @@ def test_importing_and_evaluating_asks_no_network():
         "socket.socket.connect = refuse\n"
         "socket.getaddrinfo = refuse\n"
         "import molslice.data.molecules.pcqm4m, molslice.data.molecules.csv, molslice.chem.featurize\n"
-        "from molslice.data.molecules.leaderboard import ogb_evaluator\n"
+        "from molslice.data.molecules.leaderboard import import_ogb\n"
         "before = threading.active_count()\n"
-        "ogb_evaluator('v2')\n"
+        "import_ogb('ogb.lsc').PCQM4Mv2Evaluator()\n"
         "import ogb.version\n"
         "assert ogb.version.check_outdated is None\n"
         "import outdated\n"  # to be had again afterwards
