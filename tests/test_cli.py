@@ -193,7 +193,7 @@ def test_prepare_the_embedded_data_by_name(molslice, tmp_path):
     assert (code, "--download" in err) == (1, True)
     code, out, err = molslice("prepare", "--dataset", "pcqm4m-v2", "--root", root)
     assert (code, out) == (1, "")
-    assert "v1, not those of pcqm4m-v2" in err
+    assert "v1, not the splits of pcqm4m-v2" in err
 
 
 class Fetched(Dataset):

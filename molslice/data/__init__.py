@@ -72,12 +72,12 @@ def build_dataset(name: str, options: dict[str, Any]) -> Dataset:
         MolsliceError: The name or an option is unknown, an option is missing, or a file cannot be read.
     """
     require_options(name, options)
-    found = DATASETS.find(name)
+    data_set = DATASETS.find(name)
     for option in path_options(name):
         path = options.get(option)
         if isinstance(path, str | os.PathLike) and not (_is_pattern(path) or os.path.exists(path)):
             what = "folder" if option == "root" else "file"
-            raise MolsliceError(f"no such {what}: {path} (data.{option}). {found.advice()}".rstrip(" ."))
+            raise MolsliceError(f"no such {what}: {path} (data.{option}). {data_set.advice()}".rstrip(" ."))
     return DATASETS.build(name, options=options)
 
 

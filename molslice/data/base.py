@@ -95,7 +95,7 @@ class Dataset(ABC):
 
     @property
     def repeats(self) -> str:
-        """Message with the number of held-out rows whose input is that of a training row; empty without them.
+        """Message with the number of held-out rows whose input is also a training row; empty without them.
 
         Only molecules are compared.
         """

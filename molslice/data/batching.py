@@ -119,11 +119,7 @@ class TokenBudgetBatches:
         return [self.rows[batches[i]] for i in generator.permutation(len(batches))]
 
     def shape_of(self, rows: np.ndarray) -> BatchShape:
-        """Return the padded shape of a batch.
-
-        Args:
-            rows: The row numbers of the batch.
-        """
+        """Return the padded shape of a batch from its row numbers."""
         return BatchShape(int(self._all_tokens[rows].max()), len(rows))
 
     def _pools(self, order: np.ndarray) -> Iterator[np.ndarray]:

@@ -106,7 +106,7 @@ def smallest_type(count: int) -> np.dtype:
 
 
 class SequenceDataset(Dataset):
-    """Sequences with targets. A subclass sets the attributes below and those of `Dataset`.
+    """Sequences with targets. A subclass sets the attributes below and the attributes of `Dataset`.
 
     Attributes:
         sequences: One sequence per row; empty for an unreadable row.
@@ -143,7 +143,11 @@ class SequenceDataset(Dataset):
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
         """Compute checksums of the sequences; see `Dataset.content_checksums`."""
         parts = {"sequences": self.sequences, "pairs": self.pairs}
-        arrays = {name: (part.values, part.offsets) for name, part in parts.items() if part is not None}
+        arrays = {
+            name: (sequences.values, sequences.offsets)
+            for name, sequences in parts.items()
+            if sequences is not None
+        }
         return {name: " ".join(map(checksum, pair)) for name, pair in arrays.items()}
 
     @property
@@ -226,9 +230,9 @@ def keep_arrays(
     text = json.dumps([FORMAT, identity], sort_keys=True, default=str)
     name = hashlib.sha256(text.encode()).hexdigest()[:24]
     for folder in folders:
-        found = _open_arrays(folder / name)
-        if found is not None:
-            return found
+        cached = _open_arrays(folder / name)
+        if cached is not None:
+            return cached
     arrays = dict(build())
     for folder in folders:
         kept = _write_arrays(folder, name, identity, arrays)

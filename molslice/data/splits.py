@@ -147,7 +147,7 @@ class Division:
     def _at_random(self, rows: np.ndarray, shares: Mapping[str, float]) -> Splits:
         bounds = np.rint(np.cumsum(list(shares.values())) * len(rows)).astype(int)
         parts = np.split(self._shuffled(rows, None), bounds[:-1])
-        return {name: np.sort(part) for name, part in zip(shares, parts, strict=True)}
+        return {name: np.sort(chosen) for name, chosen in zip(shares, parts, strict=True)}
 
 
 def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[str | None]) -> Splits:
@@ -159,7 +159,7 @@ def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[st
     first split is assigned to it all the same.
 
     Source: MoleculeNet, Wu et al., Chem. Sci. 9 (2018) 513, for scaffolds; the order of groups of one size is
-    that of its implementation in DeepChem.
+    as in its implementation in DeepChem.
     """
     members: dict[str, list[int]] = {}
     without: list[int] = []
@@ -172,13 +172,13 @@ def _by_group(rows: np.ndarray, shares: Mapping[str, float], groups: Sequence[st
     for group in sorted(members.values(), key=lambda group: (len(group), min(group)), reverse=True):
         parts[_first_fitting(len(group), parts, limits)] += group
     parts["train"] += without
-    return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
+    return {name: np.array(sorted(chosen), dtype=np.int64) for name, chosen in parts.items()}
 
 
 def draw_groups(groups: Sequence[str], limit: float, seed: int) -> list[int] | None:
     """Draw groups in random order until they have a number of rows.
 
-    A group with more than half of that number is never drawn.
+    A group with more than half of the limit is never drawn.
 
     Args:
         groups: Group of each row.
@@ -204,8 +204,8 @@ def _first_fitting(size: int, parts: Mapping[str, list[int]], limits: Mapping[st
     first, total = next(iter(parts)), size
     if size > limits[first]:
         return first
-    for name, part in parts.items():
-        total += len(part)
+    for name, chosen in parts.items():
+        total += len(chosen)
         if total <= limits[name]:
             return name
     return first
@@ -215,8 +215,8 @@ def _filled(
     splits: Splits, shares: Mapping[str, float], source: str, groups: Sequence[str | None] | None = None
 ) -> Splits:
     rows = sum(map(len, splits.values()))
-    for name, part in splits.items():
-        if not len(part):
+    for name, chosen in splits.items():
+        if not len(chosen):
             hint = ""
             if groups is not None:
                 hint = "; rows of one scaffold stay together "
@@ -273,15 +273,15 @@ def column_split(
 def _split_of(word: str) -> str | None:
     """Return the split that a word of a column means; None for an unknown word."""
     plain = re.sub(r"[\s_+/-]+", "", word.lower())
-    found = WORDS.get(plain.removesuffix("set"), plain.removesuffix("set"))
-    return found if found in NAMES else None
+    split = WORDS.get(plain.removesuffix("set"), plain.removesuffix("set"))
+    return split if split in NAMES else None
 
 
 def check_fractions(fractions: Mapping[str, float]) -> None:
     """Check fractions of rows by split name.
 
     Raises:
-        MolsliceError: A fraction is not between 0 and 1, their sum is not 1, or that of train is 0.
+        MolsliceError: A fraction is not between 0 and 1, their sum is not 1, or the fraction of train is 0.
     """
     values = list(fractions.values())
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
@@ -318,14 +318,7 @@ def check_counts(counts: Sequence[object]) -> None:
 
 
 def consecutive_rows(sizes: Mapping[str, int]) -> Splits:
-    """Number rows consecutively, split by split.
-
-    Args:
-        sizes: Number of rows of each split.
-
-    Returns:
-        Row numbers of each split, int64.
-    """
+    """Number rows consecutively, from the number of rows of each split."""
     bounds = np.cumsum([0, *sizes.values()])
     return {
         name: np.arange(start, stop, dtype=np.int64)
@@ -339,7 +332,7 @@ def split_folders(root: Path) -> dict[str, Path]:
     Raises:
         MolsliceError: There are two folders for one split, or `root` cannot be read.
     """
-    found: dict[str, list[Path]] = {}
+    folders_of: dict[str, list[Path]] = {}
     try:
         folders = sorted(path for path in root.iterdir() if path.is_dir())
     except OSError as error:
@@ -347,11 +340,11 @@ def split_folders(root: Path) -> dict[str, Path]:
     for path in folders:
         name = path.name.lower()
         if (split := ALIASES.get(name, name)) in NAMES:
-            found.setdefault(split, []).append(path)
-    if "train" not in found:
+            folders_of.setdefault(split, []).append(path)
+    if "train" not in folders_of:
         return {}  # without train, the folders are classes, even one named test
-    for split, paths in found.items():
+    for split, paths in folders_of.items():
         if len(paths) > 1:
             names = " and ".join(path.name for path in paths)
             raise MolsliceError(f"{root}: {names} are both names of the split {split}; keep one of them")
-    return {split: paths[0] for split, paths in found.items()}
+    return {split: paths[0] for split, paths in folders_of.items()}

@@ -122,10 +122,10 @@ def check_outliers(
     notices = []
     for column, name in enumerate(names):
         values = np.asarray(targets[:, column])
-        if found := find_outliers(values):
-            notice = _describe_outliers(values, found, lambda row: where(row).removeprefix(f"{source}, "))
+        if far := find_outliers(values):
+            notice = _describe_outliers(values, far, lambda row: where(row).removeprefix(f"{source}, "))
             if outliers == "refuse":
-                first = _text_of(next(iter(found)), values)
+                first = _text_of(next(iter(far)), values)
                 raise MolsliceError(
                     f"{source}, column {name!r}: {notice}. If {first} stands for a missing value, give "
                     f"{advice[0].format(first)}; if it is right, give {advice[1]}"
@@ -135,12 +135,10 @@ def check_outliers(
 
 
 def _describe_outliers(
-    values: np.ndarray, found: Mapping[float, np.ndarray], where: Callable[[int], str]
+    values: np.ndarray, far: Mapping[float, np.ndarray], where: Callable[[int], str]
 ) -> str:
-    usual = values[np.isfinite(values) & ~np.isin(values, list(found))]
-    listed = "; ".join(
-        f"{_text_of(value, values)} in {_places(rows, where)}" for value, rows in found.items()
-    )
+    usual = values[np.isfinite(values) & ~np.isin(values, list(far))]
+    listed = "; ".join(f"{_text_of(value, values)} in {_places(rows, where)}" for value, rows in far.items())
     return f"{listed}: far outside the other values, {usual.min():.6g} to {usual.max():.6g}"
 
 

@@ -1,7 +1,6 @@
 """Convert many SMILES to stores in memory, chunk by chunk, in this process or in several."""
 
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ def default_workers(device: torch.device, rows: int) -> int:
     return count_cores() if rows >= (PARALLEL_ROWS if device.type == "cpu" else DEVICE_PARALLEL_ROWS) else 0
 
 
-class SmilesReader:
+class SmilesReader(WorkerPool):
     """Converts chunks of SMILES to stores, with few chunks in memory.
 
     Args:
@@ -42,17 +41,8 @@ class SmilesReader:
     def __init__(
         self, max_atoms: int, atom_order: str, workers: int = 0, *, with_descriptors: bool = False
     ) -> None:
+        super().__init__(workers, "reads SMILES")
         self.max_atoms, self.atom_order, self.with_descriptors = max_atoms, atom_order, with_descriptors
-        self._pool = WorkerPool(workers, "reads SMILES")
-
-    def __enter__(self) -> "SmilesReader":
-        self._pool.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.__exit__(kind, error, trace)
 
     def read(self, chunks: Iterable[list[str]]) -> Iterator[MoleculeStore]:
         """Yield one store for each chunk, in order. An unreadable row has no atoms and a reason.
@@ -64,5 +54,5 @@ class SmilesReader:
             self.max_atoms, self.atom_order, descriptors=self.with_descriptors, wildcards="keep"
         )  # fragments are chosen and wildcards refused before
         arguments = ((chunk, np.empty((len(chunk), 0), np.float32), how) for chunk in chunks)
-        for packed in self._pool.map(featurize_chunk, arguments):
+        for packed in self.map(featurize_chunk, arguments):
             yield MoleculeStore.from_packed([packed])

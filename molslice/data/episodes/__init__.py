@@ -1,6 +1,6 @@
 """Data sets of reinforcement learning episodes: observations, actions and returns-to-go.
 
-Imports: those of `molslice.data`, and h5py inside functions.
+Imports: the same as `molslice.data`, and h5py inside functions.
 
 To add a data set, write a file with a class that derives from `Dataset`.
 """

@@ -133,13 +133,13 @@ class D4rl(Dataset):
         """Compute mean and standard deviation of the training states, and the range of all actions."""
         states = self.states[self.splits["train"]].astype(np.float64)
         actions = self.actions[self.lengths > 0]
-        found = {
+        statistics = {
             "state_mean": states.mean(0),
             "state_std": states.std(0) + STD_OFFSET,
             "action_low": actions.min(0),
             "action_high": actions.max(0),
         }
-        return {name: tuple(map(float, values)) for name, values in found.items()}
+        return {name: tuple(map(float, values)) for name, values in statistics.items()}
 
     @property
     def spec(self) -> DataSpec:
@@ -209,13 +209,13 @@ def returns_to_go(rewards: np.ndarray, stop: np.ndarray) -> np.ndarray:
     Source: Chen et al. 2021, arXiv 2106.01345, section 3.
     """
     # summed from the end of each episode, so that other episodes do not affect the rounding
-    found = np.empty(len(rewards), np.float64)
+    sums = np.empty(len(rewards), np.float64)
     begin = 0
     while begin < len(rewards):
-        part = slice(begin, int(stop[begin]))
-        found[part] = rewards[part][::-1].cumsum(dtype=np.float64)[::-1]
-        begin = part.stop
-    return found.astype(np.float32)
+        steps = slice(begin, int(stop[begin]))
+        sums[steps] = rewards[steps][::-1].cumsum(dtype=np.float64)[::-1]
+        begin = steps.stop
+    return sums.astype(np.float32)
 
 
 def task_of(environment: str) -> str:
@@ -266,7 +266,7 @@ def _check_sizes(environment: str | None, state: int, action: int, source: str) 
     known = SIZES.get(task_of(environment or ""))
     if known is not None and known != (state, action):
         raise MolsliceError(
-            f"{source} holds states of {state} numbers and actions of {action}; those of {environment} have "
+            f"{source} holds states of {state} numbers and actions of {action}; {environment} has "
             f"{known[0]} and {known[1]}"
         )
 
@@ -284,17 +284,21 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             missing = [name for name in NEEDED if name not in file]
             if missing:
                 raise MolsliceError(f"{path} has no {', '.join(missing)}; it holds {', '.join(file)}")
-            found: dict[str, Any] = {name: file[name] for name in (*NEEDED, "timeouts") if name in file}
-            for name, part in found.items():
-                if not isinstance(part, h5py.Dataset) or part.dtype.kind not in "fiub" or part.shape is None:
+            columns: dict[str, Any] = {name: file[name] for name in (*NEEDED, "timeouts") if name in file}
+            for name, column in columns.items():
+                if (
+                    not isinstance(column, h5py.Dataset)
+                    or column.dtype.kind not in "fiub"
+                    or column.shape is None
+                ):
                     raise MolsliceError(f"{path}: {name} is not an array of numbers")
-                if not isinstance(file.get(name, getlink=True), h5py.HardLink) or part.external:
+                if not isinstance(file.get(name, getlink=True), h5py.HardLink) or column.external:
                     raise MolsliceError(f"{path}: {name} is stored in another file")
-                if part.nbytes > DEFLATED * path.stat().st_size:
+                if column.nbytes > DEFLATED * path.stat().st_size:
                     raise MolsliceError(
-                        f"{path}: {name} has {part.nbytes} bytes, more than the file can hold"
+                        f"{path}: {name} has {column.nbytes} bytes, more than the file can hold"
                     )
-            arrays = {name: np.asarray(part[...]) for name, part in found.items()}
+            arrays = {name: np.asarray(column[...]) for name, column in columns.items()}
     except MolsliceError:
         raise
     except (OSError, LookupError, RuntimeError, TypeError, ValueError, MemoryError) as error:

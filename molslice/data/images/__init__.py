@@ -9,7 +9,7 @@ Modules beside the data sets:
     rand_augment: RandAugment and resized crops.
     fetch: Downloads from the Hugging Face Hub.
 
-Imports: those of `molslice.data`, and Pillow and pyarrow inside functions.
+Imports: the same as `molslice.data`, and Pillow and pyarrow inside functions.
 
 To add a data set, write a file with a class that derives from `ImageDataset`.
 """

@@ -55,23 +55,11 @@ class Cutting:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], **fixed: Any) -> "Cutting":  # noqa: ANN401
-        """Create from the options of a data set.
-
-        Args:
-            options: The options; those that are no fields are ignored.
-            fixed: Fields that replace the options.
-        """
+        """Create from the options of a data set, which may have others; `fixed` replaces options."""
         return cls(**{key: options[key] for key in cls.__slots__ if key in options} | fixed)
 
     def describe(self, num_classes: int, height: int, width: int, colors: int, scale: str = "") -> DataSpec:
-        """Describe the tokens of images.
-
-        Args:
-            num_classes: Number of classes.
-            height: Height of the images, in pixels.
-            width: Width of the images, in pixels.
-            colors: Number of color channels.
-            scale: Description of the standardization of patches.
+        """Describe the tokens of images; `scale` names the standardization of patches.
 
         Raises:
             MolsliceError: The size of the image is not a multiple of the patch size.
@@ -159,8 +147,8 @@ class ImageDataset(Dataset):
         Args:
             pictures: Images read from the files.
             cutting: How to cut them into tokens.
-            scale: Mean and standard deviation of each color as fractions of 255; by default those of the
-                training split.
+            scale: Mean and standard deviation of each color as fractions of 255; by default measured in
+                the training split.
 
         Raises:
             MolsliceError: No image is readable, a class has no name, or the patch size is invalid.
@@ -177,13 +165,13 @@ class ImageDataset(Dataset):
             )
         self._labels = np.where(labels < 0, np.nan, labels).astype(np.float32)[:, None]
         _, height, width, colors = self.images.shape
-        said = ""
+        scale_text = ""
         if cutting.tokens == "patches":
             mean, spread = scale or self._measured_scale()
             self._factor = (1 / (255 * np.array(spread))).astype(np.float32)
             self._shift = (-np.array(mean) / np.array(spread)).astype(np.float32)
-            said = f"mean {_listed(mean)}, std {_listed(spread)}"
-        self._spec = cutting.describe(len(self.class_names), height, width, colors, said)
+            scale_text = f"mean {_listed(mean)}, std {_listed(spread)}"
+        self._spec = cutting.describe(len(self.class_names), height, width, colors, scale_text)
         self._num_tokens = np.full(len(self.images), self._spec.max_tokens)
         self._num_tokens[list(self._failed)] = 0
         self._draws: tuple[int, np.ndarray] | None = None
@@ -298,34 +286,24 @@ class ImageDataset(Dataset):
 
 
 def chunks(rows: int, row_bytes: int) -> Iterator[slice]:
-    """Yield slices of consecutive rows of about 16 MiB each.
-
-    Args:
-        rows: Number of rows.
-        row_bytes: Size of a row, in bytes.
-    """
+    """Yield slices of consecutive rows of about 16 MiB each."""
     step = max(1, CHUNK_BYTES // row_bytes)
     for start in range(0, rows, step):
         yield slice(start, start + step)
 
 
 def to_gray(images: np.ndarray) -> np.ndarray:
-    """Convert RGB to gray: 0.299 R + 0.587 G + 0.114 B, rounded, in 16-bit fixed point.
+    """Convert RGB, uint8 [..., 3], to gray levels, uint8 [..., 1].
 
-    TensorFlow's conversion, used by Long Range Arena, can differ by one level.
-
-    Args:
-        images: uint8 [..., 3].
-
-    Returns:
-        The gray levels, uint8 [..., 1].
+    They are 0.299 R + 0.587 G + 0.114 B, rounded, in 16-bit fixed point. TensorFlow's conversion, used by
+    Long Range Arena, can differ by one level.
 
     Source: ITU-R BT.601, as Pillow's conversion to mode L.
     """
     gray = np.empty((*images.shape[:-1], 1), np.uint8)
-    for part in chunks(len(images), math.prod(images.shape[1:]) or 1):
-        red, green, blue = (images[part, ..., color].astype(np.uint32) for color in range(3))
-        gray[part, ..., 0] = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
+    for rows in chunks(len(images), math.prod(images.shape[1:]) or 1):
+        red, green, blue = (images[rows, ..., color].astype(np.uint32) for color in range(3))
+        gray[rows, ..., 0] = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
     return gray
 
 

@@ -38,7 +38,8 @@ class Cifar(ImageDataset):
         tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
         patch: Side of a patch, in pixels.
         gray: Whether to convert colors to gray.
-        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand` or `resized_flip_rand`; see `ImageDataset`.
+        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand`, `resized_flip_rand` or
+            `resized_flip_rand_mix`; see `ImageDataset`.
         valid_fraction: Fraction of the training images for the split `valid`.
         split_seed: Seed of the draw of `valid`.
         cache_dir: Folder for decoded images; by default the user's cache.

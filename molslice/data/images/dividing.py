@@ -18,12 +18,6 @@ def divide(splits: Splits, division: Division, source: str, *, valid_as_test: bo
     existing test becomes `hidden`, and valid is drawn from train: the convention for data whose test
     labels are not public.
 
-    Args:
-        splits: Row numbers of the splits of the files.
-        division: Fractions of valid and test, and the seed of their draws.
-        source: Name of the files, for messages.
-        valid_as_test: Whether to use the files' valid as test.
-
     Raises:
         MolsliceError: There is no training split or no split to use as test, or a split would be empty.
     """
@@ -41,15 +35,7 @@ def divide(splits: Splits, division: Division, source: str, *, valid_as_test: bo
 def checked_scale(
     mean: Sequence[float] | None, std: Sequence[float] | None, cutting: Cutting
 ) -> Scale | None:
-    """Check the options mean and std.
-
-    Args:
-        mean: Mean of each color, as a fraction of 255.
-        std: Standard deviation of each color, as a fraction of 255.
-        cutting: Determines the number of colors.
-
-    Returns:
-        Both options, or None if neither is given.
+    """Check the options mean and std, and return both, or None if neither is given.
 
     Raises:
         MolsliceError: Only one is given, there is not one number for each color, or std is not positive.

@@ -18,10 +18,6 @@ def fetch_hub(name: str, root: Path) -> None:
     Existing splits are kept. If `root` has Parquet files, nothing is downloaded, unless an earlier download
     was interrupted.
 
-    Args:
-        name: Name on the Hub.
-        root: Folder for the files.
-
     Raises:
         MolsliceError: `root` contains another data set, the library `datasets` is not installed, or the
             library or the network failed.

@@ -41,8 +41,8 @@ class ImageFolder(ImageDataset):
         gray: Whether to convert colors to gray.
         augment: `none`, `crop`, `crop_flip`, `crop_flip_rand`, `resized_flip_rand` or
             `resized_flip_rand_mix`; see `ImageDataset`.
-        mean: Mean of each color as a fraction of 255, given with `std`; by default that of the training
-            split. Evaluate a model with the values of its training.
+        mean: Mean of each color as a fraction of 255, given with `std`; by default the mean of the
+            training split. Evaluate a model with the values of its training.
         std: Standard deviation of each color, given with `mean`.
         valid_fraction: Fraction of the training images for `valid`, if its folder does not exist.
         test_fraction: Fraction of the training images for `test`, if there is neither folder.
@@ -120,20 +120,20 @@ class _Files:
     labels: list[int] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, split: str, found: Mapping[str, list[Path]], place: Path) -> None:
+    def add(self, split: str, images_by_class: Mapping[str, list[Path]], place: Path) -> None:
         """Add the images of a split.
 
         Raises:
             MolsliceError: A class is not in the training split.
         """
-        for name, images in found.items():
+        for name, images in images_by_class.items():
             if name not in self.classes:
                 raise MolsliceError(
                     f"{place} has the class {name!r}, which is not in train; {near_names(name, self.classes)}"
                 )
             self.paths += images
             self.labels += [self.classes.index(name)] * len(images)
-        self.counts[split] = sum(map(len, found.values()))
+        self.counts[split] = sum(map(len, images_by_class.values()))
 
 
 def _find_files(root: Path) -> _Files:
@@ -141,16 +141,16 @@ def _find_files(root: Path) -> _Files:
         raise MolsliceError(f"no such folder: {root}; expected images {root}/train/<class>/*.png or *.jpg")
     folders = split_folders(root)
     if not folders:
-        found = class_folders(root)
-        if not found:
+        images = class_folders(root)
+        if not images:
             raise MolsliceError(f"{root} has neither images <class>/*.png (or *.jpg) nor train/<class>/*")
-        files = _Files(tuple(found))
-        files.add("train", found, root)
+        files = _Files(tuple(images))
+        files.add("train", images, root)
         return files
-    found = class_folders(folders["train"])
-    if not found:
+    images = class_folders(folders["train"])
+    if not images:
         raise MolsliceError(f"{folders['train']} has no images <class>/*.png (or *.jpg)")
-    files = _Files(tuple(found))
+    files = _Files(tuple(images))
     for split in NAMES:
         if split in folders:
             _add_split(files, split, folders[split])
@@ -158,25 +158,29 @@ def _find_files(root: Path) -> _Files:
 
 
 def _add_split(files: _Files, split: str, folder: Path) -> None:
-    found = class_folders(folder)
+    images_by_class = class_folders(folder)
     loose = sorted(path for path in folder.iterdir() if is_image(path) and path.is_file())
     if (folder / TINY_LABELS).is_file():
-        found = _tiny_images(folder)
-    elif split == "test" and len(found) + bool(loose) == 1 and not set(found) & set(files.classes):
+        images_by_class = _tiny_images(folder)
+    elif (
+        split == "test"
+        and len(images_by_class) + bool(loose) == 1
+        and not set(images_by_class) & set(files.classes)
+    ):
         # test images without public classes, in the folder itself or one level below, as in Tiny-ImageNet
-        images = loose or next(iter(found.values()))
+        images = loose or next(iter(images_by_class.values()))
         files.paths += images
         files.labels += [-1] * len(images)
         files.counts[split] = len(images)
         return
     elif loose:
         raise MolsliceError(f"{loose[0]} is not in the folder of a class, {folder}/<class>/")
-    files.add(split, found, folder)
+    files.add(split, images_by_class, folder)
 
 
 def _tiny_images(folder: Path) -> dict[str, list[Path]]:
     images = {path.name: path for group in class_folders(folder).values() for path in group}
-    found: dict[str, list[Path]] = {}
+    images_by_class: dict[str, list[Path]] = {}
     file = folder / TINY_LABELS
     for number, line in enumerate(read_lines(file), start=1):
         cells = line.split("\t")
@@ -184,7 +188,7 @@ def _tiny_images(folder: Path) -> dict[str, list[Path]]:
             raise MolsliceError(
                 f"{file}, line {number}: expected an image of {folder}, a tab and a class, got {line[:60]!r}"
             )
-        found.setdefault(cells[1], []).append(images.pop(cells[0]))
+        images_by_class.setdefault(cells[1], []).append(images.pop(cells[0]))
     if images:
         raise MolsliceError(f"{file} has no class for {min(images)} ({len(images)} such images)")
-    return {name: sorted(found[name]) for name in sorted(found)}
+    return {name: sorted(images_by_class[name]) for name in sorted(images_by_class)}

@@ -17,7 +17,7 @@ from molslice.types import MolsliceError
 class ImageParquet(ImageDataset):
     """Parquet files with a column of image files and a column of classes.
 
-    The split of a file is given by its name (`train-00000-of-00002.parquet`) or that of its folder; val and
+    The split of a file is given by its name (`train-00000-of-00002.parquet`) or its folder; val and
     validation mean valid. An unreadable image keeps its row, with the reason. Decoded images are
     cached as rows x size x size x 3 bytes.
 
@@ -35,8 +35,8 @@ class ImageParquet(ImageDataset):
         gray: Whether to convert colors to gray.
         augment: `none`, `crop`, `crop_flip`, `crop_flip_rand`, `resized_flip_rand` or
             `resized_flip_rand_mix`; see `ImageDataset`.
-        mean: Mean of each color as a fraction of 255, given with `std`; by default that of the training
-            split. Evaluate a model with the values of its training.
+        mean: Mean of each color as a fraction of 255, given with `std`; by default the mean of the
+            training split. Evaluate a model with the values of its training.
         std: Standard deviation of each color, given with `mean`.
         valid_fraction: Fraction of the training images for `valid`, if the files lack this split.
         test_fraction: Fraction of the training images for `test`, if the files have neither split.

@@ -70,7 +70,7 @@ class Mnist(ImageDataset):
 
     instructions = (
         "By hand: download the four files of digits from https://ossci-datasets.s3.amazonaws.com/mnist/, or "
-        "those of fashion from https://github.com/zalandoresearch/fashion-mnist"
+        "the files of fashion from https://github.com/zalandoresearch/fashion-mnist"
     )
 
     def __init__(
@@ -92,10 +92,10 @@ class Mnist(ImageDataset):
             raise MolsliceError(f"no {TRAIN_IMAGES} or {TRAIN_IMAGES}.gz in {root}. {self.advice()}")
         self.source = str(folder)
         images, labels = [], []
-        for part in ("train", "t10k"):
-            file = _find_file(folder, f"{part}-images-idx3-ubyte")
+        for prefix in ("train", "t10k"):
+            file = _find_file(folder, f"{prefix}-images-idx3-ubyte")
             images.append(read_idx(file, 3))
-            labels.append(read_idx(_find_file(folder, f"{part}-labels-idx1-ubyte"), 1))
+            labels.append(read_idx(_find_file(folder, f"{prefix}-labels-idx1-ubyte"), 1))
             if len(images[-1]) != len(labels[-1]):
                 raise MolsliceError(f"{file} holds {len(images[-1])} images and {len(labels[-1])} labels")
         if images[0].shape[1:] != images[1].shape[1:]:

@@ -24,12 +24,12 @@ def rand_augment(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         draw: Generator for the operations and signs.
 
     Returns:
-        The changed image, uint8 of the same shape; new borders are black.
+        The changed image, of the same shape; new borders are black.
 
     Raises:
         MolsliceError: Pillow is not installed.
 
-    Source: RandAugment, Cubuk et al. 2020, arXiv 1909.13719, sections 3 and 4.3. The ranges are those of
+    Source: RandAugment, Cubuk et al. 2020, arXiv 1909.13719, sections 3 and 4.3. The ranges are from
     AutoAugment, Cubuk et al. 2019, arXiv 1805.09501, table 6, with shifts of up to 0.45 of the side (there
     150 of 331 pixels).
     """
@@ -66,7 +66,7 @@ def resized_crop(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         wide, high = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < wide <= width and 0 < high <= height:
             left, top = (
-                int(draw.integers(whole - part + 1)) for whole, part in ((width, wide), (height, high))
+                int(draw.integers(whole - side + 1)) for whole, side in ((width, wide), (height, high))
             )
             window = (left, top, left + wide, top + high)
             break

@@ -53,17 +53,7 @@ class ImageTable:
         cache_dir: str | os.PathLike[str] | None,
         workers: int | None = None,
     ) -> Pictures:
-        """Decode the images, or load them from the cache.
-
-        Args:
-            root: The folder of the files, or a single file.
-            how: Size and colors.
-            cache_dir: Folder for decoded images; by default the user's cache.
-            workers: Number of threads; by default all cores.
-
-        Raises:
-            MolsliceError: As in `decode_all`.
-        """
+        """Decode the images, or load them from the cache; see `decode_all`."""
         folder = root if root.is_dir() else root.parent
         identity = {"files": files_identity(self.files, folder), "column": self.image_column}
         pixels, failed = decode_all(self.items, len(self.labels), how, identity, cache_dir, workers)
@@ -71,11 +61,7 @@ class ImageTable:
 
 
 def find_tables(root: Path) -> list[Path]:
-    """Find all Parquet files of a folder, at any depth, sorted by name.
-
-    Args:
-        root: The folder, or a single file.
-    """
+    """Find all Parquet files of a folder, at any depth, sorted by name; `root` may be a single file."""
     if root.is_file() and root.suffix == ".parquet":
         return [root]
     # a killed download leaves a partial file whose name starts with a dot
@@ -87,7 +73,7 @@ def read_table(
 ) -> ImageTable:
     """Read the labels and splits of Parquet files, but not the images.
 
-    The split of a file is given by its name (`train-00000-of-00002.parquet`) or that of its folder
+    The split of a file is given by its name (`train-00000-of-00002.parquet`) or its folder
     (`train/0000.parquet`); val and validation mean valid. A single file with another name is `train`.
 
     Args:
@@ -106,8 +92,8 @@ def read_table(
     labels, bounds, classes = [], {}, {}
     for path in files:
         start = sum(map(len, labels))
-        found, class_names = _labels(path, image_column, label_column)
-        labels.append(found)
+        classes_of_rows, class_names = _labels(path, image_column, label_column)
+        labels.append(classes_of_rows)
         if class_names:
             classes.setdefault(class_names, path)
         name = _split_of(path) or ("train" if len(files) == 1 else None)
@@ -134,15 +120,15 @@ def _image_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: A
             return kind.get_field_index("bytes") >= 0
         return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
-    found = [field.name for field in schema if holds_files(field.type)]
-    if given is None and len(found) == 1:
-        return found[0]
-    if given in found:
+    columns = [field.name for field in schema if holds_files(field.type)]
+    if given is None and len(columns) == 1:
+        return columns[0]
+    if given in columns:
         return str(given)
     if given is not None:
-        raise MolsliceError(f"{path} has no column of images {given!r}; {near_names(given, found)}")
+        raise MolsliceError(f"{path} has no column of images {given!r}; {near_names(given, columns)}")
     raise MolsliceError(
-        f"{path} has {len(found) or 'no'} columns of images{': ' + ', '.join(found) if found else ''}; "
+        f"{path} has {len(columns) or 'no'} columns of images{': ' + ', '.join(columns) if columns else ''}; "
         "set image_column to the one to read"
     )
 
@@ -152,7 +138,7 @@ def _label_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: A
         if name in schema.names:
             return name
     raise MolsliceError(
-        f"{path} has no column {given or 'label'!r}; set label_column to that of the classes; "
+        f"{path} has no column {given or 'label'!r}; set label_column to the column of the classes; "
         f"{near_names(given or 'label', schema.names)}"
     )
 

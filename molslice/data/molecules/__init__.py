@@ -22,7 +22,7 @@ Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     ogb_download: Downloads OGB's archives.
     leaderboard: OGB's evaluator, and submissions.
 
-Imports: those of `molslice.data`.
+Imports: the same as `molslice.data`.
 
 To add a data set, write a file with a class that derives from `MoleculeDataset`.
 """

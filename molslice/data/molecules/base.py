@@ -102,7 +102,7 @@ class MoleculeDataset(Dataset):
         """Compute the checksums of the molecules, or take them from the header of a prepared store."""
         names = ("atoms", "bonds", "atom_offsets", "bond_offsets", "atom_targets", "descriptors")
         arrays = {name: getattr(self.store, name) for name in names}
-        known = {name: about["sha256"] for name, about in self.store.header.get("arrays", {}).items()}
+        known = {name: stated["sha256"] for name, stated in self.store.header.get("arrays", {}).items()}
         return {
             name: known.get(name) or checksum(array) for name, array in arrays.items() if array is not None
         }
@@ -148,7 +148,7 @@ class MoleculeDataset(Dataset):
 
 
 def refuse_hydrogens(store: MoleculeStore, source: str, advice: str) -> None:
-    """Refuse arrays of an older featurizer that differ from those of today.
+    """Refuse arrays of an older featurizer that differ from the arrays of the current one.
 
     Args:
         store: Molecules in canonical order.

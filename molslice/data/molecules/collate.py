@@ -23,7 +23,7 @@ def collate(
     Args:
         store: The molecules.
         rows: Row numbers [B] of rows with a molecule.
-        pad_to: Number of atoms to pad to; by default that of the largest molecule.
+        pad_to: Number of atoms to pad to; by default the size of the largest molecule.
         atom_permutation: Seed for renumbering the atoms of each molecule. The permutation depends only on
             the seed and the row. Features are unchanged, including chirality tags.
 

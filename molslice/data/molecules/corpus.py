@@ -52,7 +52,7 @@ class Corpus(ArraysOnly):
         self.store = MoleculeStore.open(Path(path) / STORE)
         about = self.store.header.get("about")
         if self.store.groups is None or not isinstance(about, dict):
-            raise MolsliceError(f"{Path(path) / STORE} is a store of molecules, but not that of a corpus")
+            raise MolsliceError(f"{Path(path) / STORE} is a store of molecules, but not of a corpus")
         for name, now in VERSIONS.items():
             then = about.get(name)
             if not (have_same_features(then, now) if name == FEATURES else then == now):
@@ -65,7 +65,7 @@ class Corpus(ArraysOnly):
 
     @property
     def spec(self) -> DataSpec:
-        """Properties of the data: one output per target, and those of each atom."""
+        """Properties of the data: outputs of each molecule and of each atom."""
         return DataSpec(len(self.target_names), num_atom_outputs=len(self.store.atom_target_names))
 
     @property

@@ -132,7 +132,7 @@ class Csv(MoleculeDataset):
             self.splits = choice.division.divide(splits.consecutive_rows(sizes), self.source, groups=groups)
 
     def smiles(self) -> list[str]:
-        """Read the SMILES of every row: those of `path`, then `valid_path`, then `test_path`.
+        """Read the SMILES of every row: of `path`, then `valid_path`, then `test_path`.
 
         Raises:
             MolsliceError: A file has changed since the rows were read.
@@ -217,10 +217,10 @@ class Csv(MoleculeDataset):
     ) -> MoleculeStore:
         def chunks() -> Iterator[tuple[list[str], np.ndarray]]:
             for start in range(0, len(smiles), prepare.CHUNK_ROWS):
-                part = slice(start, start + prepare.CHUNK_ROWS)
-                yield smiles[part], targets[part]
+                rows = slice(start, start + prepare.CHUNK_ROWS)
+                yield smiles[rows], targets[rows]
 
-        self._all_files = [file for each in self.files.values() for file in each]
+        self._all_files = [file for files in self.files.values() for file in files]
         self._checksums = [cache.file_checksum(file) for file in self._all_files]
         identity = {
             "format": "csv",
@@ -240,16 +240,7 @@ class Csv(MoleculeDataset):
 
 
 def _as_float32(values: np.ndarray, columns: Sequence[str], source: str) -> np.ndarray:
-    """Round targets to float32.
-
-    Args:
-        values: The targets, float64 [rows, T].
-        columns: Their columns, for messages.
-        source: Their file, for messages.
-
-    Raises:
-        MolsliceError: The values of a column differ by little more than their rounding.
-    """
+    """Round targets, float64 [rows, T], to float32; see `check_rounding`."""
     rounded = values.astype(np.float32)
     largest, spread = np.nanmax(np.abs(values), axis=0), np.nanstd(values, axis=0)
     check_rounding(columns, np.nanmax(np.abs(rounded - values), axis=0), spread, largest, source)
@@ -315,5 +306,5 @@ def _scaffolds(smiles: list[str], fragment: str, kept: np.ndarray) -> list[str |
     """Return the scaffold of each molecule; None for a row without one."""
     from molslice.chem.scaffold import scaffolds  # needs rdkit
 
-    found = scaffolds(choose_fragments(smiles, fragment)[0])
-    return [name if is_kept else None for name, is_kept in zip(found, kept, strict=True)]
+    names = scaffolds(choose_fragments(smiles, fragment)[0])
+    return [name if is_kept else None for name, is_kept in zip(names, kept, strict=True)]

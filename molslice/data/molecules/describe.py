@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -61,7 +60,7 @@ class DescribedMolecules:
         )
 
 
-class MoleculeDescriber:
+class MoleculeDescriber(WorkerPool):
     """Describes chunks of SMILES, with few chunks in memory.
 
     Args:
@@ -70,17 +69,8 @@ class MoleculeDescriber:
     """
 
     def __init__(self, workers: int = 0, *, with_groups: bool = False) -> None:
+        super().__init__(workers, "computes descriptors")
         self.chunk_rows, self.with_groups = CHUNK_ROWS, with_groups
-        self._pool = WorkerPool(workers, "computes descriptors")
-
-    def __enter__(self) -> "MoleculeDescriber":
-        self._pool.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.__exit__(kind, error, trace)
 
     def read(self, chunks: Iterable[list[str]]) -> Iterator[DescribedMolecules]:
         """Yield the descriptions of each chunk, in order.
@@ -88,7 +78,7 @@ class MoleculeDescriber:
         Raises:
             MolsliceError: A worker process was killed.
         """
-        yield from self._pool.map(_describe, ((chunk, self.with_groups) for chunk in chunks))
+        yield from self.map(_describe, ((chunk, self.with_groups) for chunk in chunks))
 
 
 def describe_molecules(
@@ -98,7 +88,7 @@ def describe_molecules(
 
     Args:
         smiles: The molecules.
-        workers: Number of worker processes; 0 computes in this process.
+        workers: As in `MoleculeDescriber`.
         progress: Called with the number of described rows and of all rows.
     """
     parts: list[DescribedMolecules] = []
@@ -106,9 +96,9 @@ def describe_molecules(
     with MoleculeDescriber(workers, with_groups=True) as describer:
         size = describer.chunk_rows
         chunks = (list(smiles[start : start + size]) for start in range(0, len(smiles), size))
-        for part in describer.read(chunks):
-            parts.append(part)
-            done += len(part)
+        for described in describer.read(chunks):
+            parts.append(described)
+            done += len(described)
             progress(done, len(smiles))
     return DescribedMolecules.concatenate(parts)
 

@@ -44,7 +44,7 @@ KEYS = {*KINDS, "schema_version", SUM, "atoms", "bonds", "atom_target_names", "a
 
 
 def current_versions() -> dict[str, str]:
-    """Return the versions for the header: those of molslice, its featurizer and the installed libraries."""
+    """Return the versions of molslice, its featurizer and the installed libraries for the header."""
     versions = {"molslice": __version__, "featurizer": str(FEATURIZER_VERSION)}
     for name in ("numpy", "rdkit"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -53,15 +53,7 @@ def current_versions() -> dict[str, str]:
 
 
 def write_header(folder: Path, header: Mapping[str, Any]) -> None:
-    """Write `header.json` with its schema version and its checksum.
-
-    Args:
-        folder: The folder of the store.
-        header: The contents, JSON values. An earlier version and checksum are replaced.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write `header.json` with its schema version and its checksum, which replace earlier ones."""
     first = {"schema_version": SCHEMA_VERSION, SUM: ""}
     text = json.dumps({**first, **header, **first}, indent=1)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -113,11 +105,11 @@ def check_header_sum(folder: Path, header: Mapping[str, Any]) -> None:
         raise MolsliceError(f"{folder / HEADER} does not match its checksum; delete the folder")
 
 
-def _check_version(file: Path, found: object) -> None:
-    if type(found) is not int or found < 1:
-        raise MolsliceError(f"{file}: invalid schema_version: {found!r:.80}")
-    if found > SCHEMA_VERSION:
+def _check_version(file: Path, version: object) -> None:
+    if type(version) is not int or version < 1:
+        raise MolsliceError(f"{file}: invalid schema_version: {version!r:.80}")
+    if version > SCHEMA_VERSION:
         raise MolsliceError(
-            f"{file} was written by a newer molslice: it has schema version {found}, and this molslice reads "
-            f"versions up to {SCHEMA_VERSION}"
+            f"{file} was written by a newer molslice: it has schema version {version}, and this molslice "
+            f"reads versions up to {SCHEMA_VERSION}"
         )

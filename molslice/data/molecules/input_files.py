@@ -44,7 +44,7 @@ def check_different(paths: Sequence[File]) -> None:
 
 
 def warn_of_repeated(paths: Mapping[str, Sequence[File]]) -> None:
-    """Warn of files or folders that are in several splits, because their errors are those of training rows.
+    """Warn of files or folders that are in several splits, because a model has seen their rows.
 
     Args:
         paths: The files or folders of each split.

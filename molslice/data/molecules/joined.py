@@ -40,7 +40,7 @@ class JoinedArray:
 
     def __init__(self, parts: Sequence[np.ndarray], shifts: Sequence[int] | None = None) -> None:
         self.parts, self._shifts = tuple(parts), shifts
-        lengths = np.array([len(part) for part in parts])
+        lengths = np.array([len(array) for array in parts])
         self._ends = lengths.cumsum()
         self._starts = self._ends - lengths
         self._bounds = self._ends.tolist()  # a search for one row is faster in a list
@@ -57,7 +57,7 @@ class JoinedArray:
     @property
     def nbytes(self) -> int:
         """Number of bytes of all rows."""
-        return sum(part.nbytes for part in self.parts)
+        return sum(array.nbytes for array in self.parts)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:  # noqa: ANN401, ARG002
         return np.concatenate([self._part(number) for number in range(len(self.parts))]).astype(
@@ -86,17 +86,17 @@ class JoinedArray:
         return values + self._shifts[number] if self._shifts is not None else values
 
     def _range(self, start: int, stop: int) -> np.ndarray:
-        """Return consecutive rows; those of a single part are not copied."""
+        """Return consecutive rows, without a copy if they are in a single part."""
         first = bisect_right(self._bounds, start)
         if first < len(self.parts) and start < stop <= self._bounds[first]:
             begin = self._bounds[first] - len(self.parts[first])
             return self._part(first, slice(start - begin, stop - begin))
         last = int(np.searchsorted(self._starts, stop, side="left"))
-        found = [
+        pieces = [
             self._part(number, slice(max(start - begin, 0), max(stop - begin, 0)))
             for number, begin in enumerate(self._starts[first:last].tolist(), start=first)
         ]
-        return np.concatenate(found) if found else np.empty((0, *self.shape[1:]), self.dtype)
+        return np.concatenate(pieces) if pieces else np.empty((0, *self.shape[1:]), self.dtype)
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         numbers = np.searchsorted(self._ends, rows, side="right")
@@ -106,25 +106,21 @@ class JoinedArray:
         order = np.argsort(numbers.astype(np.uint16) if len(self.parts) < 2**16 else numbers, kind="stable")
         sizes = np.bincount(numbers, minlength=len(self.parts))
         within = (rows - self._starts[numbers])[order]
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        gathered = np.empty((len(rows), *self.shape[1:]), self.dtype)
         end = 0
         for number in np.flatnonzero(sizes).tolist():
             chosen = slice(end, end := end + int(sizes[number]))
             # the mode only avoids a buffer: all rows are in range
-            self.parts[number].take(within[chosen], axis=0, out=found[chosen], mode="clip")
+            self.parts[number].take(within[chosen], axis=0, out=gathered[chosen], mode="clip")
         if self._shifts is not None:
-            found += np.repeat(self._shifts, sizes)
-        values = np.empty_like(found)
-        values[order] = found
+            gathered += np.repeat(self._shifts, sizes)
+        values = np.empty_like(gathered)
+        values[order] = gathered
         return values
 
 
 def join_arrays(stores: Sequence[Mapping[str, np.ndarray]]) -> dict[str, JoinedArray]:
-    """Join the arrays of stores that agree with each other.
-
-    Args:
-        stores: The arrays of each store by name.
-    """
+    """Join the arrays of stores that agree with each other."""
     joined = {name: JoinedArray([store[name] for store in stores]) for name in stores[0]}
     for name, counted in OFFSETS.items():
         totals = np.cumsum([0, *(len(store[counted]) for store in stores)]).tolist()
@@ -147,14 +143,15 @@ def join_headers(
     Raises:
         MolsliceError: A store differs from the first one. The message names it and what differs.
     """
-    said = [_said(*each) for each in zip(stores, headers, strict=True)]
-    for name, own in zip(names, said, strict=True):
-        for what, value in own.items():
+    properties = [_shared_properties(*pair) for pair in zip(stores, headers, strict=True)]
+    first = properties[0]
+    for name, stated in zip(names, properties, strict=True):
+        for what, value in stated.items():
             alike = have_same_features if what == FEATURES else eq
-            if not alike(value, said[0][what]):
+            if not alike(value, first[what]):
                 raise MolsliceError(
                     f"{name} and {names[0]} cannot be read as one store: they differ in {what}: "
-                    f"{value or 'no'} and {said[0][what] or 'no'}"
+                    f"{value or 'no'} and {first[what] or 'no'}"
                 )
     rows = np.cumsum([0, *(len(store["targets"]) for store in stores)]).tolist()
     others = len(headers) - 1
@@ -172,12 +169,12 @@ def join_headers(
     for key in ("target_names", "target_units", "atom_target_names", "about"):
         if key in same:
             header[key] = same[key]
-    if all("arrays" in each for each in headers):
+    if all("arrays" in stated for stated in headers):
         header["arrays"] = {name: _checksums(name, headers) for name in stores[0]}
     return header
 
 
-def _said(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> dict[str, Any]:
+def _shared_properties(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stores that are read as one have in common."""
     descriptors, options = arrays.get("descriptors"), header.get("about", {}).get(ABOUT, {})
     return {
@@ -197,24 +194,26 @@ def _shared(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Keep what mappings have in common, also inside of mappings."""
     shared: dict[str, Any] = {}
     for key, value in values[0].items():
-        others = [each.get(key) for each in values]
+        others = [mapping.get(key) for mapping in values]
         if all(other == value for other in others):
             shared[key] = value
         elif all(isinstance(other, dict) for other in others):
-            shared[key] = _shared([each[key] for each in values])
+            shared[key] = _shared([mapping[key] for mapping in values])
     return shared
 
 
 def _common(versions: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Join the versions of stores; those of a library that differ are listed."""
-    names = dict.fromkeys(name for each in versions for name in each)
-    return {name: ", ".join(dict.fromkeys(each.get(name, "unknown") for each in versions)) for name in names}
+    """Join the versions of stores; different versions of a library are listed."""
+    names = dict.fromkeys(name for stated in versions for name in stated)
+    return {
+        name: ", ".join(dict.fromkeys(stated.get(name, "unknown") for stated in versions)) for name in names
+    }
 
 
 def _checksums(name: str, headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     parts = [header["arrays"][name] for header in headers]
-    rows = sum(part["shape"][0] for part in parts) - (name in OFFSETS) * (len(parts) - 1)
-    total = hashlib.sha256("\n".join(part["sha256"] for part in parts).encode())
+    rows = sum(array["shape"][0] for array in parts) - (name in OFFSETS) * (len(parts) - 1)
+    total = hashlib.sha256("\n".join(array["sha256"] for array in parts).encode())
     return {"shape": [rows, *parts[0]["shape"][1:]], "sha256": total.hexdigest()}
 
 
@@ -231,13 +230,13 @@ def find_shards(folder: Path) -> list[Path]:
     """
     if (folder / HEADER).exists() or not folder.is_dir():
         return []
-    found = [entry for entry in folder.iterdir() if entry.is_dir()]
-    unfinished = next((entry for entry in found if entry.name.endswith(SUFFIX)), None)
+    folders = [entry for entry in folder.iterdir() if entry.is_dir()]
+    unfinished = next((entry for entry in folders if entry.name.endswith(SUFFIX)), None)
     if unfinished is not None:
         raise MolsliceError(
             f"{folder} is not complete: {unfinished.name} is being written or was left behind"
         )
-    shards = sorted((entry for entry in found if not entry.name.startswith(".")), key=_natural)
+    shards = sorted((entry for entry in folders if not entry.name.startswith(".")), key=_natural)
     matches = [_COUNTED.fullmatch(shard.name) for shard in shards]
     counted = [match for match in matches if match is not None]
     if counted and len(counted) == len(shards):

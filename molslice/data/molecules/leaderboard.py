@@ -66,7 +66,7 @@ def write_submission(
 ) -> Path:
     """Write the file of a leaderboard submission and return its path.
 
-    Name and contents are those of OGB's `save_test_submission`: float32 [rows of the split] under `y_pred`.
+    Name and contents equal OGB's `save_test_submission`: float32 [rows of the split] under `y_pred`.
 
     Args:
         folder: Output folder; created if missing.

@@ -64,10 +64,7 @@ def download(name: str, root: str | os.PathLike[str]) -> Path:
 
     Args:
         name: `pcqm4m` or `pcqm4m-v2`.
-        root: The folder.
-
-    Returns:
-        The folder.
+        root: The folder, which is returned.
 
     Raises:
         MolsliceError: The name is unknown, the folder has other contents, the network or the disk failed,
@@ -122,11 +119,11 @@ def _fetch(url: str, part: Path) -> None:
 
 def _check_sum(archive: Archive, part: Path) -> None:
     with part.open("rb") as file:
-        found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found != archive.md5:
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if digest != archive.md5:
         part.unlink()
         raise MolsliceError(
-            f"wrong MD5 checksum of {archive.url}: {found} instead of {archive.md5}; the file was deleted"
+            f"wrong MD5 checksum of {archive.url}: {digest} instead of {archive.md5}; the file was deleted"
         )
 
 

@@ -24,8 +24,8 @@ class Pcqm4m(MoleculeDataset):
     """HOMO-LUMO gaps in eV, in the folder of OGB's archive.
 
     The folder contains `split_dict.pt` and `raw/data.csv.gz` with the columns idx, smiles and homolumogap. An
-    unknown gap is NaN (OGB does not publish those of the test splits). A row with an unreadable SMILES keeps
-    its row number.
+    unknown gap is NaN (OGB does not publish the gaps of the test splits). A row with an unreadable SMILES
+    keeps its row number.
 
     Args:
         root: The folder, or the parent of `pcqm4m_kddcup2021` or `pcqm4m-v2`.
@@ -103,10 +103,12 @@ class Pcqm4m(MoleculeDataset):
             name: The required archive, `pcqm4m` or `pcqm4m-v2`.
 
         Raises:
-            MolsliceError: The splits are those of the other version.
+            MolsliceError: The splits belong to the other version.
         """
         if self.version != VERSIONS[name]:
-            raise MolsliceError(f"{self.source} has the splits of PCQM4M {self.version}, not those of {name}")
+            raise MolsliceError(
+                f"{self.source} has the splits of PCQM4M {self.version}, not the splits of {name}"
+            )
 
     def smiles(self) -> list[str]:
         """Read the SMILES of every row.

@@ -250,9 +250,9 @@ def _write(path: Path, source: Source, how: Featurizing) -> MoleculeStore:
 
 def _featurized(source: Source, how: Featurizing) -> Iterator[PackedMolecules]:
     with Progress("preparing molecules", source.rows, "molecules") as bar:
-        for part in _in_order(source.chunks(), how, _number_of_workers(how.workers, source.rows)):
-            yield part
-            bar.update(len(part.atom_counts))
+        for packed in _in_order(source.chunks(), how, _number_of_workers(how.workers, source.rows)):
+            yield packed
+            bar.update(len(packed.atom_counts))
 
 
 def _number_of_workers(workers: int | None, rows: int) -> int:

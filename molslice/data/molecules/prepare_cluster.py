@@ -21,7 +21,7 @@ def convert_on_cluster(
 ) -> Converted:
     """Convert the rows of files in the workers of a cluster; with a delimiter, this is an `Engine`.
 
-    The files are read there too. The parts are those of one process, in the same order.
+    The files are read there too. The parts equal the parts of one process, in the same order.
 
     Args:
         delimiter: As in `open_molecules`.
@@ -44,8 +44,8 @@ def convert_on_cluster(
         parts[0] = reached.path, reached.first + len(reached) - 1
     before = dict(zip(table.paths, table.sizes_before, strict=True))
     work = _Featurizer(column, rows.targets, rows.written, places, how)
-    for chunk, part, position in ray_map(parts, work, split=split, workers=how.workers or None):
-        yield rows.piece(chunk, before[chunk.path] + position), part
+    for chunk, packed, position in ray_map(parts, work, split=split, workers=how.workers or None):
+        yield rows.piece(chunk, before[chunk.path] + position), packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _Featurizer:
     def __call__(self, item: tuple[Chunk, int]) -> tuple[Chunk, PackedMolecules, int]:
         chunk, position = item
         values = target_values(chunk, self.targets, self.written)
-        part = featurize_chunk(chunk[self.column], values, self.how)
+        packed = featurize_chunk(chunk[self.column], values, self.how)
         cells = [[row[place] for place in self.places.values()] for row in chunk.cells]
         columns = {name: place for place, name in enumerate(self.places)}
-        return Chunk(chunk.path, chunk.first, columns, cells, chunk.lines, chunk.errors), part, position
+        return Chunk(chunk.path, chunk.first, columns, cells, chunk.lines, chunk.errors), packed, position

@@ -260,12 +260,12 @@ def _notices(final: Path, rows: InputRows) -> list[str]:
         return []
     targets = np.load(final / "targets.npy", mmap_mode="r", allow_pickle=False)
     step = -(-len(targets) // COMPARED_ROWS)
-    found = check_outliers(
+    outliers = check_outliers(
         targets[::step], rows.targets, str(final), lambda row: f"row {row * step + 1}", "keep"
     )
     compared = f" (every {step}th row was compared)" if step > 1 else ""
     advice = "Training refuses the store, unless data.outliers is keep; prepare it with --missing-value"
-    return [*rows.side.notices(), *(f"{text}{compared}. {advice}" for text in found)]
+    return [*rows.side.notices(), *(f"{text}{compared}. {advice}" for text in outliers)]
 
 
 @contextlib.contextmanager
@@ -303,7 +303,7 @@ def _differences(then: object, now: Mapping[str, Any]) -> str:
     """Describe the differences between two identities; empty if they are equal."""
     if not isinstance(then, dict):
         return "unknown options"
-    flat, flat_now = ({**each, **each.get("versions", {})} for each in (then, now))
+    flat, flat_now = ({**identity, **identity.get("versions", {})} for identity in (then, now))
     names = [
         name for name in {**flat_now, **flat} if name != "versions" and flat.get(name) != flat_now.get(name)
     ]
@@ -332,12 +332,12 @@ def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, prog
             different = f"the rows of {rows.name} have changed"
     if different:
         raise MolsliceError(f"{final} exists and has different content ({different}); {advice}")
-    found = about["report"]
-    return {"failed": found["rows"] - found["molecules"], **found}  # earlier versions named it otherwise
+    report = about["report"]
+    return {"failed": report["rows"] - report["molecules"], **report}  # earlier versions named it otherwise
 
 
 class _ChangedError(MolsliceError):
-    """Error for finished rows that are not those of the input."""
+    """Error for finished rows that differ from the input."""
 
 
 class _Preparation:
@@ -449,20 +449,20 @@ class _Preparation:
                 yield piece.smiles, values, self.how
 
         with WorkerPool(self.rows.number_of_workers(self.how.workers), "reads molecules") as pool:
-            for part in pool.map(featurize_chunk, tasks()):
-                yield waiting.popleft(), part
+            for packed in pool.map(featurize_chunk, tasks()):
+                yield waiting.popleft(), packed
 
     def _convert(self, converted: Converted, bar: Progress) -> None:
         with contextlib.closing(converted):
             start = last = time.monotonic()
-            for piece, part in converted:
+            for piece, packed in converted:
                 self.consistent = False
                 shown = ["" if isinstance(text, Structure) else text for text in piece.smiles]
-                if self.strict and part.errors:
-                    row = min(part.errors)
-                    raise MolsliceError(failure_text(piece.chunk.where(row), shown[row], part.errors[row]))
-                self.writer.append(part)
-                self.tally.add(part, shown, piece.chunk.where)
+                if self.strict and packed.errors:
+                    row = min(packed.errors)
+                    raise MolsliceError(failure_text(piece.chunk.where(row), shown[row], packed.errors[row]))
+                self.writer.append(packed)
+                self.tally.add(packed, shown, piece.chunk.where)
                 self.digest, self.consistent = piece.digest, True
                 now = time.monotonic()
                 if now - last >= SAVE_SECONDS:

@@ -25,7 +25,7 @@ class Prepared(ArraysOnly):
     """Molecules and targets of one or several prepared stores. Reading them does not need RDKit.
 
     Args:
-        path: A store, a folder of stores, or a list of them; those of the training rows if `valid_path` or
+        path: A store, a folder of stores, or a list of them; the training rows if `valid_path` or
             `test_path` is given.
         units: Unit of all targets, or one unit per target; by default no unit.
         kind: `regression`, or `classification` with targets 0 and 1. By default `classification` if all
@@ -69,9 +69,11 @@ class Prepared(ArraysOnly):
         self.target_units = checked_units(units, self.target_names)
         self._ends = np.cumsum([len(store) for store in stores]).tolist()
         advice = "--missing-value={} to `molslice prepare`", "--data.outliers keep"
-        found = check_outliers(self.targets, self.target_names, self.source, self.where, outliers, advice)
+        outlier_notices = check_outliers(
+            self.targets, self.target_names, self.source, self.where, outliers, advice
+        )
         self.kind, notices = (given_kind, []) if given_kind else find_kind(self.targets, self.target_names)
-        self.notices = [*found, *notices]
+        self.notices = [*outlier_notices, *notices]
         if kind == "classification":
             self._check_labels()
         choice = checked_choice(split, folders)
@@ -124,7 +126,7 @@ def _checked_about(store: MoleculeStore, source: str) -> Mapping[str, Any]:
     """Return the options of the preparation; empty if the header does not have them.
 
     Raises:
-        MolsliceError: The store has no targets, is that of a corpus, or has features of another version.
+        MolsliceError: The store has no targets, belongs to a corpus, or has features of another version.
     """
     if store.groups is not None or store.atom_targets is not None:
         raise MolsliceError(f"{source} is the store of a corpus; use data.name: corpus and its parent folder")

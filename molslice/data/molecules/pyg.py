@@ -1,6 +1,6 @@
-"""Rows of a store as graphs of PyTorch Geometric, equal to those of OGB.
+"""Rows of a store as graphs of PyTorch Geometric, equal to the graphs of OGB.
 
-An item equals that of `ogb.lsc.PygPCQM4Mv2Dataset` for the same molecule with the same order of the atoms.
+An item equals the item of `ogb.lsc.PygPCQM4Mv2Dataset` for the same molecule with the same order of atoms.
 This module imports PyTorch Geometric; `MoleculeStore.to_pyg` imports this module.
 """
 
@@ -54,7 +54,7 @@ def pyg_graph(store: "MoleculeStore", row: int) -> Data:
 class PygMolecules(Dataset):
     """A store as a data set of PyTorch Geometric; item i is row i.
 
-    A row without a molecule raises an error, so that the indices of a split stay those of the rows.
+    A row without a molecule raises an error, so that a split can be used as it is.
     `dataset[store.num_atoms > 0]` has only the rows with a molecule. Processes of a data loader open the
     folder of the store by its path.
 

@@ -148,21 +148,21 @@ class Tally:
         """Number of rows with a molecule."""
         return int(self.sizes[1:].sum())
 
-    def add(self, part: PackedMolecules, smiles: Sequence[str], where: Callable[[int], str]) -> None:
-        """Count the rows of a part.
+    def add(self, packed: PackedMolecules, smiles: Sequence[str], where: Callable[[int], str]) -> None:
+        """Count rows.
 
         Args:
-            part: The molecules. Their targets are not yet rounded to float32.
+            packed: The molecules. Their targets are not yet rounded to float32.
             smiles: Their SMILES; empty where unknown.
             where: Describes the row at an index for messages.
         """
-        self.sizes += np.bincount(part.atom_counts, minlength=len(self.sizes))
-        self.elements += np.bincount(part.atoms[:, 0], minlength=len(self.elements))
-        if part.atom_counts.any():
-            self.targets.add(part.targets[part.atom_counts > 0])
-        self.bonds += len(part.bonds)
-        self.replaced += part.replaced
-        for row, reason in part.errors.items():
+        self.sizes += np.bincount(packed.atom_counts, minlength=len(self.sizes))
+        self.elements += np.bincount(packed.atoms[:, 0], minlength=len(self.elements))
+        if packed.atom_counts.any():
+            self.targets.add(packed.targets[packed.atom_counts > 0])
+        self.bonds += len(packed.bonds)
+        self.replaced += packed.replaced
+        for row, reason in packed.errors.items():
             self.refusals.add(reason, smiles[row], where(row))
 
     def report(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class MoleculeStore:
     def to_pyg(self, row: int | None = None) -> "PygMolecules | Data":
         """Convert a row to a graph of PyTorch Geometric, or all rows to a data set of it.
 
-        Items equal those of `ogb.lsc.PygPCQM4Mv2Dataset`; see `molslice.data.molecules.pyg`.
+        Items equal the items of `ogb.lsc.PygPCQM4Mv2Dataset`; see `molslice.data.molecules.pyg`.
 
         Args:
             row: The row; None returns the data set.
@@ -229,7 +229,7 @@ class MoleculeStore:
             target_names: Names of the targets.
             target_units: Unit of each target; by default no units.
             source: Name of the origin of the molecules, for messages.
-            versions: Versions for the header; by default those of this process.
+            versions: Versions for the header; by default the versions of this process.
             atom_target_names: Names of the targets of atoms, if the parts have any.
             grouped: Whether the parts have groups.
             num_descriptors: Number of descriptors of each row, if the parts have any.

@@ -123,13 +123,7 @@ class StoreWriter:
     def finish(
         self, source: str, versions: Mapping[str, str], about: Mapping[str, Any] | None = None
     ) -> None:
-        """Write the header.
-
-        Args:
-            source: Name of the origin of the molecules, for messages.
-            versions: Library versions.
-            about: Other JSON values, under `about`.
-        """
+        """Write the header with the arguments `source`, `versions` and `about` of `MoleculeStore.write`."""
         header = {
             "source": source,
             "rows": self.rows,

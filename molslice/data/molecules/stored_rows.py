@@ -81,7 +81,7 @@ class StoredRows:
 def _places(
     offsets: Int[Tensor, " R"], rows: Int[Tensor, " B"], present: Bool[Tensor, " B"], width: int
 ) -> tuple[Int[Tensor, "B W"], Bool[Tensor, "B W"]]:
-    """Return the places of the items of rows in a flat array, and a mask of those that exist."""
+    """Return the places of the items of rows in a flat array, and a mask of the places that exist."""
     start = offsets[rows]
     count = torch.where(present, offsets[rows + 1] - start, 0)
     index = torch.arange(width, device=rows.device)

@@ -75,7 +75,7 @@ class MoleculeTable:
             first.names = [smiles_column or SMILES_NAMES[0]]
         self._first, self.names, self.schema = first, first.names, self._table.schema
         self.delimiter = first.delimiter if isinstance(first, DelimitedTable) else None
-        found = smiles_column is None
+        detected = smiles_column is None
         described = self._table if self._table.peek(1) else first
         self.smiles_column = find_smiles_column(described) if smiles_column is None else smiles_column
         place = self.find(self.smiles_column)
@@ -87,7 +87,7 @@ class MoleculeTable:
         more = f", the first of {len(self.paths)} files" if self.paths[1:] else ""
         self.findings = [
             f"{name_of(self.paths[:1])}{more}: {self._table.format}",
-            f"SMILES: column {self.smiles_column!r}" + " (detected)" * found,
+            f"SMILES: column {self.smiles_column!r}" + " (detected)" * detected,
         ]
 
     def find(self, name: str) -> int:
@@ -166,7 +166,7 @@ class FileChunks:
         """Yield the chunks of a file as `MoleculeTable.chunks` does, and the number of bytes read so far.
 
         Args:
-            part: The file, and the number of rows to skip: those of a number of whole chunks.
+            part: The file, and the number of rows to skip, a number of whole chunks.
 
         Raises:
             MolsliceError: As in `MoleculeTable.chunks`.
@@ -268,10 +268,10 @@ def _order(table: Table, names: Sequence[str], first: File) -> list[int]:
     """
     if table.names == names or not table.names:
         return list(range(len(names)))
-    theirs, wanted = [trimmed(name) for name in table.names], [trimmed(name) for name in names]
-    if sorted(theirs) == sorted(wanted) and len(set(wanted)) == len(wanted):
-        return [theirs.index(name) for name in wanted]
-    different = sorted(set(theirs) ^ set(wanted)) or ["a repeated one"]
+    names_there, wanted = [trimmed(name) for name in table.names], [trimmed(name) for name in names]
+    if sorted(names_there) == sorted(wanted) and len(set(wanted)) == len(wanted):
+        return [names_there.index(name) for name in wanted]
+    different = sorted(set(names_there) ^ set(wanted)) or ["a repeated one"]
     raise MolsliceError(f"{table.path} has other columns than {first}: {', '.join(map(repr, different))}")
 
 
@@ -317,10 +317,7 @@ class _Structures(Table):
 def check_decimal_mark(table: MoleculeTable, columns: Sequence[str], decimal: str | None) -> None:
     """Refuse columns of a table with semicolons whose points may separate thousands, as in `2.123` for 2123.
 
-    Args:
-        table: The table, of which no row is read yet.
-        columns: Columns of numbers.
-        decimal: The decimal mark that the user names; None asks for it.
+    It is called before rows are read, with the decimal mark that the user names.
 
     Raises:
         MolsliceError: Each number with a point among the first rows of a column has three digits after it.
@@ -347,7 +344,7 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
 
     Args:
         table: The table.
-        alone: Whether the only column of a table is that of SMILES, whatever its name and cells.
+        alone: Whether the only column of a table contains the SMILES, whatever its name and cells.
 
     Raises:
         MolsliceError: No column or several columns could be it.
@@ -405,12 +402,12 @@ def _find_name(table: Table, known: Sequence[str]) -> str | None:
     Raises:
         MolsliceError: Several columns have exactly this name.
     """
-    for each in known:
-        matches = [name for name in table.names if trimmed(name).lower() == each]
+    for wanted in known:
+        matches = [name for name in table.names if trimmed(name).lower() == wanted]
         if len(matches) == 1:
             return matches[0]
         if len(set(matches)) == 1:
-            table.find(each)  # refuses the repeated name
+            table.find(wanted)  # refuses the repeated name
     return None
 
 

@@ -66,7 +66,7 @@ def verify_store(path: Path, advance: Advance = lambda size: None) -> StoreRepor
         advance: Called with the number of bytes that were read, for progress bars.
 
     Returns:
-        The report. Counts are those of the sound parts.
+        The report. Counts include only sound parts.
     """
     report = StoreReport(path)
     try:

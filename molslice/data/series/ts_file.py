@@ -213,12 +213,12 @@ def _at(where: str, place: int) -> str:
 
 def _check_shape(lengths: list[int], header: _Header, first: np.ndarray | None, where: str) -> None:
     """Check channels and lengths against the header, or against the first case."""
-    found = len(lengths)
-    if not found:
+    count = len(lengths)
+    if not count:
         raise MolsliceError(f"{where} has no colon: the values or the class (the target) are missing")
-    wanted = header.channels or (1 if header.univariate else found if first is None else first.shape[1])
-    if found != wanted:
-        raise MolsliceError(f"{where} has {found} channels, expected {wanted} (class or target not counted)")
+    wanted = header.channels or (1 if header.univariate else count if first is None else first.shape[1])
+    if count != wanted:
+        raise MolsliceError(f"{where} has {count} channels, expected {wanted} (class or target not counted)")
     if header.equal_length:
         length = header.length or (lengths[0] if first is None else len(first))
         for place, other in enumerate(lengths):

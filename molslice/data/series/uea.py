@@ -45,7 +45,7 @@ class Uea(SequenceDataset):
         valid_fraction: Fraction of the training cases for validation, stratified by class or target. With 0,
             the test cases are used for validation, as in published results; the test error is then biased,
             because the best step is chosen by it.
-        split_seed: Seed of that draw.
+        split_seed: Seed of the draw.
         standardize: Whether to subtract the mean of each channel and divide by its standard deviation, both
             over all steps of the training cases.
         missing: How to fill missing values: `interpolate` linearly in time (constant before the first and
@@ -185,8 +185,8 @@ def _original(problem: str) -> str:
 
 def _find(root: Path, problem: str, part: str) -> Path | None:
     folders = (root / problem, root / _original(problem), root)
-    found = (find_any(folder, f"{problem}_{part}.ts") for folder in folders)
-    return next((path for path in found if path is not None), None)
+    paths = (find_any(folder, f"{problem}_{part}.ts") for folder in folders)
+    return next((path for path in paths if path is not None), None)
 
 
 def _is_there(root: Path, problem: str) -> bool:

@@ -4,7 +4,7 @@ Modules beside the data sets `listops` and `pathfinder`:
     listops_rule: Generates and evaluates expressions.
     pathfinder_rule: Generates, checks and draws pictures.
 
-Imports: those of `molslice.data`.
+Imports: the same as `molslice.data`.
 
 To add a data set, write a file with a class that derives from `SequenceDataset`.
 """

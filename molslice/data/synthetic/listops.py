@@ -54,7 +54,7 @@ class Listops(SequenceDataset):
     Raises:
         MolsliceError: An option is out of range, options cannot be combined, or a file has other contents.
 
-    Source: Nangia and Bowman 2018, arXiv 1804.06028. Lengths, depth and splits are those of Long Range Arena
+    Source: Nangia and Bowman 2018, arXiv 1804.06028. Lengths, depth and splits as in Long Range Arena
     (Tay et al. 2020, arXiv 2011.04006, section 2.2.1). The arena's first input pipeline dropped the closing
     brackets (corrected in its commit c209b2a); here they are kept.
     """
@@ -138,9 +138,9 @@ def _pack(parts: Iterable[Iterable[Row]]) -> dict[str, np.ndarray]:
     labels: list[float] = []
     reasons: dict[int, str] = {}
     counts: list[int] = []
-    for part in parts:
+    for rows in parts:
         before = len(labels)
-        for numbers, label, reason in part:
+        for numbers, label, reason in rows:
             if reason:
                 reasons[len(labels)] = reason
             sequences.append(numbers)

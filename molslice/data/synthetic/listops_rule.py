@@ -84,10 +84,7 @@ class ListOpsRule:
 
 
 def evaluate(expression: Iterable[int]) -> int:
-    """Evaluate an expression to a digit.
-
-    Args:
-        expression: Indices of symbols, from 1.
+    """Evaluate an expression, indices of symbols from 1, to a digit.
 
     Raises:
         MolsliceError: The symbols are not exactly one complete expression.
@@ -121,10 +118,6 @@ def generate(rule: ListOpsRule, seed: int) -> Iterator[np.ndarray]:
 
     A node above the deepest level is a list with probability 1/4; its operator and its number of arguments
     (at least 2) are uniform. Any other node is a digit. Expressions of other lengths are discarded.
-
-    Args:
-        rule: The limits.
-        seed: Seed of the generator.
 
     Yields:
         Indices of symbols, uint8 [n].

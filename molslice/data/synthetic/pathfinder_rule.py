@@ -201,11 +201,6 @@ def pictures(rule: PathfinderRule, rows: Iterable[int], seed: int) -> Iterator[P
     start is marked, and whether the end of the same or of the other contour is marked. Therefore only the
     markers depend on the label.
 
-    Args:
-        rule: The difficulty.
-        rows: Row numbers.
-        seed: Seed of all pictures.
-
     Raises:
         MolsliceError: No picture with these options could be generated.
 

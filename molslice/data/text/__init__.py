@@ -6,7 +6,7 @@ Modules beside the data sets:
     tokenizing: Converts texts to token ids.
     lexicon: The vocabulary of a language model.
 
-Imports: those of `molslice.data`, and tokenizers and datasets inside functions.
+Imports: the same as `molslice.data`, and tokenizers and datasets inside functions.
 
 To add a data set, write a file with a class that derives from `TextDataset`.
 """

@@ -111,10 +111,10 @@ def _read(files: Iterable[Path], max_tokens: int) -> dict[str, np.ndarray]:
             reason = _fault(cells)
             if reason:
                 reasons[len(labels)] = f"{file.name}, line {number}: {reason}"
-            for part in range(2):
-                text = b"" if reason else cells[3 + part][:max_tokens]
-                texts[part].extend(text)
-                lengths[part].append(len(text))
+            for place in range(2):
+                text = b"" if reason else cells[3 + place][:max_tokens]
+                texts[place].extend(text)
+                lengths[place].append(len(text))
             labels.append(np.nan if reason else LABELS[cells[0]])
         counts.append(len(labels) - before)
     if len(reasons) == len(labels):

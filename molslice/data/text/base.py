@@ -82,14 +82,7 @@ class TextDataset(SequenceDataset):
 
     @abstractmethod
     def read(self, root: Path) -> Documents:
-        """Read the rows from the files.
-
-        Args:
-            root: Folder of the data.
-
-        Raises:
-            MolsliceError: A file is missing or damaged.
-        """
+        """Read the rows from the files in a folder."""
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
@@ -98,12 +91,7 @@ class TextDataset(SequenceDataset):
 
     @classmethod
     def missing(cls, root: Path, looked_for: str) -> MolsliceError:
-        """Create the error for missing data.
-
-        Args:
-            root: Folder of the data.
-            looked_for: The names that were not found, joined with `nor`.
-        """
+        """Create the error for a folder without some names, which are joined with `nor`."""
         what = f"{root} has neither {looked_for}" if root.is_dir() else f"no such folder: {root}"
         return MolsliceError(f"{what}. {cls.advice()}")
 
@@ -227,12 +215,7 @@ def text_division(
 
 
 def describe_classes(outputs: int, options: Mapping[str, Any]) -> DataSpec:
-    """Derive the spec without a fingerprint.
-
-    Args:
-        outputs: Number of classes or targets.
-        options: The options of the data set.
-    """
+    """Derive the spec from the number of outputs and the options, without a fingerprint."""
     how = Tokenizing.of_options(options)
     return DataSpec(outputs, "ids", how.size, max_tokens=how.max_tokens)
 

@@ -57,7 +57,7 @@ class Documents:
         Args:
             parts: Rows of each split.
             target: Name of the target, such as `topic`.
-            class_names: Names of the classes, in order; by default those of the rows, sorted.
+            class_names: Names of the classes, in order; by default the sorted classes of the rows.
             min_members: Minimum number of rows per class over all splits; rows of smaller classes lose their
                 label.
 
@@ -109,9 +109,9 @@ def read_class_folders(
         MolsliceError: A folder is missing, cannot be read, or has no files that match the pattern.
     """
     try:
-        found = [folder / name for name in names] or _visible(folder.iterdir())
+        folders = [folder / name for name in names] or _visible(folder.iterdir())
         texts, classes = [], []
-        for place in found:
+        for place in folders:
             if not place.is_dir() and not names:
                 continue  # such as a README
             files = [file for file in _visible(place.glob(pattern)) if file.is_file()]

@@ -18,7 +18,7 @@ class Imdb(SplitTexts):
 
     The authors' folder aclImdb (train/pos/*.txt and so on), train.jsonl(.gz) and test.jsonl(.gz) with `text`
     and `label` (0 negative, 1 positive), or the Parquet files of the Hugging Face Hub (train*.parquet, also
-    in plain_text/). The 50,000 reviews without a label are ignored. The options are those of `TextDataset`.
+    in plain_text/). The 50,000 reviews without a label are ignored. `TextDataset` describes the options.
     """
 
     target = "sentiment"

@@ -70,8 +70,8 @@ class Lexicon:
             assert isinstance(line, str)
             counts.update(line.split() if kind == "words" else line)
         begin = (UNKNOWN, LINE_ENDS[kind])
-        found = sorted(counts.keys() - set(begin), key=lambda entry: (-counts[entry], entry))
-        return cls(kind, (*begin, *found)[:size])
+        entries = sorted(counts.keys() - set(begin), key=lambda entry: (-counts[entry], entry))
+        return cls(kind, (*begin, *entries)[:size])
 
     @property
     def line_end(self) -> int:
@@ -127,10 +127,10 @@ class Lexicon:
         """Decode token ids to text: words separated by spaces, invalid UTF-8 as replacement characters."""
         if self.kind == "bytes":
             return bytes(numbers).decode(errors="replace")
-        found = [self.entries[number] for number in numbers]
+        entries = [self.entries[number] for number in numbers]
         if self.kind == "characters":
-            return "".join(found)
-        lines = " ".join("\n" if word == LINE_ENDS["words"] else word for word in found).split("\n")
+            return "".join(entries)
+        lines = " ".join("\n" if word == LINE_ENDS["words"] else word for word in entries).split("\n")
         return "\n".join(line.strip() for line in lines)
 
     def to_mapping(self) -> dict[str, Any]:

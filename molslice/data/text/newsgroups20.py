@@ -20,7 +20,7 @@ class Newsgroups20(SplitTexts):
 
     Either the folders 20news-bydate-train and 20news-bydate-test with one folder of Latin-1 files per group,
     or the files 20news-bydate-train.jsonl(.gz) and 20news-bydate-test.jsonl(.gz) with `text` and `label`, the
-    name of the group. The options are those of `TextDataset`.
+    name of the group. `TextDataset` describes the options.
     """
 
     target = "group"

@@ -24,7 +24,7 @@ class R8(SplitTexts):
     """News in the folder `root`: train.tsv and test.tsv with lines `topic TAB text`, plain or with gzip.
 
     The names of A. Cardoso-Cachopo's files (r8-train-all-terms.txt and so on) are also accepted. 5,485 rows
-    for train and valid, 2,189 for test. The options are those of `TextDataset`.
+    for train and valid, 2,189 for test. `TextDataset` describes the options.
     """
 
     target = "topic"

@@ -12,7 +12,7 @@ class TextFolder(TextDataset):
 
     The split folders may also be named `training`, `val`, `validation` and `testing`; valid is optional.
     Files are UTF-8, otherwise Latin-1. Other file types are ignored. The classes are the sorted names of the
-    folders. The options are those of `TextDataset`.
+    folders. `TextDataset` describes the options.
     """
 
     instructions = "Expected one folder per class with .txt files, or train/ and test/ with such folders"

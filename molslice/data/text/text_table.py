@@ -81,20 +81,20 @@ class TextTable(TextDataset):
         """Read all files, one after the other."""
         columns = (self.text_column, *self.label_columns)
         tables = {split: read_records(path, columns) for split, path in self.files.items()}
-        texts = {split: found.texts(self.text_column) for split, found in tables.items()}
+        texts = {split: table.texts(self.text_column) for split, table in tables.items()}
         column, *others = self.label_columns
         if others:
-            answers = np.concatenate([self._yes_or_no(found) for found in tables.values()])
+            answers = np.concatenate([self._yes_or_no(table) for table in tables.values()])
             return self._documents(texts, answers, self.label_columns)
         if self.separator is None:
             return Documents.of_classes(
                 {
-                    split: Labeled(self.files[split], texts[split], [c.strip() for c in found.texts(column)])
-                    for split, found in tables.items()
+                    split: Labeled(self.files[split], texts[split], [c.strip() for c in table.texts(column)])
+                    for split, table in tables.items()
                 },
                 column,
             )
-        lists = [names for found in tables.values() for names in self._lists(found)]
+        lists = [names for table in tables.values() for names in self._lists(table)]
         counts = Counter(name for names in lists for name in names)
         frequent = sorted(counts, key=lambda name: (-counts[name], name))[: self.max_labels]
         if not frequent:
@@ -106,20 +106,20 @@ class TextTable(TextDataset):
     def _documents(
         self, texts: dict[str, list[str]], labels: np.ndarray, names: tuple[str, ...]
     ) -> Documents:
-        together = [text for part in texts.values() for text in part]
+        together = [text for rows in texts.values() for text in rows]
         return Documents(
-            together, labels, names, (), consecutive_rows({k: len(part) for k, part in texts.items()})
+            together, labels, names, (), consecutive_rows({k: len(rows) for k, rows in texts.items()})
         )
 
-    def _yes_or_no(self, found: Records) -> np.ndarray:
-        return np.stack([labels(found.texts(c), c, found.where) for c in self.label_columns], axis=1)
+    def _yes_or_no(self, table: Records) -> np.ndarray:
+        return np.stack([labels(table.texts(c), c, table.where) for c in self.label_columns], axis=1)
 
-    def _lists(self, found: Records) -> list[set[str]]:
+    def _lists(self, table: Records) -> list[set[str]]:
         """Split the cells into the labels of each row."""
         column, lists = self.label_columns[0], []
-        for row, cell in enumerate(found.columns[column]):
-            names = cell if isinstance(cell, list) else found.text_of(cell, row, column).split(self.separator)
-            lists.append({found.text_of(name, row, column).strip() for name in names} - {""})
+        for row, cell in enumerate(table.columns[column]):
+            names = cell if isinstance(cell, list) else table.text_of(cell, row, column).split(self.separator)
+            lists.append({table.text_of(name, row, column).strip() for name in names} - {""})
         return lists
 
 

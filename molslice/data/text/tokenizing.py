@@ -117,12 +117,7 @@ def tokenize(texts: Sequence[str], training: np.ndarray, how: Tokenizing) -> dic
 
 
 def fingerprint(vocabulary: np.ndarray, how: Tokenizing) -> str:
-    """Compute a short name of the vocabulary. Data sets with the same name have the same token ids.
-
-    Args:
-        vocabulary: The array `vocabulary` of `tokenize`.
-        how: Kind and limits of the tokens.
-    """
+    """Compute a short name of the `vocabulary` of `tokenize`. The same name means the same token ids."""
     case = "-lower" if how.lowers else ""
     return f"{how.tokens}{case}-{sha256(vocabulary.tobytes()).hexdigest()[:12]}"
 
@@ -147,8 +142,8 @@ def _encode_words(texts: Sequence[str], training: np.ndarray, how: Tokenizing) -
 
     def rows() -> Iterator[np.ndarray]:
         for text in texts:
-            found = WORD.findall(text)[: how.max_tokens]
-            yield np.array([number.get(word, UNKNOWN) for word in found], np.int64)
+            words_of_text = WORD.findall(text)[: how.max_tokens]
+            yield np.array([number.get(word, UNKNOWN) for word in words_of_text], np.int64)
 
     return json.dumps(words), rows()
 

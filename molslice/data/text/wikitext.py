@@ -123,7 +123,7 @@ class Wikitext(Dataset):
             parts = [lexicon.encode_lines(lines(split, f"reading {split}")) for split in SPLITS]
             return {
                 "text": np.concatenate(parts),
-                "lengths": np.array([len(part) for part in parts]),
+                "lengths": np.array([len(ids) for ids in parts]),
                 "entries": np.frombuffer(json.dumps(lexicon.entries).encode(), np.uint8),
             }
 

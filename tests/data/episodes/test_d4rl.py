@@ -253,7 +253,7 @@ def test_a_missing_or_other_file_is_named(tmp_path, path):
         ({"split": {"kind": "random", "fractions": [0.5, 0.5]}}, "fractions"),
         (
             {"environment": "Hopper-v4"},
-            "states of 3 numbers and actions of 2; those of Hopper-v4 have 11 and 3",
+            "states of 3 numbers and actions of 2; Hopper-v4 has 11 and 3",
         ),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_folder_without_a_corpus_is_refused(tmp_path):
     with pytest.raises(MolsliceError, match=r"no such file.*make_corpus.py"):
         build_dataset("corpus", {"path": str(tmp_path / "missing")})
     MoleculeStore.write(tmp_path / "store", [PackedMolecules.pack(molecules())])
-    with pytest.raises(MolsliceError, match="not that of a corpus"):
+    with pytest.raises(MolsliceError, match="not of a corpus"):
         Corpus(path=tmp_path)
 
 

@@ -60,7 +60,7 @@ def test_other_data_are_refused_before_anything_is_predicted(tmp_path, root, mon
     monkeypatch.setattr(model, "predict_store", pytest.fail)
     with pytest.raises(MolsliceError, match="has 3 rows, OGB's has 147037"):
         predict_submission(model, root, tmp_path / "out")
-    with pytest.raises(MolsliceError, match="splits of PCQM4M v2, not those of pcqm4m"):
+    with pytest.raises(MolsliceError, match="splits of PCQM4M v2, not the splits of pcqm4m"):
         predict_submission(model, root, tmp_path / "out", dataset="pcqm4m")
     assert not (tmp_path / "out").exists()
 
