@@ -57,10 +57,10 @@ class Sequences:
         Raises:
             MolsliceError: An integer does not fit into `dtype`.
         """
-        parts = [np.asarray(row) for row in rows]
-        offsets = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum([len(part) for part in parts], out=offsets[1:])
-        filled = [part for part in parts if len(part)]
+        arrays = [np.asarray(row) for row in rows]
+        offsets = np.zeros(len(arrays) + 1, np.int64)
+        np.cumsum([len(array) for array in arrays], out=offsets[1:])
+        filled = [array for array in arrays if len(array)]
         values = np.concatenate(filled) if filled else np.zeros(0, dtype)
         kind = np.dtype(dtype)
         if kind.kind in "iu" and len(values):
@@ -249,14 +249,15 @@ def _write_arrays(
     """Write arrays and open them; None if the folder is not writable."""
     place = folder / name
     try:
-        with atomic_folder(
-            place, replace=True
-        ) as part:  # an existing folder is damaged, or it would have been found
+        # an existing folder is damaged, or it would have been opened
+        with atomic_folder(place, replace=True) as unfinished:
             for label, array in arrays.items():
-                np.save(part / f"{label}.npy", array)
+                np.save(unfinished / f"{label}.npy", array)
             stated = {label: _describe(array) for label, array in arrays.items()}
             header = {"format": FORMAT, "identity": dict(identity), "arrays": stated}
-            (part / HEADER).write_text(json.dumps(header, indent=2, default=str) + "\n", encoding="utf-8")
+            (unfinished / HEADER).write_text(
+                json.dumps(header, indent=2, default=str) + "\n", encoding="utf-8"
+            )
     except OSError as error:
         if error.errno in FAILING:
             raise MolsliceError(failing_disk(error)) from error

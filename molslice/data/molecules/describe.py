@@ -50,12 +50,12 @@ class DescribedMolecules:
 
         empty = np.empty((0, len(descriptor_names()))), np.empty((0, MORGAN_BITS), np.uint8)
         joined: list[Any] = [
-            [cell for part in parts for cell in getattr(part, name)]
+            [cell for described in parts for cell in getattr(described, name)]
             for name in ("canonical", "parents", "scaffolds", "errors")
         ]
         return cls(
-            np.concatenate([empty[0], *(part.descriptors for part in parts)]),
-            np.concatenate([empty[1], *(part.counts for part in parts)]),
+            np.concatenate([empty[0], *(described.descriptors for described in parts)]),
+            np.concatenate([empty[1], *(described.counts for described in parts)]),
             *joined,
         )
 

@@ -56,8 +56,8 @@ class Prepared(ArraysOnly):
     ) -> None:
         given = {"train": path, "valid": valid_path, "test": test_path}
         folders = {name: _listed(paths) for name, paths in given.items() if paths is not None}
-        self._folders = [folder for each in folders.values() for folder in each]
-        warn_of_repeated({name: [Path(folder) for folder in each] for name, each in folders.items()})
+        self._folders = [folder for named in folders.values() for folder in named]
+        warn_of_repeated({name: [Path(folder) for folder in named] for name, named in folders.items()})
         self.source, others = self._folders[0], len(self._folders) - 1
         if others:
             self.source += f" and {others} other store{'s' * (others > 1)}"
@@ -83,9 +83,9 @@ class Prepared(ArraysOnly):
                 "random, or stores for valid_path and test_path"
             )
         lengths, sizes = [len(store) for store in stores], {}
-        for name, each in folders.items():
-            sizes[name] = sum(lengths[: len(each)])
-            del lengths[: len(each)]
+        for name, named in folders.items():
+            sizes[name] = sum(lengths[: len(named)])
+            del lengths[: len(named)]
         self.splits = choice.division.divide(consecutive_rows(sizes), self.source)
 
     def where(self, row: int) -> str:

@@ -183,18 +183,18 @@ class MoleculeStore:
     ) -> Self:
         """Create a store in memory from packed molecules, with the arguments of `write`."""
         parts, errors, rows = list(parts), {}, 0
-        for part in parts:
-            errors |= {rows + row: reason for row, reason in part.errors.items()}
-            rows += len(part.atom_counts)
+        for packed in parts:
+            errors |= {rows + row: reason for row, reason in packed.errors.items()}
+            rows += len(packed.atom_counts)
         arrays = {
-            "atoms": joined([part.atoms for part in parts], ATOM_COLUMNS),
-            "bonds": joined([part.bonds for part in parts], BOND_COLUMNS),
-            "atom_offsets": offsets(part.atom_counts for part in parts),
-            "bond_offsets": offsets(part.bond_counts for part in parts),
-            "targets": joined([part.targets for part in parts], len(target_names), np.float32),
+            "atoms": joined([packed.atoms for packed in parts], ATOM_COLUMNS),
+            "bonds": joined([packed.bonds for packed in parts], BOND_COLUMNS),
+            "atom_offsets": offsets(packed.atom_counts for packed in parts),
+            "bond_offsets": offsets(packed.bond_counts for packed in parts),
+            "targets": joined([packed.targets for packed in parts], len(target_names), np.float32),
         }
         for name in OPTIONAL_LAYOUT:
-            columns = [getattr(part, name) for part in parts]
+            columns = [getattr(packed, name) for packed in parts]
             if columns and all(values is not None for values in columns):
                 arrays[name] = np.concatenate(columns)
         header = {
@@ -253,8 +253,8 @@ class MoleculeStore:
                     num_descriptors=num_descriptors,
                 ) as writer,
             ):
-                for part in parts:
-                    writer.append(part)
+                for packed in parts:
+                    writer.append(packed)
                 writer.finish(source, current_versions() if versions is None else versions, about)
         except UnwritableError as error:  # another process may have written the same store first
             if error.errno != errno.EEXIST or not (path / HEADER).is_file():

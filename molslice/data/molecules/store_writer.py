@@ -93,21 +93,21 @@ class StoreWriter:
     def __exit__(self, *error: object) -> None:
         self._exits.close()
 
-    def append(self, part: PackedMolecules) -> None:
+    def append(self, packed: PackedMolecules) -> None:
         """Append molecules."""
         for name in ("atoms", "bonds", "targets", *self._optional):
-            values = getattr(part, name)
+            values = getattr(packed, name)
             if values is None:
                 raise AssertionError(f"a part of the store has no {name}")
             if name in COUNTS:
-                lengths: np.ndarray = getattr(part, COUNTS[name])
+                lengths: np.ndarray = getattr(packed, COUNTS[name])
                 self._offsets(name).append(self._files[name].rows + lengths.cumsum())
             self._files[name].append(values)
-        for row, reason in part.errors.items():
+        for row, reason in packed.errors.items():
             line = f"{json.dumps((self.rows + row, reason))}\n".encode()
             self._error_file.write(line)
             self._error_digest.update(line)
-        self.rows += len(part.atom_counts)
+        self.rows += len(packed.atom_counts)
 
     def save(self) -> dict[str, Any]:
         """Sync the rows so far to the disk, and return what is needed to continue after them."""

@@ -162,16 +162,16 @@ class FileChunks:
     delimiter: str | None
     convert: bool = True
 
-    def __call__(self, part: tuple[File, int]) -> Iterator[tuple[Chunk, int]]:
+    def __call__(self, start: tuple[File, int]) -> Iterator[tuple[Chunk, int]]:
         """Yield the chunks of a file as `MoleculeTable.chunks` does, and the number of bytes read so far.
 
         Args:
-            part: The file, and the number of rows to skip, a number of whole chunks.
+            start: The file, and the number of rows to skip, a number of whole chunks.
 
         Raises:
             MolsliceError: As in `MoleculeTable.chunks`.
         """
-        path, skipped = part
+        path, skipped = start
         with open_table(path, self.delimiter) as opened:
             table = _as_smiles(opened, self.convert)
             for chunk in _reordered(table, self.names, self.first, self.size, self.columns):

@@ -75,7 +75,7 @@ class Uea(SequenceDataset):
         if missing not in ("interpolate", "zero"):
             raise MolsliceError(f"unknown missing {missing!r}; choices: interpolate, zero")
         self.missing_indicator = missing_indicator
-        train, test = (_read(Path(root), problem, part) for part in ("TRAIN", "TEST"))
+        train, test = (_read(Path(root), problem, suffix) for suffix in ("TRAIN", "TEST"))
         self.source = f"{root} ({problem})"
         self._set_targets(train, test)
         cases = train.cases + test.cases
@@ -183,23 +183,23 @@ def _original(problem: str) -> str:
     return problem
 
 
-def _find(root: Path, problem: str, part: str) -> Path | None:
+def _find(root: Path, problem: str, suffix: str) -> Path | None:
     folders = (root / problem, root / _original(problem), root)
-    paths = (find_any(folder, f"{problem}_{part}.ts") for folder in folders)
+    paths = (find_any(folder, f"{problem}_{suffix}.ts") for folder in folders)
     return next((path for path in paths if path is not None), None)
 
 
 def _is_there(root: Path, problem: str) -> bool:
-    return all(_find(root, problem, part) is not None for part in ("TRAIN", "TEST"))
+    return all(_find(root, problem, suffix) is not None for suffix in ("TRAIN", "TEST"))
 
 
-def _read(root: Path, problem: str, part: str) -> TsFile:
-    path = _find(root, problem, part)
+def _read(root: Path, problem: str, suffix: str) -> TsFile:
+    path = _find(root, problem, suffix)
     if path is not None:
         return read_ts_file(path)
-    name = f"{problem}_{part}.ts"
-    files = [file.name for pattern in ("*", "*/*") for file in root.glob(f"{pattern}_{part}.ts*")]
-    there = {file.split(f"_{part}.ts")[0] for file in files}
+    name = f"{problem}_{suffix}.ts"
+    files = [file.name for pattern in ("*", "*/*") for file in root.glob(f"{pattern}_{suffix}.ts*")]
+    there = {file.split(f"_{suffix}.ts")[0] for file in files}
     raise MolsliceError(
         f"{root} has neither {name} nor {name}.gz; {near_names(problem, there)}. {Uea.advice()}"
     )

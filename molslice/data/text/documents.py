@@ -64,23 +64,23 @@ class Documents:
         Raises:
             MolsliceError: A split has no rows, a class is unknown, or no class has enough rows.
         """
-        for split, part in parts.items():
-            if not part.texts:
-                raise MolsliceError(f"{part.source} has no rows for the split {split!r}")
-        words = [word for part in parts.values() for word in part.classes]
+        for split, labeled in parts.items():
+            if not labeled.texts:
+                raise MolsliceError(f"{labeled.source} has no rows for the split {split!r}")
+        words = [word for labeled in parts.values() for word in labeled.classes]
         names = tuple(class_names) or tuple(_found(words, min_members))
         if not names:
-            where = ", ".join(str(part.source) for part in parts.values())
+            where = ", ".join(str(labeled.source) for labeled in parts.values())
             raise MolsliceError(f"{where}: no {target} has {min_members} rows or more")
         number = {name: place for place, name in enumerate(names)}
-        for part in parts.values() if class_names else ():
-            for row, word in enumerate(part.classes):
+        for labeled in parts.values() if class_names else ():
+            for row, word in enumerate(labeled.classes):
                 if word and word not in number:
                     hint = near_names(word, names)
-                    place = place_of(part.source, row + 1)
+                    place = place_of(labeled.source, row + 1)
                     raise MolsliceError(f"{place}: unknown {target} {word!r}; {hint}")
         labels = np.array([number.get(word, np.nan) for word in words], np.float32)[:, None]
-        texts = [text for part in parts.values() for text in part.texts]
+        texts = [text for labeled in parts.values() for text in labeled.texts]
         return cls(
             texts, labels, (target,), names, consecutive_rows({k: len(p.texts) for k, p in parts.items()})
         )
