@@ -132,7 +132,7 @@ def test_a_teacher_and_stages_train_on_a_folder_of_images(tmp_path):
     with pytest.raises(MolsliceError, match="needs training.teacher"):
         run("deit_distilled", flat | taught | {"training.teacher": "null"}, "untaught")
     with pytest.raises(
-        MolsliceError, match="teacher is 'x', which task sequence does not take; it is for distillation"
+        MolsliceError, match="teacher has no effect on task sequence, got 'x'; only distillation uses it"
     ):
         run("image_folder", flat | {"training.teacher": "x"}, "plain")
 

@@ -26,7 +26,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
@@ -162,9 +162,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = argparse.Namespace(debug=False)
     try:
         with _ended_by_signals(), warnings_as_messages():
-            code = _run(sys.argv[1:] if argv is None else list(argv), args)
+            _parse(sys.argv[1:] if argv is None else list(argv), args)
+            with _without_progress(getattr(args, "quiet", False)):
+                code = args.run(args)
         close_output()
         return code
+    except SystemExit as stop:  # argparse has printed the help or an error, or a signal arrived
+        return int(stop.code or 0)
     except OutputClosedError:
         return 0  # the reader has closed the pipe, as `head` does
     except KeyboardInterrupt as interrupt:
@@ -204,26 +208,26 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _run(argv: list[str], args: argparse.Namespace) -> int:
+def _parse(argv: list[str], args: argparse.Namespace) -> None:
+    """Parse the arguments of a command into `args`."""
     words, overrides = split_overrides(argv)
-    try:
-        parser = build_parser()
-        _check_verb(parser, words)
-        parser.parse_args(words, args)
-        if overrides and not args.takes_overrides:
-            args.usage_error(f"unrecognized arguments: --{overrides[0][0]}")
-        for key, value in overrides:
-            if value is None:
-                args.usage_error(f"argument --{key}: expected a value")
-        args.overrides = overrides
-        if not getattr(args, "quiet", False):
-            return args.run(args)
-        from molslice.files.progress import hidden_progress
+    parser = build_parser()
+    _check_verb(parser, words)
+    parser.parse_args(words, args)
+    if overrides and not args.takes_overrides:
+        args.usage_error(f"unrecognized arguments: --{overrides[0][0]}")
+    for key, value in overrides:
+        if value is None:
+            args.usage_error(f"argument --{key}: expected a value")
+    args.overrides = overrides
 
-        with hidden_progress():
-            return args.run(args)
-    except SystemExit as stop:  # argparse has printed the help or an error, or a signal arrived
-        return int(stop.code or 0)
+
+def _without_progress(quiet: bool) -> AbstractContextManager[None]:
+    if not quiet:
+        return nullcontext()
+    from molslice.files.progress import hidden_progress
+
+    return hidden_progress()
 
 
 def _check_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

@@ -55,6 +55,7 @@ class GraphormerSpec(OneEncoderSpec):
 
     takes: ClassVar[tuple[Tokens, ...]] = ("molecules",)
     predicts_variance: ClassVar[bool] = True
+    takes_adjacency: ClassVar[bool] = True
     needed: ClassVar[tuple[str, ...]] = NEEDED_SIZES
 
     name: Literal["graphormer"] = "graphormer"
@@ -161,7 +162,6 @@ class Graphormer(nn.Module):
     Source: Ying et al. 2021.
     """
 
-    takes_adjacency: ClassVar[bool] = True
     parts: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"atom_embedding": "atom embedding", "graph_bias": "graph bias", "encoder": "layers"}
     )

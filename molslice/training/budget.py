@@ -6,6 +6,7 @@ Minutes are converted to a number of steps by measurement. The number is then fi
 import itertools
 import time
 from contextlib import closing
+from typing import Literal
 
 import torch
 
@@ -22,6 +23,11 @@ MIN_EPOCHS, MAX_EPOCHS = 4, 40
 def count_epochs(rows: int) -> int:
     """Return the number of epochs of fine-tuning for a number of training rows: fewer rows, more epochs."""
     return min(max(SEEN_ROWS // max(1, rows), MIN_EPOCHS), MAX_EPOCHS)
+
+
+def resolve_epochs(epochs: int | Literal["auto"] | None, rows: int) -> int | None:
+    """Return `training.max_epochs`, with `auto` as `count_epochs` of the training rows."""
+    return count_epochs(rows) if epochs == "auto" else epochs
 
 
 def measure_max_steps(
@@ -67,7 +73,7 @@ def _seconds_per_token(stepper: Stepper, seconds: float) -> float:
             if number == warm_up:
                 _wait(stepper)
                 begin = time.perf_counter()
-            stepper.step(batch, rate=0.0)
+            stepper.step(batch, 0, rate=0.0)
             if stepper.average:
                 stepper.average.update(1)
             if number >= warm_up:

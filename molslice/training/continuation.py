@@ -4,19 +4,38 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from molslice.config import LENGTHS, RunConfig, config_to_mapping, load_config
+from molslice.config.settings import EPOCHS_DIFFER
 from molslice.data.base import Dataset
 from molslice.data.identity import changed_parts, data_identity
 from molslice.files.atomic import SUFFIX, no_empty_folders, remove_stale
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.parsing import read_json_object
-from molslice.folders.run import CHECKPOINTS, CONFIG, DATA
+from molslice.folders.run import (
+    CHECKPOINTS,
+    CONFIG,
+    DATA,
+    LAST_CHECKPOINT,
+    SUMMARY,
+    SUMMARY_KINDS,
+    read_summary,
+)
+from molslice.training.budget import resolve_epochs
 from molslice.types import MolsliceError
 
-__all__ = ["as_begun", "check_data", "check_epochs", "claimed"]
+__all__ = [
+    "EarlierStart",
+    "as_begun",
+    "check_data",
+    "check_epochs",
+    "check_finished",
+    "claimed",
+    "read_earlier_start",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +49,58 @@ MAY_DIFFER = (
     "training.checkpoint_every_steps",
     "training.compile",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierStart:
+    """What an earlier start of a run has left in its folder.
+
+    Attributes:
+        config: The configuration, with what was resolved at the first start.
+        has_checkpoint: Whether the training continues from a checkpoint.
+        summary: The content of `summary.json` if the run is finished, otherwise None.
+    """
+
+    config: RunConfig
+    has_checkpoint: bool = False
+    summary: dict[str, Any] | None = None
+
+
+def read_earlier_start(config: RunConfig, folder: Path) -> EarlierStart:
+    """Read what an earlier start has left in the folder of a resumed run.
+
+    Args:
+        config: The configuration that the run is resumed with.
+        folder: The run folder.
+
+    Raises:
+        MolsliceError: The configuration differs from that of the run, or the summary is damaged.
+    """
+    config, summary = as_begun(config, folder), None
+    if (folder / SUMMARY).is_file():
+        summary = read_summary(folder)
+        if missing := SUMMARY_KINDS.keys() - summary.keys():
+            raise MolsliceError(f"cannot read {folder / SUMMARY}: no {', '.join(sorted(missing))}")
+    return EarlierStart(config, (folder / LAST_CHECKPOINT).is_file(), summary)
+
+
+def check_finished(
+    summary: dict[str, Any], folder: Path, epochs: int | Literal["auto"] | None
+) -> dict[str, Any]:
+    """Return the summary of a finished run; refuse another number of epochs.
+
+    Args:
+        summary: The content of `summary.json`.
+        folder: The run folder.
+        epochs: The number of epochs that the run is resumed with; None for another length.
+    """
+    if summary["steps"] == summary["max_steps"]:
+        rows = summary["train"]["of"]
+        # epochs differ a little in their number of batches
+        within = 1e-2 + EPOCHS_DIFFER * (resolve_epochs(epochs, rows) or 0)
+        check_epochs(folder, epochs, rows, summary["epochs"], within)
+    logger.info("%s is finished; nothing to resume", folder)
+    return summary
 
 
 def check_data(folder: Path, dataset: Dataset) -> None:
@@ -142,8 +213,19 @@ def as_begun(config: RunConfig, folder: Path) -> RunConfig:
     return config
 
 
-def check_epochs(folder: Path, asked: int | None, begun: float, within: float = 1e-2) -> None:
-    """Refuse another number of epochs than at the start, because the schedule depends on it."""
+def check_epochs(
+    folder: Path, epochs: int | Literal["auto"] | None, rows: int, begun: float, within: float = 1e-2
+) -> None:
+    """Refuse another number of epochs than at the start, because the schedule depends on it.
+
+    Args:
+        folder: The run folder.
+        epochs: The number of epochs that the run is resumed with; None for another length.
+        rows: Number of training rows.
+        begun: The number of epochs at the start.
+        within: The tolerance.
+    """
+    asked = resolve_epochs(epochs, rows)
     if asked is not None and abs(begun - asked) > within:
         raise MolsliceError(
             f"the run in {folder} was started with {begun:g} epochs, not {asked}; train in another folder "

@@ -1,37 +1,25 @@
 """One run: from a configuration to a run folder with a trained model and its metrics."""
 
 import contextlib
-import dataclasses
 import json
 import logging
 import time
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lightning.fabric
 import numpy as np
 import torch
 from torch import nn
 
-from molslice.config import RunConfig, TrainingConfig, config_to_yaml
-from molslice.config.settings import EPOCHS_DIFFER
+from molslice.config import RunConfig, config_to_yaml
 from molslice.data import build_dataset
 from molslice.data.base import Dataset
 from molslice.data.identity import data_identity
 from molslice.files.atomic import write_atomically
 from molslice.files.progress import hidden_progress
-from molslice.folders.run import (
-    CONFIG,
-    DATA,
-    LAST_CHECKPOINT,
-    MODEL,
-    SUMMARY,
-    SUMMARY_KINDS,
-    read_run,
-    read_summary,
-)
+from molslice.folders.run import CONFIG, DATA, MODEL, SUMMARY, read_run
 from molslice.inference.held_out import write_calibration
 from molslice.inference.json_text import to_json
 from molslice.model import build_model
@@ -39,14 +27,20 @@ from molslice.model.count import parameters_by_part
 from molslice.model.depth import freeze_layers
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import Task
-from molslice.training.batches import TrainingBatches
-from molslice.training.budget import count_epochs, measure_max_steps
-from molslice.training.continuation import as_begun, check_data, check_epochs, claimed
+from molslice.training.budget import measure_max_steps
+from molslice.training.continuation import (
+    EarlierStart,
+    check_data,
+    check_epochs,
+    check_finished,
+    claimed,
+    read_earlier_start,
+)
 from molslice.training.fabric import build_fabric, limit_threads, quiet_lightning
 from molslice.training.pair_memory import check_pair_memory
+from molslice.training.plan import RunPlan, plan_run, with_steps
 from molslice.training.processes import agreed, launched, starts_processes, was_restarted
-from molslice.training.start import read_start, start_from
-from molslice.training.step_graphs import uses_fixed_shapes
+from molslice.training.start import start_from
 from molslice.training.stepper import Stepper
 from molslice.training.trainer import Trainer
 from molslice.training.validation import Evaluator
@@ -54,30 +48,6 @@ from molslice.types import DataSpec, MolsliceError
 from molslice.version import __version__
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Evaluators:
-    train: Evaluator  # at most as many rows as valid, drawn with the seed
-    valid: Evaluator
-    test: Evaluator
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    config: RunConfig  # that of the earlier start, if there was one
-    has_checkpoint: bool
-    summary: dict[str, Any] | None  # of a run that is finished
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    config: RunConfig
-    rows: dict[str, np.ndarray]
-    task: Task
-    batches: TrainingBatches
-    parameters: dict[str, int]
-    start: float
 
 
 def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
@@ -99,173 +69,84 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         MolsliceError: The configuration, the data or the folder is invalid, or the loss is not finite.
         KeyboardInterrupt: Stopped by Ctrl-C or a signal. The message says how to resume.
     """
-    folder = Path(out)
+    folder, resume = Path(out), resume or was_restarted()
+    epochs = config.training.max_epochs if resume else None
     with quiet_lightning(), contextlib.ExitStack() as exits:
         fabric = build_fabric(config.trainer)
         exits.enter_context(hidden_progress(quiet or not fabric.is_global_zero))
         TASKS.find(config.task)
         limit_threads(config.trainer.num_threads, fabric.device)
-        asked = config.training.max_epochs if resume or was_restarted() else None
-        begun, dataset, failure = None, None, None
-        nobody_waits = fabric.world_size == 1 or (starts_processes(fabric) and config.trainer.num_nodes == 1)
-        if fabric.is_global_zero:
-            try:
-                begun = _begin(config, folder, resume or was_restarted(), exits)
-                # before the other processes start, so that this one prepares the data and they load them
-                dataset = (
-                    None if begun.summary else build_dataset(config.data.name, dict(config.data.options))
-                )
-                if dataset is not None:
-                    check_data(folder, dataset)
-            except Exception as error:
-                if nobody_waits:
-                    raise
-                failure = error  # raised where the other processes hear of it
-        if begun is not None and begun.summary and nobody_waits:
-            return _already_finished(begun.summary, folder, asked)
+        earlier = dataset = None
+        is_first = fabric.world_size == 1 or (starts_processes(fabric) and config.trainer.num_nodes == 1)
+        if fabric.is_global_zero and is_first:  # the others are started after it, and load what it prepares
+            earlier, dataset = _open_folder(config, folder, resume, exits)
+            if earlier.summary is not None:
+                return check_finished(earlier.summary, folder, epochs)
         with launched(fabric):
             limit_threads(config.trainer.num_threads, fabric.device)
             with agreed(fabric):
-                if failure is not None:
-                    raise failure
-            begun = fabric.broadcast(begun)
-            assert begun is not None
-            if begun.summary:
-                return _already_finished(begun.summary, folder, asked)
+                if fabric.is_global_zero and earlier is None:
+                    earlier, dataset = _open_folder(config, folder, resume, exits)
+            earlier = fabric.broadcast(earlier)
+            assert earlier is not None
+            if earlier.summary is not None:
+                return check_finished(earlier.summary, folder, epochs)
+            start = time.perf_counter()
             with agreed(fabric):
                 dataset = dataset or build_dataset(config.data.name, dict(config.data.options))
-                parts = _build_parts(fabric, begun, dataset, folder, asked, quiet)
-            return _train_here(fabric, begun, parts, folder, quiet)
+                _log_notices(dataset, fabric)
+                plan = plan_run(earlier.config, dataset, fabric, has_checkpoint=earlier.has_checkpoint)
+                if earlier.config.training.max_steps is not None:
+                    begun = earlier.config.training.max_steps / plan.batches.steps_per_epoch
+                    check_epochs(folder, epochs, len(plan.rows["train"]), begun)
+                task = _build_task(plan, show_start=fabric.is_global_zero and not quiet)
+                check_pair_memory(task.model, plan.batches, plan.config, fabric.device)
+            stepper = Stepper(fabric, task, plan.config, plan.batches)
+            evaluators = _build_evaluators(stepper, plan)
+            config = _with_measured_steps(plan.config, stepper, evaluators, start)
+            if fabric.is_global_zero:
+                write_atomically(folder / DATA, json.dumps(data_identity(dataset), indent=2) + "\n")
+                write_atomically(folder / CONFIG, config_to_yaml(config))
+            trainer = Trainer(
+                stepper, evaluators["valid"], folder, config, resume=earlier.has_checkpoint, quiet=quiet
+            )
+            trainer.fit()
+            return _finish(trainer, evaluators, plan, start)
 
 
-def _begin(config: RunConfig, folder: Path, resume: bool, exits: contextlib.ExitStack) -> _Begun:
-    """Claim the folder until `exits` closes, and read what an earlier start has left in it."""
+def _open_folder(
+    config: RunConfig, folder: Path, resume: bool, exits: contextlib.ExitStack
+) -> tuple[EarlierStart, Dataset | None]:
+    """Claim the folder until `exits` closes, and load the data unless the run is finished."""
     exits.enter_context(claimed(folder, resume))
-    if not resume:
-        return _Begun(config, False, None)
-    config = as_begun(config, folder)
-    summary = None
-    if (folder / SUMMARY).is_file():
-        summary = read_summary(folder)
-        if missing := SUMMARY_KINDS.keys() - summary.keys():
-            raise MolsliceError(f"cannot read {folder / SUMMARY}: no {', '.join(sorted(missing))}")
-    return _Begun(config, (folder / LAST_CHECKPOINT).is_file(), summary)
+    earlier = read_earlier_start(config, folder) if resume else EarlierStart(config)
+    if earlier.summary is not None:
+        return earlier, None
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+    check_data(folder, dataset)
+    return earlier, dataset
 
 
-def _already_finished(
-    summary: dict[str, Any], folder: Path, asked_epochs: int | Literal["auto"] | None
-) -> dict[str, Any]:
-    if summary["steps"] == summary["max_steps"]:
-        asked = _resolved(asked_epochs, summary["train"]["of"])
-        # epochs differ a little in their number of batches
-        check_epochs(folder, asked, summary["epochs"], within=1e-2 + EPOCHS_DIFFER * (asked or 0))
-    logger.info("%s is finished; nothing to resume", folder)
-    return summary
-
-
-def _build_parts(
-    fabric: lightning.fabric.Fabric,
-    begun: _Begun,
-    dataset: Dataset,
-    folder: Path,
-    asked_epochs: int | Literal["auto"] | None,
-    quiet: bool,
-) -> _Parts:
-    """Build all that a process needs before it communicates with the others."""
-    start, config = time.perf_counter(), begun.config
-    rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
-    rows["test"] = _test_rows(dataset)
+def _log_notices(dataset: Dataset, fabric: lightning.fabric.Fabric) -> None:
     repeats = dataset.repeats if fabric.is_global_zero else ""  # it reads all molecules
-    for finding in filter(None, (*dataset.notices, dataset.failures, repeats)):
-        logger.warning("%s: %s", dataset.source, finding)
-    targets = _describe_targets(dataset, rows["train"])
-    source = None if config.start is None or begun.has_checkpoint else read_start(config.start, dataset)
+    for notice in filter(None, (*dataset.notices, dataset.failures, repeats)):
+        logger.warning("%s: %s", dataset.source, notice)
+
+
+def _build_task(plan: RunPlan, *, show_start: bool) -> Task:
+    """Build the model with its initial weights and its loss."""
+    config, data = plan.config, plan.batches.dataset.spec
     torch.manual_seed(config.seed)
-    model = build_model(config.model, config.attention, config.model_data(dataset.spec))
-    parameters = parameters_by_part(model)
-    if config.start is not None and source is not None:
-        report = start_from(source, config, model, targets)
-        config = dataclasses.replace(config, start=dataclasses.replace(config.start, sha256=report.sha256))
-        if not quiet and fabric.is_global_zero:
+    model = build_model(config.model, config.attention, config.model_data(data))
+    if plan.source is not None:
+        report = start_from(plan.source, config, model, plan.targets)
+        if show_start:
             logger.warning("%s", report)
     freeze_layers(model, config.training.frozen_layers)
-    options = _task_options(config)
+    options = dict(plan.task_options)
     if "teacher" in options:
-        options["teacher"] = _read_teacher(config.training.teacher, targets, dataset.spec)
-    task = TASKS.build(config.task, model, targets, options=options)
-    fixed_shapes = uses_fixed_shapes(config.training.fixed_shapes, task, dataset, fabric.device)
-    training = dataclasses.replace(config.training, fixed_shapes=fixed_shapes)
-    config = dataclasses.replace(config, training=training)
-    batches = TrainingBatches(
-        dataset,
-        rows["train"],
-        config.training,
-        config.seed,
-        fabric.global_rank,
-        fabric.world_size,
-        fixed_shapes=fixed_shapes,
-    )
-    check_pair_memory(model, batches, config, fabric.device)
-    if config.training.max_steps is not None:
-        asked = _resolved(asked_epochs, len(rows["train"]))
-        check_epochs(folder, asked, config.training.max_steps / batches.steps_per_epoch)
-    return _Parts(config, rows, task, batches, parameters, start)
-
-
-def _train_here(
-    fabric: lightning.fabric.Fabric, begun: _Begun, parts: _Parts, folder: Path, quiet: bool
-) -> dict[str, Any]:
-    """Train in one of the processes; all return the same summary."""
-    config, rows, start, dataset = parts.config, parts.rows, parts.start, parts.batches.dataset
-    stepper = Stepper(fabric, parts.task, config, parts.batches)
-    evaluators = _evaluators(fabric, stepper, dataset, rows)
-    config = _with_steps(config, stepper, evaluators, len(rows["train"]), start)
-    stepper.config = config
-    if fabric.is_global_zero:
-        write_atomically(folder / DATA, json.dumps(data_identity(dataset), indent=2) + "\n")
-        write_atomically(folder / CONFIG, config_to_yaml(config))
-    max_steps = config.training.max_steps
-    assert max_steps is not None
-    trainer = Trainer(stepper, evaluators.valid, folder, max_steps, resume=begun.has_checkpoint, quiet=quiet)
-    trainer.fit()
-    summary = _summarize(trainer, evaluators, rows, parts.parameters)
-    around = time.perf_counter() - start - trainer.session_seconds  # measuring and the final evaluation
-    summary["total_seconds"] = round(summary["seconds"] + around, 3)
-    if fabric.is_global_zero:
-        write_calibration(folder, dataset, fabric.device)
-        write_atomically(folder / SUMMARY, to_json(summary))
-    fabric.barrier()
-    return summary
-
-
-def _describe_targets(dataset: Dataset, rows: np.ndarray) -> TargetInfo:
-    """Describe the targets as the data set states them, or measure them in the training rows."""
-    stated = dataset.stated_targets
-    if stated is not None:
-        return TargetInfo.from_mapping(stated)
-    known = np.asarray(dataset.targets[rows])
-    return TargetInfo.of_training(
-        dataset.target_names, dataset.target_units, dataset.kind, known, dataset.class_names
-    )
-
-
-def _task_options(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of `training` that the task takes.
-
-    Raises:
-        MolsliceError: A setting of another task is given, which would have no effect.
-    """
-    takers = {name: TASKS.options(name) for name in TASKS.names()}
-    taken = takers[config.task]
-    for field in dataclasses.fields(TrainingConfig):
-        value = getattr(config.training, field.name)
-        others = [name for name, options in takers.items() if field.name in options]
-        if others and config.task not in others and value != field.default:
-            raise MolsliceError(
-                f"training.{field.name} is {value!r}, which task {config.task} does not take; it is for "
-                f"{', '.join(others)}"
-            )
-    return {name: getattr(config.training, name) for name in taken}
+        options["teacher"] = _read_teacher(options["teacher"], plan.targets, data)
+    return TASKS.build(config.task, model, plan.targets, options=options)
 
 
 def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.Module:
@@ -285,69 +166,62 @@ def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.M
     return teacher.model
 
 
-def _test_rows(dataset: Dataset) -> np.ndarray:
-    """Return the test rows with known targets, int64 [n]; empty if the test targets are secret."""
-    if "test" in dataset.splits and len(dataset.splits["test"]):
-        with contextlib.suppress(MolsliceError):
-            return dataset.labeled_rows("test")
-    logger.warning("%s has no test %s with known targets: no test metric", dataset.source, dataset.row_name)
-    return np.empty(0, np.int64)
+def _build_evaluators(stepper: Stepper, plan: RunPlan) -> dict[str, Evaluator]:
+    """Return the evaluator of each split; for `train` of at most as many rows as `valid`."""
+    rows, few = dict(plan.rows), len(plan.rows["valid"])
+    if len(rows["train"]) > few:
+        generator = np.random.default_rng(plan.config.seed)
+        rows["train"] = np.sort(generator.choice(rows["train"], few, replace=False))
+    dataset, training = plan.batches.dataset, plan.config.training
+    return {
+        split: Evaluator(stepper.fabric, stepper.task, dataset, chosen, training)
+        for split, chosen in rows.items()
+    }
 
 
-def _evaluators(
-    fabric: lightning.fabric.Fabric, stepper: Stepper, dataset: Dataset, rows: dict[str, np.ndarray]
-) -> _Evaluators:
-    def build(chosen: np.ndarray) -> Evaluator:
-        return Evaluator(fabric, stepper.task, dataset, chosen, stepper.config.training)
-
-    some, few = rows["train"], len(rows["valid"])
-    if len(some) > few:
-        some = np.sort(np.random.default_rng(stepper.config.seed).choice(some, few, replace=False))
-    return _Evaluators(build(some), build(rows["valid"]), build(rows["test"]))
-
-
-def _with_steps(
-    config: RunConfig, stepper: Stepper, evaluators: _Evaluators, train_rows: int, start: float
+def _with_measured_steps(
+    config: RunConfig, stepper: Stepper, evaluators: dict[str, Evaluator], start: float
 ) -> RunConfig:
-    """Return the configuration with epochs or minutes converted to a number of steps."""
-    training = config.training
-    if training.max_steps is not None:
+    """Return the configuration with minutes converted to a number of steps."""
+    if config.training.max_minutes is None:
         return config
-    if training.max_epochs is not None:
-        epochs = _resolved(training.max_epochs, train_rows)
-        assert epochs is not None
-        steps = epochs * stepper.batches.steps_per_epoch
-    else:
-        assert training.max_minutes is not None
-        rows = len(evaluators.train.rows) + len(evaluators.test.rows)
-        steps = measure_max_steps(stepper, evaluators.valid, training.max_minutes, rows, start)
-    fixed = dataclasses.replace(training, max_steps=steps, max_epochs=None, max_minutes=None)
-    return dataclasses.replace(config, training=fixed)
+    rows = len(evaluators["train"].rows) + len(evaluators["test"].rows)
+    minutes = config.training.max_minutes
+    return with_steps(config, measure_max_steps(stepper, evaluators["valid"], minutes, rows, start))
 
 
-def _resolved(epochs: int | Literal["auto"] | None, train_rows: int) -> int | None:
-    """Return the number of epochs, for `auto` that of the training rows."""
-    return count_epochs(train_rows) if epochs == "auto" else epochs
-
-
-def _summarize(
-    trainer: Trainer, evaluators: _Evaluators, rows: dict[str, np.ndarray], parameters: dict[str, int]
+def _finish(
+    trainer: Trainer, evaluators: dict[str, Evaluator], plan: RunPlan, start: float
 ) -> dict[str, Any]:
+    """Evaluate the best weights and write the summary; all processes return it."""
+    fabric, folder = trainer.fabric, trainer.folder
+    summary = _summarize(trainer, evaluators, plan)
+    around = time.perf_counter() - start - trainer.session_seconds  # measuring and the final evaluation
+    summary["total_seconds"] = round(summary["seconds"] + around, 3)
+    if fabric.is_global_zero:
+        write_calibration(folder, plan.batches.dataset, fabric.device)
+        write_atomically(folder / SUMMARY, to_json(summary))
+    fabric.barrier()
+    return summary
+
+
+def _summarize(trainer: Trainer, evaluators: dict[str, Evaluator], plan: RunPlan) -> dict[str, Any]:
     """Compute the metrics of the best weights and the cost of the training."""
-    progress, config, measures = trainer.progress, trainer.config, trainer.stepper.task.measures
-    trainer.fabric.barrier()  # the first process has written the best weights
-    best = read_run(trainer.folder / MODEL).model.to(trainer.fabric.device)
+    fabric, progress, config = trainer.fabric, trainer.progress, trainer.config
+    dataset, measures = plan.batches.dataset, trainer.stepper.task.measures
+    fabric.barrier()  # the first process has written the best weights
+    best = read_run(trainer.folder / MODEL).model.to(fabric.device)
+    parameters = parameters_by_part(best)
     metric = measures[0].metric
     names = {measure.name: measure.name for measure in measures}
     if len({measure.metric for measure in measures}) > 1:
         metric, names = "measure", {measure.name: f"{measure.name}_{measure.metric}" for measure in measures}
     errors = {}
-    for split in ("train", "valid", "test"):
-        evaluator: Evaluator = getattr(evaluators, split)
+    for split, evaluator in evaluators.items():
         values = None
         if len(evaluator.rows):
             values = {names[name]: value for name, value in evaluator.metrics(best).items()}
-        errors[split] = {metric: values, "rows": len(evaluator.rows), "of": len(rows[split])}
+        errors[split] = {metric: values, "rows": len(evaluator.rows), "of": len(plan.rows[split])}
     return {
         "metric": metric,
         "units": {names[measure.name]: measure.unit for measure in measures},
@@ -357,17 +231,17 @@ def _summarize(
         "parameters": parameters["total"],
         "parameters_without_embeddings": parameters["without embeddings"],
         "steps": progress.step,
-        "max_steps": trainer.max_steps,
-        "epochs": round(progress.epoch + progress.index / trainer.stepper.batches.steps_per_epoch, 3),
+        "max_steps": config.training.max_steps,
+        "epochs": round(progress.epoch + progress.index / plan.batches.steps_per_epoch, 3),
         "best_step": progress.best_step,
         "best_epoch": round(progress.best_epoch, 3),
         "seconds": round(progress.seconds, 3),
-        "noun": trainer.stepper.batches.dataset.row_name,
-        "failed": len(trainer.stepper.batches.dataset.errors),
+        "noun": dataset.row_name,
+        "failed": len(dataset.errors),
         "rows_per_second": round(progress.rows / max(progress.seconds, 1e-9), 1),
         "seed": config.seed,
-        "device": str(trainer.fabric.device),
-        "processes": trainer.fabric.world_size,
+        "device": str(fabric.device),
+        "processes": fabric.world_size,
         "threads": torch.get_num_threads(),
         "precision": config.trainer.precision,
         "versions": {

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from molslice.config import RunConfig
 from molslice.data.base import Dataset
-from molslice.tasks.base import MicroBatch, Task
+from molslice.tasks import TASKS
+from molslice.tasks.base import MicroBatch
 from molslice.types import MolsliceError, RowNumbers
 
 __all__ = ["StepGraphs", "WaitFinder", "uses_fixed_shapes"]
@@ -43,25 +45,24 @@ INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "ate
 logger = logging.getLogger(__name__)
 
 
-def uses_fixed_shapes(asked: bool | None, task: Task, dataset: Dataset, device: torch.device) -> bool:
+def uses_fixed_shapes(config: RunConfig, dataset: Dataset, device: torch.device) -> bool:
     """Return whether batches have fixed shapes.
 
     Args:
-        asked: `training.fixed_shapes`.
-        task: The task with its model.
+        config: The configuration.
         dataset: The data.
         device: The device of the training.
 
     Raises:
         MolsliceError: They are asked for, and the data, the model or the task do not support them.
     """
-    model = type(task.model).__name__
-    obstacles = {
+    supported = {
         f"the data {dataset.source}": dataset.has_fixed_shapes,
-        f"the model {model}": getattr(task.model, "takes_adjacency", False),
-        f"the task {type(task).__name__.lower()}": task.has_fixed_steps,
+        f"the model {config.model.name}": config.model.takes_adjacency,
+        f"the task {config.task}": TASKS.find(config.task).has_fixed_steps,
     }
-    missing = [name for name, is_supported in obstacles.items() if not is_supported]
+    missing = [name for name, is_supported in supported.items() if not is_supported]
+    asked = config.training.fixed_shapes
     if asked and missing:
         raise MolsliceError(f"training.fixed_shapes is not available with {' and '.join(missing)}")
     return not missing and device.type == "cuda" if asked is None else asked

@@ -21,7 +21,7 @@ from molslice.training.half_weights import HalfWeights
 from molslice.training.optimizer import build_optimizer
 from molslice.training.processes import unused_weights
 from molslice.training.sharding import gather, shard, spread
-from molslice.training.state import Progress, check_like
+from molslice.training.state import check_like
 from molslice.training.step_graphs import StepGraphs
 from molslice.types import MolsliceError, RowNumbers
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Stepper:
-    """A model, its optimizer and the progress of the run.
+    """A model and its optimizer.
 
     A step is a function of the previous state and of the number of the step. A run that is resumed from a
     checkpoint therefore has the same states as an uninterrupted one.
@@ -67,7 +67,6 @@ class Stepper:
         self.rows, self.graphs = self._prepare_fixed_shapes(optimizer)
         self.optimizer: Any = fabric.setup_optimizers(optimizer)
         self.module.train()
-        self.progress = Progress()
         self._first = True
 
     def _prepare_fixed_shapes(
@@ -139,18 +138,19 @@ class Stepper:
         prepare = getattr(self.model, "prepare", None)
         return batch if prepare is None else prepare(batch)
 
-    def step(self, batch: StepBatch, rate: float) -> Tensor:
+    def step(self, batch: StepBatch, number: int, rate: float) -> Tensor:
         """Update the weights with one batch.
 
         Args:
             batch: The batch.
+            number: The number of steps before, which with the seed determines the random numbers.
             rate: The learning rate.
 
         Returns:
             This process's share of the loss, a detached scalar.
         """
         fabric = self.fabric
-        seed_step(self.config.seed, self.progress.step, fabric.global_rank, fabric.device)
+        seed_step(self.config.seed, number, fabric.global_rank, fabric.device)
         for group in self.optimizer.param_groups:
             group_rate = rate * group.get("factor", 1.0)
             if isinstance(group["lr"], Tensor):
@@ -220,38 +220,42 @@ class Stepper:
             "precision": self.fabric.strategy.precision.state_dict(),
         }
 
-    def load_tensors(self, tensors: dict[str, Any]) -> None:
+    def load_tensors(self, tensors: dict[str, Any], step: int) -> None:
         """Load the tensors of a checkpoint, as returned by `tensors` on the first process.
 
         The settings of the optimizer stay those of the configuration; only its state is loaded.
 
+        Args:
+            tensors: The tensors.
+            step: The number of steps before the checkpoint.
+
         Raises:
             MolsliceError: A part is missing, or differs in names, types or shapes.
         """
-        own = self._tensors()
-        if lacking := own.keys() - tensors.keys():
+        current = self._tensors()
+        if lacking := current.keys() - tensors.keys():
             raise MolsliceError(f"it lacks {', '.join(sorted(lacking))}")
         for name in ("model", "average"):
-            check_like(tensors[name], own[name], name)
-        state = self._checked_moments(tensors["optimizer"])
-        for key in own["precision"]:
+            check_like(tensors[name], current[name], name)
+        state = self._checked_moments(tensors["optimizer"], step)
+        for key in current["precision"]:
             value = dict(tensors["precision"]).get(key)
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise MolsliceError(f"precision.{key} is {value!r:.80}")
-        self.model.load_state_dict(spread(tensors["model"], own["model"]))
+        self.model.load_state_dict(spread(tensors["model"], current["model"]))
         if self.average:
-            self.average.model.load_state_dict(spread(tensors["average"], own["average"]))
-        self.optimizer.optimizer.load_state_dict({**own["optimizer"], "state": state})
+            self.average.model.load_state_dict(spread(tensors["average"], current["average"]))
+        self.optimizer.optimizer.load_state_dict({**current["optimizer"], "state": state})
         if self.graphs is not None:
             self.graphs.discard()
         if self.half is not None:
             self.half.take_weights()
         self.fabric.strategy.precision.load_state_dict(tensors["precision"])
 
-    def _checked_moments(self, optimizer: Any) -> dict[int, Any]:  # noqa: ANN401
+    def _checked_moments(self, optimizer: Any, step: int) -> dict[int, Any]:  # noqa: ANN401
         """Return the optimizer's state of each parameter; one that never had a gradient has no state."""
         state = optimizer.get("state") if isinstance(optimizer, dict) else None
-        if not isinstance(state, dict) or (self.progress.step > 0 and not state):
+        if not isinstance(state, dict) or (step > 0 and not state):
             raise MolsliceError("optimizer holds no state")
         parameters = [p for group in self.optimizer.optimizer.param_groups for p in group["params"]]
         count = torch.zeros(())

@@ -12,13 +12,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from molslice.config import RunConfig
 from molslice.folders.run import LAST_CHECKPOINT, write_model
 from molslice.training.batches import StepBatch
 from molslice.training.optimizer import learning_rate
 from molslice.training.processes import StopRequests
 from molslice.training.records import ProgressBar, Records
 from molslice.training.sharding import local_part
-from molslice.training.state import load_checkpoint, save_checkpoint, unreadable_checkpoint
+from molslice.training.state import Progress, load_checkpoint, save_checkpoint, unreadable_checkpoint
 from molslice.training.stepper import Stepper
 from molslice.training.validation import Evaluator
 from molslice.types import MolsliceError
@@ -35,7 +36,7 @@ class Trainer:
         stepper: The model and its optimizer.
         valid: The evaluator of the validation split.
         folder: The run folder.
-        max_steps: The number of steps.
+        config: The configuration, with its length in steps.
         resume: Whether to continue from the last checkpoint in the folder.
         quiet: Whether to hide the progress bar.
 
@@ -44,25 +45,36 @@ class Trainer:
     """
 
     def __init__(
-        self, stepper: Stepper, valid: Evaluator, folder: Path, max_steps: int, *, resume: bool, quiet: bool
+        self,
+        stepper: Stepper,
+        valid: Evaluator,
+        folder: Path,
+        config: RunConfig,
+        *,
+        resume: bool,
+        quiet: bool,
     ) -> None:
-        self.stepper, self.valid, self.folder, self.max_steps = stepper, valid, folder, max_steps
-        self.fabric, self.config, self.progress = stepper.fabric, stepper.config, stepper.progress
+        assert config.training.max_steps is not None
+        self.stepper, self.valid, self.folder, self.config = stepper, valid, folder, config
+        self.fabric, self.progress, self.max_steps = stepper.fabric, Progress(), config.training.max_steps
         self.lead = self.fabric.is_global_zero
         self.checkpoint = folder / LAST_CHECKPOINT
         if resume:
             tensors, self.progress = load_checkpoint(self.checkpoint)
-            stepper.progress = self.progress
             try:
-                if self.progress.step > max_steps:
-                    raise MolsliceError(f"step is {self.progress.step}, the run has {max_steps}")
-                stepper.load_tensors(tensors)
+                if self.progress.step > self.max_steps:
+                    raise MolsliceError(f"step is {self.progress.step}, the run has {self.max_steps}")
+                stepper.load_tensors(tensors, self.progress.step)
             except Exception as error:  # noqa: BLE001 - errors of torch's optimizers have no common base
                 raise unreadable_checkpoint(self.checkpoint, error) from error
         measures = stepper.task.measures
         self.records = Records(folder, measures, self.progress.step) if self.lead else None
         self.bar = ProgressBar(
-            max_steps, self.progress.step, quiet or not self.lead, measures, stepper.batches.dataset.row_name
+            self.max_steps,
+            self.progress.step,
+            quiet or not self.lead,
+            measures,
+            stepper.batches.dataset.row_name,
         )
         self._earlier_seconds, self._start = self.progress.seconds, time.perf_counter()
         self._session = (self.progress.step, self.progress.rows)
@@ -90,7 +102,9 @@ class Trainer:
                 if self.progress.validation_due:
                     self._validate()
                 for batch in self._batches():
-                    self._step(batch)
+                    step = self.progress.step
+                    rate = learning_rate(self.config.optimizer, step, self.max_steps)
+                    self._record_step(batch, self.stepper.step(batch, step, rate))
                     if requests.exchange():
                         self._checkpoint()
                         self.fabric.barrier()  # a launcher ends all processes when one has ended
@@ -109,10 +123,8 @@ class Trainer:
         while self.progress.step < self.max_steps and not self.stopped_early:
             yield next(stream)
 
-    def _step(self, batch: StepBatch) -> None:
-        progress, config = self.progress, self.config
-        rate = learning_rate(config.optimizer, progress.step, self.max_steps)
-        loss = self.stepper.step(batch, rate)
+    def _record_step(self, batch: StepBatch, loss: Tensor) -> None:
+        progress = self.progress
         progress.step += 1
         if self.stepper.average:
             self.stepper.average.update(progress.step)

@@ -27,15 +27,15 @@ def config(build_config):
 @pytest.fixture(scope="module")
 def stopped(config, tmp_path_factory):
     """A run that was stopped at step 11 of 24."""
-    original, folder = Trainer._step, tmp_path_factory.mktemp("stopped") / "run"
+    original, folder = Trainer._record_step, tmp_path_factory.mktemp("stopped") / "run"
 
-    def interrupted(self, batch):
-        original(self, batch)
+    def interrupted(self, batch, loss):
+        original(self, batch, loss)
         if self.progress.step == 11:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_step", interrupted)
+        patch.setattr(Trainer, "_record_step", interrupted)
         with pytest.raises(KeyboardInterrupt, match="step 11 of 24"):
             train(config, folder, quiet=True)
     return folder

@@ -25,9 +25,8 @@ def steps(stepper, first, count):
     for number, batch in enumerate(stepper.batches.stream(0, first)):
         if number == count:
             return
-        stepper.step(batch, 2e-3)
-        stepper.progress.step += 1
-        stepper.average.update(stepper.progress.step)
+        stepper.step(batch, first + number, 2e-3)
+        stepper.average.update(first + number + 1)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
@@ -67,7 +66,7 @@ def test_small_updates_are_not_lost(build_stepper):
     for number, batch in enumerate(stepper.batches.stream(0, 0)):
         if number == 6:
             break
-        stepper.step(batch, 1e-6)
+        stepper.step(batch, number, 1e-6)
     moved = [
         (tensor - before[name]).abs().max()
         for name, tensor in stepper.model.state_dict().items()
@@ -86,8 +85,7 @@ def test_a_continued_run_equals_an_uninterrupted_one(build_stepper, attention):
     tensors = copy.deepcopy(whole.tensors())
     steps(whole, 2, 2)
     continued = build_stepper(**sections)
-    continued.progress.step = 2
-    continued.load_tensors(tensors)
+    continued.load_tensors(tensors, step=2)
     steps(continued, 2, 2)
     for part in ("model", "average"):
         for name, tensor in whole.tensors()[part].items():

@@ -56,17 +56,17 @@ def test_metrics_are_reported_by_family(run):
 
 
 def test_an_interrupted_run_ends_with_the_same_weights(config, run, tmp_path, monkeypatch):
-    original = Trainer._step
+    original = Trainer._record_step
 
-    def stop(self, batch):
+    def stop(self, batch, loss):
         if self.progress.step == 7:
             raise KeyboardInterrupt
-        original(self, batch)
+        original(self, batch, loss)
 
-    monkeypatch.setattr(Trainer, "_step", stop)
+    monkeypatch.setattr(Trainer, "_record_step", stop)
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "run", quiet=True)
-    monkeypatch.setattr(Trainer, "_step", original)
+    monkeypatch.setattr(Trainer, "_record_step", original)
     train(config, tmp_path / "run", resume=True, quiet=True)
     assert (tmp_path / "run" / MODEL).read_bytes() == (run / MODEL).read_bytes()
 

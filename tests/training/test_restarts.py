@@ -38,12 +38,12 @@ def save_slowly(*arguments):
     time.sleep(0.3)
     save_checkpoint(*arguments)
 trainer.save_checkpoint = save_slowly
-original = Trainer._step
-def step(self, batch):
-    original(self, batch)
+original = Trainer._record_step
+def step(self, batch, loss):
+    original(self, batch, loss)
     if self.progress.step == 11 and self.fabric.global_rank == RANK and started_once:
         EVENT
-Trainer._step = step
+Trainer._record_step = step
 started_once = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0" and "--resume" not in sys.argv
 """
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"

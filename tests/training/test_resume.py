@@ -62,10 +62,10 @@ for moment in sys.argv[3:]:
 """
 
 MOMENTS = {
-    "within the first epoch, before any checkpoint": "_step:2",
-    "within an epoch, steps after a checkpoint": "_step:11",
+    "within the first epoch, before any checkpoint": "_record_step:2",
+    "within an epoch, steps after a checkpoint": "_record_step:11",
     "within an epoch, right after a checkpoint": "_save:12",
-    "between epochs, before the validation": "_step:8",
+    "between epochs, before the validation": "_record_step:8",
     "between epochs, after the validation": "_validate:16",
     "while a checkpoint is written": "before_rename:3",
     "after the last step": "_validate:24",
@@ -154,21 +154,21 @@ def test_another_seed_ends_elsewhere(build_config, whole, tmp_path):
 def test_an_interrupt_leaves_a_run_that_continues(config, whole, tmp_path, monkeypatch):
     from molslice.training.trainer import Trainer
 
-    original = Trainer._step
+    original = Trainer._record_step
 
-    def interrupted(self, batch):
-        original(self, batch)
+    def interrupted(self, batch, loss):
+        original(self, batch, loss)
         if self.progress.step == 8:  # where a validation is due
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Trainer, "_step", interrupted)
+    monkeypatch.setattr(Trainer, "_record_step", interrupted)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt, match="step 8 of 24; .*--resume"):
         train(config, tmp_path / "run", quiet=True)
     assert signal.getsignal(signal.SIGINT) is before
     # resuming from an earlier checkpoint would end alike, with steps computed twice
     assert load_checkpoint(tmp_path / "run" / LAST_CHECKPOINT)[1].step == 8
-    monkeypatch.setattr(Trainer, "_step", original)
+    monkeypatch.setattr(Trainer, "_record_step", original)
     train(config, tmp_path / "run", resume=True, quiet=True)
     assert_equal_runs(whole, tmp_path / "run")
 
@@ -251,7 +251,7 @@ def test_a_run_that_was_killed_at_its_first_files_continues(build_config, tmp_pa
 def begun(killed, tmp_path):
     """Return a run that stopped at step 11."""
     folder = tmp_path / "run"
-    shutil.copytree(killed / "_step-11", folder)
+    shutil.copytree(killed / "_record_step-11", folder)
     for name in (SUMMARY, LOCK):  # another test may have resumed it; if not, its lock was copied while it ran
         (folder / name).unlink(missing_ok=True)
     return folder

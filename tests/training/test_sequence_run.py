@@ -129,10 +129,10 @@ def test_a_stopped_run_ends_like_one_that_was_not(run, tmp_path, monkeypatch):
     steps = iter(range(1000))
     original = Stepper.step
 
-    def step(self, batch, rate):
+    def step(self, batch, number, rate):
         if next(steps) == 37:
             raise KeyboardInterrupt
-        return original(self, batch, rate)
+        return original(self, batch, number, rate)
 
     monkeypatch.setattr(Stepper, "step", step)
     with pytest.raises(KeyboardInterrupt):
@@ -252,7 +252,7 @@ def test_bad_settings_are_named(section, message):
 def test_settings_of_another_task_are_refused(tmp_path):
     for name, value, its in (("loss", "mse", "molecule"), ("label_smoothing", 0.1, "distillation, sequence")):
         wrong = {**mapping(training={name: value}), "task": "language" if name != "loss" else "sequence"}
-        with pytest.raises(MolsliceError, match=f"training.{name} is .* does not take; it is for {its}"):
+        with pytest.raises(MolsliceError, match=f"training.{name} has no effect on task .* only {its} use"):
             train(config_from_mapping(wrong), tmp_path / name, quiet=True)
     with pytest.raises(MolsliceError, match="choose another task: sequence"):
         train(config_from_mapping({**mapping(), "task": "molecule"}), tmp_path / "task", quiet=True)
@@ -280,8 +280,8 @@ def test_a_checkpoint_never_holds_broken_weights(tmp_path, monkeypatch):
 
     original, taken = Stepper.step, iter(range(1000))
 
-    def step(self, batch, rate):
-        loss = original(self, batch, rate)
+    def step(self, batch, number, rate):
+        loss = original(self, batch, number, rate)
         if next(taken) == 11:
             with torch.no_grad():
                 self.model.readout.weight.fill_(float("nan"))

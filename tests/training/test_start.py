@@ -197,15 +197,15 @@ def test_frozen_layers_do_not_move(settings, encoder, tmp_path, frozen, moving):
 
 def test_rates_of_the_optimizer_decrease_from_layer_to_layer(settings, encoder, tmp_path, monkeypatch):
     rates = []
-    original = Trainer._step
+    original = Trainer._record_step
 
-    def step(self, batch):
-        original(self, batch)
+    def step(self, batch, loss):
+        original(self, batch, loss)
         named = {id(p): name for name, p in self.stepper.model.named_parameters()}
         for group in self.stepper.optimizer.param_groups:
             rates.extend((named[id(p)], group["lr"], group["weight_decay"]) for p in group["params"])
 
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "_record_step", step)
     optimizer = {
         "lr": 0.01,
         "layer_decay": 0.5,
@@ -228,17 +228,17 @@ def test_an_interrupted_run_continues_without_the_encoder(settings, encoder, tmp
     path = settings(training={"max_steps": 4, "checkpoint_every_steps": 1}, optimizer={"layer_decay": 0.7})
     config = read(path, encoder)
     train(config, tmp_path / "whole", quiet=True)
-    original = Trainer._step
+    original = Trainer._record_step
 
-    def stop(self, batch):
+    def stop(self, batch, loss):
         if self.progress.step == 2:
             raise KeyboardInterrupt
-        original(self, batch)
+        original(self, batch, loss)
 
-    monkeypatch.setattr(Trainer, "_step", stop)
+    monkeypatch.setattr(Trainer, "_record_step", stop)
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "cut", quiet=True)
-    monkeypatch.setattr(Trainer, "_step", original)
+    monkeypatch.setattr(Trainer, "_record_step", original)
     assert (tmp_path / "cut" / LAST_CHECKPOINT).is_file()
     monkeypatch.setattr("molslice.training.run.start_from", None)
     train(config, tmp_path / "cut", resume=True, quiet=True)

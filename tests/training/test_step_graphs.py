@@ -73,10 +73,9 @@ def test_steps_equal_those_of_collated_batches(build_stepper, attention):
     for number, batch in enumerate(itertools.islice(fixed.batches.stream(0, 0), 25)):
         batch = with_empty_rows(fixed, batch) if number % 2 else batch
         rate = 1e-3 * (1 + number % 3)
-        found, expected = fixed.step(batch, rate), plain.step(collated(plain, batch), rate)
+        found = fixed.step(batch, number, rate)
+        expected = plain.step(collated(plain, batch), number, rate)
         torch.testing.assert_close(found, expected, rtol=2e-4, atol=1e-5)
-        fixed.progress.step += 1
-        plain.progress.step += 1
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS.names())
@@ -85,7 +84,7 @@ def test_steps_can_be_captured_with_every_attention(build_stepper, monkeypatch, 
     plain = path_codes.path_codes
     monkeypatch.setattr("molslice.model.graphormer.path_codes", lambda adjacency: hidden(plain, adjacency))
     stepper = build_stepper(True, attention=attention, model={"max_tokens": 64}, training={"batch_size": 7})
-    stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 1e-3)
+    stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
     assert stepper.graphs.obstacles == set()
     assert all(parameter.isfinite().all() for parameter in stepper.model.parameters())
 
@@ -108,11 +107,9 @@ def test_each_shape_is_captured_after_a_step_without_a_graph(build_stepper, monk
     monkeypatch.setattr(graphs, "_refuse", lambda reason: None)
     monkeypatch.setattr(graphs, "_capture", capture)
     shapes, seen = graphed.batches.order.shapes, []
-    for batch in itertools.islice(graphed.batches.stream(0, 0), 4 * graphed.batches.steps_per_epoch):
-        found, expected = graphed.step(batch, 1e-3), plain.step(batch, 1e-3)
-        assert torch.equal(found, expected)
-        graphed.progress.step += 1
-        plain.progress.step += 1
+    stream = itertools.islice(graphed.batches.stream(0, 0), 4 * graphed.batches.steps_per_epoch)
+    for number, batch in enumerate(stream):
+        assert torch.equal(graphed.step(batch, number, 1e-3), plain.step(batch, number, 1e-3))
         rows = batch.micro_batches[0].batch.rows
         seen.append(graphed.batches.order.shape_of(rows[rows >= 0].numpy()))
     without = {shape: 1 + (shape == seen[0]) for shape in shapes}
@@ -151,7 +148,7 @@ def test_a_learning_rate_is_in_memory_that_a_graph_reads(build_stepper):
     stepper = build_stepper(True, optimizer={"layer_decay": 0.5})
     rates = [group["lr"] for group in stepper.optimizer.param_groups]
     batch = next(stepper.batches.stream(0, 0))
-    stepper.step(batch, 0.25)
+    stepper.step(batch, 0, 0.25)
     assert all(isinstance(rate, torch.Tensor) for rate in rates)
     factors = [group["factor"] for group in stepper.optimizer.param_groups]
     assert [float(rate) for rate in rates] == pytest.approx([0.25 * factor for factor in factors])
@@ -188,10 +185,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(build_config, tmp_path, monke
     train(config, tmp_path / "whole", quiet=True)
     step = Stepper.step
 
-    def interrupted(self, batch, rate):
-        if self.progress.step == 17:
+    def interrupted(self, batch, number, rate):
+        if number == 17:
             raise RuntimeError("stopped")
-        return step(self, batch, rate)
+        return step(self, batch, number, rate)
 
     monkeypatch.setattr(Stepper, "step", interrupted)
     with pytest.raises(RuntimeError, match="stopped"):
@@ -225,17 +222,25 @@ def test_a_run_records_its_kind_of_batches(build_config, tmp_path):
         )
 
 
-def test_what_has_no_fixed_shapes_is_named(build_stepper):
-    task, dataset = (stepper := build_stepper(False)).task, stepper.batches.dataset
+def test_what_has_no_fixed_shapes_is_named(build_config):
+    config = build_config()
+    dataset = build_dataset(config.data.name, dict(config.data.options))
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    assert uses_fixed_shapes(None, task, dataset, cuda)
-    assert not uses_fixed_shapes(None, task, dataset, cpu)
-    assert uses_fixed_shapes(True, task, dataset, cpu)
-    assert not uses_fixed_shapes(False, task, dataset, cuda)
-    task.has_fixed_steps = False
-    assert not uses_fixed_shapes(None, task, dataset, cuda)
-    with pytest.raises(MolsliceError, match="not available with the task molecule"):
-        uses_fixed_shapes(True, task, dataset, cpu)
+
+    def uses(fixed_shapes, device, **sections):
+        sections["training"] = {"fixed_shapes": fixed_shapes}
+        return uses_fixed_shapes(build_config(**sections), dataset, device)
+
+    assert uses(None, cuda)
+    assert not uses(None, cpu)
+    assert uses(True, cpu)
+    assert not uses(False, cuda)
+    assert not uses(None, cuda, task="pretraining")
+    assert not uses(None, cuda, model={"name": "gin_virtual"})
+    with pytest.raises(MolsliceError, match="not available with the task pretraining"):
+        uses(True, cpu, task="pretraining")
+    with pytest.raises(MolsliceError, match="not available with the model gin_virtual"):
+        uses(True, cpu, model={"name": "gin_virtual"})
 
 
 def test_padded_tokens_are_those_of_the_shapes(build_stepper):

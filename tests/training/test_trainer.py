@@ -48,7 +48,7 @@ def updated_norm(stepper):
         norms.append(float(torch.nn.utils.get_total_norm(gradients)))
 
     stepper.optimizer.optimizer.register_step_pre_hook(record)
-    stepper.step(next(stepper.batches.stream(0, 0)), 1e-3)
+    stepper.step(next(stepper.batches.stream(0, 0)), 0, 1e-3)
     return norms[0]
 
 
@@ -62,8 +62,8 @@ def test_gradients_are_clipped_to_the_norm_of_the_configuration(build_stepper):
 def test_the_training_loss_is_the_mean_since_the_last_validation(build_config, tmp_path, monkeypatch):
     step, losses = Stepper.step, []
 
-    def recorded(self, batch, rate):
-        loss = step(self, batch, rate)
+    def recorded(self, batch, number, rate):
+        loss = step(self, batch, number, rate)
         losses.append(float(loss))
         return loss
 

@@ -67,7 +67,7 @@ class Training:
         model = build_model(config.model, config.attention, config.model_data(dataset.spec))
         task = TASKS.build(config.task, model, targets, options={"loss": config.training.loss})
         self.config, self.device = config, fabric.device
-        fixed_shapes = uses_fixed_shapes(config.training.fixed_shapes, task, dataset, fabric.device)
+        fixed_shapes = uses_fixed_shapes(config, dataset, fabric.device)
         self.batches = TrainingBatches(dataset, rows, config.training, config.seed, fixed_shapes=fixed_shapes)
         self.stepper = Stepper(fabric, task, config, self.batches)
         self.step_number = 0
@@ -89,9 +89,8 @@ class Training:
         """
         if rate is None:
             rate = learning_rate(self.config.optimizer, self.step_number, TRAINING_STEPS)
-        loss = self.stepper.step(batch, rate)
+        loss = self.stepper.step(batch, self.step_number, rate)
         self.step_number += 1
-        self.stepper.progress.step = self.step_number
         if self.stepper.average:
             self.stepper.average.update(self.step_number)
         self._loss_sum += loss

@@ -57,7 +57,7 @@ def test_a_step_is_one_of_training(tmp_path):
     training.step(next(stream))
     average = training.stepper.average
     assert average is not None
-    assert training.stepper.progress.step == 1
+    assert training.step_number == 1
     changed = [
         not torch.equal(a, b) for a, b in zip(before, training.stepper.model.parameters(), strict=True)
     ]
