@@ -7,8 +7,9 @@ tokens of a second sequence.
 This module imports only torch and jaxtyping; every other module of the package may import it.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -47,6 +48,7 @@ class TokenContext:
         any_padding: Whether the caller guarantees finite values at padding, and uses no output at padding
             except that it is finite. An attention that `ignores_padding` then need not be given zeros, and
             may leave a bias to the caller.
+        is_checked: Whether the caller has called `Attention.check_input`, once for all layers.
     """
 
     token_mask: Bool[Tensor, "B N"]
@@ -58,6 +60,7 @@ class TokenContext:
     memory_mask: Bool[Tensor, "B M"] | None = None
     all_real: bool = False
     any_padding: bool = False
+    is_checked: bool = False
 
     def with_carry(self, carry: Tensor | None) -> "TokenContext":
         """Return the context of the next layer, with the carry of this layer."""
@@ -178,22 +181,22 @@ class Batch:
             device: The target device.
             non_blocking: Whether to copy asynchronously, which needs pinned memory.
         """
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self._change_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
         """Return the batch in page-locked memory."""
-        return self._each(lambda tensor: tensor.pin_memory())
+        return self._change_tensors(lambda tensor: tensor.pin_memory())
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
-        own: Any = self
+    def _change_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
+        batch: Any = self
         changed: dict[str, Any] = {}
-        for each in fields(own):
-            value = getattr(self, each.name)
+        for field in fields(batch):
+            value = getattr(self, field.name)
             if isinstance(value, Tensor):
-                changed[each.name] = change(value)
+                changed[field.name] = change(value)
             elif isinstance(value, Batch):
-                changed[each.name] = value._each(change)
-        return replace(own, **changed)
+                changed[field.name] = value._change_tensors(change)
+        return replace(batch, **changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +400,7 @@ class DataSpec:
     num_atom_outputs: int = 0
     num_descriptors: int = 0
     predicts_variance: bool = False
-    statistics: Mapping[str, tuple[float, ...]] = field(default_factory=dict, compare=False)
+    statistics: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         needed = {

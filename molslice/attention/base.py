@@ -176,7 +176,8 @@ class Attention(nn.Module, ABC):
             MolsliceError: Shapes do not match each other or the spec, a memory is missing or unexpected, or
                 `torch.func.vmap` is used on an attention that does not support it.
         """
-        self._check(tokens, context)
+        if not context.is_checked:
+            self.check_input(tokens, context)
         if not self.spec.cross and (
             context.all_real or (context.any_padding and self.ignores_padding(tokens, context))
         ):
@@ -383,7 +384,14 @@ class Attention(nn.Module, ABC):
         fits = values.shape == mixed.shape == shape and mixed.requires_grad
         return (values, mixed) if fits else None
 
-    def _check(self, tokens: Tensor, context: TokenContext) -> None:
+    def check_input(self, tokens: Tensor, context: TokenContext) -> None:
+        """Check the shapes of the input of `forward`.
+
+        A caller of several layers checks once, and sets `TokenContext.is_checked`.
+
+        Raises:
+            MolsliceError: As `forward`.
+        """
         spec = self.spec
         if tokens.ndim != 3 or tokens.shape[-1] != spec.dim:
             raise MolsliceError(

@@ -243,8 +243,16 @@ class Encoder(nn.Module):
         elif self.pair_bias_mode == "logits" and pair_bias is not None and not by_kernels:
             masked_bias = masked_pair_bias(pair_bias.to(dtype), token_mask, self.causal)
         context = TokenContext(
-            token_mask, pair_bias, weights, masked_bias, all_real=all_real, any_padding=by_kernels
+            token_mask,
+            pair_bias,
+            weights,
+            masked_bias,
+            all_real=all_real,
+            any_padding=by_kernels,
+            is_checked=True,
         )
+        for layer in self._typed_layers()[:1]:
+            layer.attention.check_input(tokens, context)
         if by_kernels:
             seeds = 1 + 4 * len(self.layers) if self.training else 0
             with seeds_drawn_at_once(tokens, seeds):

@@ -112,10 +112,10 @@ class TrainingBatches:
         if isinstance(self.order, FixedShapeBatches):
             return self._numbered(rows, present, self.order.shape_of(rows))
         micro_batches = []
-        for part in range(count):
-            mine = rows[part * self.world + self.rank :: self.world * count]
-            counts = len(mine) > 0
-            batch = self.dataset.collate(mine if counts else rows[:1], draw)
+        for number in range(count):
+            chosen = rows[number * self.world + self.rank :: self.world * count]
+            counts = len(chosen) > 0
+            batch = self.dataset.collate(chosen if counts else rows[:1], draw)
             micro_batches.append(MicroBatch(batch, len(rows), present, counts=counts, draw=hide))
         return micro_batches
 
@@ -124,11 +124,11 @@ class TrainingBatches:
         stride = self.world * self.accumulate
         numbers = np.full((self.accumulate, -(-shape.rows // stride)), -1, np.int64)
         micro_batches = []
-        for part, filled in enumerate(numbers):
-            mine = rows[part * self.world + self.rank :: stride]
-            filled[: len(mine)] = mine
+        for number, filled in enumerate(numbers):
+            chosen = rows[number * self.world + self.rank :: stride]
+            filled[: len(chosen)] = chosen
             batch = RowNumbers(torch.from_numpy(filled), shape.width)
-            micro_batches.append(MicroBatch(batch, len(rows), present, size=len(mine)))
+            micro_batches.append(MicroBatch(batch, len(rows), present, size=len(chosen)))
         return micro_batches
 
 
@@ -165,12 +165,12 @@ def prefetch(
     def work() -> None:
         try:
             for batch in stream:
-                parts = batch.micro_batches
+                micro_batches = batch.micro_batches
                 if prepare is not None:
-                    parts = [part.prepared(prepare) for part in parts]
+                    micro_batches = [one.prepared(prepare) for one in micro_batches]
                 if pin:
-                    parts = [part.pin_memory() for part in parts]
-                put(batch._replace(micro_batches=parts))
+                    micro_batches = [one.pin_memory() for one in micro_batches]
+                put(batch._replace(micro_batches=micro_batches))
                 if stop.is_set():
                     return
         except BaseException as error:  # noqa: BLE001 - the reader raises it

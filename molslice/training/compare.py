@@ -1,7 +1,7 @@
 """Train and compare attentions: parameters and error for the same budget, over seeds or folds."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +22,10 @@ from molslice.training.run import train
 from molslice.training.start import load_run_config
 from molslice.types import MolsliceError
 
-__all__ = ["FOUR", "compare_attentions", "compare_runs"]
-
 FOUR = "softmax,slice_sort,flow,singular"
 PLAN = "plan.json"
 MAX_RUNS = 10_000  # of one entry
+FAILURES = (ValueError, RuntimeError, OSError, ArithmeticError, MemoryError)  # of one run
 WHOLE = {"rows": "rows", "targets": "targets"}  # parts of the data that all runs must share
 PARTS = {"split valid": "validation rows", "split test": "test rows"}  # that runs on one fold must share
 
@@ -37,14 +36,14 @@ class _Planned(NamedTuple):
     Attributes:
         label: The entry.
         config: The configuration of the run.
-        place: The folder of the run within the folder of the entry.
+        run: The run folder.
         name: The name in messages, such as `seed 0`.
         fold: The test fold, or None.
     """
 
     label: str
     config: RunConfig
-    place: str
+    run: Path
     name: str
     fold: int | None
 
@@ -104,11 +103,11 @@ def compare_attentions(
             raise MolsliceError("a comparison is over seeds or over folds: give only one of them")
         base = _on_fold(base, folds, 0)
     entries = parse_entries(attention, base)
-    runs = [planned for entry in entries for planned in _plan(entry, seeds, folds)]
+    runs = [planned for entry in entries for planned in _plan(entry, folder, seeds, folds)]
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         _keep_plan(folder, entries)
-        _check_data(folder, runs)
+        _check_data(runs)
         if others := _other_runs(folder, runs):
             tell(f"not in the table, because they are not asked for: {others} finished runs in {folder}")
         comparison = _compare(folder, runs, quiet, tell)
@@ -118,42 +117,31 @@ def compare_attentions(
 
 def _other_runs(folder: Path, runs: Iterable[_Planned]) -> int:
     """Count the finished runs of a comparison that are not among the planned ones."""
-    planned = {_run_folder(folder, each) for each in runs}
+    planned = {one.run for one in runs}
     return sum(file.parent not in planned for file in (folder / "runs").glob(f"*/*/{SUMMARY}"))
 
 
-def _check_data(folder: Path, runs: Iterable[_Planned]) -> None:
+def _check_data(runs: Iterable[_Planned]) -> None:
     """Refuse, before training, to add runs on changed data to earlier ones."""
     datasets: dict[str, Dataset] = {}
     for planned in runs:
-        run, data = _run_folder(folder, planned), planned.config.data
-        if (run / DATA).is_file():
+        data = planned.config.data
+        if (planned.run / DATA).is_file():
             key = repr(data)
             if key not in datasets:
                 datasets = {key: build_dataset(data.name, dict(data.options))}  # one at a time in memory
-            check_data(run, datasets[key])
-
-
-def _run_folder(folder: Path, planned: _Planned) -> Path:
-    return folder / "runs" / folder_name(planned.label) / planned.place
+            check_data(planned.run, datasets[key])
 
 
 def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable[[str], None]) -> Comparison:
     """Train the runs that are not finished."""
     comparison = Comparison()
     for number, planned in enumerate(runs, start=1):
-        run = _run_folder(folder, planned)
-        kept = ": finished, kept" if (run / SUMMARY).is_file() else ""
+        kept = ": finished, kept" if (planned.run / SUMMARY).is_file() else ""
         tell(f"{number} of {len(runs)}: {planned.label}, {planned.name}{kept}")
         try:
-            summary = _train_or_find(planned.config, run, quiet)
-        except (
-            ValueError,
-            RuntimeError,
-            OSError,
-            ArithmeticError,
-            MemoryError,
-        ) as error:  # the other runs continue
+            summary = _train_or_read(planned.config, planned.run, quiet)
+        except FAILURES as error:  # the other runs continue
             reason = f"{planned.name}: {' '.join(str(error).split()) or type(error).__name__}"
             comparison.failed[planned.label] = reason
             tell(f"{planned.label} failed, {reason}")
@@ -162,7 +150,7 @@ def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable
             stopped = f"stopped in {planned.label}, {planned.name}; the same command continues in {folder}"
             raise KeyboardInterrupt(stopped) from stop
         comparison.results.append(
-            Result.of_run(planned.label, run, planned.config.data.name, summary, planned.fold)
+            Result.of_run(planned.label, planned.run, planned.config.data.name, summary, planned.fold)
         )
     if not comparison.results:
         label, reason = next(iter(comparison.failed.items()))
@@ -204,12 +192,12 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str, *, curves: bool = 
         if place in known:
             raise MolsliceError(f"{known[place]} and {run} are the same run folder; name each run once")
         known[place] = run
-    found = [_read_finished(Path(run)) for run in runs]
-    folds = [config.data.options.get("fold") for config, _ in found]
+    finished = [_read_finished(Path(run)) for run in runs]
+    folds = [config.data.options.get("fold") for config, _ in finished]
     _check_same_data([Path(run) for run in runs], folds)
-    labels = labels_of([_on_any_fold(config) for config, _ in found], folds)
+    labels = labels_of([_on_any_fold(config) for config, _ in finished], folds)
     comparison = Comparison()
-    for run, label, fold, (config, summary) in zip(runs, labels, folds, found, strict=True):
+    for run, label, fold, (config, summary) in zip(runs, labels, folds, finished, strict=True):
         comparison.results.append(Result.of_run(label, Path(run), config.data.name, summary, fold))
     comparison.check()
     folder.mkdir(parents=True, exist_ok=True)
@@ -221,41 +209,34 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str, *, curves: bool = 
 def _check_same_data(runs: Sequence[Path], folds: Sequence[int | None]) -> None:
     """Refuse runs on different rows or targets, or with other validation or test rows; features may differ.
 
-    Args:
-        runs: The run folders.
-        folds: The fold of each run, which decides about its rows; None without folds.
-
-    Raises:
-        MolsliceError: The message names the runs and what differs.
+    The fold of a run decides about its validation and test rows.
     """
-    known = [
-        (fold, (run, read_json_object(run / DATA)))
-        for run, fold in zip(runs, folds, strict=True)
-        if (run / DATA).is_file()
-    ]
-    of_fold: dict[int | None, tuple[Path, dict[str, Any]]] = {}
-    for fold, (run, about) in known:
-        first_of_fold = of_fold.setdefault(fold, (run, about))
-        for parts, (other, expected) in ((WHOLE, known[0][1]), (PARTS, first_of_fold)):
-            if different := [words for name, words in parts.items() if about.get(name) != expected.get(name)]:
+    first: tuple[Path, dict[str, Any]] | None = None
+    first_of_fold: dict[int | None, tuple[Path, dict[str, Any]]] = {}
+    for run, fold in zip(runs, folds, strict=True):
+        if not (run / DATA).is_file():
+            continue
+        identity = read_json_object(run / DATA)
+        first = first or (run, identity)
+        first_of_fold.setdefault(fold, (run, identity))
+        for words, (other, expected) in ((WHOLE, first), (PARTS, first_of_fold[fold])):
+            different = [word for key, word in words.items() if identity.get(key) != expected.get(key)]
+            if different:
                 raise MolsliceError(
                     f"{run} and {other} were trained on data with different {' and '.join(different)}; only "
                     "runs on the same data can be compared"
                 )
 
 
-def _plan(entry: Entry, seeds: int, folds: int | None) -> list[_Planned]:
-    """List the runs of an entry."""
-    label, config = entry.label, entry.config
-    if folds is not None:
-        return [
-            _Planned(label, _on_fold(config, folds, fold), f"fold{fold}", f"fold {fold}", fold)
-            for fold in range(folds)
-        ]
-    chosen = range(config.seed, config.seed + seeds)
-    return [
-        _Planned(label, replace(config, seed=seed), f"seed{seed}", f"seed {seed}", None) for seed in chosen
-    ]
+def _plan(entry: Entry, folder: Path, seeds: int, folds: int | None) -> Iterator[_Planned]:
+    """Yield the runs of an entry."""
+    label, config, runs = entry.label, entry.config, folder / "runs" / folder_name(entry.label)
+    if folds is None:
+        for seed in range(config.seed, config.seed + seeds):
+            yield _Planned(label, replace(config, seed=seed), runs / f"seed{seed}", f"seed {seed}", None)
+        return
+    for fold in range(folds):
+        yield _Planned(label, _on_fold(config, folds, fold), runs / f"fold{fold}", f"fold {fold}", fold)
 
 
 def _on_fold(config: RunConfig, folds: int, fold: int) -> RunConfig:
@@ -302,7 +283,7 @@ def _keep_plan(folder: Path, entries: Iterable[Entry]) -> None:
     write_atomically(file, json.dumps(known, indent=2) + "\n")
 
 
-def _train_or_find(config: RunConfig, run: Path, quiet: bool) -> dict[str, Any]:
+def _train_or_read(config: RunConfig, run: Path, quiet: bool) -> dict[str, Any]:
     if (run / SUMMARY).is_file():
         return read_summary(run)
     begun = run.is_dir() and any(run.iterdir())

@@ -27,26 +27,26 @@ class WeightAverage:
 
     @functools.cached_property
     def _pairs(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Own tensors and those of the model in training; found after both models have been sharded."""
-        own, other = (
+        """Tensors of the average and of the model in training, listed after both have been sharded."""
+        averages, weights = (
             [local_part(tensor.detach()) for tensor in (*model.parameters(), *_floating(model))]
             for model in (self.model, self.source)
         )
-        return own, other
+        return averages, weights
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Update the average after optimizer step `step`, counted from 1."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        own, other = self._pairs
-        torch._foreach_lerp_(own, other, 1.0 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        averages, weights = self._pairs
+        torch._foreach_lerp_(averages, weights, 1.0 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @torch.no_grad()
     def take_counters(self) -> None:
         """Copy integer buffers; call this before the average is used."""
-        for own, other in zip(self.model.buffers(), self.source.buffers(), strict=True):
-            if not own.is_floating_point():
-                own.copy_(other)
+        for copied, buffer in zip(self.model.buffers(), self.source.buffers(), strict=True):
+            if not copied.is_floating_point():
+                copied.copy_(buffer)
 
 
 def _floating(model: nn.Module) -> list[Tensor]:

@@ -41,7 +41,7 @@ def train_ensemble(
         `members`, the content of `summary.json` of each, and `mean`: the mean of each error over the members.
 
     Raises:
-        MolsliceError: As in `train`; the folder is that of something else, or of another number of members.
+        MolsliceError: As in `train`; the folder holds something else, or another number of members.
         KeyboardInterrupt: Stopped by Ctrl-C or a signal; `resume` continues.
     """
     folder = Path(out)
@@ -70,9 +70,10 @@ def _train_members(
             write_atomically(folder / CONFIG, config_to_yaml(config))
         summaries = []
         for index, run in enumerate(member_folders(folder)):
-            mine = dataclasses.replace(config, seed=config.seed + index)
+            member = dataclasses.replace(config, seed=config.seed + index)
+            has_begun = run.is_dir() and any(path.name != LOCK for path in run.iterdir())
             try:
-                summaries.append(train(mine, run, resume=run.is_dir() and _has_begun(run), quiet=quiet))
+                summaries.append(train(member, run, resume=has_begun, quiet=quiet))
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(
                     f"stopped in member {index + 1} of {members}; the same command with --resume continues"
@@ -101,21 +102,16 @@ def _check_same(folder: Path, members: int, resume: bool) -> None:
         raise MolsliceError(f"{folder} is an ensemble of {count} members, not of {members}")
 
 
-def _has_begun(run: Path) -> bool:
-    return any(path.name != LOCK for path in run.iterdir())
-
-
 def _mean_errors(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the mean error of each target on each split; None for a split without known targets."""
     metric = summaries[0]["metric"]
     means = {}
     for split in ("train", "valid", "test"):
-        parts = [summary[split][metric] for summary in summaries]
-        known = [part for part in parts if part]
-        means[split] = {name: _mean([part[name] for part in known]) for name in known[0]} if known else None
+        errors = [summary[split][metric] for summary in summaries if summary[split][metric]]
+        # an error that is not defined is None in `summary.json`, and makes the mean NaN
+        values = {name: [one[name] for one in errors] for name in (errors[0] if errors else ())}
+        means[split] = {
+            name: float(np.mean([math.nan if value is None else value for value in of_members]))
+            for name, of_members in values.items()
+        } or None
     return means
-
-
-def _mean(errors: list[float | None]) -> float:
-    """Return a mean; NaN if one of the errors is not defined, which is None in `summary.json`."""
-    return float(np.mean([math.nan if error is None else error for error in errors]))

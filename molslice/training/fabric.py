@@ -78,7 +78,7 @@ def limit_threads(asked: int | None, device: torch.device) -> None:
     """Set the number of CPU threads of this process.
 
     Args:
-        asked: The number; None for that of torch, and at most `THREADS_WITH_GPU` with a CUDA device.
+        asked: The number; None for torch's default, at most `THREADS_WITH_GPU` with a CUDA device.
         device: The device that computes.
     """
     if asked is None and device.type == "cuda":

@@ -72,8 +72,8 @@ def check_pair_memory(
 
 
 def _largest_layers(model: nn.Module) -> list[Attention]:
-    """List the attentions over the most tokens: all, or those of the first stage."""
-    layers = [part for part in model.modules() if isinstance(part, Attention) and not part.spec.cross]
+    """List the attentions over the most tokens: all, or the attentions of the first stage."""
+    layers = [one for one in model.modules() if isinstance(one, Attention) and not one.spec.cross]
     most = max((layer.spec.max_tokens or 0 for layer in layers), default=0)
     return [layer for layer in layers if (layer.spec.max_tokens or 0) == most]
 
@@ -112,5 +112,5 @@ def _kept_bytes(attention: Attention, length: int) -> int:
         tokens = torch.randn(1, length, attention.spec.dim, device=parameter.device, dtype=parameter.dtype)
         mask = torch.ones(1, length, dtype=torch.bool, device=parameter.device)
         attention(tokens.requires_grad_(), TokenContext(mask))
-    storages = {storage.data_ptr(): storage.nbytes() for storage in (part.untyped_storage() for part in kept)}
-    return sum(storages.values())
+    storages = (tensor.untyped_storage() for tensor in kept)
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

@@ -1,8 +1,8 @@
 """The processes of one training: who starts them, and how they end together.
 
 Processes are started by this program (`trainer.devices`), by `torchrun`, or by SLURM's `srun`. Lightning
-Fabric finds out by whom. This module checks that their number is that of the configuration. It makes the
-error of one process an error of all, because an exception does not reach a process that waits for another.
+Fabric finds out by whom. This module checks their number against the configuration. It makes the error of
+one process an error of all, because an exception does not reach a process that waits for another.
 """
 
 import atexit
@@ -64,7 +64,7 @@ def find_environment(config: TrainerConfig) -> list[LightningEnvironment]:
         which Fabric would take for one of several.
 
     Raises:
-        MolsliceError: The number differs from that of the configuration.
+        MolsliceError: The number differs from the configuration.
     """
     world = config.devices * config.num_nodes
     if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
@@ -168,7 +168,7 @@ def _disconnect() -> None:
 
 
 def _use_own_keys(fabric: lightning.fabric.Fabric) -> None:
-    """Connect restarted workers of one machine by other keys than those of the workers before.
+    """Connect restarted workers of one machine by other keys than the workers before.
 
     `torchrun` keeps its store for all restarts, with the addresses of workers that have ended. On several
     machines the counts of restarts differ, so the store cannot be divided by them.
@@ -267,7 +267,7 @@ def agreed(fabric: lightning.fabric.Fabric) -> Iterator[None]:
     """Run a block without communication in every process; an error in one is an error in all.
 
     Raises:
-        OtherProcessError: Another process has failed. The message is that of its error.
+        OtherProcessError: Another process has failed. The message is the first line of its error.
     """
     failure: Exception | None = None
     try:
@@ -275,8 +275,8 @@ def agreed(fabric: lightning.fabric.Fabric) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - raised again below
         failure = error
     if fabric.world_size > 1:
-        mine = torch.tensor(-1 if failure is None else fabric.global_rank, device=fabric.device)
-        failed = int(fabric.all_reduce(mine, reduce_op="max"))  # pyright: ignore[reportArgumentType]
+        rank = torch.tensor(-1 if failure is None else fabric.global_rank, device=fabric.device)
+        failed = int(fabric.all_reduce(rank, reduce_op="max"))  # pyright: ignore[reportArgumentType]
         if failed >= 0:
             text = fabric.broadcast("" if failure is None else _first_line(failure), src=failed)
             if failure is None:
@@ -297,7 +297,7 @@ def _explain(error: RuntimeError, fabric: lightning.fabric.Fabric) -> None:
 
 
 def unused_weights(which: str) -> MolsliceError:
-    """Create the error for weights without a gradient, whose exchange the other processes would await.
+    """Create the error for parameters without a gradient; DDP would wait for them forever.
 
     Args:
         which: The weights.

@@ -55,8 +55,8 @@ def build_sharded_strategy(world: int) -> ModelParallelStrategy:
 
     def parallelize(task: nn.Module, mesh: DeviceMesh) -> nn.Module:
         assert isinstance(task, Task)
-        own = [name for name, parameter in task.named_parameters() if parameter.requires_grad]
-        if outside := [name for name in own if not name.startswith("model.")]:
+        trained = (name for name, parameter in task.named_parameters() if parameter.requires_grad)
+        if outside := [name for name in trained if not name.startswith("model.")]:
             raise MolsliceError(
                 f"trainer.strategy fsdp shards the model only, but the task has the parameter {outside[0]}"
             )
@@ -90,8 +90,8 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
 
 def local_part(tensor: Tensor) -> Tensor:
     """Return this process's part of a sharded tensor; any other tensor is returned as it is."""
-    part: Any = tensor
-    return part.to_local() if isinstance(part, DTensor) else tensor
+    sharded: Any = tensor
+    return sharded.to_local() if isinstance(sharded, DTensor) else tensor
 
 
 def gather(tree: Any, keep: bool) -> Any:  # noqa: ANN401

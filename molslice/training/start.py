@@ -21,14 +21,9 @@ from molslice.model.graphormer import DescriptorState
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
-__all__ = ["StartReport", "StartSource", "load_run_config", "read_start", "start_from"]
-
 SHOWN = 8  # modules that a report names
-SAME = (
-    *SIZES[1:],
-    "norm",
-    "legacy_vocab",
-)  # settings that the weights depend on; the number of layers may differ
+# settings that the weights depend on; the number of layers may differ
+SAME = (*SIZES[1:], "norm", "legacy_vocab")
 FEATURES = "featurizer_version"
 MAP = "descriptor_state.map"
 OF_ATOMS = {"atom_readout", "atom_head", "bond_head"}  # heads for atoms and bonds, whatever the targets
@@ -71,7 +66,7 @@ class StartReport:
     unused: tuple[str, ...]
 
     def __str__(self) -> str:
-        share = f"{self.taken:,} of {self.total:,} parameters are those of {self.model}"
+        share = f"{self.taken:,} of {self.total:,} parameters come from {self.model}"
         new = f"new: {_listed(self.new)}" if self.new else "nothing is new"
         unused = f"; not used: {_listed(self.unused)}" if self.unused else ""
         return f"{share}; {new}{unused}"
@@ -131,8 +126,8 @@ def start_from(source: StartSource, config: RunConfig, model: nn.Module, targets
     """Load the weights of a trained model that fit by name and shape.
 
     Heads are taken only for the same targets. They are converted to the mean and spread of the new training
-    rows, so that predictions in the units of the targets stay the same. They change for molecules with a
-    descriptor that is limited to the range of the training rows, because the range is that of the new rows.
+    rows, so that predictions in the units of the targets stay the same. Predictions change for molecules with
+    a descriptor that is limited to the range of the training rows, because the new rows have another range.
 
     Args:
         source: The trained model.
@@ -144,57 +139,12 @@ def start_from(source: StartSource, config: RunConfig, model: nn.Module, targets
         MolsliceError: The trained model is of another family or size.
     """
     _check_model(source.model, source.run, config)
-    return _load(model, source.run, source.model, source.sha256, targets)
-
-
-def _check_data(name: str, source: LoadedRun, dataset: Dataset) -> None:
-    spec = dataset.spec
-    if source.data.tokens != spec.tokens:
-        raise MolsliceError(
-            f"{name} takes {source.data.tokens}, but the data {dataset.source} are {spec.tokens}"
-        )
-    for part in ("vocabulary", "vocabulary_size", "channels", "grid"):
-        theirs, ours = getattr(source.data, part), getattr(spec, part)
-        if theirs != ours:
-            raise MolsliceError(
-                f"{name} was trained with another {part.replace('_', ' ')} than that of {dataset.source}: "
-                f"{theirs!r} instead of {ours!r}"
-            )
-    then, now = source.metadata.get(FEATURES), dataset.metadata.get(FEATURES)
-    if then is not None and not have_same_features(then, now):
-        raise MolsliceError(f"{name} was trained on features of version {then}; this version makes {now}")
-
-
-def _check_model(name: str, source: LoadedRun, config: RunConfig) -> None:
-    theirs, ours = source.config.model, config.model
-    if theirs.family != ours.family:
-        raise MolsliceError(
-            f"{name} is a {theirs.name}, whose weights do not fit model.name {ours.name}; leave model out of "
-            "the configuration to take that of the trained model"
-        )
-    differing = [
-        f"model.{part} is {getattr(ours, part)!r}, not {getattr(theirs, part)!r}"
-        for part in SAME
-        if getattr(ours, part, None) != getattr(theirs, part, None)
-    ]
-    if differing:
-        raise MolsliceError(
-            f"the weights of {name} do not fit: {'; '.join(differing)}; leave these settings out to take "
-            "those of the trained model"
-        )
-
-
-def _same_targets(theirs: TargetInfo, ours: TargetInfo) -> bool:
-    return all(getattr(theirs, part) == getattr(ours, part) for part in ("names", "units", "kind", "classes"))
-
-
-def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, targets: TargetInfo) -> StartReport:
-    own, theirs = model.state_dict(), source.model.state_dict()
-    heads = tuple(f"{child}." for child in _heads_of_other_targets(model, source, targets))
+    weights, trained = model.state_dict(), source.run.model.state_dict()
+    heads = tuple(f"{child}." for child in _heads_of_other_targets(model, source.run, targets))
     reasons: dict[str, str] = {}
     taken: dict[str, Tensor] = {}
-    for key, tensor in own.items():
-        other = theirs.get(key)
+    for key, tensor in weights.items():
+        other = trained.get(key)
         if other is None:
             reasons[key] = "not there"
         elif key.startswith(heads):
@@ -203,39 +153,79 @@ def _load(model: nn.Module, source: LoadedRun, name: str, checksum: str, targets
             reasons[key] = f"{list(tensor.shape)} instead of {list(other.shape)}"
         else:
             taken[key] = other
-    model.load_state_dict({**own, **taken, **_converted(model, source, taken, targets)})
-    count = sum(tensor.numel() for tensor in own.values())
+    model.load_state_dict({**weights, **taken, **_converted(model, source.run, taken, targets)})
+    unused = trained.keys() - taken.keys() - reasons.keys()
     return StartReport(
-        model=name,
-        sha256=checksum,
+        model=source.model,
+        sha256=source.sha256,
         taken=sum(tensor.numel() for tensor in taken.values()),
-        total=count,
+        total=sum(tensor.numel() for tensor in weights.values()),
         new=tuple(f"{module} ({reason})" for module, reason in _by_module(reasons).items()),
-        unused=tuple(_by_module(dict.fromkeys(theirs.keys() - taken.keys() - reasons.keys(), ""))),
+        unused=tuple(_by_module(dict.fromkeys(unused, ""))),
+    )
+
+
+def _check_data(name: str, source: LoadedRun, dataset: Dataset) -> None:
+    spec = dataset.spec
+    if source.data.tokens != spec.tokens:
+        raise MolsliceError(
+            f"{name} takes {source.data.tokens}, but the data {dataset.source} are {spec.tokens}"
+        )
+    for field in ("vocabulary", "vocabulary_size", "channels", "grid"):
+        trained, new = getattr(source.data, field), getattr(spec, field)
+        if trained != new:
+            raise MolsliceError(
+                f"{name} was trained with another {field.replace('_', ' ')} than {dataset.source} has: "
+                f"{trained!r} instead of {new!r}"
+            )
+    then, now = source.metadata.get(FEATURES), dataset.metadata.get(FEATURES)
+    if then is not None and not have_same_features(then, now):
+        raise MolsliceError(f"{name} was trained on features of version {then}; this version makes {now}")
+
+
+def _check_model(name: str, source: LoadedRun, config: RunConfig) -> None:
+    trained, new = source.config.model, config.model
+    if trained.family != new.family:
+        raise MolsliceError(
+            f"{name} is a {trained.name}, whose weights do not fit model.name {new.name}; leave model out of "
+            "the configuration to use the trained model's"
+        )
+    differing = [
+        f"model.{field} is {getattr(new, field)!r}, not {getattr(trained, field)!r}"
+        for field in SAME
+        if getattr(new, field, None) != getattr(trained, field, None)
+    ]
+    if differing:
+        raise MolsliceError(
+            f"the weights of {name} do not fit: {'; '.join(differing)}; leave these settings out to use the "
+            "trained model's"
+        )
+
+
+def _same_targets(one: TargetInfo, other: TargetInfo) -> bool:
+    return all(
+        getattr(one, field) == getattr(other, field) for field in ("names", "units", "kind", "classes")
     )
 
 
 def _heads_of_other_targets(model: nn.Module, source: LoadedRun, targets: TargetInfo) -> list[str]:
     """Return the heads whose outputs have another meaning in the trained model."""
-    heads, theirs = head_names(model), source.targets
-    scaled = targets.kind == "regression" and (theirs.mean, theirs.std) != (targets.mean, targets.std)
+    heads, trained = head_names(model), source.targets
+    scaled = targets.kind == "regression" and (trained.mean, trained.std) != (targets.mean, targets.std)
     if scaled and not set(heads) <= CONVERTIBLE:
         return heads
-    other = [] if _same_targets(theirs, targets) else [name for name in heads if name not in OF_ATOMS]
-    if theirs.atoms and targets.atoms and not _same_targets(theirs.atoms, targets.atoms):
-        other.append("atom_readout")
-    hidden = [getattr(each, "atom_columns", None) for each in (source.model, model)]
-    return other if hidden[0] == hidden[1] else [*other, "atom_head"]
+    changed = [] if _same_targets(trained, targets) else [name for name in heads if name not in OF_ATOMS]
+    if trained.atoms and targets.atoms and not _same_targets(trained.atoms, targets.atoms):
+        changed.append("atom_readout")
+    if getattr(source.model, "atom_columns", None) != getattr(model, "atom_columns", None):
+        changed.append("atom_head")
+    return changed
 
 
 def _converted(
     model: nn.Module, source: LoadedRun, taken: Mapping[str, Tensor], targets: TargetInfo
 ) -> dict[str, Tensor]:
-    """Convert linear maps from the scaling of the rows of the trained model to that of the new rows.
-
-    Returns:
-        The tensors of `taken` that change.
-    """
+    """Return the tensors of `taken` that change with the mean and spread of the training rows."""
     changed: dict[str, Tensor] = {}
     scalings = {"readout": (source.targets, targets), "atom_readout": (source.targets.atoms, targets.atoms)}
     for head, (then, now) in scalings.items():
@@ -249,7 +239,7 @@ def _converted(
         changed[f"{head}.bias"] = bias * ratio + shift / _float64(now.std)
         if head == "readout" and (key := "variance_readout.bias") in taken:
             changed[key] = taken[key].double() + 2.0 * ratio.log()
-    then, now = (getattr(each, "descriptor_state", None) for each in (source.model, model))
+    then, now = (getattr(one, "descriptor_state", None) for one in (source.model, model))
     if isinstance(then, DescriptorState) and isinstance(now, DescriptorState) and f"{MAP}.weight" in taken:
         weight, bias = _linear(taken, MAP)
         changed[f"{MAP}.weight"] = weight * (now.std.double() / then.std.double())
@@ -269,7 +259,7 @@ def _float64(values: Sequence[float]) -> Tensor:
 
 
 def _by_module(reasons: Mapping[str, str]) -> dict[str, str]:
-    """One reason for each module, that of its first tensor; sorted."""
+    """Return the reason for the first tensor of each module, sorted by module."""
     modules: dict[str, str] = {}
     for key in sorted(reasons, key=lambda key: (key.rpartition(".")[0] or key, not key.endswith("weight"))):
         module, _, last = key.rpartition(".")

@@ -127,35 +127,36 @@ def _check_progress(progress: Progress) -> None:
         raise MolsliceError(f"{wrong[0]} is {getattr(progress, wrong[0])!r:.80}")
 
 
-def check_like(found: object, own: Tensor | Mapping[Any, Any], name: str) -> None:
-    """Refuse tensors of a checkpoint that differ from those of the run in names, types or shapes.
+def check_like(saved: object, expected: Tensor | Mapping[Any, Any], name: str) -> None:
+    """Refuse tensors of a checkpoint that differ from the run in names, types or shapes.
 
     torch's fused optimizer reads beyond a tensor that is too small, and a tensor of another type is cast.
 
     Args:
-        found: What the checkpoint holds.
-        own: A tensor, or a mapping of such, of the run.
+        saved: The content of the checkpoint.
+        expected: A tensor of the run, or a mapping of tensors.
         name: The place in the checkpoint, for messages.
 
     Raises:
         MolsliceError: They differ, or a tensor holds NaN.
     """
-    if isinstance(own, Mapping):
-        if not isinstance(found, Mapping):
-            raise MolsliceError(f"{name} is {found!r:.80}, expected a mapping")
-        for names, what in ((own.keys() - found.keys(), "lacks"), (found.keys() - own.keys(), "also holds")):
+    if isinstance(expected, Mapping):
+        if not isinstance(saved, Mapping):
+            raise MolsliceError(f"{name} is {saved!r:.80}, expected a mapping")
+        lacking, other = expected.keys() - saved.keys(), saved.keys() - expected.keys()
+        for names, verb in ((lacking, "lacks"), (other, "also holds")):
             if names:
                 shown = ", ".join(sorted(map(str, names))[:3])
-                raise MolsliceError(f"{name} {what} {shown:.200}{', ...' if len(names) > 3 else ''}")
-        for key, value in own.items():
-            check_like(found[key], value, f"{name}.{key}")
+                raise MolsliceError(f"{name} {verb} {shown:.200}{', ...' if len(names) > 3 else ''}")
+        for key, value in expected.items():
+            check_like(saved[key], value, f"{name}.{key}")
         return
-    if not isinstance(found, Tensor):
-        raise MolsliceError(f"{name} is {found!r:.80}, expected a tensor")
-    kinds = [(str(each.dtype), list(each.shape), str(each.layout)) for each in (found, own)]
+    if not isinstance(saved, Tensor):
+        raise MolsliceError(f"{name} is {saved!r:.80}, expected a tensor")
+    kinds = [(str(one.dtype), list(one.shape), str(one.layout)) for one in (saved, expected)]
     if kinds[0] != kinds[1]:
         raise MolsliceError(f"{name} is {kinds[0]}, expected {kinds[1]}")
-    if torch.isnan(found).any():
+    if torch.isnan(saved).any():
         raise MolsliceError(f"{name} holds NaN")
 
 

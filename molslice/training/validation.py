@@ -1,8 +1,5 @@
 """Predictions and metrics of many rows, computed by all processes together."""
 
-from collections.abc import Callable
-from typing import Any
-
 import lightning.fabric
 import numpy as np
 import torch
@@ -46,31 +43,29 @@ class Evaluator:
         )
         self.padded_tokens = np.array([int(tokens[p].max()) * len(p) for p in self.batches])
 
-    def predict(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> np.ndarray:
-        """Predict all rows.
+    def metrics(self, model: nn.Module) -> dict[str, float]:
+        """Predict all rows and compute the metric of each target, by its name.
 
         Args:
-            model: The model, in evaluation mode.
-            tick: Called after each batch.
-
-        Returns:
-            The task's results, float32 [rows, R], the same on every process.
+            model: The model; its training mode is restored.
         """
-        device = self.fabric.device
+        device, training = self.fabric.device, model.training
         values = torch.zeros(len(self.rows), self.task.num_results, device=device)
-        for places in self.batches:
-            mine = places[self.fabric.global_rank :: self.fabric.world_size]
-            if len(mine):
-                values[torch.from_numpy(mine).to(device)] = self.predict_batch(model, mine)
-            else:  # processes with a part of the model each compute it equally often
-                self.predict_batch(model, places[:1])
-            if tick is not None:
-                tick()
-        reshard(model)
-        if self.fabric.world_size > 1:  # each row is zero except on the process that predicted it
-            values = self.fabric.all_reduce(values, reduce_op="sum")
-            assert isinstance(values, Tensor)
-        return values.cpu().numpy()
+        model.eval()
+        try:
+            for places in self.batches:
+                share = places[self.fabric.global_rank :: self.fabric.world_size]
+                if len(share):
+                    values[torch.from_numpy(share).to(device)] = self.predict_batch(model, share)
+                else:  # under FSDP every process must run the same number of forward passes
+                    self.predict_batch(model, places[:1])
+            reshard(model)
+            if self.fabric.world_size > 1:  # each row is zero except on the process that predicted it
+                values = self.fabric.all_reduce(values, reduce_op="sum")
+                assert isinstance(values, Tensor)
+            return self.task.metrics(values.cpu().numpy(), self.truth)
+        finally:
+            model.train(training)
 
     def predict_batch(self, model: nn.Module, places: np.ndarray) -> Tensor:
         """Predict some rows in float32, as `molslice evaluate` and `molslice predict` do.
@@ -85,20 +80,3 @@ class Evaluator:
         batch = self.dataset.collate(self.rows[places]).to(self.fabric.device, non_blocking=True)
         with float32_inference(self.fabric.device), sharded_inference(model):
             return self.task.evaluate_batch(model, batch)
-
-    def metrics(self, model: nn.Module, tick: Callable[[], Any] | None = None) -> dict[str, float]:
-        """Compute the metric of each target.
-
-        Args:
-            model: The model; its training mode is restored.
-            tick: Called after each batch.
-
-        Returns:
-            The metrics by target name.
-        """
-        training = model.training
-        model.eval()
-        try:
-            return self.task.metrics(self.predict(model, tick), self.truth)
-        finally:
-            model.train(training)

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from molslice.attention import ATTENTIONS
+from molslice.attention import ATTENTIONS, Attention
 from molslice.model import MODELS, AttentionChoice, build_model
 from molslice.model.encoder import Encoder, EncoderLayer, FeedForward, drop_path_rates
-from molslice.types import DataSpec, TokenContext
+from molslice.types import DataSpec, MolsliceError, TokenContext
 
 NEARLY_ALL = 1.0 - 1e-9  # a rate of dropout that leaves nothing of a few hundred numbers
 
@@ -96,6 +96,16 @@ def test_each_layer_takes_the_carry_of_the_layer_below(name, is_checkpointed):
     for carry, below in zip(given[1:], returned[:-1], strict=True):
         assert carry is not None
         assert torch.equal(carry, below.carry)
+
+
+def test_the_shapes_are_checked_once_for_all_layers(monkeypatch):
+    encoder, checked = build(), []
+    check = Attention.check_input
+    monkeypatch.setattr(Attention, "check_input", lambda *given: checked.append(given) or check(*given))
+    encoder(random_tokens())
+    assert len(checked) == 1
+    with pytest.raises(MolsliceError, match="softmax was built for 4 tokens, got 5"):
+        build(max_tokens=4)(random_tokens())
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])

@@ -83,7 +83,7 @@ def test_the_model_is_that_of_the_encoder_with_a_new_head(settings, encoder, tmp
         torch.testing.assert_close(found[name], source[name], atol=1e-6, rtol=0)
     count = sum(found[name].numel() for name in trunk)
     total = sum(tensor.numel() for tensor in found.values())
-    assert f"{count:,} of {total:,} parameters are those of {encoder}" in caplog.text
+    assert f"{count:,} of {total:,} parameters come from {encoder}" in caplog.text
     assert "new: readout (for other targets)" in caplog.text
     assert "not used: atom_head, atom_readout, bond_head, hidden_atom, hidden_bond" in caplog.text
 
