@@ -114,8 +114,13 @@ def count_flags() -> tuple[int, int]:
     return len(find_verbs()), len(flags)
 
 
-def frames_to_model(words: list[str]) -> int:
-    """Return the number of functions of the package on the stack when a command calls the model."""
+def frames_to_model(words: list[str], *, training: bool) -> int:
+    """Return the number of functions of the package on the stack when a command calls the model.
+
+    Args:
+        words: The command.
+        training: Whether to count the calls of a model in training, or of a model in evaluation mode.
+    """
     from molslice.cli import main
     from molslice.model.graphormer import Graphormer
 
@@ -124,7 +129,8 @@ def frames_to_model(words: list[str]) -> int:
 
     def count_and_call(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         files = [frame.filename for frame in traceback.extract_stack()]
-        depths.append(sum(Path(file).is_relative_to(PACKAGE) for file in files))
+        if args[0].training == training:
+            depths.append(sum(Path(file).is_relative_to(PACKAGE) for file in files))
         return forward(*args, **options)
 
     Graphormer.forward = count_and_call
@@ -155,8 +161,8 @@ def measure_runs() -> dict[str, int]:
         return {
             "commands": commands,
             "flags": flags,
-            "frames from the command to the model, predict": frames_to_model(predict),
-            "frames from the command to the model, train": frames_to_model(train),
+            "frames from the command to the model, predict": frames_to_model(predict, training=False),
+            "frames from the command to the model, train": frames_to_model(train, training=True),
         }
 
 

@@ -1,31 +1,26 @@
 """Training: from a configuration to a trained model in a run folder, and comparisons of several runs.
 
+A configuration (`RunConfig`) and a data set come in; a run folder goes out, which `molslice.inference` reads.
+
 Modules:
     run: `train`, one whole run.
+    plan: The configuration, rows and batches of a run, resolved before a model is built.
+    continuation: The lock and the checks of a run folder, and what an earlier start has left in it.
+    start: Starts a run from the weights of a trained model.
     trainer: The loop over steps with validations and checkpoints.
     stepper: One optimizer step and the state that it changes.
     step_graphs: Steps that are captured as CUDA graphs.
-    batches: The training batches.
+    batches, validation: The training batches; predictions and metrics of a split.
+    budget: Converts epochs and minutes to steps.
     pair_memory: Refuses a training whose N x N tensors do not fit.
-    optimizer: The optimizer and the learning rate.
-    half_weights: Layers in bfloat16 with float32 weights in the optimizer.
-    ema: The moving average of the weights.
-    validation: Predictions and metrics of a split.
-    budget: Converts minutes to steps.
-    state: Checkpoints.
-    records: `metrics.csv`, TensorBoard and the progress of a training.
-    fabric: Device, precision and strategy by Lightning Fabric.
-    processes: The processes of a training, and how they end together.
-    sharding: Fully sharded data parallelism.
-    start: Starts a run from the weights of a trained model.
-    continuation: The lock and the checks of a run folder.
+    optimizer, ema, half_weights: The optimizer, the average of the weights, layers in bfloat16.
+    state, records: Checkpoints; `metrics.csv`, TensorBoard and the progress of a training.
+    fabric, processes, sharding: Device and precision; how processes start and end together; FSDP.
     ensemble: Trains the members of an ensemble.
     compare, comparison, figure, curves: Comparisons of attentions.
-    fit: Fits a stack of learners and fine-tuned networks to a table.
-    fit_table, fit_duplicates, fit_split, fit_scale: From the table of a fit to its rows, `fit_data`.
-    fit_folds, fit_learners, fit_networks, fit_record, fit_report: The further steps of `fit`.
 
-Imports: everything below `molslice.cli`.
+To add a setting of training, add its field to `TrainingConfig`, and read it where a step, a validation or a
+checkpoint is computed. A new loss is a task; see `molslice.tasks`.
 
 This package uses Lightning's Fabric with its own loop instead of Lightning's Trainer because a run that is
 killed at any moment must end with the same weights, bit for bit, as an uninterrupted one. The order of the

@@ -20,8 +20,6 @@ from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["ProgressBar", "Records", "read_metrics"]
-
 BEFORE = ("step", "epoch", "seconds", "learning_rate", "train_loss")
 
 
@@ -169,8 +167,8 @@ class _Events:
             raise UnwritableError(error.errno, error.strerror, str(path)) from error
 
 
-class ProgressBar:
-    """The progress of a training with epoch, loss, validation metric and speed; see `Progress`.
+class ProgressBar(Progress):
+    """The progress of a training with epoch, loss, validation metric and speed.
 
     Args:
         total: Number of steps.
@@ -183,35 +181,22 @@ class ProgressBar:
     def __init__(
         self, total: int, step: int, quiet: bool, measures: Sequence[Measure], row_name: str = "rows"
     ) -> None:
-        self.progress = Progress("training", total, "steps", shown=not quiet, done=step)
+        super().__init__("training", total, "steps", shown=not quiet, done=step)
         self.measures, self.row_name, self.valid = measures, row_name, ""
 
     def show_metrics(self, metrics: dict[str, float]) -> None:
-        """Keep the latest validation visible: the first metric and the number of others.
-
-        Args:
-            metrics: The validation metrics by the names of the measures.
-        """
+        """Keep the latest validation visible: the first metric and the number of others."""
         first = self.measures[0]
         unit = f" {first.unit}" if first.unit else ""
         more = f" (+{len(metrics) - 1} targets)" if len(metrics) > 1 else ""
         self.valid = f"valid {METRIC_LABELS[first.metric]} {format_metric(metrics[first.name])}{unit}{more}"
 
-    @property
-    def wants_numbers(self) -> bool:
-        """Whether to show new numbers now. Reading a loss from a GPU synchronizes, so this is rare."""
-        return self.progress.wants_numbers
-
     def step(self, epoch: int) -> None:
         """Count a step of epoch `epoch`, from 0."""
-        self.progress.rename(f"epoch {epoch + 1}")
-        self.progress.update()
+        self.rename(f"epoch {epoch + 1}")
+        self.update()
 
     def show(self, loss: float, rows_per_second: float) -> None:
         """Show the loss and the speed after the numbers of steps."""
-        parts = (f"loss {format_metric(loss)}", self.valid, f"{rows_per_second:.0f} {self.row_name}/s")
-        self.progress.annotate(", ".join(filter(None, parts)))
-
-    def close(self) -> None:
-        """End the progress; a bar stays."""
-        self.progress.close()
+        notes = (f"loss {format_metric(loss)}", self.valid, f"{rows_per_second:.0f} {self.row_name}/s")
+        self.annotate(", ".join(filter(None, notes)))

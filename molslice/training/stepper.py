@@ -46,9 +46,8 @@ class Stepper:
     ) -> None:
         self.fabric, self.task, self.config, self.batches = fabric, task, config, batches
         self.model: nn.Module = task.model
-        if not isinstance(
-            fabric.strategy, ModelParallelStrategy
-        ):  # a model to be sharded may not fit on the device
+        is_sharded = isinstance(fabric.strategy, ModelParallelStrategy)
+        if not is_sharded:  # a model to be sharded may not fit on the device
             task.to(fabric.device)
         decay = config.optimizer.ema_decay
         self.average = None if decay is None else WeightAverage(self.model, decay)
@@ -105,8 +104,8 @@ class Stepper:
     def evaluated_model(self) -> nn.Module:
         """The model with averaged weights, or the model in training if there is no average.
 
-        All processes must read it. They get the buffers of the first one, which writes the model: batch norm
-        has other statistics on each.
+        All processes must read it. They get the buffers of the first process, because the statistics of batch
+        norm differ.
         """
         model = self.model
         if self.average is not None:
@@ -132,9 +131,9 @@ class Stepper:
     def _prepare_ahead(self, batch: Any) -> Any:  # noqa: ANN401
         """Compute in the host's thread what it can of a batch."""
         if isinstance(batch, RowNumbers):
-            return (
-                self.rows.gather(batch) if self.rows is not None and self.rows.device.type == "cpu" else batch
-            )
+            if self.rows is None or self.rows.device.type != "cpu":
+                return batch
+            return self.rows.gather(batch)
         prepare = getattr(self.model, "prepare", None)
         return batch if prepare is None else prepare(batch)
 
@@ -196,7 +195,7 @@ class Stepper:
         return micro_batch
 
     def _refuse_unused(self) -> None:
-        """Refuse weights without a gradient in the first step, where DDP sums the others only in part."""
+        """Refuse weights without a gradient in the first step: DDP would sum the others only in part."""
         if self._first and self.fabric.world_size > 1 and self.config.trainer.strategy in ("auto", "ddp"):
             named = self.task.named_parameters()
             unused = [name for name, weight in named if weight.requires_grad and weight.grad is None]
@@ -223,7 +222,7 @@ class Stepper:
     def load_tensors(self, tensors: dict[str, Any], step: int) -> None:
         """Load the tensors of a checkpoint, as returned by `tensors` on the first process.
 
-        The settings of the optimizer stay those of the configuration; only its state is loaded.
+        Only the state of the optimizer is loaded; its settings come from the configuration.
 
         Args:
             tensors: The tensors.
