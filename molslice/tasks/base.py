@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from molslice.tasks.metrics import METRIC_NAMES, metric_per_target, selection_score
-from molslice.tasks.targets import TargetInfo
-from molslice.types import ModelOutput
+from molslice.tasks.targets import Kind, TargetInfo
+from molslice.types import ModelOutput, MolsliceError
 
 
 class Measure(NamedTuple):
@@ -43,10 +43,10 @@ class MicroBatch:
         batch: The collated rows of this part.
         rows: Number of rows (molecules, sequences) in the whole batch.
         present: Number of targets in the whole batch that are not missing.
-        size: Number of rows of this part, without those that only fill it up; None if there are none. In a
-            step that is captured as a CUDA graph, the three numbers are scalars on the device.
+        size: Number of rows of this part without the empty rows that fill it up; None if there are none. In
+            a step that is captured as a CUDA graph, the three numbers are scalars on the device.
         counts: Whether the loss of this part counts. It does not on a process without rows of the batch.
-        draw: A number that determines what the parts of a batch choose at random and alike.
+        draw: Random seed shared by all parts of a batch.
     """
 
     __slots__ = ("batch", "counts", "draw", "present", "rows", "size")
@@ -99,18 +99,30 @@ class Task(nn.Module, ABC):
     A subclass implements `loss_sum`. Its own options are keyword-only parameters of the constructor.
 
     Attributes:
+        kinds: The kinds of targets that the task takes.
+        advice: End of the message for targets of other kinds.
         has_fixed_steps: Whether all steps with batches of one shape are the same computation, in which no
             number of the host differs, so that they can be captured as a CUDA graph.
 
     Args:
         model: The model to train.
         targets: Names, units, kind and scale of the targets.
+
+    Raises:
+        MolsliceError: The targets are of another kind.
     """
 
+    kinds: ClassVar[tuple[Kind, ...]] = get_args(Kind)
+    advice: ClassVar[str] = ""
     has_fixed_steps: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
         super().__init__()
+        if targets.kind not in self.kinds:
+            raise MolsliceError(
+                f"task {type(self).__name__.lower()} needs targets of kind {' or '.join(self.kinds)}, got "
+                f"{targets.kind}{self.advice}"
+            )
         self.model, self.targets = model, targets
 
     @abstractmethod
@@ -134,12 +146,11 @@ class Task(nn.Module, ABC):
         """
         return self.loss_sum(output.prediction.float(), batch)
 
-    def training_step(self, micro_batch: MicroBatch, batch_index: int = 0) -> Float[Tensor, ""]:
+    def training_step(self, micro_batch: MicroBatch) -> Float[Tensor, ""]:
         """Compute the share of a micro-batch in the loss of its batch, including the penalty of the model.
 
         Args:
             micro_batch: The rows, with the counts of the whole batch.
-            batch_index: Unused; part of Fabric's interface.
 
         Returns:
             A scalar. The sum over the micro-batches is the loss of the batch.
@@ -150,20 +161,11 @@ class Task(nn.Module, ABC):
             loss = loss + output.penalty * micro_batch.share
         return loss
 
-    def predict_step(self, batch: Any, batch_index: int = 0) -> Float[Tensor, "B R"]:  # noqa: ANN401
-        """Compute the results of a batch [B, R]; see `results`.
-
-        Args:
-            batch: The collated rows.
-            batch_index: Unused; part of Fabric's interface.
-        """
-        return self.evaluate_batch(self.model, batch)
-
     def evaluate_batch(self, model: nn.Module, batch: Any) -> Float[Tensor, "B R"]:  # noqa: ANN401
         """Compute the results of a batch for the metrics; see `results`.
 
         Args:
-            model: The weights to evaluate, which may be the average of those in training.
+            model: The model in training, or its average.
             batch: The collated rows.
         """
         return self.results(model(batch).prediction, batch)

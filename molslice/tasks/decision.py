@@ -1,32 +1,20 @@
 """Offline reinforcement learning: predict recorded actions from returns-to-go, states and earlier actions."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from molslice.tasks.base import Task
-from molslice.tasks.targets import TargetInfo
-from molslice.types import MolsliceError
 
 
 class Decision(Task):
     """Mean squared error of the actions, over all components of all real steps of a batch.
 
-    Args:
-        model: The policy to train.
-        targets: The description of the actions.
-
-    Raises:
-        MolsliceError: The targets are not actions.
-
     Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345, algorithm 1).
     """
 
-    def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
-        super().__init__(model, targets)
-        if targets.kind != "actions":
-            raise MolsliceError(f"task decision needs targets of kind actions, got {targets.kind}")
+    kinds: ClassVar = ("actions",)
 
     def loss_sum(self, prediction: Float[Tensor, "B S T"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
         """Sum over steps and action components; see `Task.loss_sum`."""

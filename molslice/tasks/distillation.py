@@ -1,6 +1,6 @@
 """Classification learned from labels and from the decisions of a trained model."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -32,6 +32,8 @@ class Distillation(Sequence):
     does this class.
     """
 
+    kinds: ClassVar = ("multiclass",)
+
     def __init__(
         self,
         model: nn.Module,
@@ -41,8 +43,6 @@ class Distillation(Sequence):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(model, targets, label_smoothing=label_smoothing)
-        if targets.kind != "multiclass":
-            raise MolsliceError(f"task distillation needs targets of kind multiclass, got {targets.kind}")
         self.teacher = None if teacher is None else teacher.requires_grad_(False)
 
     def train(self, mode: bool = True) -> "Distillation":

@@ -1,5 +1,7 @@
 """Texts with several labels each, measured by how many labels of a row are right."""
 
+from typing import ClassVar
+
 import numpy as np
 from torch import nn
 
@@ -7,7 +9,6 @@ from molslice.tasks.base import Measure
 from molslice.tasks.metrics import label_accuracy
 from molslice.tasks.sequence import Sequence
 from molslice.tasks.targets import TargetInfo
-from molslice.types import MolsliceError
 
 
 class Labels(Sequence):
@@ -17,16 +18,13 @@ class Labels(Sequence):
         model: The model to train.
         targets: The description of the labels.
 
-    Raises:
-        MolsliceError: The kind of the targets is not classification.
-
     Source: the metric of Singularformer (Wu et al., IJCAI 2023) on MIMIC-III, in the authors' code.
     """
 
+    kinds: ClassVar = ("classification",)
+
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
         super().__init__(model, targets)
-        if targets.kind != "classification":
-            raise MolsliceError(f"task labels needs targets of kind classification, got {targets.kind}")
 
     @property
     def measures(self) -> tuple[Measure, ...]:

@@ -1,6 +1,6 @@
 """Language modeling: predict the next token at each token."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -26,10 +26,10 @@ class Language(Task):
         MolsliceError: The data are not text, or the model does not predict at each token.
     """
 
+    kinds: ClassVar = ("tokens",)
+
     def __init__(self, model: nn.Module, targets: TargetInfo) -> None:
         super().__init__(model, targets)
-        if targets.kind != "tokens":
-            raise MolsliceError(f"task language needs targets of kind tokens, got {targets.kind}")
         if not isinstance(model, LanguageModel):
             raise MolsliceError(
                 "task language needs a model that predicts at each token: model.name language"
@@ -42,10 +42,8 @@ class Language(Task):
 
     def loss_sum(self, prediction: Float[Tensor, "B N V"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
         """Sum over the predicted tokens; see `Task.loss_sum`."""
-        wanted = _following(batch)
-        return F.cross_entropy(
-            prediction.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
+        logits, wanted = prediction.flatten(0, 1), _following(batch).flatten()
+        return F.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="sum")
 
     def results(self, prediction: Float[Tensor, "B N V"], batch: Any) -> Float[Tensor, "B 1"]:  # noqa: ANN401
         """Return the mean negative log-likelihood of the predicted tokens of each row, in nats [B, 1]."""

@@ -31,6 +31,8 @@ class Molecule(Task):
         MolsliceError: The targets are of another kind, or the loss is unknown or does not fit them.
     """
 
+    kinds: ClassVar = ("regression", "classification")
+    advice: ClassVar[str] = "; choose another task: sequence (classes), language or decision"
     has_fixed_steps: ClassVar[bool] = True
 
     def __init__(
@@ -41,11 +43,6 @@ class Molecule(Task):
         loss: Literal["mae", "mse", "huber", "gaussian"] = "mae",
     ) -> None:
         super().__init__(model, targets)
-        if targets.kind not in ("regression", "classification"):
-            raise MolsliceError(
-                f"task molecule needs targets of kind regression or classification, got {targets.kind}; "
-                "choose another task: sequence (classes), language or decision"
-            )
         if loss not in (*REGRESSION_LOSSES, GAUSSIAN):
             choices = ", ".join((*REGRESSION_LOSSES, GAUSSIAN))
             raise MolsliceError(f"unknown loss {loss!r}; choices: {choices}")

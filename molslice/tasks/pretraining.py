@@ -2,14 +2,14 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from molslice.model.graphormer_pretraining import GraphormerPretraining
@@ -19,7 +19,7 @@ from molslice.tasks.base import Measure, MicroBatch, Task
 from molslice.tasks.metrics import mean_absolute_error, weighted_mean
 from molslice.tasks.molecule import REGRESSION_LOSSES
 from molslice.tasks.targets import TargetInfo
-from molslice.types import ModelOutput, MoleculeBatch, MolsliceError
+from molslice.types import ModelOutput, MoleculeBatch, MolsliceError, PretrainingOutput
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,8 @@ class Pretraining(Task):
     them.
     """
 
+    kinds: ClassVar = ("regression",)
+
     def __init__(
         self,
         model: nn.Module,
@@ -83,8 +85,6 @@ class Pretraining(Task):
         hidden_bonds: float = 0.15,
     ) -> None:
         super().__init__(model, targets)
-        if targets.kind != "regression":
-            raise MolsliceError(f"task pretraining needs targets of kind regression, got {targets.kind}")
         if loss not in REGRESSION_LOSSES:
             raise MolsliceError(f"unknown loss {loss!r}; {near_names(loss, REGRESSION_LOSSES)}")
         self.elementwise = REGRESSION_LOSSES[loss]
@@ -130,16 +130,16 @@ class Pretraining(Task):
     def _freeze_unused(self) -> None:
         """Freeze the parts of the model that no family uses; DDP needs a gradient for each other weight."""
         for name, families in PART_FAMILIES.items():
-            part = getattr(self.model, name, None)
-            if part is not None and not any(self.weights[family] for family in families):
-                part.requires_grad_(False)
+            module = getattr(self.model, name, None)
+            if module is not None and not any(self.weights[family] for family in families):
+                module.requires_grad_(False)
 
     def _scale(self, name: str, targets: TargetInfo) -> None:
-        for part in ("mean", "std"):
-            values = torch.tensor(getattr(targets, part), dtype=torch.float64)
-            self.register_buffer(f"{name}_{part}", values, persistent=False)
+        for statistic in ("mean", "std"):
+            values = torch.tensor(getattr(targets, statistic), dtype=torch.float64)
+            self.register_buffer(f"{name}_{statistic}", values, persistent=False)
 
-    def training_step(self, micro_batch: MicroBatch, batch_index: int = 0) -> Float[Tensor, ""]:  # noqa: ARG002
+    def training_step(self, micro_batch: MicroBatch) -> Float[Tensor, ""]:
         """Compute the share of a micro-batch in the loss of its batch; see `Task.training_step`."""
         batch = self.hide(micro_batch.batch, self.draw_salts(micro_batch.draw))
         output = self.model(batch)
@@ -211,14 +211,9 @@ class Pretraining(Task):
             return losses
         if self.weights["charges"] and details.atom_targets is not None and batch.atom_targets is not None:
             losses["charges"] = self._loss_of_charges(details.atom_targets.float(), batch)
-        if details.atom_logits is not None and batch.hidden_atoms is not None:
-            molecule = batch.hidden_atoms.nonzero()[:, 0]
-            entropy = self._cross_entropy(details.atom_logits, *self._atom_features(batch))
-            losses["atoms"] = _sum_of_means(entropy, molecule, len(batch))
-        if details.bond_logits is not None and batch.hidden_bonds is not None:
-            molecule = batch.bond_index[batch.hidden_bonds][:, 0]
-            entropy = self._cross_entropy(details.bond_logits, *self._bond_features(batch))
-            losses["bonds"] = _sum_of_means(entropy, molecule, len(batch))
+        for family, logits, features, sizes, molecule in self._hidden_features(details, batch):
+            entropies = _mean_over_features(_cross_entropy, logits, features, sizes)
+            losses[family] = _sum_of_means(entropies, molecule, len(batch))
         return losses
 
     def _losses_of_molecules(
@@ -245,25 +240,25 @@ class Pretraining(Task):
         loss = self.elementwise(prediction.masked_fill(~known, 0.0), wanted, reduction="none")
         return ((loss * known).sum((1, 2)) / known.sum((1, 2)).clamp(min=1)).sum()
 
-    def _atom_features(self, batch: MoleculeBatch) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the features of the hidden atoms [P, F] and the sizes of their vocabularies."""
-        assert isinstance(self.model, GraphormerPretraining)
-        return batch.atoms[batch.hidden_atoms][:, list(self.model.atom_columns)], self.model.atom_sizes
+    def _hidden_features(
+        self, details: PretrainingOutput, batch: MoleculeBatch
+    ) -> Iterator[tuple[str, Tensor, Tensor, tuple[int, ...], Tensor]]:
+        """Yield what is predicted of the atoms and the bonds that the batch hides.
 
-    def _bond_features(self, batch: MoleculeBatch) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the features of the hidden bonds [Q, 3] and the sizes of their vocabularies."""
-        assert isinstance(self.model, GraphormerPretraining)
-        return batch.bond_features[batch.hidden_bonds], self.model.bond_sizes
-
-    @staticmethod
-    def _cross_entropy(logits: Tensor, features: Tensor, sizes: tuple[int, ...]) -> Float[Tensor, " P"]:
-        """Return the mean cross-entropy over the features of each hidden atom or bond."""
-        parts = logits.float().split(sizes, -1)
-        each = [
-            F.cross_entropy(part, column.long().clamp(max=size - 1), reduction="none")
-            for part, column, size in zip(parts, features.unbind(1), sizes, strict=True)
-        ]
-        return torch.stack(each).mean(0)
+        Yields:
+            The family, the logits [P, S], the features [P, F], the sizes of their vocabularies, and the
+            molecule of each atom or bond [P].
+        """
+        model = self.model
+        assert isinstance(model, GraphormerPretraining)
+        if details.atom_logits is not None and batch.hidden_atoms is not None:
+            features = batch.atoms[batch.hidden_atoms][:, list(model.atom_columns)]
+            molecule = batch.hidden_atoms.nonzero()[:, 0]
+            yield "atoms", details.atom_logits, features, model.atom_sizes, molecule
+        if details.bond_logits is not None and batch.hidden_bonds is not None:
+            features = batch.bond_features[batch.hidden_bonds]
+            molecule = batch.bond_index[batch.hidden_bonds][:, 0]
+            yield "bonds", details.bond_logits, features, model.bond_sizes, molecule
 
     @property
     def num_results(self) -> int:
@@ -273,20 +268,16 @@ class Pretraining(Task):
     def evaluate_batch(self, model: nn.Module, batch: MoleculeBatch) -> Float[Tensor, "B R"]:
         """Predict the targets from whole molecules, and the features of the same hidden atoms every time."""
         output: ModelOutput = model(batch)
-        counts = [self._errors_of_charges(output, batch)]
+        zeros = output.prediction.new_zeros(len(batch), 2)
+        sums = {"charges": self._errors_of_charges(output, batch), "atoms": zeros, "bonds": zeros}
         salts = {name: salt for name, salt in VALIDATION_SALTS.items() if self.weights[name]}
         hidden = self.hide(batch, salts)
         details = model(hidden).pretraining if salts else None
-        for name, index in (("atoms", hidden.hidden_atoms), ("bonds", hidden.hidden_bonds)):
-            if index is None or details is None:
-                counts.append(output.prediction.new_zeros(len(batch), 2))
-            elif name == "atoms":
-                right = _right(details.atom_logits, *self._atom_features(hidden))
-                counts.append(_sums(right, index.nonzero()[:, 0], len(batch)))
-            else:
-                right = _right(details.bond_logits, *self._bond_features(hidden))
-                counts.append(_sums(right, hidden.bond_index[index][:, 0], len(batch)))
-        return torch.cat([self.targets.to_unit(output.prediction), *counts], 1)
+        if details is not None:
+            for family, logits, features, sizes, molecule in self._hidden_features(details, hidden):
+                right = _mean_over_features(_is_right, logits, features, sizes)
+                sums[family] = _sums(right, molecule, len(batch))
+        return torch.cat([self.targets.to_unit(output.prediction), *sums.values()], 1)
 
     def _errors_of_charges(self, output: ModelOutput, batch: MoleculeBatch) -> Float[Tensor, "B 2"]:
         """Return the sum of the absolute errors of each molecule, and their number."""
@@ -294,20 +285,23 @@ class Pretraining(Task):
         if not self.weights["charges"] or details is None or details.atom_targets is None or truth is None:
             return output.prediction.new_zeros(len(batch), 2)
         known = batch.atom_mask[..., None] & ~truth.isnan()
-        found = details.atom_targets.double() * self.atom_std + self.atom_mean
-        error = (found - truth).abs().masked_fill(~known, 0.0)
+        charges = details.atom_targets.double() * self.atom_std + self.atom_mean
+        error = (charges - truth).abs().masked_fill(~known, 0.0)
         return torch.stack([error.sum((1, 2)), known.sum((1, 2))], 1).float()
 
     @property
     def measures(self) -> tuple[Measure, ...]:
         """Mean error of standardized descriptors, errors of other targets, and shares of right features."""
-        found = [Measure("descriptors", "mae", "")] if self.weights["descriptors"] else []
+        errors = [Measure("descriptors", "mae", "")] if self.weights["descriptors"] else []
         if self.weights["quantum"]:
             for place in self.columns["quantum"]:
-                found.append(Measure(self.targets.names[place], "mae", self.targets.units[place]))
+                errors.append(Measure(self.targets.names[place], "mae", self.targets.units[place]))
         if self.weights["charges"] and self.targets.atoms is not None:
-            found.append(Measure("charges", "mae", self.targets.atoms.units[0]))
-        return (*found, *(Measure(name, "accuracy", "") for name in ("atoms", "bonds") if self.weights[name]))
+            errors.append(Measure("charges", "mae", self.targets.atoms.units[0]))
+        return (
+            *errors,
+            *(Measure(name, "accuracy", "") for name in ("atoms", "bonds") if self.weights[name]),
+        )
 
     def metrics(self, results: np.ndarray, truth: np.ndarray) -> dict[str, float]:
         """Compute the measures; see `Task.metrics`."""
@@ -376,12 +370,18 @@ def _sum_of_means(values: Float[Tensor, " P"], molecule: Tensor, molecules: int)
     return (sums / counts.clamp(min=1)).sum()
 
 
-def _right(logits: Tensor | None, features: Tensor, sizes: tuple[int, ...]) -> Float[Tensor, " P"]:
-    """Return the share of the features of each hidden atom or bond that are predicted right."""
-    assert logits is not None
-    parts = logits.split(sizes, -1)
-    each = [
-        part.argmax(-1) == column.long().clamp(max=size - 1)
-        for part, column, size in zip(parts, features.unbind(1), sizes, strict=True)
-    ]
-    return torch.stack(each).float().mean(0)
+def _mean_over_features(
+    measure: Callable[[Tensor, Tensor], Tensor], logits: Tensor, features: Tensor, sizes: tuple[int, ...]
+) -> Float[Tensor, " P"]:
+    """Return the mean of a measure over the features of each hidden atom or bond."""
+    columns = zip(logits.float().split(sizes, -1), features.unbind(1), sizes, strict=True)
+    values = [measure(scores, column.long().clamp(max=size - 1)) for scores, column, size in columns]
+    return torch.stack(values).mean(0)
+
+
+def _cross_entropy(logits: Float[Tensor, "P S"], classes: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
+    return F.cross_entropy(logits, classes, reduction="none")
+
+
+def _is_right(logits: Float[Tensor, "P S"], classes: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
+    return (logits.argmax(-1) == classes).float()

@@ -1,6 +1,6 @@
 """Properties of texts, images and series: one of several classes, or several labels that are 0 or 1."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
@@ -25,13 +25,11 @@ class Sequence(Task):
         MolsliceError: The targets are of another kind, or `label_smoothing` is invalid.
     """
 
+    kinds: ClassVar = ("multiclass", "classification")
+    advice: ClassVar[str] = "; for numbers, use task molecule"
+
     def __init__(self, model: nn.Module, targets: TargetInfo, *, label_smoothing: float = 0.0) -> None:
         super().__init__(model, targets)
-        if targets.kind not in ("multiclass", "classification"):
-            raise MolsliceError(
-                f"task sequence needs targets of kind multiclass or classification, got {targets.kind}; for "
-                "numbers, use task molecule"
-            )
         if not 0.0 <= label_smoothing < 1.0 or (label_smoothing and targets.kind != "multiclass"):
             raise MolsliceError(
                 "label_smoothing must be in [0, 1), and 0 unless the targets are of kind multiclass, got "

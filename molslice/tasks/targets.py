@@ -1,14 +1,15 @@
 """The description of the targets: names, units, classes, and the mean and spread that standardize them."""
 
 import logging
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from molslice.config.conversion import convert
 from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
@@ -143,24 +144,13 @@ class TargetInfo:
             MolsliceError: The mapping is not a result of `to_mapping`.
         """
         try:
-            for key, kinds in (("names", str), ("units", str), ("mean", (int, float)), ("std", (int, float))):
-                if not isinstance(mapping[key], list | tuple) or not all(
-                    isinstance(item, kinds) and not isinstance(item, bool) for item in mapping[key]
-                ):
-                    raise TypeError(f"{key} is {mapping[key]!r:.80}")
-            names, units = tuple(mapping["names"]), tuple(mapping["units"])
-            mean, std = (tuple(map(float, mapping[key])) for key in ("mean", "std"))
-            classes = tuple(mapping.get("classes", ()))
-            if not all(isinstance(name, str) for name in classes):
-                raise TypeError(f"classes are {classes!r:.80}")
-            kind, families = mapping["kind"], tuple(mapping.get("families", ()))
-            if not all(isinstance(name, str) for name in families):
-                raise TypeError(f"families are {families!r:.80}")
-            atoms = mapping.get("atoms")
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            names = [field.name for field in fields(cls) if field.name in mapping]
+            hints = get_type_hints(cls)
+            values = {name: convert(mapping[name], hints[name], name) for name in names}
+            atoms = values.pop("atoms", None)
+            return cls(**values, atoms=None if atoms is None else cls.from_mapping(atoms))
+        except (MolsliceError, KeyError, TypeError) as error:
             raise MolsliceError(f"cannot read the description of the targets: {error}") from error
-        of_atoms = None if atoms is None else cls.from_mapping(atoms)
-        return cls(names, units, kind, mean, std, classes, families, of_atoms)
 
 
 def _mean_and_spread(names: tuple[str, ...], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

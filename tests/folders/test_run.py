@@ -196,13 +196,13 @@ FORGED = [
     ("data.odd", 1, "description of the data"),
     ("data", 7, "description of the data"),
     ("targets.names", "ab", "names is 'ab'"),
-    ("targets.names", [1, 2], "names is"),
-    ("targets.mean", [float("nan"), 1.0], "must be finite"),
+    ("targets.names", [1, 2], "names[0] is 1, expected text"),
+    ("targets.mean", [float("nan"), 1.0], "mean[0] is nan, expected a finite number"),
     ("targets.std", [0.0, 1.0], "std positive"),
     ("targets.std", [10**400, 1.0], "description of the targets"),
     ("targets.kind", "multiclass", "classes belong to multiclass"),
     ("targets.kind", "actions", "targets of molecules"),
-    ("targets.classes", [1], "classes are"),
+    ("targets.classes", [1], "classes[0] is 1, expected text"),
     ("targets", None, "description of the targets"),
 ]
 

@@ -59,7 +59,7 @@ def test_micro_batches_sum_to_the_batch():
 
 def test_the_metric_weighs_windows_by_their_steps():
     task, given = build(), batch()
-    results = task.predict_step(given).detach()
+    results = task.evaluate_batch(task.model, given).detach()
     assert results.shape == (2, task.num_results)
     first = np.mean([(0.5 - n / 10) ** 2 for n in range(6)])
     second = np.mean([(0.5 - n / 10) ** 2 for n in (6, 7)])
@@ -72,7 +72,7 @@ def test_the_metric_weighs_windows_by_their_steps():
 def test_without_a_mask_every_step_counts():
     task, given = build(), batch(None)
     expected = [np.mean([(0.5 - n / 10) ** 2 for n in range(b, b + 6)]) for b in (0, 6)]
-    np.testing.assert_allclose(task.predict_step(given).detach()[:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(task.evaluate_batch(task.model, given).detach()[:, 0], expected, rtol=1e-6)
     loss = task.training_step(MicroBatch(given, 2, 12))
     assert loss.item() == pytest.approx(np.mean(expected))
 

@@ -78,7 +78,7 @@ def test_tiny_errors_are_shown_by_the_progress_bar():
     bar.show_metrics({"dipole": 3.1254e-30})
     assert bar.valid == "valid MAE 3.125e-30 C m"
     bar.show(4.2e-5, 100.0)
-    assert "loss 4.200e-05" in bar.progress.note
+    assert "loss 4.200e-05" in bar.note
 
 
 def test_a_unit_stands_in_parentheses():

@@ -140,7 +140,7 @@ def test_an_unknown_task_lists_the_names():
 def test_predictions_come_in_the_unit():
     task = build(torch.tensor([[1.0, -1.0]]), mean=(5.0, 6.0), std=(2.0, 3.0))
     batch = Batch(rows=torch.tensor([0]))
-    assert task.predict_step(batch).tolist() == [[7.0, 3.0]]
+    assert task.evaluate_batch(task.model, batch).tolist() == [[7.0, 3.0]]
 
 
 def test_classes_are_for_another_task():

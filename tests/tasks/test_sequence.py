@@ -84,7 +84,7 @@ def test_labels_are_measured_together():
     task, plain = (TASKS.build(name, Given(logits), info) for name in ("labels", "sequence"))
     targets = [[1.0, 0.0], [1.0, 0.0]]
     torch.testing.assert_close(loss_of(task, targets), loss_of(plain, targets))
-    results = task.predict_step(Batch(rows=torch.arange(2))).detach().numpy()
+    results = task.evaluate_batch(task.model, Batch(rows=torch.arange(2))).detach().numpy()
     metrics = task.metrics(results, np.array(targets))
     assert metrics == {"labels": 0.75}
     assert task.score(metrics) == 0.25
@@ -96,7 +96,7 @@ def test_labels_are_measured_together():
 def test_results_are_probabilities_and_metrics_their_accuracy():
     task = build(torch.tensor([[0.0, 5.0, 0.0], [2.0, 1.0, 0.0]]))
     assert task.num_results == 3
-    results = task.predict_step(Batch(rows=torch.arange(2)))
+    results = task.evaluate_batch(task.model, Batch(rows=torch.arange(2)))
     torch.testing.assert_close(results.sum(1), torch.ones(2))
     metrics = task.metrics(results.detach().numpy(), np.array([[1.0], [1.0]]))
     assert metrics == {"color": 0.5}

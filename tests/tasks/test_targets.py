@@ -103,7 +103,7 @@ def test_something_else_is_refused(mapping):
 @pytest.mark.parametrize("part", ["classes", "families"])
 def test_names_that_are_no_text_are_refused(part):
     mapping = TargetInfo(("a",), ("",), "regression", (0.0,), (1.0,)).to_mapping()
-    with pytest.raises(MolsliceError, match=f"{part} are"):
+    with pytest.raises(MolsliceError, match=rf"{part}\[1\] is 3, expected text"):
         TargetInfo.from_mapping({**mapping, part: ["x", 3]})
 
 

@@ -250,7 +250,7 @@ def test_bad_settings_are_named(section, message):
 
 
 def test_settings_of_another_task_are_refused(tmp_path):
-    for name, value, its in (("loss", "mse", "molecule"), ("label_smoothing", 0.1, "distillation, sequence")):
+    for name, value, its in (("loss", "mse", "molecule, pretraining"), ("label_smoothing", 0.1, "distillation, sequence")):
         wrong = {**mapping(training={name: value}), "task": "language" if name != "loss" else "sequence"}
         with pytest.raises(MolsliceError, match=f"training.{name} has no effect on task .* only {its} use"):
             train(config_from_mapping(wrong), tmp_path / name, quiet=True)
