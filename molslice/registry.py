@@ -50,8 +50,10 @@ class Registry(Generic[Member]):
     def _modules(self) -> dict[str, str]:
         """The module of each configuration name."""
         paths = importlib.import_module(self.package).__path__
-        found = (module for path in paths for module in _modules_below(Path(path), self.package, self.suffix))
-        return dict(sorted((module.rpartition(".")[2], module) for module in found))
+        modules = (
+            module for path in paths for module in _modules_below(Path(path), self.package, self.suffix)
+        )
+        return dict(sorted((module.rpartition(".")[2], module) for module in modules))
 
     def names(self) -> list[str]:
         """Return all configuration names, sorted, without importing the members."""
@@ -119,7 +121,7 @@ class Registry(Generic[Member]):
         Args:
             name: Its configuration name.
             args: Positional arguments of its constructor.
-            options: Its own options, the keyword-only arguments.
+            options: Its options, the keyword-only arguments.
 
         Raises:
             MolsliceError: The name or an option is unknown; the message suggests similar ones.

@@ -34,8 +34,8 @@ def convert_text(text: str, hint: Any, where: str) -> Any:  # noqa: ANN401
     """
     kinds = typing.get_args(hint) or (hint,)
     if typing.get_origin(hint) is tuple:
-        parts = [part.strip() for part in text.split(",") if part.strip()]
-        return tuple(convert_text(part, kinds[0], f"{where}[{place}]") for place, part in enumerate(parts))
+        items = [item.strip() for item in text.split(",") if item.strip()]
+        return tuple(convert_text(item, kinds[0], f"{where}[{place}]") for place, item in enumerate(items))
     value = text if str in kinds or Path in kinds else parse_yaml(text, where)
     return convert(value, hint, where)
 

@@ -57,8 +57,8 @@ class WrittenEntry(NamedTuple):
 def parse_entries(text: str, base: RunConfig) -> list[Entry]:
     """Parse entries `name` or `name:option=value:option=value`, separated by commas.
 
-    The options of an attention are only those of its entry, not those of `base`. The options of `gin_virtual`
-    are settings of the model. Each model is built once, so that errors are reported before anything is
+    The options of an attention come from its entry only, not from `base`. The options of `gin_virtual` are
+    settings of the model. Each model is built once, so that errors are reported before anything is
     trained.
 
     Args:
@@ -158,7 +158,7 @@ def labels_of(configs: Sequence[RunConfig], folds: Sequence[int | None] | None =
 
     Args:
         configs: The configurations, with the same fold in all that differ only in it.
-        folds: The fold of each run, if the runs are those of a cross-validation.
+        folds: The fold of each run of a cross-validation; None for other runs.
     """
     plain = [attention_label(config) for config in configs]
     identity = _identities(configs, folds or [None] * len(configs))
@@ -183,7 +183,7 @@ def _identities(configs: Sequence[RunConfig], folds: Sequence[int | None]) -> li
     for text, config, fold in zip(texts, configs, folds, strict=True):
         if config.training.max_steps is not None:
             seeds.setdefault(text, {}).setdefault(config.training.max_steps, set()).add((config.seed, fold))
-    lengths = {text: _merged_lengths(found) for text, found in seeds.items()}
+    lengths = {text: _merged_lengths(of_steps) for text, of_steps in seeds.items()}
     return [
         (text, lengths[text][config.training.max_steps] if config.training.max_steps is not None else None)
         for text, config in zip(texts, configs, strict=True)
@@ -198,11 +198,11 @@ def _merged_lengths(seeds: Mapping[int, set[tuple[int, int | None]]]) -> dict[in
             repetitions.
     """
     merged: dict[int, int] = {}
-    first, own = 0, set[tuple[int, int | None]]()
+    first, known = 0, set[tuple[int, int | None]]()
     for steps in sorted(seeds):
-        if steps > first * (1 + EPOCHS_DIFFER) or own & seeds[steps]:
-            first, own = steps, set()
-        own |= seeds[steps]
+        if steps > first * (1 + EPOCHS_DIFFER) or known & seeds[steps]:
+            first, known = steps, set()
+        known |= seeds[steps]
         merged[steps] = first
     return merged
 

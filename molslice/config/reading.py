@@ -28,36 +28,13 @@ import yaml
 
 from molslice.attention import ATTENTIONS
 from molslice.config.conversion import convert, show
-from molslice.config.settings import (
-    LENGTHS,
-    DataConfig,
-    OptimizerConfig,
-    RunConfig,
-    StartConfig,
-    TrainerConfig,
-    TrainingConfig,
-)
+from molslice.config.settings import LENGTHS, DataConfig, RunConfig, StartConfig
 from molslice.data import DATASETS
 from molslice.files.parsing import parse_yaml
 from molslice.model import DEFAULT_MODEL, MODELS, AttentionChoice, ModelSpec
 from molslice.model.base import SIZES
 from molslice.registry import near_names
 from molslice.types import MolsliceError
-
-__all__ = [
-    "LENGTHS",
-    "DataConfig",
-    "OptimizerConfig",
-    "RunConfig",
-    "StartConfig",
-    "TrainerConfig",
-    "TrainingConfig",
-    "config_from_mapping",
-    "config_to_mapping",
-    "config_to_yaml",
-    "load_config",
-    "override_data",
-]
 
 NAMED = ("attention", "data")  # sections whose `name` determines the other options
 MAX_BYTES = 1_000_000  # maximum size of a configuration file
@@ -202,7 +179,7 @@ def _set(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
         for size in SIZES:
             section.pop(size, None)
     if key == "start.model":
-        section.clear()  # the checksum is that of another model
+        section.clear()  # it has the checksum of another model
     section[last] = value
 
 
@@ -246,16 +223,16 @@ def _gather_options(cls: type, mapping: dict[str, Any], path: str) -> dict[str, 
     name = mapping.get("name")
     if not isinstance(name, str):
         raise MolsliceError(f"{path}.name is {show(name)}, expected one of {', '.join(registry.names())}")
-    own = {f for f in _names(cls) if f != "options"}
+    fields = {f for f in _names(cls) if f != "options"}
     known = set(registry.options(name))
-    options = {key: value for key, value in mapping.items() if key not in own}
+    options = {key: value for key, value in mapping.items() if key not in fields}
     for key in options:
         if key not in known:
-            near = near_names(str(key), known | own)
+            near = near_names(str(key), known | fields)
             raise MolsliceError(f"unknown key '{path}.{key}' for {name!r}; {near}")
     hints = registry.hints(name)
     options = {key: convert(value, hints.get(key, Any), f"{path}.{key}") for key, value in options.items()}
-    return {**{key: value for key, value in mapping.items() if key in own}, "options": options}
+    return {**{key: value for key, value in mapping.items() if key in fields}, "options": options}
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401
@@ -268,8 +245,8 @@ def _convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, DataConfig | AttentionChoice):
-        own = {name: _plain(getattr(value, name)) for name in _names(type(value)) if name != "options"}
-        return {**own, **_plain(value.options)}
+        plain = {name: _plain(getattr(value, name)) for name in _names(type(value)) if name != "options"}
+        return {**plain, **_plain(value.options)}
     if dataclasses.is_dataclass(value):
         return {name: _plain(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, Mapping):

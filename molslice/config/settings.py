@@ -8,17 +8,6 @@ from molslice.files.processes import MAX_WORKERS
 from molslice.model import AttentionChoice, ModelSpec
 from molslice.types import DataSpec, MolsliceError
 
-__all__ = [
-    "EPOCHS_DIFFER",
-    "LENGTHS",
-    "DataConfig",
-    "OptimizerConfig",
-    "RunConfig",
-    "StartConfig",
-    "TrainerConfig",
-    "TrainingConfig",
-]
-
 LENGTHS = ("max_steps", "max_epochs", "max_minutes")
 EPOCHS_DIFFER = 0.02  # share by which epochs may differ in their number of batches
 MAX_NODES = 100_000
@@ -171,8 +160,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         given = [name for name in LENGTHS if getattr(self, name) is not None]
         if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise MolsliceError(f"exactly one of {', '.join(LENGTHS)} must be given, found {found}")
+            names = " and ".join(given) or "none"
+            raise MolsliceError(f"exactly one of {', '.join(LENGTHS)} must be given, found {names}")
         length = getattr(self, given[0])
         _require(length == "auto" or length > 0, given[0], length, "a positive number")
         for name in ("token_budget", "batch_size", "accumulate", "valid_every_epochs"):

@@ -141,3 +141,9 @@ class OneEncoderSpec(ModelSpec):
     def size_label(self) -> str:
         """Layers and width, such as `12x768`."""
         return f"{self.num_layers}x{self.dim}"
+
+    @property
+    def encoder_options(self) -> dict[str, Any]:
+        """The fields that are arguments of `Encoder`."""
+        assert None not in (getattr(self, size) for size in NEEDED_SIZES)  # set when the spec is built
+        return {name: getattr(self, name) for name in (*SIZES, *RATES, "norm", "activation_checkpointing")}

@@ -12,10 +12,10 @@ def lookup_tables(module: nn.Module) -> Iterator[nn.Parameter]:
     that are rarely looked up. They are the weights of each `nn.Embedding` and the parameters that a module
     names in `lookup_tables`.
     """
-    for part in module.modules():
-        names = ("weight",) if isinstance(part, nn.Embedding) else getattr(part, "lookup_tables", ())
-        for name in names:
-            parameter = getattr(part, name)
+    for submodule in module.modules():
+        is_embedding = isinstance(submodule, nn.Embedding)
+        for name in ("weight",) if is_embedding else getattr(submodule, "lookup_tables", ()):
+            parameter = getattr(submodule, name)
             if parameter is not None:
                 yield parameter
 
@@ -30,8 +30,8 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         child = name.split(".")[0]
-        part = parts.get(child, child)
-        counts[part] = counts.get(part, 0) + parameter.numel()
+        label = parts.get(child, child)
+        counts[label] = counts.get(label, 0) + parameter.numel()
     total = sum(counts.values())
     embeddings = sum(table.numel() for table in lookup_tables(model))
     return {**counts, "total": total, "without embeddings": total - embeddings}

@@ -2,7 +2,7 @@
 
 A mask depends on the pass, the place in the encoder, the token and the channel only. A pass therefore
 predicts the same for a molecule in any batch, with any padding, in any process. Over the passes the masks of
-a molecule have the distribution of those in training; molecules share them, which changes no spread.
+a molecule have the distribution of masks in training; molecules share them, which changes no spread.
 """
 
 import copy
@@ -59,22 +59,22 @@ class DropoutSampler:
         shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model: Any = copy.deepcopy(model, shared)
         self.passes = passes
-        for part in (self.model.encoder, *self.model.encoder.layers):
-            part.dropout = _RepeatableDropout(part.dropout.p)
+        for module in (self.model.encoder, *self.model.encoder.layers):
+            module.dropout = _RepeatableDropout(module.dropout.p)
         for layer in self.model.encoder.layers:
             layer.ffn.dropout = _RepeatableDropout(layer.ffn.dropout.p)
 
     def predictions(self, batch: Any) -> Float[Tensor, "K B T"]:  # noqa: ANN401
         """Predict a batch K times, `ModelOutput.prediction` of each pass [K, B, T]."""
         batch = self.model.prepare(batch)
-        found = []
+        predictions = []
         for index in range(self.passes):
             token = _CURRENT.set(_Pass(index))
             try:
-                found.append(self.model(batch).prediction)
+                predictions.append(self.model(batch).prediction)
             finally:
                 _CURRENT.reset(token)
-        return torch.stack(found)
+        return torch.stack(predictions)
 
 
 class _RepeatableDropout(nn.Module):

@@ -69,11 +69,11 @@ class FeatureEmbedding(nn.Module):
         return torch.minimum(features, self.last) + self.first
 
     def used_rows(self) -> Float[Tensor, "R D"]:
-        """Return the rows of the table that features can select, those of a feature next to each other."""
+        """Return the rows of the table that features can select, grouped by feature."""
         return torch.cat([self.weight[rows] for rows in self._ranges]) if self._is_sparse else self.weight
 
     def embed_combinations(self) -> Float[Tensor, "combinations D"]:
-        """Embed all combinations of the features, those of the last feature next to each other."""
+        """Embed all combinations of the features; the last feature varies fastest."""
         embedded = self.weight.new_zeros(1, self.weight.shape[1])
         for rows in self._ranges:
             embedded = (embedded[:, None] + self.weight[rows]).flatten(0, 1)

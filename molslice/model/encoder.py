@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.attention.base import initialize_map
-from molslice.model.base import AttentionChoice, OneEncoderSpec
+from molslice.model.base import AttentionChoice
 from molslice.ops.layer_steps import (
     add_and_norm,
     drop_and_norm,
@@ -149,8 +149,8 @@ class Encoder(nn.Module):
         dropout: Dropout rate of tokens.
         attention_dropout: Dropout rate in the attention.
         norm: Whether layer norm is before (`pre`) or after (`post`) attention and feed-forward network.
-        uses_pair_bias: Whether `forward` gets a pair bias. Its mode is that of `attention`, or the preferred
-            one. With `mix`, softmax(S + E) is computed once per batch.
+        uses_pair_bias: Whether `forward` gets a pair bias. With `mix`, softmax(S + E) is computed once per
+            batch.
         causal: Whether a token depends only on itself and tokens before it.
         max_tokens: Upper limit of N, for attentions whose parameters depend on it; None for no limit.
         activation_checkpointing: Whether to recompute layers in the backward pass to save memory.
@@ -269,7 +269,7 @@ class Encoder(nn.Module):
         return AttentionOutput(self.last_norm(tokens.to(given)), penalty)
 
     def _dtype_of_layers(self, tokens: Tensor) -> torch.dtype:
-        """Return the type of the tokens between layers: that of layers in bfloat16, else that of `tokens`."""
+        """Return the type of the tokens between layers: bfloat16 for layers in bfloat16, else as `tokens`."""
         dtype = next(self.layers.parameters(), tokens).dtype
         return dtype if dtype == torch.bfloat16 else tokens.dtype
 
@@ -324,7 +324,7 @@ class Encoder(nn.Module):
     def step(
         self, token: Float[Tensor, "B D"], states: tuple[State, ...]
     ) -> tuple[Float[Tensor, "B D"], tuple[State, ...]]:
-        """Encode the next token. The result equals that of `forward` in evaluation mode.
+        """Encode the next token. The result equals `forward` in evaluation mode.
 
         Args:
             token: The next token of each sequence [B, D].
@@ -345,58 +345,6 @@ class Encoder(nn.Module):
 
 def _sum_of(total: Tensor | None, penalty: Tensor | None) -> Tensor | None:
     return penalty if total is None else total if penalty is None else total + penalty
-
-
-def build_encoder(
-    spec: OneEncoderSpec,
-    attention: AttentionChoice,
-    *,
-    causal: bool = False,
-    uses_pair_bias: bool = False,
-    max_tokens: int | None = None,
-    drop_path: Sequence[float] | None = None,
-    qkv_bias: bool = True,
-    input_dropout: float | None = None,
-    initialization: Initialization = "glorot",
-) -> Encoder:
-    """Build the encoder of a model's spec.
-
-    Args:
-        spec: The spec, with all sizes set.
-        attention: The choice of the attention.
-        causal: Whether a token depends only on itself and tokens before it.
-        uses_pair_bias: Whether the encoder gets a pair bias.
-        max_tokens: Upper limit of N; None for no limit.
-        drop_path: Rate of stochastic depth of each layer; None for no stochastic depth.
-        qkv_bias: Whether the maps to query, key and value have a bias.
-        input_dropout: Dropout rate of the tokens before the first layer; None for `spec.dropout`.
-        initialization: How the attention initializes its linear maps.
-
-    Raises:
-        MolsliceError: The attention or an option is unknown, or the attention does not support these
-            settings.
-    """
-    if spec.dim is None or spec.num_layers is None or spec.num_heads is None or spec.ffn_dim is None:
-        raise AssertionError("a spec sets its sizes when it is built")
-    return Encoder(
-        attention,
-        dim=spec.dim,
-        num_layers=spec.num_layers,
-        num_heads=spec.num_heads,
-        ffn_dim=spec.ffn_dim,
-        head_dim=spec.head_dim,
-        dropout=spec.dropout,
-        attention_dropout=spec.attention_dropout,
-        norm=spec.norm,
-        uses_pair_bias=uses_pair_bias,
-        causal=causal,
-        max_tokens=max_tokens,
-        activation_checkpointing=spec.activation_checkpointing,
-        drop_path=drop_path,
-        qkv_bias=qkv_bias,
-        input_dropout=input_dropout,
-        initialization=initialization,
-    )
 
 
 def drop_path_rates(last: float, num_layers: int) -> list[float]:

@@ -93,8 +93,8 @@ class GinVirtual(nn.Module):
         from torch_geometric.nn import GINEConv, global_add_pool
 
         super().__init__()
-        if spec.dim is None or spec.num_layers is None:
-            raise AssertionError("a spec sets its sizes when it is built")
+        assert spec.dim is not None  # a spec sets its sizes when it is built
+        assert spec.num_layers is not None
         dim, depth = spec.dim, spec.num_layers
         self.spec = spec
         self.atom_embedding = FeatureEmbedding(ATOM_FEATURE_SIZES, dim)

@@ -30,7 +30,7 @@ class GraphBias(nn.Module):
 
     E(i, j) = 1 / n sum over h = 1..n of W_h e(bond h of the path), with n = min(distance, 5) and e the mean
     of the embeddings of the three features of the bond. It is computed hop by hop for all pairs of the batch
-    at one distance: the sum for (i, j) is that for (i, previous) plus W_n e(last bond). The path among
+    at one distance: the sum for (i, j) is the sum for (i, previous) plus W_n e(last bond). The path among
     equally short ones is selected as in `molslice.ops.paths`, which differs from the released code.
 
     Args:
@@ -81,7 +81,7 @@ class GraphBias(nn.Module):
         batch, atoms = levels.degree.shape
         index = torch.arange(batch * (atoms + 1) ** 2, device=levels.order.device)
         index = index.view(batch, atoms + 1, atoms + 1)[:, 1:, 1:].flatten()[levels.order]
-        # all pairs except for those of atoms include the graph token
+        # all pairs except for pairs of atoms include the graph token
         bias = self.graph_token_distance.to(values.dtype).expand(batch * (atoms + 1) ** 2, -1)
         bias = bias.index_copy(0, index, values)
         return bias.view(batch, atoms + 1, atoms + 1, self.num_heads).permute(0, 3, 1, 2)

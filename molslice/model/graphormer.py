@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from molslice.model.base import NEEDED_SIZES, SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.embeddings import AtomEmbedding
-from molslice.model.encoder import build_encoder, initialize_linear
+from molslice.model.encoder import Encoder, initialize_linear
 from molslice.model.graph_bias import GraphBias
 from molslice.ops.gaussian import bound_log_variance
 from molslice.ops.masked import masked_mean
@@ -114,7 +114,7 @@ class DescriptorState(nn.Module):
         data: The properties of the data, with range, mean and spread of the descriptors in `statistics`.
 
     Raises:
-        MolsliceError: The statistics are not those of `num_descriptors` descriptors.
+        MolsliceError: The statistics have another number of descriptors than `num_descriptors`.
     """
 
     low: Tensor
@@ -171,12 +171,14 @@ class Graphormer(nn.Module):
 
     def __init__(self, spec: GraphormerSpec, attention: AttentionChoice, data: DataSpec) -> None:
         super().__init__()
-        if spec.dim is None or spec.num_layers is None or spec.num_heads is None or spec.ffn_dim is None:
-            raise AssertionError("a spec sets its sizes when it is built")
+        assert spec.dim is not None  # a spec sets its sizes when it is built
+        assert spec.num_heads is not None
         self.spec = spec
         self.atom_embedding = AtomEmbedding(spec.dim, legacy_vocab=spec.legacy_vocab)
         self.graph_bias = GraphBias(spec.num_heads, legacy_vocab=spec.legacy_vocab)
-        self.encoder = build_encoder(spec, attention, uses_pair_bias=True, max_tokens=spec.max_tokens)
+        self.encoder = Encoder(
+            attention, **spec.encoder_options, uses_pair_bias=True, max_tokens=spec.max_tokens
+        )
         initialize_linear(self.encoder)
         self.descriptor_state = DescriptorState(spec.dim, data) if data.num_descriptors else None
         self.readout = nn.Linear(spec.dim * (2 if data.num_descriptors else 1), data.num_outputs)
@@ -241,13 +243,13 @@ class Graphormer(nn.Module):
         return 2 * self.spec.dim
 
     def embed(self, batch: MoleculeBatch) -> Float[Tensor, "B E"]:
-        """Return the last state of the graph token and the mean of those of the atoms [B, 2 D]."""
+        """Return the last state of the graph token and the mean last state of the atoms [B, 2 D]."""
         tokens = self.encode(batch).tokens
         mean = masked_mean(tokens[:, 1:], batch.atom_mask[..., None], 1)
         return torch.cat([tokens[:, 0], mean], -1)
 
     def read_state(self, batch: MoleculeBatch, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B S"]:
-        """Return the state that the prediction is read from, with that of the descriptors if there are any.
+        """Return the state that the prediction is read from, joined with the descriptors' if there are any.
 
         Args:
             batch: The molecules.

@@ -71,8 +71,8 @@ class GraphormerPretraining(Graphormer):
     """Graphormer that also predicts targets of atoms and the features of hidden atoms and bonds.
 
     The features of hidden atoms and bonds are replaced by learned embeddings; the graph itself stays visible.
-    All heads are linear: that of an atom on its last state h, that of a bond between i and j on h_i + h_j and
-    h_i h_j, which do not depend on the bond's direction. The parameters of a Graphormer keep their names.
+    All heads are linear: an atom's on its last state h, a bond's on h_i + h_j and h_i h_j of its atoms, which
+    do not depend on the bond's direction. The parameters of a Graphormer keep their names.
 
     Args:
         spec: The options of the model.

@@ -17,7 +17,7 @@ DRAWS = frozenset(
 
 @contextmanager
 def without_memory() -> Iterator[None]:
-    """Build modules whose tensors have shapes but no values: those of the device `meta`."""
+    """Build modules whose tensors have shapes but no values, on the device `meta`."""
     with torch.device("meta"), _WithoutValues():
         yield
 

@@ -32,8 +32,8 @@ class TargetInfo:
     Attributes:
         names: Names of the targets.
         units: Units of the targets, "" for a target without a unit.
-        kind: Type of the targets. The values of `classification` are 0 and 1; those of `multiclass`, which
-            has one target, are indices into `classes`.
+        kind: Type of the targets. The values of `classification` are 0 and 1. `multiclass` has one target,
+            whose values are indices into `classes`.
         mean: Mean of each target over the training split, in its unit; 0 unless the kind is regression.
         std: Standard deviation of each target over the training split, in its unit; 1 unless the kind is
             regression.
@@ -55,7 +55,7 @@ class TargetInfo:
     atoms: "TargetInfo | None" = None
 
     def __post_init__(self) -> None:
-        sizes = {len(part) for part in (self.names, self.units, self.mean, self.std)}
+        sizes = {len(values) for values in (self.names, self.units, self.mean, self.std)}
         if len(sizes) != 1 or sizes == {0}:
             raise MolsliceError(f"targets need as many names as units, means and stds, got {self!s:.300}")
         if self.kind not in get_args(Kind):

@@ -74,7 +74,7 @@ def read_earlier_start(config: RunConfig, folder: Path) -> EarlierStart:
         folder: The run folder.
 
     Raises:
-        MolsliceError: The configuration differs from that of the run, or the summary is damaged.
+        MolsliceError: The run has another configuration, or its summary is damaged.
     """
     config, summary = as_begun(config, folder), None
     if (folder / SUMMARY).is_file():
@@ -174,7 +174,7 @@ def as_begun(config: RunConfig, folder: Path) -> RunConfig:
     """Return the configuration with the number of steps and the kind of batches of the run's start.
 
     Raises:
-        MolsliceError: The configuration differs from that of the run in the folder.
+        MolsliceError: The run in the folder has another configuration.
     """
     if not (folder / CONFIG).is_file():
         return config

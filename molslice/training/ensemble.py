@@ -87,7 +87,7 @@ def _has_members(folder: Path) -> bool:
     left = {path.name for path in folder.iterdir()} - {LOCK}
     if left and not is_ensemble(folder):
         raise MolsliceError(f"{folder} is not empty, and has no {ENSEMBLE}; choose another folder")
-    # a member without a configuration was refused; another configuration may replace that of the folder
+    # a member without a configuration was refused; the folder may get another configuration
     return any((folder / MEMBERS).glob(f"*/{CONFIG}"))
 
 

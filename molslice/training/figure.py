@@ -24,8 +24,8 @@ CROWD = 10  # with more entries, marks have numbers and a legend has the names
 def draw_comparison(comparison: Comparison, suffix: str) -> bytes:
     """Draw a comparison; the same comparison gives the same bytes.
 
-    There is one panel for each target, at most six. The error is that of the test split, or of the validation
-    split if the data have no test labels.
+    There is one panel for each target, at most six. The error is measured on the test split, or on the
+    validation split if the data have no test labels.
 
     Args:
         comparison: The finished runs.

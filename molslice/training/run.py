@@ -58,8 +58,8 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
     Args:
         config: The configuration.
         out: The run folder. It must be new or empty unless `resume` is true.
-        resume: Whether to continue the run in `out`. The configuration must be that of the run. A process
-            that `torchrun` or SLURM has started again always continues it.
+        resume: Whether to continue the run in `out`, with the configuration of its start. A process that
+            `torchrun` or SLURM has started again always continues it.
         quiet: Whether to hide the progress bar.
 
     Returns:

@@ -211,7 +211,8 @@ def test_studies_look_at_its_own_data(name, run, tmp_path, undrawn):
 def test_maps_are_drawn_of_a_row(run, tmp_path):
     found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
     rows = [line.split(",") for line in found.csv.read_text().splitlines()]
-    count = int(max(float(row[rows[0].index("token_j")]) for row in rows[1:])) + 1
+    column = rows[0].index("token_j")
+    count = max(int(float(row[column])) for row in rows[1:] if row[column]) + 1
     assert found.rows == count**2 + 2 * count
     assert found.png.stat().st_size > 1000
 
@@ -250,9 +251,14 @@ def test_bad_settings_are_named(section, message):
 
 
 def test_settings_of_another_task_are_refused(tmp_path):
-    for name, value, its in (("loss", "mse", "molecule, pretraining"), ("label_smoothing", 0.1, "distillation, sequence")):
+    for name, value, its in (
+        ("loss", "mse", "molecule, pretraining"),
+        ("label_smoothing", 0.1, "distillation, sequence"),
+    ):
         wrong = {**mapping(training={name: value}), "task": "language" if name != "loss" else "sequence"}
-        with pytest.raises(MolsliceError, match=f"training.{name} has no effect on task .* only {its} use"):
+        with pytest.raises(
+            MolsliceError, match=f"training.{name} has no effect on task .* only {takers[name]} use"
+        ):
             train(config_from_mapping(wrong), tmp_path / name, quiet=True)
     with pytest.raises(MolsliceError, match="choose another task: sequence"):
         train(config_from_mapping({**mapping(), "task": "molecule"}), tmp_path / "task", quiet=True)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
-from molslice.model.encoder import build_encoder, initialize_linear
+from molslice.model.encoder import Encoder, initialize_linear
 from molslice.types import DataSpec, EpisodeBatch, ModelOutput, MolsliceError
 
 TOKENS_PER_STEP = 3  # return-to-go, state, action, in this order
@@ -92,7 +92,9 @@ class DecisionModel(nn.Module):
             raise MolsliceError(f"a step has {TOKENS_PER_STEP} tokens, but max_tokens is {data.max_tokens}")
         check_actions(spec.action_limit, data)
         self.embedding = EpisodeEmbedding(spec, data)
-        self.encoder = build_encoder(spec, attention, causal=spec.is_causal, max_tokens=data.max_tokens)
+        self.encoder = Encoder(
+            attention, **spec.encoder_options, causal=spec.is_causal, max_tokens=data.max_tokens
+        )
         self.readout = nn.Linear(spec.dim, data.num_outputs)
         initialize_linear(self.encoder)
         initialize_linear(self.readout)

@@ -26,7 +26,7 @@ class HierarchicalSpec(ModelSpec):
         name: Configuration name of the model.
         head_dim: Width of a head of the attention, in all stages; None for the width of the stage divided by
             `num_heads`.
-        ffn_ratio: Hidden width of the feed-forward network, divided by that of the stage.
+        ffn_ratio: Hidden width of the feed-forward network, divided by the width of the stage.
         dropout: Dropout rate of tokens.
         attention_dropout: Dropout rate in the attention.
         drop_path: Rate of stochastic depth in the last layer; it grows evenly from 0 in the first.

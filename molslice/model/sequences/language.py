@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
-from molslice.model.encoder import build_encoder, initialize_linear
+from molslice.model.encoder import Encoder, initialize_linear
 from molslice.model.sequences.sequence import sinusoidal_positions
 from molslice.ops.packing import real_positions
 from molslice.types import DataSpec, ModelOutput, MolsliceError, SequenceBatch, State
@@ -101,8 +101,8 @@ class LanguageModel(nn.Module):
             )
         self.spec, self.data = spec, data
         self.embedding = WordEmbedding(spec, data)
-        self.encoder = build_encoder(
-            spec, attention, causal=spec.is_causal, max_tokens=self.embedding.max_tokens
+        self.encoder = Encoder(
+            attention, **spec.encoder_options, causal=spec.is_causal, max_tokens=self.embedding.max_tokens
         )
         self.readout = None if spec.tie else nn.Linear(spec.dim, data.num_outputs, bias=False)
         initialize_linear(self)
@@ -140,7 +140,7 @@ class LanguageModel(nn.Module):
     def step(
         self, token: Int[Tensor, " B"], state: LanguageState
     ) -> tuple[Float[Tensor, "B V"], LanguageState]:
-        """Predict the token after the next one. The result equals that of `forward` in evaluation mode.
+        """Predict the token after the next one. The result equals `forward` in evaluation mode.
 
         Args:
             token: Id of the next token of each text [B].

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
-from molslice.model.encoder import Encoder, build_encoder, drop_path_rates, initialize_linear
+from molslice.model.encoder import Encoder, drop_path_rates, initialize_linear
 from molslice.ops.masked import masked_max, masked_mean
 from molslice.ops.packing import real_positions
 from molslice.types import DataSpec, Initialization, ModelOutput, MolsliceError, SequenceBatch
@@ -37,8 +37,8 @@ class SequenceSpec(OneEncoderSpec):
         embedding_std: Initial standard deviation of the embedding table, and of positions and learned tokens
             if `position_std` is None.
         position_std: Initial standard deviation of positions and learned tokens; None for `embedding_std`.
-        qkv_bias: Whether the maps to query, key and value have a bias. Those of the ViT of the Sliceformer
-            paper have no bias.
+        qkv_bias: Whether the maps to query, key and value have a bias. The ViT of the Sliceformer paper has
+            none.
         embedding_dropout: Dropout rate of embedded tokens before positions are added. None: instead,
             `dropout` applies after positions are added.
         initialization: Of linear maps: `glorot` (uniform), or `truncated_normal` with standard deviation
@@ -145,7 +145,16 @@ class SequenceClassifier(nn.Module):
         self.cls_token = nn.Parameter(torch.empty(spec.dim)) if has_cls else None
         self.distillation_token = nn.Parameter(torch.empty(spec.dim)) if is_distilled else None
         special = has_cls + is_distilled
-        self.encoder = build_sequence_encoder(spec, attention, self.embedding.max_tokens + special)
+        self.encoder = Encoder(
+            attention,
+            **spec.encoder_options,
+            causal=spec.is_causal,
+            max_tokens=self.embedding.max_tokens + special,
+            drop_path=drop_path_rates(spec.drop_path, spec.num_layers),
+            qkv_bias=spec.qkv_bias,
+            input_dropout=None if spec.embedding_dropout is None else 0.0,
+            initialization=spec.initialization,
+        )
         per_row = {"max_mean": 2, "all": self.embedding.max_tokens}.get(spec.readout, 1)
         vectors = per_row * (4 if data.paired else 1)
         widths = [vectors * spec.dim, *spec.head]
@@ -255,7 +264,7 @@ class TokenEmbedding(nn.Module):
         dropout: Dropout rate before positions are added.
 
     Raises:
-        MolsliceError: There is no maximum length, or it is below that of the data.
+        MolsliceError: There is no maximum length, or the data have longer sequences.
     """
 
     lookup_tables: ClassVar[tuple[str, ...]] = ("positions",)
@@ -342,27 +351,3 @@ def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
     position = torch.arange(length, dtype=torch.float64)[:, None]
     angle = position * torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim].float()
-
-
-def build_sequence_encoder(spec: SequenceSpec, attention: AttentionChoice, max_tokens: int) -> Encoder:
-    """Build the encoder of a spec.
-
-    Args:
-        spec: The options of the model.
-        attention: The choice of the attention.
-        max_tokens: Upper limit of the number of tokens, learned tokens such as `cls` included.
-
-    Raises:
-        MolsliceError: The attention or an option is unknown, or the attention does not support the spec.
-    """
-    rates = drop_path_rates(spec.drop_path, spec.num_layers)
-    return build_encoder(
-        spec,
-        attention,
-        causal=spec.is_causal,
-        max_tokens=max_tokens,
-        drop_path=rates,
-        qkv_bias=spec.qkv_bias,
-        input_dropout=None if spec.embedding_dropout is None else 0.0,
-        initialization=spec.initialization,
-    )
