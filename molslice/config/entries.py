@@ -61,10 +61,6 @@ def parse_entries(text: str, base: RunConfig) -> list[Entry]:
     settings of the model. Each model is built once, so that errors are reported before anything is
     trained.
 
-    Args:
-        text: The entries.
-        base: The configuration that the entries change.
-
     Raises:
         MolsliceError: There is no entry, an entry occurs twice, or a name, option or value is invalid.
     """

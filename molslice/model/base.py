@@ -78,9 +78,6 @@ class ModelSpec(ABC):
     def check_sizes(self, names: tuple[str, ...]) -> None:
         """Check that sizes are from one to an upper limit. None is a size that is not set.
 
-        Args:
-            names: Names of the fields.
-
         Raises:
             MolsliceError: A size is out of range.
         """
@@ -93,9 +90,6 @@ class ModelSpec(ABC):
 
     def check_rates(self, names: tuple[str, ...] = RATES) -> None:
         """Check that dropout rates are in [0, 1).
-
-        Args:
-            names: Names of the fields.
 
         Raises:
             MolsliceError: A rate is out of range.

@@ -59,10 +59,6 @@ class BehaviorCloning(nn.Module):
     With `action_limit` the action is limit * tanh(x), otherwise x. Returns, earlier steps and timesteps are
     not used. States are standardized as in `DecisionModel`.
 
-    Args:
-        spec: The options of the model.
-        data: The properties of the data.
-
     Raises:
         MolsliceError: Actions in the data exceed `action_limit`.
 

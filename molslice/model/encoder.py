@@ -24,13 +24,7 @@ from molslice.types import AttentionOutput, AttentionSpec, Initialization, State
 
 
 class FeedForward(nn.Module):
-    """W_2 gelu(W_1 x), applied to each token.
-
-    Args:
-        dim: Width D.
-        hidden_dim: Width of the hidden layer.
-        dropout: Dropout rate of the hidden layer.
-    """
+    """W_2 gelu(W_1 x), applied to each token."""
 
     def __init__(self, dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__()
@@ -108,10 +102,6 @@ class EncoderLayer(nn.Module):
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
         """Compute the layer for the next token; see `Attention.step`.
-
-        Args:
-            token: The next token of each sequence [B, D].
-            state: The state of the attention after the tokens before.
 
         Returns:
             The output for this token [B, D], and the next state of the attention.
@@ -325,10 +315,6 @@ class Encoder(nn.Module):
         self, token: Float[Tensor, "B D"], states: tuple[State, ...]
     ) -> tuple[Float[Tensor, "B D"], tuple[State, ...]]:
         """Encode the next token. The result equals `forward` in evaluation mode.
-
-        Args:
-            token: The next token of each sequence [B, D].
-            states: The state of each layer after the tokens before.
 
         Returns:
             The encoded token [B, D], and the next states.

@@ -71,10 +71,6 @@ class GinVirtual(nn.Module):
     The virtual node is added to every atom before a layer and updated between layers from the sum of the
     atoms. The prediction is a linear map of the sum of the last atom states.
 
-    Args:
-        spec: The options of the model.
-        data: The properties of the data.
-
     Source: see the module.
     """
 

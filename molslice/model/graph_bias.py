@@ -91,10 +91,6 @@ class GraphBias(nn.Module):
     ) -> Float[Tensor, "B H N N"]:
         """Compute the pair bias of a batch from the codes of its paths, by tables that are made anew.
 
-        Args:
-            codes: Shortest paths between the atoms.
-            stand_in: The mean embedding of hidden bonds [H].
-
         Returns:
             S + E as `forward`.
         """

@@ -249,12 +249,7 @@ class Graphormer(nn.Module):
         return torch.cat([tokens[:, 0], mean], -1)
 
     def read_state(self, batch: MoleculeBatch, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B S"]:
-        """Return the state that the prediction is read from, joined with the descriptors' if there are any.
-
-        Args:
-            batch: The molecules.
-            tokens: The result of `encode`.
-        """
+        """Return the state that the prediction is read from, joined with the descriptors' state."""
         if self.spec.readout == "mean":
             state = masked_mean(tokens[:, 1:], batch.atom_mask[..., None], 1)
         else:

@@ -138,19 +138,11 @@ class Task(nn.Module, ABC):
         """
 
     def output_loss_sum(self, output: ModelOutput, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        """Return `loss_sum` of the prediction, a scalar. Override it to use other outputs of the model.
-
-        Args:
-            output: The output of the model for `batch`.
-            batch: The collated rows.
-        """
+        """Return `loss_sum` of the prediction, a scalar. Override it to use other outputs of the model."""
         return self.loss_sum(output.prediction.float(), batch)
 
     def training_step(self, micro_batch: MicroBatch) -> Float[Tensor, ""]:
         """Compute the share of a micro-batch in the loss of its batch, including the penalty of the model.
-
-        Args:
-            micro_batch: The rows, with the counts of the whole batch.
 
         Returns:
             A scalar. The sum over the micro-batches is the loss of the batch.
@@ -162,12 +154,7 @@ class Task(nn.Module, ABC):
         return loss
 
     def evaluate_batch(self, model: nn.Module, batch: Any) -> Float[Tensor, "B R"]:  # noqa: ANN401
-        """Compute the results of a batch for the metrics; see `results`.
-
-        Args:
-            model: The model in training, or its average.
-            batch: The collated rows.
-        """
+        """Compute the results of a batch for the metrics; see `results`."""
         return self.results(model(batch).prediction, batch)
 
     @property

@@ -14,10 +14,6 @@ from molslice.tasks.targets import TargetInfo
 class Labels(Sequence):
     """Binary cross-entropy of each label, as the task `sequence`; the metric is the accuracy of whole rows.
 
-    Args:
-        model: The model to train.
-        targets: The description of the labels.
-
     Source: the metric of Singularformer (Wu et al., IJCAI 2023) on MIMIC-III, in the authors' code.
     """
 

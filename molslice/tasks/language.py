@@ -18,10 +18,6 @@ IGNORED = -100  # the target where nothing is predicted
 class Language(Task):
     """Cross-entropy of the next token, summed over the predicted tokens. The metric is the perplexity.
 
-    Args:
-        model: The language model to train.
-        targets: The description of the tokens.
-
     Raises:
         MolsliceError: The data are not text, or the model does not predict at each token.
     """

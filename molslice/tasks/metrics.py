@@ -221,10 +221,6 @@ def selection_score(targets: TargetInfo, metrics: dict[str, float]) -> float:
     does not depend on units. For classification it is 1 - mean ROC-AUC, or 1 - accuracy. For tokens it is the
     perplexity, and for actions the mean squared error.
 
-    Args:
-        targets: The description of the targets.
-        metrics: Result of `metric_per_target`.
-
     Returns:
         The score, without unit; NaN if no target has a finite metric.
     """

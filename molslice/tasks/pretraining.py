@@ -149,11 +149,7 @@ class Pretraining(Task):
         return loss
 
     def draw_salts(self, draw: int) -> dict[str, int]:
-        """Draw a number for each of targets, atoms and bonds that is hidden.
-
-        Args:
-            draw: The seed, the same for all parts of a batch.
-        """
+        """Draw a number for each of targets, atoms and bonds that is hidden."""
         generator = torch.Generator().manual_seed(draw)
         on = {
             "targets": any(self.weights[family] for family in OF_MOLECULES),
@@ -167,12 +163,7 @@ class Pretraining(Task):
         }
 
     def hide(self, batch: MoleculeBatch, salts: Mapping[str, int]) -> MoleculeBatch:
-        """Hide targets, atoms and bonds of a batch.
-
-        Args:
-            batch: The molecules, with `rows`.
-            salts: A number for each of `targets`, `atoms` and `bonds` that is hidden.
-        """
+        """Hide targets, atoms and bonds of a batch."""
         rows, changes = batch.rows, {}
         assert rows is not None
         if "targets" in salts and batch.targets is not None:
@@ -199,12 +190,7 @@ class Pretraining(Task):
         return self.output_loss_sum(ModelOutput(prediction), batch)
 
     def family_losses(self, output: ModelOutput, batch: MoleculeBatch) -> dict[str, Float[Tensor, ""]]:
-        """Sum the loss of each family with a weight over the molecules.
-
-        Args:
-            output: The output of the model for `batch`.
-            batch: The molecules; what is hidden is missing in its targets.
-        """
+        """Sum the loss of each family with a weight over the molecules."""
         losses = self._losses_of_molecules(output.prediction.float(), batch)
         details = output.pretraining
         if details is None:

@@ -119,9 +119,6 @@ class TargetInfo:
     def to_unit(self, prediction: Float[Tensor, "*B T"]) -> Float[Tensor, "*B T"]:
         """Convert the output of a model to the units of the targets, or to probabilities.
 
-        Args:
-            prediction: `ModelOutput.prediction`, standardized values or logits [..., T].
-
         Returns:
             Values in the units of the targets, or probabilities, float32 [..., T].
         """

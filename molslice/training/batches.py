@@ -90,12 +90,7 @@ class TrainingBatches:
         return np.array([width * rows for width, rows in shapes])
 
     def stream(self, epoch: int, index: int) -> Generator[StepBatch]:
-        """Yield batches without end.
-
-        Args:
-            epoch: The first epoch, from 0.
-            index: The first batch within that epoch, from 0.
-        """
+        """Yield batches without end."""
         while True:
             batches = self.order.epoch(epoch)
             for place in range(index, len(batches)):

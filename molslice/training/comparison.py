@@ -64,13 +64,6 @@ class Result:
     ) -> "Result":
         """Build from the summary of a finished run.
 
-        Args:
-            label: The entry.
-            run: The run folder.
-            data: The name of the data set.
-            summary: The content of `summary.json`.
-            fold: The test fold, or None without folds.
-
         Raises:
             MolsliceError: A value is missing in the summary.
         """
@@ -208,9 +201,6 @@ class Comparison:
 
     def write(self, folder: Path) -> None:
         """Write `table.csv`, `table.md` and `comparison.json`.
-
-        Args:
-            folder: The folder for the files.
 
         Raises:
             MolsliceError: The runs cannot be compared, or a file cannot be written. An earlier file is kept.

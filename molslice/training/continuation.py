@@ -69,10 +69,6 @@ class EarlierStart:
 def read_earlier_start(config: RunConfig, folder: Path) -> EarlierStart:
     """Read what an earlier start has left in the folder of a resumed run.
 
-    Args:
-        config: The configuration that the run is resumed with.
-        folder: The run folder.
-
     Raises:
         MolsliceError: The run has another configuration, or its summary is damaged.
     """
@@ -105,10 +101,6 @@ def check_finished(
 
 def check_data(folder: Path, dataset: Dataset) -> None:
     """Refuse to continue a run on data that have changed since its start.
-
-    Args:
-        folder: The run folder.
-        dataset: The data.
 
     Raises:
         MolsliceError: The data have changed. The message names the changed parts.

@@ -60,10 +60,6 @@ def draw_curves(curves: Mapping[str, Columns], suffix: str) -> bytes:
 
     The axis of positive values that differ by a factor of more than 30 is logarithmic.
 
-    Args:
-        curves: The columns of each run, by its name.
-        suffix: `png` or `svg`.
-
     Returns:
         The content of the picture file.
     """

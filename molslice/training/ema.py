@@ -15,10 +15,6 @@ class WeightAverage:
     The decay grows as (1 + t) / (10 + t) up to its value, so that the initial weights are forgotten early.
     Batch norm statistics are averaged too, because a batch holds molecules of similar size and the last few
     batches do not represent the data. Integer buffers are copied.
-
-    Args:
-        model: The model in training.
-        decay: The final decay.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

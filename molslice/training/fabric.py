@@ -92,12 +92,6 @@ def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
 
     A checkpoint therefore needs no random state. The numbers are mixed because torch's CPU generator uses
     only 32 bits of its seed.
-
-    Args:
-        seed: Seed of the run.
-        step: The step, from 0.
-        rank: Index of the process.
-        device: The device of the process.
     """
     mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
     if device.type == "cpu":

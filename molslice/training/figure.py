@@ -27,10 +27,6 @@ def draw_comparison(comparison: Comparison, suffix: str) -> bytes:
     There is one panel for each target, at most six. The error is measured on the test split, or on the
     validation split if the data have no test labels.
 
-    Args:
-        comparison: The finished runs.
-        suffix: `png` or `svg`.
-
     Returns:
         The content of the picture file.
     """

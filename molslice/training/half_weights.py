@@ -19,9 +19,6 @@ class HalfWeights:
     embeddings, pair bias and readout are computed in float32, as is the loss. Norms and softmaxes of the
     layers are computed in float32 inside.
 
-    Args:
-        task: The task, on its device.
-
     Raises:
         MolsliceError: The model has no encoder layers.
     """

@@ -71,11 +71,6 @@ def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
     square root of the step, or decreases linearly or by a cosine so that it would reach
     `end_lr_fraction * lr` one step after the last.
 
-    Args:
-        config: The schedule.
-        step: The step, from 0.
-        max_steps: Number of steps of the training.
-
     Source: `inverse_sqrt` Vaswani et al. 2017, section 5.3; `cosine` Loshchilov and Hutter 2017, arXiv
     1608.03983, equation 5, without restarts.
     """

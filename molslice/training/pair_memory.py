@@ -25,12 +25,6 @@ def check_pair_memory(
     keep for the gradients in N x N tensors, as measured on short sequences, on the device and with its
     kernels. With a pair bias it has only the bias.
 
-    Args:
-        model: The model.
-        batches: The training batches of this process.
-        config: The configuration of the run.
-        device: The device of the training.
-
     Raises:
         MolsliceError: The tensors do not fit. The message says how much they need, and what to change.
     """

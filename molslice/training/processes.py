@@ -56,9 +56,6 @@ class OtherProcessError(MolsliceError):
 def find_environment(config: TrainerConfig) -> list[LightningEnvironment]:
     """Check the number of processes that `torchrun` or SLURM has started.
 
-    Args:
-        config: The number of devices and nodes.
-
     Returns:
         Plugins for Fabric. They are empty, except for a single process in the batch script of a SLURM job,
         which Fabric would take for one of several.
@@ -204,11 +201,7 @@ class _Children:
         self._lock, self._reported = threading.Lock(), False
 
     def take(self, started: list[subprocess.Popen[bytes]]) -> None:
-        """Take the processes over from Fabric.
-
-        Args:
-            started: Fabric's list, which becomes empty.
-        """
+        """Take the processes over from Fabric."""
         self.processes = list(started)
         started.clear()
         if self.processes:
@@ -297,11 +290,7 @@ def _explain(error: RuntimeError, fabric: lightning.fabric.Fabric) -> None:
 
 
 def unused_weights(which: str) -> MolsliceError:
-    """Create the error for parameters without a gradient; DDP would wait for them forever.
-
-    Args:
-        which: The weights.
-    """
+    """Create the error for parameters without a gradient; DDP would wait for them forever."""
     return MolsliceError(
         f"a step does not use {which} of the model, but trainer.strategy ddp needs all; choose "
         "ddp_find_unused_parameters_true or fsdp"

@@ -41,9 +41,6 @@ __all__ = [
 def build_sharded_strategy(world: int) -> ModelParallelStrategy:
     """Build the strategy that shards the model of a task over all processes.
 
-    Args:
-        world: Number of processes.
-
     Raises:
         MolsliceError: This version of PyTorch has no `fully_shard`.
     """
@@ -68,10 +65,6 @@ def build_sharded_strategy(world: int) -> ModelParallelStrategy:
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> None:
     """Shard the parameters of a model in place: each layer is one unit, and the rest is another.
-
-    Args:
-        model: The model.
-        mesh: The mesh of the strategy.
 
     Raises:
         MolsliceError: A parameter has no dimension to shard.

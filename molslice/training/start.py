@@ -102,10 +102,6 @@ def _sections_of_start(mapping: Mapping[str, Any]) -> dict[str, Any]:
 def read_start(start: StartConfig, dataset: Dataset) -> StartSource:
     """Read a trained model and check that it takes the data of a new run, before a model is built for them.
 
-    Args:
-        start: The trained model.
-        dataset: The data of the new run.
-
     Raises:
         MolsliceError: The trained model cannot be read, has changed, or is for data of another kind or with
             another vocabulary.
@@ -128,12 +124,6 @@ def start_from(source: StartSource, config: RunConfig, model: nn.Module, targets
     Heads are taken only for the same targets. They are converted to the mean and spread of the new training
     rows, so that predictions in the units of the targets stay the same. Predictions change for molecules with
     a descriptor that is limited to the range of the training rows, because the new rows have another range.
-
-    Args:
-        source: The trained model.
-        config: The configuration of the new run.
-        model: The new model, whose weights are changed.
-        targets: The targets of the new run.
 
     Raises:
         MolsliceError: The trained model is of another family or size.

@@ -60,11 +60,6 @@ class Progress:
 def save_checkpoint(path: Path, tensors: Mapping[str, Any], progress: Progress) -> None:
     """Write a checkpoint atomically: after a kill, either the previous one or this one exists.
 
-    Args:
-        path: The file.
-        tensors: The state of `Stepper.tensors`.
-        progress: The position of the run.
-
     Raises:
         MolsliceError: The file cannot be written.
     """
@@ -79,9 +74,6 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Any], progress: Progress) 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
     """Read a checkpoint without running code from the file.
-
-    Args:
-        path: The file.
 
     Returns:
         The state for `Stepper.load_tensors` and the position of the run.
@@ -161,12 +153,7 @@ def check_like(saved: object, expected: Tensor | Mapping[Any, Any], name: str) -
 
 
 def unreadable_checkpoint(path: Path, error: Exception) -> MolsliceError:
-    """Create the error for a checkpoint that is damaged or does not fit the run.
-
-    Args:
-        path: The file.
-        error: The error of loading it.
-    """
+    """Create the error for a checkpoint that is damaged or does not fit the run."""
     reason = " ".join(str(error).split())[:300]
     if isinstance(error, pickle.UnpicklingError):  # torch's own text advises to run the code in the file
         reason = "not a checkpoint, or one that holds other objects than tensors and plain values"

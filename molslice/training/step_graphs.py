@@ -48,11 +48,6 @@ logger = logging.getLogger(__name__)
 def uses_fixed_shapes(config: RunConfig, dataset: Dataset, device: torch.device) -> bool:
     """Return whether batches have fixed shapes.
 
-    Args:
-        config: The configuration.
-        dataset: The data.
-        device: The device of the training.
-
     Raises:
         MolsliceError: They are asked for, and the data, the model or the task do not support them.
     """

@@ -33,12 +33,6 @@ class Stepper:
 
     A step is a function of the previous state and of the number of the step. A run that is resumed from a
     checkpoint therefore has the same states as an uninterrupted one.
-
-    Args:
-        fabric: The device, the precision and the processes.
-        task: The model and its loss.
-        config: The configuration.
-        batches: The training batches.
     """
 
     def __init__(
@@ -117,12 +111,7 @@ class Stepper:
         return model
 
     def stream(self, epoch: int, index: int) -> Generator[StepBatch]:
-        """Yield batches without end, prepared ahead in a thread for a GPU; see `TrainingBatches.stream`.
-
-        Args:
-            epoch: The first epoch, from 0.
-            index: The first batch within that epoch, from 0.
-        """
+        """Yield batches without end, prepared ahead in a thread for a GPU; see `TrainingBatches.stream`."""
         stream = self.batches.stream(epoch, index)
         if self.fabric.device.type != "cuda":
             return stream

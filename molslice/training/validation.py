@@ -44,11 +44,7 @@ class Evaluator:
         self.padded_tokens = np.array([int(tokens[p].max()) * len(p) for p in self.batches])
 
     def metrics(self, model: nn.Module) -> dict[str, float]:
-        """Predict all rows and compute the metric of each target, by its name.
-
-        Args:
-            model: The model; its training mode is restored.
-        """
+        """Predict all rows and compute the metric of each target, by its name."""
         device, training = self.fabric.device, model.training
         values = torch.zeros(len(self.rows), self.task.num_results, device=device)
         model.eval()

@@ -251,14 +251,11 @@ def test_bad_settings_are_named(section, message):
 
 
 def test_settings_of_another_task_are_refused(tmp_path):
-    for name, value, its in (
-        ("loss", "mse", "molecule, pretraining"),
-        ("label_smoothing", 0.1, "distillation, sequence"),
-    ):
+    takers = {"loss": "molecule, pretraining", "label_smoothing": "distillation, sequence"}
+    for name, value in (("loss", "mse"), ("label_smoothing", 0.1)):
         wrong = {**mapping(training={name: value}), "task": "language" if name != "loss" else "sequence"}
-        with pytest.raises(
-            MolsliceError, match=f"training.{name} has no effect on task .* only {takers[name]} use"
-        ):
+        reason = f"training.{name} has no effect on task .* only {takers[name]} use"
+        with pytest.raises(MolsliceError, match=reason):
             train(config_from_mapping(wrong), tmp_path / name, quiet=True)
     with pytest.raises(MolsliceError, match="choose another task: sequence"):
         train(config_from_mapping({**mapping(), "task": "molecule"}), tmp_path / "task", quiet=True)

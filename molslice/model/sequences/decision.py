@@ -70,11 +70,6 @@ class DecisionModel(nn.Module):
     `DataSpec`, and divides returns by `return_scale`, in training and in rollouts. With `action_limit` the
     action is limit * tanh(x), otherwise x. Padding may be anywhere.
 
-    Args:
-        spec: The options of the model.
-        attention: The choice of the attention.
-        data: The properties of the data.
-
     Raises:
         MolsliceError: The attention does not support the spec, for example lacks a causal form, actions in
             the data exceed `action_limit`, or the context is shorter than a step.
@@ -124,10 +119,6 @@ class EpisodeEmbedding(nn.Module):
     authors' code. After the norm, the single number of the return then has about the same weight as the state
     and the timestep.
 
-    Args:
-        spec: The options of the model.
-        data: The properties of the data, with the mean and spread of states in `statistics`.
-
     Source: Decision Transformer (Chen et al. 2021, arXiv 2106.01345), the authors' code.
     """
 
@@ -166,11 +157,7 @@ class EpisodeEmbedding(nn.Module):
 
 
 class StandardStates(nn.Module):
-    """Subtract the mean of each number of a state and divide by its spread, both of the training data.
-
-    Args:
-        data: The properties of the data, with the mean and spread of states in `statistics`.
-    """
+    """Subtract the mean of each number of a state and divide by its spread, both of the training data."""
 
     def __init__(self, data: DataSpec) -> None:
         super().__init__()

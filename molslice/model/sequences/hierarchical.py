@@ -79,11 +79,6 @@ class HierarchicalClassifier(nn.Module):
     of the stage before. Its tokens are linear maps of four concatenated tokens. The tokens of the last stage
     are normalized, averaged and read out.
 
-    Args:
-        spec: The options of the model.
-        attention: The choice of the attention.
-        data: The properties of the data, with `grid`.
-
     Raises:
         MolsliceError: The data are not images cut into patches, the grid cannot be halved that often, or the
             attention does not support the spec.

@@ -79,11 +79,6 @@ class LanguageModel(nn.Module):
     With `tie` the embedding table is also the map to the vocabulary, without bias; otherwise the map has its
     own weights.
 
-    Args:
-        spec: The options of the model.
-        attention: The choice of the attention.
-        data: The properties of the data.
-
     Raises:
         MolsliceError: The targets of the data are not next tokens, or the attention has no causal form.
 
@@ -142,10 +137,6 @@ class LanguageModel(nn.Module):
     ) -> tuple[Float[Tensor, "B V"], LanguageState]:
         """Predict the token after the next one. The result equals `forward` in evaluation mode.
 
-        Args:
-            token: Id of the next token of each text [B].
-            state: The state after the tokens before.
-
         Returns:
             Logits of the token after this one [B, V], and the next state.
 
@@ -168,10 +159,6 @@ class WordEmbedding(nn.Module):
     Embeddings are initialized with standard deviation 1 / sqrt(D). Both the scaled embeddings and the logits
     by the same table then have an initial scale of one. Sinusoidal positions are added without a factor;
     learned ones are initialized and scaled like the tokens.
-
-    Args:
-        spec: The options of the model.
-        data: The properties of the data.
 
     Source: Vaswani et al. 2017, sections 3.4 and 3.5; the standard deviation as in fairseq.
     """

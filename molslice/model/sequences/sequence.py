@@ -101,11 +101,6 @@ class SequenceClassifier(nn.Module):
     the real tokens of its sequence, so padding may be anywhere. Two sequences of a row are encoded and read
     out separately with the same weights, to u and v, and combined as [u, v, u * v, u - v].
 
-    Args:
-        spec: The options of the model.
-        attention: The choice of the attention.
-        data: The properties of the data.
-
     Raises:
         MolsliceError: The attention does not support the spec, or the readout does not support the data.
 
@@ -338,10 +333,6 @@ class TokenEmbedding(nn.Module):
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
     """Return sin(p / 10000^(2i / D)) in channel 2i and the cosine in channel 2i + 1 of row p.
-
-    Args:
-        length: Number of positions N.
-        dim: Width D.
 
     Returns:
         The table of positions [N, D], float32.
