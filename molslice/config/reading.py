@@ -3,17 +3,8 @@
 The error for an unknown key names the file, the key and similar names. The error for a wrong type names the
 key, the value and the expected type.
 
-The project converts types itself instead of using pydantic 2.14 or jsonargparse 4.53. Both were tried on the
-optimizer's section and on the options of the data set `csv`:
-
-- Strict pydantic refuses `1e-4`, which YAML 1.1 reads as text, a list for a tuple, and 32 for "32".
-  Lax pydantic accepts "8", 8.0 and `true` as integers. Each annotation needs a validator.
-- Its messages contain neither similar names nor the options of a registry. An adapter with both took 38 lines
-  and replaced about 90 lines, with two messages still wrong (a tuple that is too short, the choices of a
-  literal). The code for overrides and short forms is still needed.
-- It adds 9.6 MB and 0.4 to 0.7 s of import time, and every registry would need models with validators.
-- jsonargparse accepts "8" as an integer, and an infinite learning rate. It reports an unknown key without
-  similar names and a wrong value in up to eight lines. It does not support keys that depend on `name`.
+The project converts types itself: pydantic and jsonargparse accept or refuse other values than YAML needs
+(`1e-4` is text in YAML 1.1), suggest no similar names, and support no keys that depend on `name`.
 
 docs/config.schema.json, the schema for editors, is generated from the same dataclasses and registries.
 """

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,6 @@ from molslice.files.atomic import write_atomically
 from molslice.inference.json_text import to_json
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.types import MolsliceError
-
-__all__ = ["Comparison", "Line", "Result", "markdown_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,48 +260,40 @@ def _run_mapping(result: Result) -> dict[str, Any]:
 
 def _line(results: Sequence[Result]) -> Line:
     first = results[0]
-
-    def over(take: Callable[[Result], float]) -> float:
-        return statistics.fmean(take(result) for result in results)
-
-    def errors(
-        split: str,
-    ) -> tuple[dict[str, float | None], dict[str, float | None], dict[str, int]]:
-        means, spreads, counts = {}, {}, {}
-        for target in getattr(first, split):
-            every = [getattr(result, split).get(target) for result in results]
-            values = [value for value in every if value is not None]
-            means[target] = statistics.fmean(values) if values else None
-            spreads[target] = statistics.stdev(values) if len(values) > 1 else None
-            counts[target] = len(values)
-        return means, spreads, counts
-
-    valid, valid_sd, valid_runs = errors("valid")
-    test, test_sd, test_runs = errors("test")
+    errors: dict[str, Any] = {}
+    for split in ("valid", "test"):
+        values = {
+            target: [e for result in results if (e := getattr(result, split).get(target)) is not None]
+            for target in getattr(first, split)
+        }
+        errors[split] = {name: statistics.fmean(v) if v else None for name, v in values.items()}
+        errors[f"{split}_sd"] = {
+            name: statistics.stdev(v) if len(v) > 1 else None for name, v in values.items()
+        }
+        errors[f"{split}_runs"] = {name: len(v) for name, v in values.items()}
     return Line(
         label=first.label,
-        seeds=len({result.seed for result in results}) if first.fold is not None else len(results),
+        seeds=len(results) if first.fold is None else len({result.seed for result in results}),
         parameters=first.parameters,
         parameters_without_embeddings=first.parameters_without_embeddings,
-        valid=valid,
-        valid_sd=valid_sd,
-        valid_runs=valid_runs,
-        test=test,
-        test_sd=test_sd,
-        test_runs=test_runs,
-        seconds=over(lambda result: result.seconds),
-        steps=round(over(lambda result: result.steps)),
-        rows_per_second=over(lambda result: result.rows_per_second),
+        **errors,
+        seconds=statistics.fmean(result.seconds for result in results),
+        steps=round(statistics.fmean(result.steps for result in results)),
+        rows_per_second=statistics.fmean(result.rows_per_second for result in results),
         folds=0 if first.fold is None else len(results),
     )
 
 
 def _cells(line: Line, targets: Sequence[str]) -> list[str]:
-    cells = [line.label, f"{line.parameters:,}", f"{line.parameters_without_embeddings:,}"]
-    for target in targets:
-        cells.append(_cell(line, "valid", target))
-        cells.append(_cell(line, "test", target))
-    return [*cells, f"{line.rows_per_second:,.0f}", f"{line.steps:,}", str(line.runs)]
+    return [
+        line.label,
+        f"{line.parameters:,}",
+        f"{line.parameters_without_embeddings:,}",
+        *(_cell(line, split, target) for target in targets for split in ("valid", "test")),
+        f"{line.rows_per_second:,.0f}",
+        f"{line.steps:,}",
+        str(line.runs),
+    ]
 
 
 def _cell(line: Line, split: str, target: str) -> str:

@@ -77,7 +77,7 @@ class Trainer:
             stepper.batches.dataset.row_name,
         )
         self._earlier_seconds, self._start = self.progress.seconds, time.perf_counter()
-        self._session = (self.progress.step, self.progress.rows)
+        self._earlier_rows = self.progress.rows
         # each process sums its own losses; only the first one continues the sum of the checkpoint
         losses = self.progress.loss_sum if self.lead else 0.0
         self._loss_sum = torch.tensor(losses, dtype=torch.float64, device=self.fabric.device)
@@ -158,7 +158,7 @@ class Trainer:
     @property
     def rows_per_second(self) -> float:
         """Rows per second since this process started, including validation."""
-        return (self.progress.rows - self._session[1]) / max(time.perf_counter() - self._start, 1e-9)
+        return (self.progress.rows - self._earlier_rows) / max(time.perf_counter() - self._start, 1e-9)
 
     def _refuse_not_finite(self, loss: float) -> None:
         if not math.isfinite(loss) and self.config.trainer.precision != "16":  # float16 skips such steps
