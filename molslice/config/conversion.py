@@ -13,8 +13,6 @@ from molslice.files.parsing import parse_yaml
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["convert", "convert_text", "show"]
-
 PLAIN = (int, float, bool, str, dict)
 
 

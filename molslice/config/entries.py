@@ -13,17 +13,6 @@ from molslice.files.parsing import parse_yaml
 from molslice.model import build_model
 from molslice.types import DataSpec, MolsliceError
 
-__all__ = [
-    "Entry",
-    "WrittenEntry",
-    "attention_label",
-    "describe_data",
-    "folder_name",
-    "labels_of",
-    "parse_entries",
-    "split_entries",
-]
-
 GIN = "gin_virtual"
 
 

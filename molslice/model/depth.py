@@ -6,8 +6,6 @@ from torch import nn
 
 from molslice.types import MolsliceError
 
-__all__ = ["freeze_layers", "head_names", "layer_factors", "parameter_depths"]
-
 ENCODER = "encoder"
 
 

@@ -18,8 +18,6 @@ from molslice.model.encoder import Encoder
 from molslice.ops.draws import uniform_of
 from molslice.types import MolsliceError
 
-__all__ = ["MOST_PASSES", "DropoutSampler"]
-
 MOST_PASSES = 1_000
 
 

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["without_memory"]
-
 DRAWS = frozenset(
     f"{name}_" for name in ("normal", "trunc_normal", "uniform", "kaiming_uniform", "xavier_uniform")
 )

@@ -27,16 +27,6 @@ from molslice.folders.run import (
 from molslice.training.budget import resolve_epochs
 from molslice.types import MolsliceError
 
-__all__ = [
-    "EarlierStart",
-    "as_begun",
-    "check_data",
-    "check_epochs",
-    "check_finished",
-    "claimed",
-    "read_earlier_start",
-]
-
 logger = logging.getLogger(__name__)
 
 # settings that may change when a run is resumed: where it computes, not what

@@ -14,8 +14,6 @@ from molslice.folders.run import METRICS
 from molslice.training.comparison import Comparison
 from molslice.training.records import read_metrics
 
-__all__ = ["curves_table", "draw_curves", "read_curves"]
-
 Columns = Mapping[str, Sequence[float]]
 MOST_PANELS = 6
 PANEL = (6.4, 4.2)  # inches

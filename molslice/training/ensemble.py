@@ -19,8 +19,6 @@ from molslice.training.continuation import as_begun, check_data
 from molslice.training.run import train
 from molslice.types import MolsliceError
 
-__all__ = ["train_ensemble"]
-
 
 def train_ensemble(
     config: RunConfig, out: Path | str, members: int, *, resume: bool = False, quiet: bool = False

@@ -10,8 +10,6 @@ from molslice.figures import DPI, Point, color_of, literal, place_labels, set_lo
 from molslice.tasks.metrics import METRIC_LABELS, with_unit
 from molslice.training.comparison import Comparison, Line
 
-__all__ = ["draw_comparison"]
-
 MOST_PANELS = 6
 PANEL = (6.4, 4.4)  # inches
 LEGEND_ROW = 0.17  # inches

@@ -18,8 +18,6 @@ from molslice.training.start import StartSource, read_start
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.types import MolsliceError
 
-__all__ = ["RunPlan", "plan_run", "with_steps"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -26,17 +26,6 @@ from molslice.config import TrainerConfig
 from molslice.files.processes import end_with_parent
 from molslice.types import MolsliceError
 
-__all__ = [
-    "OtherProcessError",
-    "StopRequests",
-    "agreed",
-    "find_environment",
-    "launched",
-    "starts_processes",
-    "unused_weights",
-    "was_restarted",
-]
-
 logger = logging.getLogger(__name__)
 
 FIRST_PROCESS = "MOLSLICE_FIRST_PROCESS"  # the ID of the process that started the others

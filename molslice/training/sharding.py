@@ -27,16 +27,6 @@ except ImportError:  # before torch 2.6, where nothing is sharded
     fully_shard: Any = None
     distribute_tensor: Any = None
 
-__all__ = [
-    "build_sharded_strategy",
-    "gather",
-    "local_part",
-    "reshard",
-    "shard",
-    "sharded_inference",
-    "spread",
-]
-
 
 def build_sharded_strategy(world: int) -> ModelParallelStrategy:
     """Build the strategy that shards the model of a task over all processes.

@@ -20,8 +20,6 @@ from molslice.tasks import TASKS
 from molslice.tasks.base import MicroBatch
 from molslice.types import MolsliceError, RowNumbers
 
-__all__ = ["StepGraphs", "WaitFinder", "uses_fixed_shapes"]
-
 WARM_UP_STEPS = 1  # of a shape before it is captured, in which kernels are compiled and memory is allocated
 # operators whose result the host reads, or whose shape depends on values
 READING = frozenset(
