@@ -212,8 +212,9 @@ def test_maps_are_drawn_of_a_row(run, tmp_path):
     found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
     rows = [line.split(",") for line in found.csv.read_text().splitlines()]
     column = rows[0].index("token_j")
-    count = max(int(float(row[column])) for row in rows[1:] if row[column]) + 1
-    assert found.rows == count**2 + 2 * count
+    count = 1 + max(int(row[column]) for row in rows[1:] if row[column])
+    # the map, the input of the output map of width 16, and two quantities of each token
+    assert found.rows == count**2 + count * 16 + 2 * count
     assert found.png.stat().st_size > 1000
 
 
