@@ -255,7 +255,7 @@ class Encoder(nn.Module):
             else:
                 output = layer(tokens, context)
             tokens, context = output.tokens, context.with_carry(output.carry)
-            penalty = _sum_of(penalty, output.penalty)
+            penalty = add_penalties(penalty, output.penalty)
         return AttentionOutput(self.last_norm(tokens.to(given)), penalty)
 
     def _dtype_of_layers(self, tokens: Tensor) -> torch.dtype:
@@ -290,7 +290,7 @@ class Encoder(nn.Module):
         norms = [*(layer.attention_norm for layer in layers[1:]), self.last_norm]
         for layer, norm in zip(layers, norms, strict=True):
             mixed = layer.attention(normed, context)
-            context, penalty = context.with_carry(mixed.carry), _sum_of(penalty, mixed.penalty)
+            context, penalty = context.with_carry(mixed.carry), add_penalties(penalty, mixed.penalty)
             rate = active_rate(layer.dropout)
             tokens, normed = add_and_norm(tokens, mixed.tokens, mixed.bias, layer.ffn_norm, rate, dtype)
             change = layer.ffn.without_last_bias(normed)
@@ -329,8 +329,9 @@ class Encoder(nn.Module):
         return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
 
 
-def _sum_of(total: Tensor | None, penalty: Tensor | None) -> Tensor | None:
-    return penalty if total is None else total if penalty is None else total + penalty
+def add_penalties(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Return the sum of two penalties; None is a model without one."""
+    return other if one is None else one if other is None else one + other
 
 
 def drop_path_rates(last: float, num_layers: int) -> list[float]:

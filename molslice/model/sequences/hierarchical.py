@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from molslice.model.base import AttentionChoice, ModelSpec, Tokens
-from molslice.model.encoder import Encoder, drop_path_rates, initialize_linear
+from molslice.model.encoder import Encoder, add_penalties, drop_path_rates, initialize_linear
 from molslice.model.sequences.sequence import TokenEmbedding
 from molslice.types import DataSpec, Initialization, ModelOutput, MolsliceError, SequenceBatch
 
@@ -143,9 +143,7 @@ class HierarchicalClassifier(nn.Module):
                 tokens = self.merges[stage - 1](merged_squares(tokens, rows, columns))
                 rows, columns = rows // 2, columns // 2
             encoded = encoder(tokens)
-            tokens = encoded.tokens
-            if encoded.penalty is not None:
-                penalty = encoded.penalty if penalty is None else penalty + encoded.penalty
+            tokens, penalty = encoded.tokens, add_penalties(penalty, encoded.penalty)
         return ModelOutput(self.readout(self.norm(tokens).mean(1)), penalty)
 
 

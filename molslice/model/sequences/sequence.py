@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
-from molslice.model.encoder import Encoder, drop_path_rates, initialize_linear
+from molslice.model.encoder import Encoder, add_penalties, drop_path_rates, initialize_linear
 from molslice.ops.masked import masked_max, masked_mean
 from molslice.ops.packing import real_positions
 from molslice.types import DataSpec, Initialization, ModelOutput, MolsliceError, SequenceBatch
@@ -180,7 +180,7 @@ class SequenceClassifier(nn.Module):
                 raise MolsliceError("the model compares two sequences, but the batch has one")
             other, more = self._encode(batch.pair_tokens, batch.pair_mask)
             vector = torch.cat([vector, other, vector * other, vector - other], -1)
-            penalty = more if penalty is None or more is None else penalty + more
+            penalty = add_penalties(penalty, more)
         for dense in self.head:
             vector = self.dropout(functional.gelu(dense(vector)))
         return ModelOutput(self.readout(vector), penalty)
