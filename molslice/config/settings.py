@@ -243,6 +243,10 @@ class RunConfig:
     def __post_init__(self) -> None:
         _require(self.seed >= 0, "seed", self.seed, "zero or more")
 
+    def with_training(self, **settings: Any) -> "RunConfig":  # noqa: ANN401
+        """Return the configuration with other settings of `training`."""
+        return replace(self, training=replace(self.training, **settings))
+
     def model_data(self, data: DataSpec) -> DataSpec:
         """Return the properties of the data with the outputs that the loss needs."""
         return replace(data, predicts_variance=self.training.loss == "gaussian")

@@ -162,14 +162,12 @@ def as_begun(config: RunConfig, folder: Path) -> RunConfig:
         return config
     begun = load_config(folder / CONFIG)
     if begun.training.fixed_shapes is None:  # the run of a version without them
-        begun = dataclasses.replace(begun, training=dataclasses.replace(begun.training, fixed_shapes=False))
-    training = config.training
-    if training.fixed_shapes is None:
-        training = dataclasses.replace(training, fixed_shapes=begun.training.fixed_shapes)
-        config = dataclasses.replace(config, training=training)
-    if training.max_steps is None:
-        lengths = {name: getattr(begun.training, name) for name in LENGTHS}
-        config = dataclasses.replace(config, training=dataclasses.replace(training, **lengths))
+        begun = begun.with_training(fixed_shapes=False)
+    minutes = config.training.max_minutes
+    if config.training.fixed_shapes is None:
+        config = config.with_training(fixed_shapes=begun.training.fixed_shapes)
+    if config.training.max_steps is None:
+        config = config.with_training(**{name: getattr(begun.training, name) for name in LENGTHS})
     start, source = config.start, begun.start
     if start is not None and source is not None and start.sha256 is None:
         # the checksum is recorded when the run starts
@@ -186,7 +184,7 @@ def as_begun(config: RunConfig, folder: Path) -> RunConfig:
             f"Resume it with its own (--config {folder / CONFIG}), or train in another folder"
         )
     steps = config.training.max_steps
-    if training.max_minutes is not None and steps is not None:
+    if minutes is not None and steps is not None:
         logger.warning(
             "%s: the run continues to the %s steps that were set at its start, without training.max_minutes",
             folder,

@@ -64,18 +64,17 @@ def plan_run(
     if config.start is not None and source is not None:
         config = dataclasses.replace(config, start=dataclasses.replace(config.start, sha256=source.sha256))
     fixed_shapes = uses_fixed_shapes(config, dataset, fabric.device)
-    training = dataclasses.replace(config.training, fixed_shapes=fixed_shapes)
-    config = dataclasses.replace(config, training=training)
+    config = config.with_training(fixed_shapes=fixed_shapes)
     batches = TrainingBatches(
         dataset,
         rows["train"],
-        training,
+        config.training,
         config.seed,
         fabric.global_rank,
         fabric.world_size,
         fixed_shapes=fixed_shapes,
     )
-    epochs = resolve_epochs(training.max_epochs, len(rows["train"]))
+    epochs = resolve_epochs(config.training.max_epochs, len(rows["train"]))
     if epochs is not None:
         config = with_steps(config, epochs * batches.steps_per_epoch)
     return RunPlan(config, rows, targets, batches, task_options, source)
@@ -83,8 +82,7 @@ def plan_run(
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:
     """Return the configuration with its length in steps."""
-    training = dataclasses.replace(config.training, max_steps=steps, max_epochs=None, max_minutes=None)
-    return dataclasses.replace(config, training=training)
+    return config.with_training(max_steps=steps, max_epochs=None, max_minutes=None)
 
 
 def _test_rows(dataset: Dataset) -> np.ndarray:
