@@ -289,22 +289,6 @@ class MoleculeBatch(Batch):
 
 
 @dataclass(frozen=True, slots=True)
-class RowNumbers(Batch):
-    """The rows of a batch, which is gathered on the device that computes it.
-
-    Attributes:
-        rows: Row numbers of the data set [B], -1 for an empty row that fills up the batch.
-        width: Number of tokens N that the rows are padded to.
-    """
-
-    rows: Int[Tensor, " B"]
-    width: int
-
-    def __len__(self) -> int:
-        return self.rows.shape[0]
-
-
-@dataclass(frozen=True, slots=True)
 class SequenceBatch(Batch):
     """A padded batch of sequences. Values at padding are arbitrary and must not affect results.
 

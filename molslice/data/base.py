@@ -2,14 +2,33 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
-from molslice.types import Batch, DataSpec, MolsliceError, RowNumbers
+from molslice.types import Batch, DataSpec, MolsliceError
 
 Kind = Literal["regression", "classification"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowNumbers(Batch):
+    """The rows of a batch, which is gathered on the device that computes it.
+
+    Attributes:
+        rows: Row numbers of the data set [B], -1 for an empty row that fills up the batch.
+        width: Number of tokens N that the rows are padded to.
+    """
+
+    rows: Int[Tensor, " B"]
+    width: int
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
 
 
 class DeviceRows(Protocol):

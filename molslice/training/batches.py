@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from molslice.config import TrainingConfig
-from molslice.data.base import Dataset
+from molslice.data.base import Dataset, RowNumbers
 from molslice.data.batching import BatchShape, FixedShapeBatches, TokenBudgetBatches
 from molslice.tasks.base import MicroBatch
-from molslice.types import MolsliceError, RowNumbers
+from molslice.types import MolsliceError
 
 
 class StepBatch(NamedTuple):

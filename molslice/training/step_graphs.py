@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from molslice.config import RunConfig
-from molslice.data.base import Dataset
+from molslice.data.base import Dataset, RowNumbers
 from molslice.tasks import TASKS
 from molslice.tasks.base import MicroBatch
-from molslice.types import MolsliceError, RowNumbers
+from molslice.types import MolsliceError
 
 WARM_UP_STEPS = 1  # of a shape before it is captured, in which kernels are compiled and memory is allocated
 # operators whose result the host reads, or whose shape depends on values

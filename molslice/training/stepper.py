@@ -11,7 +11,7 @@ from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
 
 from molslice.config import RunConfig
-from molslice.data.base import DeviceRows
+from molslice.data.base import DeviceRows, RowNumbers
 from molslice.model.encoder import EncoderLayer
 from molslice.tasks.base import MicroBatch, Task
 from molslice.training.batches import StepBatch, TrainingBatches, prefetch
@@ -23,7 +23,7 @@ from molslice.training.processes import unused_weights
 from molslice.training.sharding import gather, shard, spread
 from molslice.training.state import check_like
 from molslice.training.step_graphs import StepGraphs
-from molslice.types import MolsliceError, RowNumbers
+from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
 

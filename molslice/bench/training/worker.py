@@ -20,6 +20,7 @@ from molslice.bench.molecules import StoredMolecules
 from molslice.bench.training.clock import StepClock
 from molslice.bench.training.job import TrainJob
 from molslice.config import RunConfig, config_from_mapping
+from molslice.data.base import RowNumbers
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.memory import peak_bytes
 from molslice.model import build_model
@@ -31,7 +32,6 @@ from molslice.training.fabric import build_fabric, quiet_lightning
 from molslice.training.optimizer import learning_rate
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
-from molslice.types import RowNumbers
 
 __all__ = ["Training", "flops_per_token", "measure"]
 

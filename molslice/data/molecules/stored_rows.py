@@ -5,9 +5,10 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
+from molslice.data.base import RowNumbers
 from molslice.data.molecules.store import MoleculeStore
 from molslice.ops.path_codes import NO_BOND, bond_codes
-from molslice.types import MoleculeBatch, RowNumbers
+from molslice.types import MoleculeBatch
 
 NAMES = ("atoms", "bonds", "atom_offsets", "bond_offsets", "targets", "atom_targets", "descriptors")
 

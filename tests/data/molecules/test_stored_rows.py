@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from molslice.data.base import RowNumbers
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.stored_rows import StoredRows
 from molslice.ops.path_codes import bond_codes, code_adjacency
-from molslice.types import MoleculeArrays, RowNumbers
+from molslice.types import MoleculeArrays
 from tests.data.molecules.builders import memory_store
 
 CPU = torch.device("cpu")
