@@ -35,7 +35,7 @@ HEAD = """# Attentions
 
 Each attention is one file in `molslice/attention/`. The file name is its name in a configuration
 (`attention: {name: flow}`, `--attention.name flow`). The class docstring documents every choice that the
-paper leaves open. `molslice/attention/references/` has a slow implementation of each attention. Tests compare
+paper leaves open. `tests/attention/references/` has a slow implementation of each attention. Tests compare
 values and gradients with it in float64.
 
 ## Formulas and sources

@@ -1,11 +1,11 @@
 """The attentions: one file, one attention, one configuration name.
 
 Contents: `base.py` defines the interface. Each attention has one file, with its formula as the class
-docstring. `references/` has a slow, obvious float64 form of each, which the fast form must equal.
+docstring.
 Imports: `molslice.ops`, `molslice.types`, `molslice.registry`, torch, numpy. Attentions do not import each
 other.
-To add one: write `my_name.py` with a class `MyName(Attention)`. The contract tests then run for it and
-require a reference.
+To add one: write `my_name.py` with a class `MyName(Attention)`. The contract tests then run for it, and
+require a slow float64 form in `tests/attention/references/`.
 Reason: a reader finds an attention by its file name, and all of it in one file.
 """
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from molslice.attention import Attention
-from molslice.attention.references import apply_reference
+from molslice.testing.reference import apply_reference
 from molslice.testing.subjects import Inputs, Subject
 from molslice.types import AttentionOutput, MolsliceError, TokenContext
 

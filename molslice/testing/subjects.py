@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.attention.base import Traits
-from molslice.attention.references import Reference
+from molslice.testing.reference import Reference
 from molslice.types import AttentionSpec, MolsliceError, Options, TokenContext
 
 SPEC = AttentionSpec(dim=8, num_heads=2, layer=1, num_layers=4)
@@ -26,8 +26,7 @@ class Subject:
         make: Builds the attention for a spec.
         spec: The spec of the attention.
         canceled: Names of parameters without a gradient, such as a bias that a softmax cancels.
-        reference: The float64 form for comparison, see `molslice.attention.references`; None skips the
-            comparison.
+        reference: The float64 form for comparison; None skips the comparison.
         is_local: Whether the causal form uses only a window of past tokens, or a selection of them.
     """
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from molslice.attention import ATTENTIONS
-from molslice.attention.references import find_reference
 from molslice.testing import CHECKS, Subject, checks, in_model, subjects_of, traits
 from molslice.types import AttentionSpec
+from tests.attention.references import find_reference
 
 Check = Callable[[Subject], None]
 

@@ -17,7 +17,7 @@ GUIDE = Path(__file__).parents[2] / "docs/guides/adding-an-attention.md"
 def example(tmp_path_factory):
     """Return the class and its reference."""
     section = GUIDE.read_text(encoding="utf-8")
-    files = re.findall(r"`molslice/attention/([\w/]+)\.py`:\n\n```python\n(.*?)```", section, re.S)
+    files = re.findall(r"`(?:molslice|tests)/attention/([\w/]+)\.py`:\n\n```python\n(.*?)```", section, re.S)
     folder = tmp_path_factory.mktemp("example")
     modules = []
     for number, (_, code) in enumerate(files):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
-from molslice.attention.references.flow import reference_sequence
 from molslice.types import AttentionSpec, MolsliceError, TokenContext
+from tests.attention.references.flow import reference_sequence
 
 SPEC = AttentionSpec(8, 2)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
-from molslice.attention.references import find_reference
 from molslice.testing import CHECKS
 from molslice.testing.subjects import SPEC, Subject
 from molslice.types import AttentionSpec, MolsliceError, TokenContext
+from tests.attention.references import find_reference
 
 BOUNDED = AttentionSpec(8, 2, max_tokens=12)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
-from molslice.attention.references import find_reference
 from molslice.testing import CHECKS, traits
 from molslice.testing.subjects import SPEC, Inputs, Subject
 from molslice.types import MolsliceError, TokenContext
+from tests.attention.references import find_reference
 
 KEPT = [check for check in CHECKS if check is not traits.check_causal]
 

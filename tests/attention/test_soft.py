@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
-from molslice.attention.references import find_reference
 from molslice.testing.subjects import SPEC, Inputs, Subject
 from molslice.types import MolsliceError, TokenContext
+from tests.attention.references import find_reference
 
 
 def subject(**options) -> Subject:

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
-from molslice.attention.references import apply_reference, find_reference
+from molslice.testing import apply_reference
 from molslice.types import AttentionSpec, MolsliceError, TokenContext
+from tests.attention.references import find_reference
 
 SPEC = AttentionSpec(8, 2, layer=1, num_layers=4)
 

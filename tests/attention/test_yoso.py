@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from molslice.attention import build_attention
-from molslice.attention.references import find_reference
 from molslice.testing import CHECKS, checks
 from molslice.testing.subjects import SPEC, Inputs, Subject
 from molslice.types import MolsliceError
+from tests.attention.references import find_reference
 
 
 def subject(**options) -> Subject:

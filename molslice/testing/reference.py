@@ -1,16 +1,5 @@
-"""The float64 references: for each attention a slow, obvious form that the fast one must equal.
+"""References: slow, obvious float64 forms that share no code with the fast form, which they check."""
 
-Contents: for each attention a file of the same name with `reference_sequence`, which takes one sequence
-without padding and follows the formula literally; and `apply_reference`, which runs such a function on a
-padded batch.
-Imports: `molslice.attention`, `molslice.ops`, `molslice.types`, torch. No attention imports a reference.
-To add one: write `my_name.py` with `reference_sequence(attention, tokens, memory, pair_bias, carry)`. A test
-requires one for each attention of the package.
-Reason: a formula that shares no code with the fast form can check it, and the fast form is easier to read
-without it.
-"""
-
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,29 +7,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from molslice.attention.base import Attention
+from molslice.attention import Attention
 from molslice.types import AttentionOutput, TokenContext
 
-__all__ = ["Reference", "apply_reference", "find_reference"]
+__all__ = ["Reference", "apply_reference"]
 
-# See `find_reference` for arguments and results.
 Reference = Callable[
     [Any, Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor | None, Tensor | None]
 ]
+"""A formula for one sequence without padding.
 
-
-def find_reference(name: str) -> Reference:
-    """Return the reference of the attention `name` of the package.
-
-    Returns:
-        A function of the attention, the tokens [n, D], the source of keys and values [m, D] (the tokens
-        themselves without `spec.cross`), the pair bias [H, n, n] or None, and the carry of the layer below or
-        None. It returns the mixed tokens [n, D], the penalty or None, and the carry or None.
-
-    Raises:
-        ModuleNotFoundError: There is no reference of that name.
-    """
-    return importlib.import_module(f"{__name__}.{name}").reference_sequence
+It takes the attention, the tokens [n, D], the source of keys and values [m, D] (the tokens themselves without
+`spec.cross`), the pair bias [H, n, n] or None, and the carry of the layer below or None. It returns the mixed
+tokens [n, D], the penalty or None, and the carry or None. A reference whose carry [B, H, N, M] holds pairs of
+tokens has a true attribute `carries_pairs`.
+"""
 
 
 def apply_reference(
@@ -48,11 +29,10 @@ def apply_reference(
 ) -> AttentionOutput:
     """Compute `attention(tokens, context)` by the reference, sequence by sequence, from the real tokens only.
 
-    Intended for float64, evaluation and short sequences. The result is differentiable. A reference whose
-    carry [B, H, N, M] holds pairs of tokens has a true attribute `carries_pairs`.
+    Intended for float64, evaluation and short sequences. The result is differentiable.
 
     Args:
-        reference: Result of `find_reference`.
+        reference: The formula for one sequence.
         attention: The attention, in evaluation mode.
         tokens: Tokens [B, N, D].
         context: The context of `tokens`.
