@@ -41,8 +41,8 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from molslice.bench.training.clock import StepClock
-from molslice.bench.training.peaks import find_peak
 from molslice.bench.training.plan import plan_entries
+from molslice.bench.training.run import find_peak
 from molslice.bench.training.worker import Training, flops_per_token
 from molslice.data.molecules.store import MoleculeStore
 from molslice.ops import kernels, path_bias, path_codes

@@ -17,14 +17,14 @@ that the program runs.
 import argparse
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from record import record
 
 from molslice.bench.molecules import Molecules, open_store
 from molslice.bench.training.plan import DEFAULT_ATTENTIONS, TrainEntry, TrainPlan, plan_entries
-from molslice.bench.training.worker import measure
+from molslice.bench.training.worker import TrainJob, measure
 from molslice.ops import kernels
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,12 +83,12 @@ def measure_form(attention: str, form: str, options: argparse.Namespace, store: 
     """Measure one form of an attention."""
     entry = plan_form(options.model, attention, form, options.precision, options.device)
     plan = TrainPlan([entry], device=options.device, rounds=1, steps=options.steps)
-    ((_, _, job),) = plan.jobs(store)
+    (task,) = plan.tasks(store)
     if options.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     with kernels_of(form):
-        return measure(job)
+        return measure(cast(TrainJob, task.job))
 
 
 def describe(row: dict[str, Any]) -> str:

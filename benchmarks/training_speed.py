@@ -27,7 +27,6 @@ Chemprop needs a separate environment; `qm9_vs_chemprop.py` shows how to make it
 """
 
 import argparse
-import dataclasses
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -125,7 +124,7 @@ def measure_set(name: str, file: Path, options: argparse.Namespace) -> dict[str,
             "bytes_per_molecule": data.bytes_per_molecule,
             "molecules": data.conditions["molecules"],
             "workers": data.conditions["workers"],
-            "stages": [dataclasses.asdict(row) for row in data.rows()],
+            "stages": data.to_mapping()["rows"],
         },
     }
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from molslice.bench.result import BenchResult, Cell
+from molslice.bench.rounds import GIGA
 from molslice.bench.scores import Scores
 from molslice.figures import (
     DPI,
@@ -33,7 +34,6 @@ LEGEND_ROW = 0.155  # inches
 LARGEST_AREA = 420.0  # points squared
 MAX_NAMED = 8  # with more entries, bubbles are smaller and the gray ones have numbers in place of names
 FONT, SMALL = 8.0, 6.5  # points
-GIGA = 1e9
 
 
 def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None) -> bytes:
@@ -94,23 +94,23 @@ def _panels(result: BenchResult, scores: Scores | None) -> list[tuple[str, list[
     lengths = sorted({cell.size.length for cell in cells})[-MAX_PANELS:]
     panels = []
     for length in lengths:
-        own = [cell for cell in cells if cell.size.length == length and _is_drawn(cell, scores)]
-        if own:
-            panels.append((f"{length:,} tokens, width {dim}, {batching}", own))
+        drawn = [cell for cell in cells if cell.size.length == length and _is_drawn(cell, scores)]
+        if drawn:
+            panels.append((f"{length:,} tokens, width {dim}, {batching}", drawn))
     return panels
 
 
 def _is_drawn(cell: Cell, scores: Scores | None) -> bool:
-    known = cell.training_steps_per_second is not None and cell.peak_bytes is not None
+    known = all(cell.numbers[name] is not None for name in ("training_steps_per_second", "peak_bytes"))
     return known and (scores is None or cell.attention in scores.values)
 
 
 def _bubbles(cells: Sequence[Cell], scores: Scores | None) -> tuple[list[float], list[float], list[float]]:
     """Return steps per second, heights, and areas of the bubbles in points squared."""
-    speeds = [cell.training_steps_per_second.median for cell in cells if cell.training_steps_per_second]
-    memory = [cell.peak_bytes.median / GIGA for cell in cells if cell.peak_bytes]
+    speeds = [cell.numbers["training_steps_per_second"].median for cell in cells]
+    memory = [cell.numbers["peak_bytes"].median / GIGA for cell in cells]
     if scores is None:
-        heights, sizes = memory, [float(cell.parameters or 0) for cell in cells]
+        heights, sizes = memory, [float(cell.numbers["parameters"] or 0) for cell in cells]
     else:
         heights, sizes = [scores.values[cell.attention] for cell in cells], memory
     unit = LARGEST_AREA * min(1.0, MAX_NAMED / (3 * len(cells))) / (max(sizes) or 1.0)

@@ -1,48 +1,51 @@
-"""One measurement, as it is sent to the worker."""
+"""One measurement as it is sent to a worker, and the answer: lines of JSON in both directions."""
 
 import json
+import os
+import re
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Self
 
-__all__ = ["DTYPES", "Dtype", "Job", "JsonJob", "Request"]
+from molslice.files.processes import end_with_input
 
-Dtype = Literal["fp32", "bf16", "fp16"]
-DTYPES: tuple[Dtype, ...] = ("fp32", "bf16", "fp16")
+__all__ = ["Job", "Numbers", "answer_request", "is_out_of_memory", "outcome_of"]
+
+OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "bad alloc",
+    "alloc_failed",
+)
+
+Numbers = dict[str, Any]
 
 
-class Request(Protocol):
-    """What a worker measures.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a worker measures. A subclass adds fields of JSON values.
 
     Attributes:
         program: The module of the worker.
         device: `cpu`, `cuda`, or `cuda:0` and so on.
         threads: Number of CPU threads.
         budget_bytes: Memory that the job may use, in bytes; None for no limit.
+        timeout: Seconds after which the job has failed; None for no limit.
     """
 
     program: ClassVar[str]
 
-    @property
-    def device(self) -> str: ...  # noqa: D102
-    @property
-    def threads(self) -> int: ...  # noqa: D102
-    @property
-    def budget_bytes(self) -> int | None: ...  # noqa: D102
-
-    def to_json(self) -> str:
-        """Return the job as one line of JSON."""
-        ...
-
-
-class JsonJob:
-    """Base class of jobs, which are dataclasses of JSON values."""
-
-    __slots__ = ()
+    device: str = "cpu"
+    threads: int = 1
+    budget_bytes: int | None = None
+    timeout: float | None = None
 
     def to_json(self) -> str:
         """Return the job as one line of JSON, the input of the worker."""
-        job: Any = self
-        return json.dumps(asdict(job))
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -50,49 +53,41 @@ class JsonJob:
         return cls(**json.loads(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Job(JsonJob):
-    """An attention at one size in one round.
+def answer_request(answer: Callable[[str, Callable[[Numbers], None]], None]) -> None:
+    """Read one line of standard input, and write answers to standard output.
 
-    Attributes:
-        program: The module that measures the job.
-        attention: Name of the attention.
-        options: Its own options.
-        length: Tokens per sequence.
-        dim: Width of the model.
-        batch_size: Sequences per batch.
-        num_layers: Layers of the encoder.
-        num_heads: Heads of the attention.
-        head_dim: Width of a head; None for `dim` / `num_heads`.
-        ffn_dim: Hidden width of the feed-forward network.
-        causal: Whether the causal form is measured.
-        dtype: Precision of the computation; half precisions are autocast.
-        device: `cpu`, `cuda`, or `cuda:0` and so on.
-        threads: Number of CPU threads.
-        steps: Number of steps to time; None for as many as run in `seconds`.
-        seconds: Time for all steps, in seconds, if `steps` is None.
-        budget_bytes: Memory that the job may use, in bytes; None for no limit.
-        seed: Seed of the weights and of the batch.
-        counts_flops: Whether operations are counted.
+    What libraries write to standard output goes to standard error.
+
+    Args:
+        answer: Gets the line, and a function that writes an answer.
     """
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
 
-    program: ClassVar[str] = "molslice.bench.worker"
+    def report(numbers: Numbers) -> None:
+        channel.write(json.dumps(numbers) + "\n")
+        channel.flush()
 
-    attention: str
-    options: dict[str, Any]
-    length: int
-    dim: int
-    batch_size: int
-    num_layers: int
-    num_heads: int
-    head_dim: int | None
-    ffn_dim: int
-    causal: bool
-    dtype: Dtype
-    device: str
-    threads: int
-    steps: int | None
-    seconds: float
-    budget_bytes: int | None
-    seed: int
-    counts_flops: bool
+    request = sys.stdin.readline()
+    end_with_input()
+    answer(request, report)
+
+
+def outcome_of(measure: Callable[[], Numbers]) -> Numbers:
+    """Run a measurement.
+
+    Returns:
+        The `outcome` "ok" with the numbers, or "OOM" or "failed" with the `reason`.
+    """
+    try:
+        return {"outcome": "ok", **measure()}
+    except (MemoryError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+        outcome = "OOM" if is_out_of_memory(error) else "failed"
+        text = re.sub(r"\[enforce fail [^]]*\] [^.]*\. ", "", " ".join(str(error).split()))
+        return {"outcome": outcome, "reason": f"{type(error).__name__}: {text}"[:500]}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an allocator of Python, C++, torch, or CUDA has raised the error."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)

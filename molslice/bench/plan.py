@@ -1,6 +1,6 @@
 """What to measure: entries, sizes, precision, device, and duration."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from molslice.attention import ATTENTIONS, build_attention
-from molslice.bench.job import DTYPES, Dtype, Job
 from molslice.bench.machine import check_device
+from molslice.bench.rounds import GIGA, Task
+from molslice.bench.worker import DTYPES, AttentionJob, Dtype
 from molslice.config import RunConfig
 from molslice.config.entries import WrittenEntry, describe_data, split_entries
 from molslice.files.memory import available_bytes
@@ -30,7 +31,6 @@ __all__ = [
 
 DEFAULT_ENTRIES = "softmax,softmax:fused=false,slice_sort,flow,singular"
 ALL = "all"
-GIGA = 1e9
 MOLECULE_TOKENS = 52
 MODEL_SIZES = ("num_layers", "num_heads", "head_dim", "ffn_dim")
 MARGIN = 0.9  # share of the free memory that a job may use if no budget is given
@@ -94,7 +94,7 @@ class BenchPlan:
         timeout: Seconds after which a job has failed; None for no limit.
 
     Raises:
-        MolsliceError: A value is out of its range, the device is unknown, or an entry cannot be built.
+        MolsliceError: The precision or the device is unknown, or an entry cannot be built.
     """
 
     entries: tuple[WrittenEntry, ...]
@@ -118,19 +118,7 @@ class BenchPlan:
 
     def __post_init__(self) -> None:
         for name in ("lengths", "dims", "batch_sizes"):
-            values = getattr(self, name)
-            if not values or min(values) < 1:
-                raise MolsliceError(f"{name} must be whole numbers of at least 1, got {list(values)}")
-            object.__setattr__(self, name, tuple(sorted(set(values))))
-        counts = ("batch_tokens", *MODEL_SIZES, "threads", "rounds", "steps")
-        for name in counts:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise MolsliceError(f"{name} must be at least 1, got {value}")
-        for name in ("seconds", "budget_gb", "timeout"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise MolsliceError(f"{name} must be a positive number, got {value}")
+            object.__setattr__(self, name, tuple(sorted(set(getattr(self, name)))))
         if self.dtype not in DTYPES:
             raise MolsliceError(f"unknown dtype {self.dtype!r}; choices: {', '.join(DTYPES)}")
         check_device(self.device)
@@ -169,34 +157,28 @@ class BenchPlan:
             for length in self.lengths
         ]
 
-    def job(self, entry: WrittenEntry, size: Size, number: int, budget_bytes: int | None) -> Job:
-        """Return the job of an entry at a size.
+    def tasks(self) -> Iterator[Task]:
+        """Yield the measurements by size, then round: a slow minute affects all entries."""
+        budget = self.budget_bytes()
+        for size in self.sizes():
+            for number in range(self.rounds):
+                for entry in self.entries:
+                    key = (entry.label, size.length, size.dim, size.batch_size)
+                    label = f"{entry.label} at {size.length:,} tokens"
+                    yield Task(key, number, self._job(entry, size, number, budget), label)
 
-        Args:
-            entry: The attention with its options.
-            size: The size.
-            number: Index of the round, from 0.
-            budget_bytes: Memory that the job may use, in bytes; None for no limit.
-        """
-        return Job(
+    def _job(self, entry: WrittenEntry, size: Size, number: int, budget_bytes: int | None) -> AttentionJob:
+        settings = (*MODEL_SIZES, "causal", "dtype", "device", "threads", "steps", "seconds", "timeout")
+        return AttentionJob(
             attention=entry.name,
             options=entry.options,
             length=size.length,
             dim=size.dim,
             batch_size=size.batch_size,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            head_dim=self.head_dim,
-            ffn_dim=self.ffn_dim or 4 * size.dim,
-            causal=self.causal,
-            dtype=self.dtype,
-            device=self.device,
-            threads=self.threads or 1,
-            steps=self.steps,
-            seconds=self.seconds,
             budget_bytes=budget_bytes,
             seed=number,
             counts_flops=number == 0,
+            **{**{name: getattr(self, name) for name in settings}, "ffn_dim": self.ffn_dim or 4 * size.dim},
         )
 
     def budget_bytes(self) -> int | None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from molslice.bench.job import Request
+from molslice.bench.job import Job
 from molslice.files.memory import resident_bytes
 from molslice.files.processes import child_program
 
@@ -20,20 +20,16 @@ POLL_SECONDS = 0.05
 TOLERANCE = 1.05
 
 
-def run_job(job: Request, timeout: float | None = None) -> dict[str, Any]:
+def run_job(job: Job) -> dict[str, Any]:
     """Measure one job.
 
-    Args:
-        job: What to measure.
-        timeout: Seconds after which the process is ended; None for no limit.
-
     Returns:
-        The outcome, with the numbers or the reason for their absence; see `worker.measure`.
+        The outcome, with the numbers or the reason for their absence; see `outcome_of`.
     """
     with tempfile.TemporaryFile() as errors:
         with child_program(job.program, job.to_json(), errors, _environment(job)) as process:
             assert process.stdout is not None
-            answers, ended = _watch(job, process, process.stdout, timeout)
+            answers, ended = _watch(job, process, process.stdout)
         if ended is not None:
             return ended
         if process.returncode == 0 and answers and "outcome" in answers[-1]:
@@ -41,7 +37,7 @@ def run_job(job: Request, timeout: float | None = None) -> dict[str, Any]:
         return _outcome_of_exit(process.returncode, errors)
 
 
-def _environment(job: Request) -> dict[str, str]:
+def _environment(job: Job) -> dict[str, str]:
     # The new process may not find the folder that the package was imported from.
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     threads = {name: str(job.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -49,7 +45,7 @@ def _environment(job: Request) -> dict[str, str]:
 
 
 def _watch(
-    job: Request, process: subprocess.Popen[bytes], stream: IO[bytes], timeout: float | None
+    job: Job, process: subprocess.Popen[bytes], stream: IO[bytes]
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return the answers of the process, and the outcome if it had to be ended."""
     os.set_blocking(stream.fileno(), False)
@@ -58,8 +54,8 @@ def _watch(
     while process.poll() is None:
         time.sleep(POLL_SECONDS)
         output += stream.read() or b""
-        if timeout is not None and time.monotonic() - start > timeout:
-            return [], {"outcome": "failed", "reason": f"took longer than {timeout:g} s"}
+        if job.timeout is not None and time.monotonic() - start > job.timeout:
+            return [], {"outcome": "failed", "reason": f"took longer than {job.timeout:g} s"}
         if limit is None:
             continue
         base = _base(output) if base is None else base

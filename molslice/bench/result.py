@@ -1,190 +1,35 @@
-"""Summaries of measurements: medians and spreads over the rounds, and crossing points."""
+"""The result of `molslice bench attention`: medians over the rounds, and crossing points."""
 
 import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 from molslice.bench.plan import Size
+from molslice.bench.rounds import Key, Measurement, Result, Row, Spread, spread_of
 from molslice.types import MolsliceError
 
-__all__ = [
-    "COMPARED",
-    "BenchResult",
-    "Cell",
-    "Compared",
-    "Crossing",
-    "Measurement",
-    "Spread",
-    "find_crossing",
-    "from_mapping",
-]
+__all__ = ["COMPARED", "BenchResult", "Cell", "Compared", "Crossing"]
 
 BASELINE = "softmax"
 Compared = Literal["training", "inference", "memory"]
 COMPARED: tuple[Compared, ...] = get_args(Compared)
-LARGEST = 2**63  # of a number in `bench.json`
-
-Record = TypeVar("Record")
-
-
-def from_mapping(cls: type[Record], mapping: dict[str, Any], source: str) -> Record:
-    """Construct a dataclass of numbers and texts from an entry of a result file.
-
-    Args:
-        cls: The dataclass.
-        mapping: The entry.
-        source: Name of the file, for the message.
-
-    Raises:
-        MolsliceError: The mapping has other keys or types, or a number out of range.
-    """
-    kinds = get_type_hints(cls)
-    try:
-        for name, value in mapping.items():
-            kind = kinds[name]
-            sound = isinstance(value, kind) or (type(value) is int and isinstance(0.0, kind))
-            if isinstance(value, int | float):
-                can_be_zero = name == "waiting_seconds" or not name.endswith("_seconds")
-                sound = sound and 0 <= value <= LARGEST and (value > 0 or can_be_zero)
-            if not sound:
-                raise TypeError(f"{name} is {value!r:.80}")
-        return cls(**mapping)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise MolsliceError(f"invalid measurement in {source}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """The outcome of one job.
+class Cell(Row):
+    """An attention at a size, over the rounds; see `BenchResult.summarize`.
 
     Attributes:
-        attention: The entry, a name with options after colons.
-        length: Tokens per sequence.
-        dim: Width of the model.
-        batch_size: Sequences per batch.
-        round: Index of the round, from 0.
-        outcome: `ok` with numbers, or `OOM` or `failed` with a reason.
-        budget_bytes: Memory that the job could use, in bytes; None for no limit.
-        reason: Why there are no numbers; None for `ok`.
-        training_seconds: Seconds per training step.
-        training_steps: Number of training steps that were timed.
-        inference_seconds: Seconds per inference step.
-        inference_steps: Number of inference steps that were timed.
-        peak_bytes: Peak memory of training, in bytes; None if it is not available.
-        parameters: Trainable parameters of the model.
-        attention_parameters: Trainable parameters of all its attentions.
-        flops: Operations of a forward and a backward pass, counted only in the first round.
+        size: The size.
     """
 
-    attention: str
-    length: int
-    dim: int
-    batch_size: int
-    round: int
-    outcome: str
-    budget_bytes: int | None = None
-    reason: str | None = None
-    training_seconds: float | None = None
-    training_steps: int | None = None
-    inference_seconds: float | None = None
-    inference_steps: int | None = None
-    peak_bytes: int | None = None
-    parameters: int | None = None
-    attention_parameters: int | None = None
-    flops: int | None = None
+    size: Size
 
     @property
-    def key(self) -> tuple[str, int, int, int, int]:
-        """The entry, the size, and the round."""
-        return (self.attention, self.length, self.dim, self.batch_size, self.round)
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Median and range over the rounds.
-
-    Attributes:
-        median: The median.
-        min: The smallest value.
-        max: The largest value.
-    """
-
-    median: float
-    min: float
-    max: float
-
-    @classmethod
-    def over(cls, values: Sequence[float | None]) -> "Spread | None":
-        """Return the spread of the values, or None if one of them is missing."""
-        known = [value for value in values if value is not None]
-        if not known or len(known) < len(values):
-            return None
-        return cls(statistics.median(known), min(known), max(known))
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """An attention at a size, over the rounds.
-
-    Attributes:
-        attention: The entry.
-        size: The size.
-        outcome: `ok`, `OOM`, `failed`, or `missing` if it is not measured yet.
-        reason: Why there are no numbers; None for `ok`.
-        rounds: Number of rounds.
-        parameters: Trainable parameters of the model.
-        attention_parameters: Trainable parameters of all its attentions.
-        flops: Operations of a forward and a backward pass; None if not counted.
-        training_steps_per_second: Training speed in steps per second.
-        inference_steps_per_second: Inference speed in steps per second.
-        peak_bytes: Peak memory of training, in bytes.
-    """
-
-    attention: str
-    size: Size
-    outcome: str
-    reason: str | None = None
-    rounds: int = 0
-    parameters: int | None = None
-    attention_parameters: int | None = None
-    flops: int | None = None
-    training_steps_per_second: Spread | None = None
-    inference_steps_per_second: Spread | None = None
-    peak_bytes: Spread | None = None
-
-    @classmethod
-    def of_rounds(cls, attention: str, size: Size, found: Sequence[Measurement]) -> "Cell":
-        """Summarize the rounds of an entry at a size.
-
-        A round that failed or was out of memory determines the outcome.
-
-        Args:
-            attention: The entry.
-            size: The size.
-            found: The measurements of its rounds; without any, the outcome is `missing`.
-        """
-        if not found:
-            return cls(attention, size, "missing")
-        for outcome in ("OOM", "failed"):
-            for one in found:
-                if one.outcome == outcome:
-                    return cls(attention, size, outcome, one.reason, len(found))
-        counted = [one.flops for one in found if one.flops is not None]
-        return cls(
-            attention,
-            size,
-            "ok",
-            None,
-            len(found),
-            found[0].parameters,
-            found[0].attention_parameters,
-            counted[0] if counted else None,
-            Spread.over([_rate(one.training_seconds) for one in found]),
-            Spread.over([_rate(one.inference_seconds) for one in found]),
-            Spread.over([one.peak_bytes for one in found]),
-        )
+    def attention(self) -> str:
+        """The entry, a name with options after colons."""
+        return str(self.key[0])
 
     def cost_of(self, quantity: Compared) -> float | None:
         """Return seconds per training or inference step, or bytes of memory.
@@ -194,11 +39,10 @@ class Cell:
         """
         if self.outcome == "OOM" and quantity != "inference":
             return math.inf
-        if quantity == "memory":
-            return None if self.peak_bytes is None else self.peak_bytes.median or None
-        is_training = quantity == "training"
-        speed = self.training_steps_per_second if is_training else self.inference_steps_per_second
-        return None if speed is None else 1 / speed.median
+        spread = self.numbers["peak_bytes" if quantity == "memory" else f"{quantity}_steps_per_second"]
+        if spread is None:
+            return None
+        return (spread.median or None) if quantity == "memory" else 1 / spread.median
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +50,7 @@ class Crossing:
     """The length from which an attention needs less than the baseline, up to the longest length.
 
     Attributes:
-        attention: The entry.
+        attention: The attention, a name with options after colons.
         quantity: What is compared: time of a training step, time of an inference step, or memory.
         dim: Width of the model.
         batching: The batch size or the tokens per batch, as text.
@@ -232,27 +76,38 @@ class Crossing:
         return f"{'at most ' if self.at_once else ''}{self.length:,.0f}"
 
 
-@dataclass(slots=True)
-class BenchResult:
-    """All measurements of the requested entries and sizes, with their conditions.
+@dataclass(kw_only=True)
+class BenchResult(Result):
+    """All measurements of the requested attentions and sizes, with their conditions.
+
+    A measurement has the bytes that the job could use (None for no limit), seconds per training and inference
+    step, the number of steps that were timed, the peak memory of training (None if it is not available), the
+    trainable parameters of the model and of all its attentions, and the operations of a forward and a
+    backward pass, counted only in the first round.
 
     Attributes:
-        entries: Labels of the entries.
+        entries: Labels of the attentions.
         sizes: The sizes.
-        conditions: Settings that all measurements share, see `BenchPlan.conditions`.
-        machine: Description of the machine, see `describe_machine`.
         setting: Name of the setting that the sizes come from; None for other sizes.
-        interrupted: Whether the measurements were interrupted.
-        measurements: The measurements so far.
     """
+
+    FILE: ClassVar = "bench.json"
+    KEY: ClassVar = {"attention": str, "length": int, "dim": int, "batch_size": int}
+    NUMBERS: ClassVar = (
+        "budget_bytes",
+        "training_seconds",
+        "training_steps",
+        "inference_seconds",
+        "inference_steps",
+        "peak_bytes",
+        "parameters",
+        "attention_parameters",
+        "flops",
+    )
 
     entries: list[str]
     sizes: list[Size]
-    conditions: dict[str, Any]
-    machine: dict[str, str]
     setting: str | None = None
-    interrupted: bool = False
-    measurements: list[Measurement] = field(default_factory=list)
 
     @classmethod
     def of_mapping(cls, mapping: dict[str, Any], source: str) -> "BenchResult":
@@ -269,28 +124,46 @@ class BenchResult:
             cells = mapping["cells"]
             sizes = [Size(**{name: cell[name] for name in Size.__slots__}) for cell in cells]
             return cls(
-                list(dict.fromkeys(cell["attention"] for cell in cells)),
-                list(dict.fromkeys(sizes)),
-                mapping["conditions"],
-                mapping["machine"],
-                mapping["setting"],
-                mapping["interrupted"],
-                [from_mapping(Measurement, one, source) for one in mapping["measurements"]],
+                entries=list(dict.fromkeys(cell["attention"] for cell in cells)),
+                sizes=list(dict.fromkeys(sizes)),
+                measurements=[cls.read_measurement(one, source) for one in mapping["measurements"]],
+                **{name: mapping[name] for name in ("conditions", "machine", "setting", "interrupted")},
             )
         except (KeyError, TypeError) as error:
             raise MolsliceError(
                 f"cannot read {source}: it is not a result of `molslice bench`: {error!r}"
             ) from error
 
-    def cells(self) -> list[Cell]:
-        """Return the cells by size, then by entry."""
-        found: dict[tuple[str, int, int, int], list[Measurement]] = {}
-        for one in self.measurements:
-            found.setdefault(one.key[:4], []).append(one)
+    def keys(self) -> list[Key]:
+        """Return attention, length, width and batch size of each cell, by size, then by attention."""
         return [
-            Cell.of_rounds(entry, size, found.get((entry, size.length, size.dim, size.batch_size), []))
-            for size in self.sizes
-            for entry in self.entries
+            (entry, size.length, size.dim, size.batch_size) for size in self.sizes for entry in self.entries
+        ]
+
+    def summarize(self, key: Key, rounds: Sequence[Measurement]) -> dict[str, Any]:
+        """Return parameters, operations, steps per second, and peak memory of training in bytes."""
+        first = rounds[0].numbers if rounds else {}
+        flops = [one.numbers["flops"] for one in rounds if one.numbers.get("flops") is not None]
+        speeds = {
+            f"{name}_steps_per_second": Spread.over(
+                [_inverse(one.numbers[f"{name}_seconds"]) for one in rounds]
+            )
+            for name in ("training", "inference")
+        }
+        return {
+            "parameters": first.get("parameters"),
+            "attention_parameters": first.get("attention_parameters"),
+            "flops": flops[0] if flops else None,
+            **speeds,
+            "peak_bytes": spread_of(rounds, "peak_bytes"),
+        }
+
+    def cells(self) -> list[Cell]:
+        """Return the cells by size, then by attention."""
+        sizes = [size for size in self.sizes for _ in self.entries]
+        return [
+            Cell(row.key, row.outcome, row.reason, row.rounds, row.numbers, size)
+            for row, size in zip(self.rows(), sizes, strict=True)
         ]
 
     def tables(self) -> dict[tuple[int, str], list[Cell]]:
@@ -305,14 +178,14 @@ class BenchResult:
         return BASELINE if BASELINE in self.entries else None
 
     def crossings(self, baseline: str | None = None) -> list[Crossing]:
-        """Return a crossing for each table, quantity and entry except the baseline.
+        """Return a crossing for each table, quantity and attention except the baseline.
 
         Args:
-            baseline: The entry to compare with; None for `baseline()`.
+            baseline: The attention to compare with; None for `baseline()`.
         """
         baseline = baseline or self.baseline()
         return [
-            find_crossing(entry, baseline, quantity, dim, batching, cells)
+            _find_crossing(entry, baseline, quantity, dim, batching, cells)
             for (dim, batching), cells in self.tables().items()
             for quantity in COMPARED
             for entry in self.entries
@@ -320,56 +193,37 @@ class BenchResult:
         ]
 
     def failures(self) -> dict[str, str]:
-        """Return the first reason of each entry that failed for another reason than memory, by entry."""
-        found: dict[str, str] = {}
+        """Return the first reason of each attention that failed for another reason than memory."""
+        reasons: dict[str, str] = {}
         for cell in self.cells():
             if cell.outcome == "failed":
-                found.setdefault(cell.attention, f"at {cell.size.length:,} tokens: {cell.reason}")
-        return found
+                reasons.setdefault(cell.attention, f"at {cell.size.length:,} tokens: {cell.reason}")
+        return reasons
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the content of `bench.json`."""
+        mapping = super().to_mapping()
+        rows, cells = mapping.pop("rows"), self.cells()
         return {
-            "setting": self.setting,
-            "conditions": self.conditions,
-            "machine": self.machine,
-            "interrupted": self.interrupted,
-            "cells": [_flat(cell) for cell in self.cells()],
+            **mapping,
+            "cells": [{**row, **asdict(cell.size)} for row, cell in zip(rows, cells, strict=True)],
             "baseline": self.baseline(),
             "crossings": [{**asdict(one), "text": one.to_text()} for one in self.crossings()],
-            "measurements": [asdict(one) for one in self.measurements],
         }
 
 
-def _rate(seconds: float | None) -> float | None:
+def _inverse(seconds: float | None) -> float | None:
     return None if seconds is None else 1 / seconds
 
 
-def _flat(cell: Cell) -> dict[str, Any]:
-    mapping = asdict(cell)
-    size = mapping.pop("size")
-    return {"attention": mapping.pop("attention"), **size, **mapping}
-
-
-def find_crossing(
+def _find_crossing(
     attention: str, baseline: str, quantity: Compared, dim: int, batching: str, cells: Sequence[Cell]
 ) -> Crossing:
-    """Find the length from which an attention needs less time or memory than the baseline.
+    """Find the length from which an attention needs less than the baseline.
 
     Between two lengths, the logarithm of the ratio is interpolated linearly in the logarithm of the length. A
     side that is out of memory needs infinitely much; lengths at which both are out of memory are not
     compared. Inference is compared only at lengths at which both trained.
-
-    Args:
-        attention: The entry.
-        baseline: The entry to compare with.
-        quantity: What to compare.
-        dim: Width of the model, for the result.
-        batching: The batch size or the tokens per batch, for the result.
-        cells: The cells of both entries at all lengths.
-
-    Returns:
-        The crossing, with its length in tokens.
     """
     ratios: list[tuple[int, float]] = []
     for length in sorted({cell.size.length for cell in cells}):
@@ -394,7 +248,7 @@ def find_crossing(
     return Crossing(attention, quantity, dim, batching, short * (long / short) ** share, longest)
 
 
-def _log_ratio(own: float, other: float) -> float:
-    if math.isinf(own):
+def _log_ratio(cost: float, baseline_cost: float) -> float:
+    if math.isinf(cost):
         return math.inf
-    return -math.inf if math.isinf(other) else math.log(own / other)
+    return -math.inf if math.isinf(baseline_cost) else math.log(cost / baseline_cost)

@@ -1,110 +1,394 @@
-"""Run jobs in interleaved rounds and keep each measurement in a folder."""
+"""The measuring core: run jobs in interleaved rounds, keep each measurement in a folder, summarize by entry.
 
-from collections.abc import Callable, Iterable
+A kind of measurement consists of a `Result`, of a `Job` with its worker, and of the `Task`s of a plan.
+"""
+
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple
 
-from molslice.bench.job import Request
+from molslice.bench.job import Job
 from molslice.bench.process import run_job
-from molslice.bench.result import from_mapping
-from molslice.bench.run import read_measurements
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
+from molslice.files.parsing import read_json_object
 from molslice.files.progress import Progress
 from molslice.inference.json_text import to_json
+from molslice.training.comparison import markdown_table
+from molslice.types import MolsliceError
 
-__all__ = ["Result", "run_rounds"]
+__all__ = [
+    "GIGA",
+    "UNKNOWN",
+    "Column",
+    "Key",
+    "Measurement",
+    "Result",
+    "Row",
+    "Spread",
+    "Task",
+    "count_text",
+    "number_text",
+    "row_table",
+    "run_rounds",
+    "share_text",
+    "spread_of",
+]
 
-Key = tuple[str, ...]
+GIGA = 1e9
+LARGEST = 2**63  # of a number in a result file
+UNKNOWN = "-"
+OUTCOMES = {"OOM": "OOM", "failed": "failed", "missing": "..."}  # their texts in tables
+
+Key = tuple[str | int, ...]
 
 
-class Result(Protocol):
-    """Measurements with their conditions.
+class Task(NamedTuple):
+    """One measurement of a plan.
 
     Attributes:
+        key: The entry, with a value for each name in `Result.KEY`.
+        round: Index of the round, from 0.
+        job: What the worker measures.
+        label: The entry in messages.
+    """
+
+    key: Key
+    round: int
+    job: Job
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The outcome of one job.
+
+    Attributes:
+        key: The entry.
+        round: Index of the round, from 0.
+        outcome: `ok` with numbers, or `OOM` or `failed` with a reason.
+        reason: Why there are no numbers; None for `ok`.
+        numbers: Numbers by name, see `Result.NUMBERS`.
+    """
+
+    key: Key
+    round: int
+    outcome: str
+    reason: str | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def ratio(self, numerator: str, denominator: str) -> float | None:
+        """Return the ratio of two numbers; None if one is missing or the second is 0."""
+        one, other = self.numbers.get(numerator), self.numbers.get(denominator)
+        return None if one is None or not other else one / other
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median and range over the rounds.
+
+    Attributes:
+        median: The median.
+        min: The smallest value.
+        max: The largest value.
+    """
+
+    median: float
+    min: float
+    max: float
+
+    @classmethod
+    def over(cls, values: Sequence[float | None]) -> "Spread | None":
+        """Return the spread of the values, or None if one of them is missing."""
+        known = [value for value in values if value is not None]
+        if not known or len(known) < len(values):
+            return None
+        return cls(statistics.median(known), min(known), max(known))
+
+
+def spread_of(rounds: Sequence[Measurement], name: str, per: str | None = None) -> Spread | None:
+    """Return the spread of a number over the rounds, or of its ratio to the number `per`."""
+    return Spread.over([one.ratio(name, per) if per else one.numbers.get(name) for one in rounds])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An entry, over the rounds.
+
+    Attributes:
+        key: The entry.
+        outcome: `ok`, `OOM`, `failed`, or `missing` if it is not measured yet.
+        reason: Why there are no numbers; None for `ok`.
+        rounds: Number of rounds.
+        numbers: Result of `Result.summarize`: spreads and numbers by name, all None without `ok`.
+    """
+
+    key: Key
+    outcome: str
+    reason: str | None
+    rounds: int
+    numbers: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """The entry as text."""
+        return " ".join(map(str, self.key))
+
+
+@dataclass(kw_only=True)
+class Result(ABC):
+    """Measurements with their conditions.
+
+    A subclass adds fields, which are written to the result file unless they name its `entries` or `sizes`.
+
+    Attributes:
+        FILE: Name of the result file.
+        KEY: Names and types of the values of a key.
+        NUMBERS: Names of the numbers of a measurement.
+        FAILURES: Outcomes for which a command fails.
         conditions: Settings that all measurements share.
-        machine: Description of the machine.
+        machine: Description of the machine, see `describe_machine`.
         interrupted: Whether the measurements were interrupted.
         measurements: The measurements so far.
     """
 
+    FILE: ClassVar[str]
+    KEY: ClassVar[Mapping[str, type]]
+    NUMBERS: ClassVar[tuple[str, ...]]
+    FAILURES: ClassVar[tuple[str, ...]] = ("failed",)
+
     conditions: dict[str, Any]
     machine: dict[str, str]
-    interrupted: bool
-    measurements: list[Any]
+    interrupted: bool = False
+    measurements: list[Measurement] = field(default_factory=list)
+
+    @abstractmethod
+    def keys(self) -> list[Key]:
+        """Return the keys of the rows."""
+
+    @abstractmethod
+    def summarize(self, key: Key, rounds: Sequence[Measurement]) -> dict[str, Any]:
+        """Return the numbers of a row.
+
+        Args:
+            key: The entry.
+            rounds: Its measurements, all of them `ok`. Without any, all numbers are None.
+        """
+
+    def rows(self) -> list[Row]:
+        """Return a row for each entry. A round that failed or was out of memory determines its outcome."""
+        rounds: dict[Key, list[Measurement]] = {}
+        for one in self.measurements:
+            rounds.setdefault(one.key, []).append(one)
+        return [self._row(key, rounds.get(key, [])) for key in self.keys()]
+
+    def _row(self, key: Key, rounds: list[Measurement]) -> Row:
+        bad = [one for outcome in ("OOM", "failed") for one in rounds if one.outcome == outcome]
+        if bad or not rounds:
+            outcome, reason = (bad[0].outcome, bad[0].reason) if bad else ("missing", None)
+            return Row(key, outcome, reason, len(rounds), self.summarize(key, []))
+        return Row(key, "ok", None, len(rounds), self.summarize(key, rounds))
+
+    def failures(self) -> dict[str, str]:
+        """Return the reason of each entry for which the command fails."""
+        return {row.label: f"with {row.reason}" for row in self.rows() if row.outcome in self.FAILURES}
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the content of the result file."""
-        ...
+        names = [one.name for one in fields(self) if one.name not in ("entries", "sizes", "measurements")]
+        return {
+            **{name: getattr(self, name) for name in names},
+            "rows": [self._flat(row, ("outcome", "reason", "rounds"), row.numbers) for row in self.rows()],
+            "measurements": [
+                self._flat(one, ("round", "outcome", "reason"), self.NUMBERS) for one in self.measurements
+            ],
+        }
+
+    def _flat(
+        self, record: Row | Measurement, names: Iterable[str], numbers: Iterable[str]
+    ) -> dict[str, Any]:
+        values = asdict(record)
+        return {
+            **dict(zip(self.KEY, values["key"], strict=True)),
+            **{name: values[name] for name in names},
+            **{name: values["numbers"].get(name) for name in numbers},
+        }
+
+    @classmethod
+    def read_measurement(cls, mapping: dict[str, Any], source: str) -> Measurement:
+        """Construct a measurement from its form in the result file.
+
+        Args:
+            mapping: The entry of the file.
+            source: Name of the file, for the message.
+
+        Raises:
+            MolsliceError: The mapping has other names or types, or a number out of range.
+        """
+        numbers = dict.fromkeys(cls.NUMBERS, float | int | None)
+        kinds = {**cls.KEY, "round": int, "outcome": str, "reason": str | None, **numbers}
+        try:
+            for name, value in mapping.items():
+                if not isinstance(value, kinds[name]) or not _is_in_range(name, value):
+                    raise TypeError(f"{name} is {value!r:.80}")
+            key = tuple(mapping[name] for name in cls.KEY)
+            values = {name: mapping.get(name) for name in cls.NUMBERS}
+            return Measurement(key, mapping["round"], mapping["outcome"], mapping.get("reason"), values)
+        except (TypeError, KeyError) as error:
+            raise MolsliceError(f"invalid measurement in {source}: {error}") from error
+
+
+def _is_in_range(name: str, value: object) -> bool:
+    if not isinstance(value, int | float):
+        return True
+    can_be_zero = name == "waiting_seconds" or not name.endswith("_seconds")
+    return 0 <= value <= LARGEST and (value > 0 or can_be_zero)
 
 
 def run_rounds(
     result: Result,
-    record: Any,  # noqa: ANN401
-    jobs: Iterable[tuple[Key, int, Request]],
-    file: Path | None,
+    tasks: Iterable[Task],
+    folder: Path | str | None,
     *,
-    to_markdown: Callable[[Any], str],
+    to_files: Callable[[], Mapping[str, str | bytes]],
     tell: Callable[[str], None],
     quiet: bool,
+    is_kept: Callable[[Measurement], bool] = lambda one: one.outcome == "ok",
 ) -> None:
-    """Measure all jobs, each in a new process, and add the measurements to the result.
+    """Measure all tasks, each in a new process, and add the measurements to the result.
 
-    Measurements in `file` are kept, except those without numbers. An entry that failed or was out of memory
-    is not measured again in later rounds. Ctrl-C ends the measurements but not the function: the result is
-    marked `interrupted`, and a second call with the same file continues.
+    Kept measurements of `folder` are not repeated. An entry that failed or was out of memory is not measured
+    again in later rounds. Ctrl-C ends the measurements but not the function: the result is marked
+    `interrupted`, and a second call with the same folder continues.
 
     Args:
         result: The result, without measurements.
-        record: Dataclass of a measurement. Its first fields are the key of an entry, then the round, the
-            outcome and the reason.
-        jobs: Key of the entry, round and job, in order.
-        file: The result file, written after every measurement. The table is written beside it as `table.md`.
-            None writes no files.
-        to_markdown: Formats the table of the result.
+        tasks: The measurements in order.
+        folder: Folder of the result file, which is written after every measurement. None writes no files.
+        to_files: Returns the content of the other files by name, which are written at the end.
         tell: Receives a line for each measurement without numbers.
         quiet: Whether to hide the progress bar.
+        is_kept: Whether a measurement of an earlier call is kept; by default those with numbers.
 
     Raises:
         MolsliceError: The file holds measurements of another machine or under other conditions, or it cannot
             be read or written.
     """
     with ExitStack() as exits:
+        file = None if folder is None else Path(folder) / result.FILE
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             exits.enter_context(lock_folder(file.parent))
-            own = {"conditions": result.conditions, "machine": result.machine}
-            kept = [from_mapping(record, one, str(file)) for one in read_measurements(file, own)]
-            result.measurements += [one for one in kept if one.outcome == "ok"]
+            result.measurements += filter(is_kept, _read_measurements(file, result))
         try:
-            _measure_all(result, record, list(jobs), file, tell, quiet)
+            _measure_all(result, list(tasks), file, tell, quiet)
         except KeyboardInterrupt:
             result.interrupted = True
         if file is not None:
             write_atomically(file, to_json(result.to_mapping()))
-            write_atomically(file.parent / "table.md", to_markdown(result))
+            for name, content in to_files().items():
+                write_atomically(file.parent / name, content)
 
 
 def _measure_all(
-    result: Result,
-    record: Any,  # noqa: ANN401
-    jobs: list[tuple[Key, int, Request]],
-    file: Path | None,
-    tell: Callable[[str], None],
-    quiet: bool,
+    result: Result, tasks: list[Task], file: Path | None, tell: Callable[[str], None], quiet: bool
 ) -> None:
     done = {(one.key, one.round) for one in result.measurements}
-    bad: set[Key] = set()
-    with Progress("bench", len(jobs), "measurements", shown=not quiet) as bar:
-        for key, number, job in jobs:
+    bad = {one.key for one in result.measurements if one.outcome != "ok"}
+    with Progress("bench", len(tasks), "measurements", shown=not quiet) as bar:
+        for key, number, job, label in tasks:
             if (key, number) not in done and key not in bad:
-                bar.annotate(" ".join(key))
-                one = record(*key, number, **run_job(job))
+                bar.annotate(label)
+                numbers = {"budget_bytes": job.budget_bytes, **run_job(job)}
+                one = Measurement(key, number, numbers.pop("outcome"), numbers.pop("reason", None), numbers)
                 result.measurements.append(one)
                 if one.outcome != "ok":
                     bad.add(key)
-                    tell(f"{' '.join(key)}: {one.outcome}, {one.reason}")
+                    tell(f"{label}: {one.outcome}, {one.reason}")
                 if file is not None:
                     write_atomically(file, to_json(result.to_mapping()))
             bar.update()
+
+
+def _read_measurements(file: Path, result: Result) -> list[Measurement]:
+    """Read the measurements of an earlier call; empty if there is no file."""
+    if not file.is_file():
+        return []
+    kept = read_json_object(file)
+    current = {"conditions": result.conditions, "machine": result.machine}
+    lines = kept.get("measurements")
+    if (
+        not isinstance(lines, list)
+        or not all(isinstance(one, dict) for one in lines)
+        or not all(isinstance(kept.get(name), dict) for name in current)
+    ):
+        raise MolsliceError(f"{file} is not a result of `molslice bench`")
+    for what, now in current.items():
+        for name in now.keys() | kept[what].keys():
+            if kept[what].get(name) != now.get(name):
+                raise MolsliceError(
+                    f"{file} was measured with {name} {kept[what].get(name)!r}, now it is "
+                    f"{now.get(name)!r}; choose another folder"
+                )
+    return [result.read_measurement(one, str(file)) for one in lines]
+
+
+class Column(NamedTuple):
+    """A column of a table of rows.
+
+    Attributes:
+        title: The title.
+        name: Name of the number of a row.
+        to_text: Formats the number, or the median of its rounds.
+    """
+
+    title: str
+    name: str
+    to_text: Callable[[float], str]
+
+
+def row_table(
+    key_titles: Sequence[str], columns: Sequence[Column], rows: Sequence[Row], *, rate: str, hides_empty: bool
+) -> str:
+    """Return rows as a Markdown table.
+
+    Args:
+        key_titles: Titles of the values of a key.
+        columns: The other columns.
+        rows: The rows.
+        rate: Name of the number in whose place a row without numbers has its outcome.
+        hides_empty: Whether columns without any number are left out.
+    """
+
+    def text(row: Row, column: Column) -> str:
+        value = row.numbers[column.name]
+        if column.name == rate and row.outcome != "ok":
+            return OUTCOMES[row.outcome]
+        value = value.median if isinstance(value, Spread) else value
+        return UNKNOWN if value is None else column.to_text(value)
+
+    is_empty = {column: all(text(row, column) == UNKNOWN for row in rows) for column in columns}
+    shown = [column for column in columns if not (hides_empty and is_empty[column])]
+    header = [*key_titles, *(column.title for column in shown)]
+    return markdown_table(
+        header, [[*map(str, row.key), *(text(row, column) for column in shown)] for row in rows]
+    )
+
+
+def number_text(divisor: float = 1.0) -> Callable[[float], str]:
+    """Return a function that formats a number divided by `divisor`, with three digits."""
+    return lambda value: f"{value / divisor:,.0f}" if value / divisor >= 100 else f"{value / divisor:.3g}"
+
+
+def count_text(value: float) -> str:
+    """Return a whole number with separators."""
+    return f"{value:,.0f}"
+
+
+def share_text(value: float) -> str:
+    """Return a share in percent."""
+    return f"{value:.1%}"

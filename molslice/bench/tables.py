@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from molslice.bench.published import LENGTHS, PUBLISHED, SETTING
-from molslice.bench.result import COMPARED, BenchResult, Cell, Spread
+from molslice.bench.result import COMPARED, BenchResult, Cell
+from molslice.bench.rounds import GIGA, OUTCOMES, UNKNOWN, Spread
 from molslice.training.comparison import markdown_table
 
 __all__ = ["to_csv", "to_markdown"]
 
-GIGA = 1e9
-UNKNOWN = "-"
 QUANTITIES: tuple[tuple[str, str, float], ...] = (
     # field of a cell, title, divisor
     ("training_steps_per_second", "Training steps/s", 1.0),
@@ -27,7 +26,7 @@ THRESHOLDS = (
     "needs less memory than softmax from",
 )
 SIZE_COLUMNS = ("length", "dim", "batch_size")
-PLAIN_COLUMNS = ("outcome", "reason", "rounds", "parameters", "attention_parameters", "flops")
+COUNT_COLUMNS = ("parameters", "attention_parameters", "flops")
 SPREAD_COLUMNS = ("training_steps_per_second", "inference_steps_per_second", "peak_bytes")
 
 
@@ -55,11 +54,12 @@ def to_csv(result: BenchResult) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     ends = ("median", "min", "max")
     spreads = [name if end == "median" else f"{name}_{end}" for name in SPREAD_COLUMNS for end in ends]
-    writer.writerow(["attention", *SIZE_COLUMNS, *PLAIN_COLUMNS, *spreads])
+    header = ["attention", *SIZE_COLUMNS, "outcome", "reason", "rounds", *COUNT_COLUMNS, *spreads]
+    writer.writerow(header)
     for cell in result.cells():
-        values: list[Any] = [cell.attention, *(getattr(cell.size, name) for name in SIZE_COLUMNS)]
-        values += [getattr(cell, name) for name in PLAIN_COLUMNS]
-        values += [getattr(getattr(cell, name), end, None) for name in SPREAD_COLUMNS for end in ends]
+        values: list[Any] = [*cell.key, cell.outcome, cell.reason, cell.rounds]
+        values += [cell.numbers[name] for name in COUNT_COLUMNS]
+        values += [getattr(cell.numbers[name], end, None) for name in SPREAD_COLUMNS for end in ends]
         writer.writerow([f"{value:.8g}" if isinstance(value, float) else value for value in values])
     return stream.getvalue()
 
@@ -88,7 +88,7 @@ def _overview(result: BenchResult, dim: int, batching: str, cells: Sequence[Cell
     rows = []
     for entry in result.entries:
         cell = shortest.get(entry)
-        counts = (None, None) if cell is None else (cell.parameters, cell.attention_parameters)
+        counts = [None if cell is None else cell.numbers[name] for name in COUNT_COLUMNS[:2]]
         row = [entry, *(UNKNOWN if count is None else f"{count:,}" for count in counts)]
         thresholds = [crossings.get((entry, quantity), UNKNOWN) for quantity in COMPARED]
         rows.append([*row, *thresholds] if baseline else row)
@@ -109,8 +109,8 @@ def _table(result: BenchResult, cells: Sequence[Cell], name: str, title: str, di
 
 def _text(cell: Cell, name: str, divisor: float) -> str:
     if cell.outcome != "ok":
-        return {"OOM": "OOM", "failed": "failed", "missing": "..."}[cell.outcome]
-    value = getattr(cell, name)
+        return OUTCOMES[cell.outcome]
+    value = cell.numbers[name]
     if isinstance(value, Spread):
         value = value.median
     return UNKNOWN if value is None else _number(value / divisor)
@@ -124,14 +124,14 @@ def _number(value: float) -> str:
 
 def _widest(cells: Sequence[Cell], name: str) -> str:
     """Return a line with the largest difference between the rounds of a cell."""
-    found: list[tuple[float, Cell]] = []
+    shares: list[tuple[float, Cell]] = []
     for cell in cells:
-        spread = getattr(cell, name)
+        spread = cell.numbers[name]
         if isinstance(spread, Spread) and cell.rounds > 1 and spread.median:
-            found.append(((spread.max - spread.min) / spread.median, cell))
-    if not found:
+            shares.append(((spread.max - spread.min) / spread.median, cell))
+    if not shares:
         return ""
-    share, cell = max(found, key=lambda pair: pair[0])
+    share, cell = max(shares, key=lambda pair: pair[0])
     return (
         f"\nThe rounds of a cell differ by at most {share:.0%} ({cell.attention} at {cell.size.length:,}).\n"
     )

@@ -1,8 +1,7 @@
-"""Measure one job: `python -m molslice.bench.worker` reads a `Job` as JSON on standard input.
+"""Measure one job: `python -m molslice.bench.worker` reads an `AttentionJob` as JSON on standard input.
 
-It answers with lines of JSON: `{"base_bytes": ...}` before the model is built, then the measurement with an
-`outcome` ("ok", "OOM", or "failed", with its `reason`) and the numbers. What libraries write to standard
-output goes to standard error. It imports only torch and the model, so it starts fast and uses little memory.
+It answers with lines of JSON: `{"base_bytes": ...}` before the model is built, then the outcome, see
+`outcome_of`. It imports only torch and the model, so it starts fast and uses little memory.
 """
 
 import gc
@@ -10,8 +9,8 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -22,14 +21,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from molslice.attention import Attention
-from molslice.bench.answers import answer_request, outcome_of
-from molslice.bench.job import Job
+from molslice.bench.job import Job, Numbers, answer_request, outcome_of
 from molslice.files.memory import limited_growth, peak_bytes, resident_bytes, restart_peak
 from molslice.model import AttentionChoice
 from molslice.model.sequences.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch
 
-__all__ = ["Model", "count_flops", "measure"]
+__all__ = ["DTYPES", "AttentionJob", "Dtype", "Model", "count_flops", "measure"]
 
 VOCABULARY, CLASSES = 256, 2  # bytes, and two classes as in the text task of Long Range Arena
 LOADING_TOKENS = 16
@@ -37,7 +35,49 @@ SLOW_STEP_SECONDS = 5.0  # a longer first step needs no further warm-up
 MAX_STEPS = 10_000
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-Numbers = dict[str, Any]
+Dtype = Literal["fp32", "bf16", "fp16"]
+DTYPES: tuple[Dtype, ...] = ("fp32", "bf16", "fp16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionJob(Job):
+    """An attention at one size in one round.
+
+    Attributes:
+        attention: Name of the attention.
+        options: Its own options.
+        length: Tokens per sequence.
+        dim: Width of the model.
+        batch_size: Sequences per batch.
+        num_layers: Layers of the encoder.
+        num_heads: Heads of the attention.
+        head_dim: Width of a head; None for `dim` / `num_heads`.
+        ffn_dim: Hidden width of the feed-forward network.
+        causal: Whether the causal form is measured.
+        dtype: Precision of the computation; half precisions are autocast.
+        steps: Number of steps to time; None for as many as run in `seconds`.
+        seconds: Time for all steps, in seconds, if `steps` is None.
+        seed: Seed of the weights and of the batch.
+        counts_flops: Whether operations are counted.
+    """
+
+    program: ClassVar[str] = "molslice.bench.worker"
+
+    attention: str
+    options: dict[str, Any]
+    length: int
+    dim: int
+    batch_size: int
+    num_layers: int
+    num_heads: int
+    head_dim: int | None
+    ffn_dim: int
+    causal: bool
+    dtype: Dtype
+    steps: int | None
+    seconds: float
+    seed: int
+    counts_flops: bool
 
 
 class Model:
@@ -50,7 +90,7 @@ class Model:
         MolsliceError: The attention or an option is unknown, or the attention does not support the sizes.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: AttentionJob) -> None:
         self.job, self.device = job, torch.device(job.device)
         torch.manual_seed(job.seed)
         spec = SequenceSpec(
@@ -94,7 +134,7 @@ class Model:
         return torch.autocast(self.device.type, dtype) if dtype is not None else nullcontext()
 
 
-def measure(job: Job, report: Callable[[Numbers], None]) -> Numbers:
+def measure(job: AttentionJob, report: Callable[[Numbers], None]) -> Numbers:
     """Measure a job.
 
     Args:
@@ -102,28 +142,18 @@ def measure(job: Job, report: Callable[[Numbers], None]) -> Numbers:
         report: Receives the memory before the model is built, `base_bytes`.
 
     Returns:
-        The `outcome` with the fields of `result.Measurement`: seconds per step, bytes, counts. Without
-            numbers, the `reason` for their absence.
+        The `outcome` with the numbers of `BenchResult`: seconds per step, bytes, counts. Without numbers, the
+            `reason` for their absence.
     """
     torch.set_num_threads(job.threads)
-    try:
-        if not _is_cpu(job):
-            torch.cuda.set_device(torch.device(job.device).index or 0)
-        _load_code(job)
-        base = _restart_memory(job)
-        report({"base_bytes": base})
-        budget = job.budget_bytes if _is_cpu(job) else None
-        with limited_growth(budget):
-            return {"outcome": "ok", **_measure(job, base)}
-    except (MemoryError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
-        return outcome_of(error)
+    return outcome_of(lambda: _measure(job, report))
 
 
-def _is_cpu(job: Job) -> bool:
+def _is_cpu(job: AttentionJob) -> bool:
     return torch.device(job.device).type == "cpu"
 
 
-def _load_code(job: Job) -> None:
+def _load_code(job: AttentionJob) -> None:
     """Run a step of a tiny model to load the code and start the threads, which are then not counted."""
     tiny = Model(replace(job, length=min(LOADING_TOKENS, job.length), batch_size=1, num_layers=1))
     tiny.train_step()
@@ -134,7 +164,7 @@ def _load_code(job: Job) -> None:
     gc.collect()
 
 
-def _restart_memory(job: Job) -> int | None:
+def _restart_memory(job: AttentionJob) -> int | None:
     """Return the bytes in use before the model is built, and restart the peak."""
     if _is_cpu(job):
         restart_peak()
@@ -148,12 +178,22 @@ def _restart_memory(job: Job) -> int | None:
     return torch.cuda.memory_allocated(device)
 
 
-def _peak_above(job: Job, base: int | None) -> int | None:
+def _peak_above(job: AttentionJob, base: int | None) -> int | None:
     peak = peak_bytes() if _is_cpu(job) else torch.cuda.max_memory_allocated()
     return None if base is None or peak is None else max(0, peak - base)
 
 
-def _measure(job: Job, base: int | None) -> Numbers:
+def _measure(job: AttentionJob, report: Callable[[Numbers], None]) -> Numbers:
+    if not _is_cpu(job):
+        torch.cuda.set_device(torch.device(job.device).index or 0)
+    _load_code(job)
+    base = _restart_memory(job)
+    report({"base_bytes": base})
+    with limited_growth(job.budget_bytes if _is_cpu(job) else None):
+        return _measure_model(job, base)
+
+
+def _measure_model(job: AttentionJob, base: int | None) -> Numbers:
     model = Model(job)
     training = _time_steps(job, model.train_step)
     peak = _peak_above(job, base)  # before inference; the moments of the optimizer exist after the warm-up
@@ -177,7 +217,7 @@ def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
-def _time_steps(job: Job, step: Callable[[], None]) -> tuple[float, int]:
+def _time_steps(job: AttentionJob, step: Callable[[], None]) -> tuple[float, int]:
     """Return the seconds of a step after the warm-up, and the number of steps that were timed."""
     seconds = _time(job, step, 1)
     if seconds < SLOW_STEP_SECONDS:
@@ -186,7 +226,7 @@ def _time_steps(job: Job, step: Callable[[], None]) -> tuple[float, int]:
     return _time(job, step, count), count
 
 
-def _time(job: Job, step: Callable[[], None], count: int) -> float:
+def _time(job: AttentionJob, step: Callable[[], None], count: int) -> float:
     _wait(job)
     start = time.perf_counter()
     for _ in range(count):
@@ -195,7 +235,7 @@ def _time(job: Job, step: Callable[[], None], count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def _wait(job: Job) -> None:
+def _wait(job: AttentionJob) -> None:
     if not _is_cpu(job):
         torch.cuda.synchronize()
 
@@ -226,10 +266,5 @@ def count_flops(model: Model) -> int | None:
     return counter.get_total_flops()
 
 
-def main() -> None:
-    """Read a job, measure it, and write the answers."""
-    answer_request(lambda line, report: report(measure(Job.from_json(line), report)))
-
-
 if __name__ == "__main__":
-    main()
+    answer_request(lambda line, report: report(measure(AttentionJob.from_json(line), report)))

@@ -1,8 +1,8 @@
 """Small jobs and plans for the tests."""
 
-from molslice.bench.job import Job
 from molslice.bench.plan import BenchPlan, read_entries
-from molslice.bench.result import Measurement
+from molslice.bench.rounds import Measurement
+from molslice.bench.worker import AttentionJob
 
 TINY = {"lengths": (8, 16), "dims": (8,), "batch_sizes": (2,), "num_layers": 1, "num_heads": 2, "threads": 1}
 
@@ -28,7 +28,7 @@ def job(**changes):
         "seed": 0,
         "counts_flops": True,
     }
-    return Job(**{**fields, **changes})
+    return AttentionJob(**{**fields, **changes})
 
 
 def plan(entries="softmax,slice_sort", **changes):
@@ -52,5 +52,6 @@ def answer(training=0.1, **changes):
 
 
 def measurement(attention="softmax", length=8, number=0, **changes):
-    place = {"attention": attention, "length": length, "dim": 8, "batch_size": 2, "round": number}
-    return Measurement(**place, **{**answer(), **changes})
+    numbers = {"budget_bytes": None, **answer(), **changes}
+    outcome, reason = numbers.pop("outcome"), numbers.pop("reason", None)
+    return Measurement((attention, length, 8, 2), number, outcome, reason, numbers)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from molslice.bench import run as module
+from molslice.bench import rounds as module
 from molslice.cli import build_parser, main
 from molslice.cli.arguments import split_overrides
 from molslice.cli.bench import ACTIONS
@@ -53,7 +53,7 @@ def test_measuring_with_a_budget_continues(molslice, tmp_path):
 
 def test_a_setting_with_flags_that_win(molslice, monkeypatch):
     asked = []
-    monkeypatch.setattr(module, "run_job", lambda job, timeout: asked.append(job) or answer())
+    monkeypatch.setattr(module, "run_job", lambda job: asked.append(job) or answer())
     code, out, _ = molslice(
         "--setting", "sliceformer_text", "--attention", "flow", "--batch-size", "2", *QUICK
     )
@@ -68,7 +68,7 @@ def test_a_setting_with_flags_that_win(molslice, monkeypatch):
 def test_an_interruption_ends_with_130_and_keeps_what_is_measured(molslice, monkeypatch, tmp_path):
     calls = iter([answer(), KeyboardInterrupt()])
 
-    def run_job(job, timeout):
+    def run_job(job):
         answer = next(calls)
         if isinstance(answer, BaseException):
             raise answer
@@ -83,7 +83,7 @@ def test_an_interruption_ends_with_130_and_keeps_what_is_measured(molslice, monk
 
 
 def test_an_entry_that_fails_is_reported_after_the_others(molslice, monkeypatch):
-    def run_job(job, timeout):
+    def run_job(job):
         return answer() if job.attention == "flow" else {"outcome": "failed", "reason": "a fault"}
 
     monkeypatch.setattr(module, "run_job", run_job)
@@ -133,7 +133,7 @@ def test_wrong_usage(molslice, words):
 
 def test_the_default_action_measures_attentions(molslice, monkeypatch):
     asked = []
-    monkeypatch.setattr(module, "run_job", lambda job, timeout: asked.append(job) or answer())
+    monkeypatch.setattr(module, "run_job", lambda job: asked.append(job) or answer())
     for words in ([], ["attention"]):
         assert (
             molslice(*words, "--attention", "flow", "--lengths", "8", "--budget-gb", "1", *SMALL, *QUICK)[0]

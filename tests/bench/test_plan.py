@@ -25,13 +25,6 @@ CONFIGS = Path(__file__).parents[2] / "configs"
         (" ", {}, "at least one entry"),
         ("softmax,slice_sort", {"causal": True}, "entry 'slice_sort': .* no causal form"),
         ("softmax", {"dims": (8, 9)}, "multiple of num_heads"),
-        ("softmax", {"lengths": ()}, "lengths"),
-        ("softmax", {"lengths": (0,)}, "lengths"),
-        ("softmax", {"batch_tokens": 0}, "batch_tokens"),
-        ("softmax", {"num_layers": 0}, "num_layers"),
-        ("softmax", {"rounds": 0}, "rounds"),
-        ("softmax", {"seconds": float("nan")}, "seconds"),
-        ("softmax", {"budget_gb": -1.0}, "budget_gb"),
         ("softmax", {"dtype": "fp64"}, "choices: fp32, bf16, fp16"),
         ("softmax", {"device": "frog"}, "device 'frog'"),
         ("softmax", {"device": "meta"}, "cannot measure device 'meta'"),
@@ -58,8 +51,7 @@ def test_a_batch_may_hold_a_number_of_tokens():
 
 
 def test_a_job_is_all_that_the_worker_needs():
-    asked = plan("slice_sort:order=half", ffn_dim=None)
-    job = asked.job(asked.entries[0], asked.sizes()[1], 2, 10**9)
+    job = list(plan("slice_sort:order=half", ffn_dim=None, rounds=3).tasks())[-1].job
     assert (job.attention, job.options) == ("slice_sort", {"order": "half"})
     assert (job.length, job.ffn_dim, job.seed, job.counts_flops) == (16, 32, 2, False)
 
@@ -87,7 +79,7 @@ def test_the_sizes_of_a_configuration():
     found = sizes_of_config(config_from_mapping(mapping))
     assert (found["lengths"], found["batch_sizes"], found["causal"]) == ((13,), (40,), True)
     wide = plan("softmax", **found)
-    assert wide.job(wide.entries[0], wide.sizes()[0], 0, None).head_dim == wide.conditions()["head_dim"] == 16
+    assert next(wide.tasks()).job.head_dim == wide.conditions()["head_dim"] == 16
 
 
 @pytest.mark.parametrize("file", ["language/wikitext2_small.yaml", "rl/hopper_medium.yaml"])

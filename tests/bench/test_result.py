@@ -3,13 +3,13 @@
 import json
 import math
 import re
-from dataclasses import asdict
 
 import pytest
 
 from molslice.bench.bubbles import draw_bubbles
 from molslice.bench.plan import SETTINGS
-from molslice.bench.result import BenchResult, Measurement, Spread, from_mapping
+from molslice.bench.result import BenchResult
+from molslice.bench.rounds import Spread
 from molslice.bench.scores import Scores, read_scores
 from molslice.bench.tables import to_csv, to_markdown
 from molslice.types import MolsliceError
@@ -31,7 +31,12 @@ def result(seconds, lengths=(8, 16, 32, 64), setting=None, **changes):
                 measurements.append(measurement(name, length, training_seconds=value))
     machine = {"device": "a processor", "torch": "2"}
     return BenchResult(
-        list(NAMES), asked.sizes(), asked.conditions(), machine, setting, measurements=measurements
+        entries=list(NAMES),
+        sizes=asked.sizes(),
+        conditions=asked.conditions(),
+        machine=machine,
+        setting=setting,
+        measurements=measurements,
     )
 
 
@@ -113,8 +118,8 @@ def test_a_cell_is_the_median_of_its_rounds():
         for number, seconds in enumerate([0.5, 0.1, 0.25])
     ]
     cell, missing = measured.cells()
-    assert cell.training_steps_per_second == Spread(4.0, 2.0, 10.0)
-    assert (cell.rounds, cell.flops, missing.outcome) == (3, 7, "missing")
+    assert cell.numbers["training_steps_per_second"] == Spread(4.0, 2.0, 10.0)
+    assert (cell.rounds, cell.numbers["flops"], missing.outcome) == (3, 7, "missing")
     assert "differ by at most 200% (softmax at 8)" in to_markdown(measured)
 
 
@@ -269,7 +274,9 @@ def test_a_result_is_read_back():
     ],
 )
 def test_numbers_that_no_measurement_has_are_refused(name, value):
-    mapping = asdict(measurement("mean", 8))
-    assert from_mapping(Measurement, mapping, "bench.json") == measurement("mean", 8)
+    measured = result([])
+    measured.measurements = [measurement("mean", 8)]
+    (mapping,) = measured.to_mapping()["measurements"]
+    assert BenchResult.read_measurement(mapping, "bench.json") == measurement("mean", 8)
     with pytest.raises(MolsliceError, match=f"^invalid measurement in bench.json: {name} is "):
-        from_mapping(Measurement, {**mapping, name: value}, "bench.json")
+        BenchResult.read_measurement({**mapping, name: value}, "bench.json")

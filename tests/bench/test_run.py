@@ -5,13 +5,16 @@ import os
 
 import pytest
 
-from molslice.bench import bubbles
+from molslice.bench import rounds
 from molslice.bench import run as module
-from molslice.bench.run import RESULT, run_bench
+from molslice.bench.result import BenchResult
+from molslice.bench.run import run_bench
 from molslice.bench.scores import Scores
 from molslice.files.lock import lock_folder
 from molslice.types import MolsliceError
 from tests.bench.jobs import answer, plan
+
+RESULT = BenchResult.FILE
 
 
 @pytest.fixture
@@ -22,15 +25,15 @@ def worker(monkeypatch):
         def __init__(self):
             self.asked, self.answers, self.stop_after = [], {}, None
 
-        def __call__(self, job, timeout):
+        def __call__(self, job):
             if self.stop_after == len(self.asked):
                 raise KeyboardInterrupt
             self.asked.append((job.length, job.seed, job.attention))
             return self.answers.get((job.attention, job.length), answer(job.length / 100))
 
     worker = Worker()
-    monkeypatch.setattr(module, "run_job", worker)
-    monkeypatch.setattr(bubbles, "draw_bubbles", lambda result, suffix, scores: b"")  # takes its time
+    monkeypatch.setattr(rounds, "run_job", worker)
+    monkeypatch.setattr(module, "draw_bubbles", lambda result, suffix, scores: b"")  # takes its time
     return worker
 
 

@@ -9,9 +9,8 @@ import torch
 
 from molslice.attention import ATTENTIONS
 from molslice.bench import worker
-from molslice.bench.answers import is_out_of_memory
-from molslice.bench.job import Job
-from molslice.bench.worker import Model, count_flops, measure
+from molslice.bench.job import is_out_of_memory
+from molslice.bench.worker import AttentionJob, Model, count_flops, measure
 from molslice.files import memory
 from molslice.files.memory import available_bytes, limited_growth, peak_bytes, resident_bytes, restart_peak
 from tests.bench.jobs import job
@@ -155,4 +154,4 @@ def test_cached_files_of_a_control_group_are_free(tmp_path, monkeypatch):
 
 def test_a_job_travels_as_json():
     one = job(options={"order": "half", "seed": 3})
-    assert Job.from_json(one.to_json()) == one
+    assert AttentionJob.from_json(one.to_json()) == one

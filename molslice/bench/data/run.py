@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from molslice.bench.data.job import DataJob
-from molslice.bench.data.result import DataResult, Measurement, to_markdown
+from molslice.bench.data.result import DataResult, to_markdown
+from molslice.bench.data.worker import DataJob
 from molslice.bench.machine import describe_machine
 from molslice.bench.molecules import Molecules, describe_store, open_store
-from molslice.bench.rounds import run_rounds
+from molslice.bench.rounds import Task, run_rounds
 from molslice.data.molecules.store import MoleculeStore
 
-__all__ = ["BATCHES", "RESULT", "run_data_bench"]
+__all__ = ["BATCHES", "run_data_bench"]
 
-RESULT = "bench_data.json"
-# batch size and budget of tokens: those of `molslice bench train` on a CPU and on a GPU
+# batch size and budget of tokens, as in `molslice bench train` on a CPU and on a GPU
 BATCHES = ((64, 2048), (1024, 65536))
 
 
@@ -57,9 +56,14 @@ def run_data_bench(
         stages = _stages(source, folder, Path(exits.enter_context(TemporaryDirectory())), workers, batches)
         conditions = {"workers": workers, "batches": [list(sizes) for sizes in batches], "seconds": seconds}
         result = _begin(list(stages), MoleculeStore.open(folder, verify=False), conditions)
-        file = None if out is None else Path(out) / RESULT
-        jobs = _jobs(stages, rounds, seconds)
-        run_rounds(result, Measurement, jobs, file, to_markdown=to_markdown, tell=tell, quiet=quiet)
+        run_rounds(
+            result,
+            _tasks(stages, rounds, seconds),
+            out,
+            to_files=lambda: {"table.md": to_markdown(result)},
+            tell=tell,
+            quiet=quiet,
+        )
     return result
 
 
@@ -74,11 +78,8 @@ def _stages(
         file.write_text("".join(f"{text}\n" for text in smiles), encoding="utf-8")
         stages["convert SMILES, 1 process"] = {"stage": "featurize", "smiles": str(file)}
         if workers > 1:
-            stages[f"convert SMILES, {workers} processes"] = {
-                "stage": "featurize",
-                "smiles": str(file),
-                "workers": workers,
-            }
+            one_process = stages["convert SMILES, 1 process"]
+            stages[f"convert SMILES, {workers} processes"] = {**one_process, "workers": workers}
     sizes = [{"store": str(store), "batch_size": size, "token_budget": tokens} for size, tokens in batches]
     stages["read the store"] = {"stage": "read", **sizes[-1]}
     for one in sizes:
@@ -86,17 +87,14 @@ def _stages(
     return stages
 
 
-def _jobs(
-    stages: Mapping[str, dict[str, Any]], rounds: int, seconds: float
-) -> Iterator[tuple[tuple[str, ...], int, DataJob]]:
+def _tasks(stages: Mapping[str, dict[str, Any]], rounds: int, seconds: float) -> Iterator[Task]:
     for number in range(rounds):
-        for name, fields in stages.items():
-            yield (name,), number, DataJob(seconds=seconds, seed=number, **fields)
+        for name, settings in stages.items():
+            yield Task((name,), number, DataJob(seconds=seconds, seed=number, **settings), name)
 
 
 def _begin(stages: list[str], store: MoleculeStore, conditions: dict[str, Any]) -> DataResult:
     atoms = store.num_atoms[store.num_atoms > 0]
-    about = describe_store(store)
     size = store.atoms.nbytes + store.bonds.nbytes + store.targets.nbytes
     spread = {
         "mean": float(atoms.mean()),
@@ -104,5 +102,10 @@ def _begin(stages: list[str], store: MoleculeStore, conditions: dict[str, Any]) 
         "percentile_95": float(np.percentile(atoms, 95)),
         "max": float(atoms.max()),
     }
-    machine = describe_machine("cpu")
-    return DataResult(stages, {**conditions, **about}, machine, spread, size / max(1, len(store)))
+    return DataResult(
+        conditions={**conditions, **describe_store(store)},
+        machine=describe_machine("cpu"),
+        entries=stages,
+        atoms=spread,
+        bytes_per_molecule=size / max(1, len(store)),
+    )

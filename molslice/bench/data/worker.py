@@ -1,30 +1,55 @@
 """Measure one job: `python -m molslice.bench.data.worker` reads a `DataJob` as JSON on standard input.
 
-It answers with a line of JSON: the measurement with an `outcome` ("ok", "OOM", or "failed", with its
-`reason`) and the numbers.
+It answers with a line of JSON, see `outcome_of`.
 """
 
 import itertools
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from molslice.bench.answers import answer_request, outcome_of
-from molslice.bench.data.job import DataJob
+from molslice.bench.job import Job, Numbers, answer_request, outcome_of
 from molslice.bench.molecules import StoredMolecules, chunks_of, featurize, padding_share
 from molslice.data.batching import TokenBudgetBatches
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.memory import ended_peak_bytes, peak_bytes
 from molslice.types import MolsliceError
 
-__all__ = ["measure"]
+__all__ = ["DataJob", "measure"]
 
-Numbers = dict[str, Any]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataJob(Job):
+    """A stage of the data path in one round.
+
+    Attributes:
+        stage: `featurize` converts SMILES to arrays, `read` copies the molecules of batches from a store, and
+            `batches` collates them to padded batches.
+        seconds: Time to measure, in seconds.
+        seed: Seed of the order of the rows.
+        smiles: File with one SMILES a line, for `featurize`.
+        workers: Number of processes, for `featurize`; 0 converts in the process itself.
+        store: Folder of the molecules, for the other stages.
+        batch_size: Maximum number of molecules of a batch.
+        token_budget: Maximum number of padded tokens of a batch.
+    """
+
+    program: ClassVar[str] = "molslice.bench.data.worker"
+
+    stage: Literal["featurize", "read", "batches"]
+    seconds: float
+    seed: int
+    smiles: str = ""
+    workers: int = 0
+    store: str = ""
+    batch_size: int = 0
+    token_budget: int = 0
 
 
 class Done(NamedTuple):
@@ -45,15 +70,11 @@ def measure(job: DataJob) -> Numbers:
     """Measure a job.
 
     Returns:
-        The `outcome` with the fields of `result.Measurement`. Without numbers, the `reason` for their
-            absence.
+        The `outcome` with the numbers of `DataResult`. Without numbers, the `reason` for their absence.
     """
     torch.set_num_threads(1)
-    try:
-        stages = {"featurize": _featurizing, "read": _reading, "batches": _collating}
-        return {"outcome": "ok", **_time(job, stages[job.stage](job)), **_padding(job)}
-    except (MemoryError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
-        return outcome_of(error)
+    stages = {"featurize": _featurizing, "read": _reading, "batches": _collating}
+    return outcome_of(lambda: {**_time(job, stages[job.stage](job)), **_padding(job)})
 
 
 def _time(job: DataJob, done: Iterator[Done]) -> Numbers:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from molslice.bench.machine import check_device
-from molslice.bench.training.job import TrainJob
+from molslice.bench.rounds import Task
+from molslice.bench.training.worker import TrainJob
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping
 from molslice.config.entries import attention_label, parse_entries
 from molslice.registry import near_names
@@ -96,8 +97,8 @@ class TrainPlan:
         if self.threads is None:
             object.__setattr__(self, "threads", torch.get_num_threads())
 
-    def jobs(self, store: Path) -> Iterator[tuple[tuple[str, str, str], int, TrainJob]]:
-        """Yield key, round and job by model, then round, so that a slow minute affects all entries.
+    def tasks(self, store: Path) -> Iterator[Task]:
+        """Yield the measurements by model, then round, so that a slow minute affects all entries.
 
         Args:
             store: Folder of the molecules.
@@ -106,7 +107,8 @@ class TrainPlan:
             for number in range(self.rounds):
                 for entry in self.entries:
                     if entry.model == model:
-                        yield entry.key, number, self._job(entry, number, store)
+                        job = self._job(entry, number, store)
+                        yield Task(entry.key, number, job, " ".join(entry.key))
 
     def _job(self, entry: TrainEntry, number: int, store: Path) -> TrainJob:
         mapping = config_to_mapping(entry.config)
@@ -140,8 +142,8 @@ def plan_entries(
 
     Args:
         models: Names in `MODELS`; unused if `config` is given.
-        attentions: Attentions as in a comparison; None for those of the mission, or for that of `config`.
-        precisions: `32`, `bf16` or `16`; None for that of `config`, or for `32` without it.
+        attentions: Attentions as in a comparison; None for `DEFAULT_ATTENTIONS`, or the one of `config`.
+        precisions: `32`, `bf16` or `16`; None for the precision of `config`, or for `32` without it.
         config: A configuration file whose model, batches and optimizer are measured.
         overrides: Settings of the configuration, such as `("training.batch_size", "128")`.
         device: `cpu` or `cuda`, which determines the size of batches without `config`.
@@ -173,8 +175,9 @@ def plan_entries(
             if asked is None:
                 entries.append(TrainEntry(name, attention_label(base), precision, base))
             else:
-                found = parse_entries(asked, base)
-                entries += [TrainEntry(name, one.label, precision, one.config) for one in found]
+                entries += [
+                    TrainEntry(name, one.label, precision, one.config) for one in parse_entries(asked, base)
+                ]
     return entries
 
 

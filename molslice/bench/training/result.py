@@ -1,203 +1,131 @@
-"""Measurements of training, and their medians and spreads over the rounds."""
+"""The result of `molslice bench train`: medians over the rounds, as a table."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from molslice.bench.result import Spread
+from molslice.bench.rounds import (
+    GIGA,
+    Column,
+    Key,
+    Measurement,
+    Result,
+    Spread,
+    count_text,
+    number_text,
+    row_table,
+    share_text,
+    spread_of,
+)
 
-__all__ = ["Measurement", "Row", "TrainResult"]
+__all__ = ["TrainResult", "to_markdown"]
 
+TERA = 1e12
 PARTS = ("forward", "backward", "optimizer")
-Key = tuple[str, str, str]
+COLUMNS = (
+    Column("parameters", "parameters", count_text),
+    Column("molecules/s", "molecules_per_second", number_text()),
+    *(Column(name, f"{name}_share", share_text) for name in ("waiting", *PARTS, "padding")),
+    Column("memory (GB)", "peak_bytes", number_text(GIGA)),
+    Column("TFLOP/s", "flops_per_second", number_text(TERA)),
+    Column("of peak", "peak_share", share_text),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """The outcome of one job. All seconds are those of the timed steps together.
+@dataclass(kw_only=True)
+class TrainResult(Result):
+    """All measurements of training, with their conditions.
 
-    Attributes:
-        model: Name of the model.
-        attention: The attention with its options.
-        precision: Precision of the computation.
-        round: Index of the round, from 0.
-        outcome: `ok` with numbers, or `OOM` or `failed` with a reason.
-        reason: Why there are no numbers; None for `ok`.
-        steps: Number of timed steps.
-        molecules: Number of molecules in these steps.
-        seconds: Time of the steps with their batches.
-        processor_seconds: Processor time of the process, over all threads.
-        waiting_seconds: Time without a batch; on a GPU, idle time of the device before a batch.
-        forward_seconds: Time of forward passes, with copies to the device.
-        backward_seconds: Time of backward passes.
-        optimizer_seconds: Time of the optimizer, clipping and averaging.
-        padding_share: Share of padding in the tokens of the first epoch.
-        peak_bytes: Largest resident set of the process, or memory that torch allocated on a GPU. None if it
-            is not available.
-        parameters: Trainable parameters.
-        flops: Operations of the steps, counted only in the first round.
-    """
-
-    model: str
-    attention: str
-    precision: str
-    round: int
-    outcome: str
-    reason: str | None = None
-    steps: int | None = None
-    molecules: int | None = None
-    seconds: float | None = None
-    processor_seconds: float | None = None
-    waiting_seconds: float | None = None
-    forward_seconds: float | None = None
-    backward_seconds: float | None = None
-    optimizer_seconds: float | None = None
-    padding_share: float | None = None
-    peak_bytes: int | None = None
-    parameters: int | None = None
-    flops: float | None = None
-
-    @property
-    def key(self) -> Key:
-        """Model, attention and precision."""
-        return self.model, self.attention, self.precision
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A model with an attention in a precision, over the rounds.
+    A measurement has, of its timed steps together: their number, the molecules in them, the time with and
+    without waiting for batches (on a GPU, waiting is the idle time of the device before a batch), the
+    processor time over all threads, and the operations, counted only in the first round. Forward passes
+    include copies to the device; the optimizer includes clipping and averaging. Besides it has the share of
+    padding in the tokens of the first epoch, the trainable parameters, and the peak memory: the largest
+    resident set of the process, or what torch allocated on a GPU; None if it is not available.
 
     Attributes:
-        model: Name of the model.
-        attention: The attention with its options.
-        precision: Precision of the computation.
-        outcome: `ok`, `OOM`, `failed`, or `missing` if it is not measured yet.
-        reason: Why there are no numbers; None for `ok`.
-        rounds: Number of rounds.
-        parameters: Trainable parameters.
-        molecules_per_second: Molecules in training steps per second.
-        molecules_per_processor_second: The same per second of processor time, over all threads.
-        waiting_share: Share of the time in which steps wait for data.
-        forward_share: Share of forward passes in the time of the steps.
-        backward_share: Share of backward passes in the time of the steps.
-        optimizer_share: Share of the optimizer in the time of the steps.
-        padding_share: Share of padding in the tokens.
-        peak_bytes: Peak memory in bytes.
-        flops_per_molecule: Operations of a training step for each molecule.
-        flops_per_second: Operations per second.
-        peak_share: Operations per second as a share of the peak of the device; None if it is unknown.
-    """
-
-    model: str
-    attention: str
-    precision: str
-    outcome: str
-    reason: str | None = None
-    rounds: int = 0
-    parameters: int | None = None
-    molecules_per_second: Spread | None = None
-    molecules_per_processor_second: Spread | None = None
-    waiting_share: Spread | None = None
-    forward_share: Spread | None = None
-    backward_share: Spread | None = None
-    optimizer_share: Spread | None = None
-    padding_share: float | None = None
-    peak_bytes: Spread | None = None
-    flops_per_molecule: float | None = None
-    flops_per_second: float | None = None
-    peak_share: float | None = None
-
-    @classmethod
-    def of_rounds(cls, key: Key, found: Sequence[Measurement], peak: float | None) -> "Row":
-        """Summarize the rounds of an entry. A round that failed or was out of memory determines the outcome.
-
-        Args:
-            key: Model, attention and precision.
-            found: The measurements of its rounds; without any, the outcome is `missing`.
-            peak: Peak of the device in operations per second; None if it is unknown.
-        """
-        if not found:
-            return cls(*key, "missing")
-        for outcome in ("OOM", "failed"):
-            for one in found:
-                if one.outcome == outcome:
-                    return cls(*key, outcome, one.reason, len(found))
-        counted = [one.flops / one.molecules for one in found if one.flops and one.molecules]
-        speed = Spread.over([_ratio(one.molecules, one.seconds) for one in found])
-        flops = counted[0] if counted else None
-        per_second = None if flops is None or speed is None else flops * speed.median
-        return cls(
-            *key,
-            "ok",
-            rounds=len(found),
-            parameters=found[0].parameters,
-            molecules_per_second=speed,
-            molecules_per_processor_second=Spread.over(
-                [_ratio(one.molecules, one.processor_seconds) for one in found]
-            ),
-            waiting_share=Spread.over([_ratio(one.waiting_seconds, one.seconds) for one in found]),
-            padding_share=found[0].padding_share,
-            peak_bytes=Spread.over([one.peak_bytes for one in found]),
-            flops_per_molecule=flops,
-            flops_per_second=per_second,
-            peak_share=_ratio(per_second, peak),
-            forward_share=_shares_of_steps(found, "forward"),
-            backward_share=_shares_of_steps(found, "backward"),
-            optimizer_share=_shares_of_steps(found, "optimizer"),
-        )
-
-
-@dataclass(slots=True)
-class TrainResult:
-    """All measurements of the requested entries, with their conditions.
-
-    Attributes:
-        keys: Model, attention and precision of each entry.
-        conditions: Settings that all measurements share.
-        machine: Description of the machine.
+        entries: Model, attention and precision of each entry.
         peaks: Peak of the device in operations per second by precision; None if it is unknown.
-        interrupted: Whether the measurements were interrupted.
-        measurements: The measurements so far.
     """
 
-    keys: list[Key]
-    conditions: dict[str, Any]
-    machine: dict[str, str]
+    FILE: ClassVar = "bench_train.json"
+    KEY: ClassVar = {"model": str, "attention": str, "precision": str}
+    NUMBERS: ClassVar = (
+        "steps",
+        "molecules",
+        "seconds",
+        "processor_seconds",
+        "waiting_seconds",
+        "forward_seconds",
+        "backward_seconds",
+        "optimizer_seconds",
+        "padding_share",
+        "peak_bytes",
+        "parameters",
+        "flops",
+    )
+
+    entries: list[tuple[str, str, str]]
     peaks: dict[str, float | None]
-    interrupted: bool = False
-    measurements: list[Measurement] = field(default_factory=list)
 
-    def rows(self) -> list[Row]:
-        """Return the row of each entry."""
-        return [
-            Row.of_rounds(key, [one for one in self.measurements if one.key == key], self.peaks.get(key[2]))
-            for key in self.keys
-        ]
+    def keys(self) -> list[Key]:
+        """Return model, attention and precision of each entry."""
+        return [*self.entries]
 
-    def failures(self) -> dict[str, str]:
-        """Return the reason of each entry that failed for another reason than memory."""
-        failed = [row for row in self.rows() if row.outcome == "failed"]
-        return {f"{row.model} {row.attention} {row.precision}": f"with {row.reason}" for row in failed}
+    def summarize(self, key: Key, rounds: Sequence[Measurement]) -> dict[str, Any]:
+        """Return rates, shares and counts.
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the content of the result file."""
+        Waiting is a share of the time; forward, backward and optimizer are shares of the time of the steps.
+        """
+        first = rounds[0].numbers if rounds else {}
+        counted = [one.ratio("flops", "molecules") for one in rounds if one.numbers.get("flops")]
+        flops, peak = (counted[0] if counted else None), self.peaks.get(str(key[2]))
+        speed = spread_of(rounds, "molecules", "seconds")
+        per_second = None if flops is None or speed is None else flops * speed.median
         return {
-            "conditions": self.conditions,
-            "machine": self.machine,
-            "peaks": self.peaks,
-            "interrupted": self.interrupted,
-            "rows": [asdict(row) for row in self.rows()],
-            "measurements": [asdict(one) for one in self.measurements],
+            "parameters": first.get("parameters"),
+            "molecules_per_second": speed,
+            "molecules_per_processor_second": spread_of(rounds, "molecules", "processor_seconds"),
+            "waiting_share": spread_of(rounds, "waiting_seconds", "seconds"),
+            **{f"{part}_share": Spread.over([_share(one, part) for one in rounds]) for part in PARTS},
+            "padding_share": first.get("padding_share"),
+            "peak_bytes": spread_of(rounds, "peak_bytes"),
+            "flops_per_molecule": flops,
+            "flops_per_second": per_second,
+            "peak_share": None if per_second is None or not peak else per_second / peak,
         }
 
 
-def _ratio(numerator: float | None, denominator: float | None) -> float | None:
-    return None if numerator is None or not denominator else numerator / denominator
+def _share(one: Measurement, part: str) -> float | None:
+    """Return the share of a part in the time of the steps."""
+    seconds = {name: one.numbers[f"{name}_seconds"] for name in PARTS}
+    if None in seconds.values() or not sum(seconds.values()):
+        return None
+    return seconds[part] / sum(seconds.values())
 
 
-def _shares_of_steps(found: Sequence[Measurement], part: str) -> Spread | None:
-    def share(one: Measurement) -> float | None:
-        seconds = {name: getattr(one, f"{name}_seconds") for name in PARTS}
-        return None if None in seconds.values() else _ratio(seconds[part], sum(seconds.values()))
+def to_markdown(result: TrainResult) -> str:
+    """Return the table, the conditions of the measurement, and the reasons for missing numbers."""
+    rows = result.rows()
+    table = row_table(tuple(result.KEY), COLUMNS, rows, rate="molecules_per_second", hides_empty=True)
+    reasons = [
+        f"- {model} `{attention}` in {precision}: {row.outcome}, {row.reason}"
+        for row in rows
+        for model, attention, precision in [row.key]
+        if row.outcome in ("OOM", "failed")
+    ]
+    return "\n".join([_conditions(result), table, *reasons]).rstrip() + "\n"
 
-    return Spread.over([share(one) for one in found])
+
+def _conditions(result: TrainResult) -> str:
+    had, machine = result.conditions, result.machine
+    lines = [
+        f"{had['molecules']:,} molecules of {had['source']}, {machine['device']}, {had['threads']} threads, "
+        f"torch {machine['torch']}. Median over rounds, each in a fresh process, the entries in turn. "
+        "Waiting is a share of the time, forward, backward and optimizer are shares of the steps."
+    ]
+    if machine["device"] != machine["processor"] and not any(result.peaks.values()):
+        lines.append(f"The peak of {machine['device']} is unknown, so its share is not stated.")
+    if result.interrupted:
+        lines.append("Interrupted: rows with `...` are not measured yet.")
+    return "\n".join(lines) + "\n"

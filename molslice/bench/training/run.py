@@ -1,22 +1,32 @@
 """Measure the training of all entries of a plan."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
 from molslice.bench.machine import describe_machine
 from molslice.bench.molecules import Molecules, describe_store, open_store
 from molslice.bench.rounds import run_rounds
-from molslice.bench.training.peaks import find_peak
 from molslice.bench.training.plan import TrainPlan
-from molslice.bench.training.result import Measurement, TrainResult
-from molslice.bench.training.table import to_markdown
+from molslice.bench.training.result import TERA, TrainResult, to_markdown
 from molslice.data.molecules.store import MoleculeStore
 
-__all__ = ["RESULT", "run_training_bench"]
+__all__ = ["find_peak", "run_training_bench"]
 
-RESULT = "bench_train.json"
+# Words that the name of the device contains, and its dense TFLOP/s. Where a data sheet states the rate "with
+# sparsity", this is half of it. The first match counts.
+# Source: data sheets "NVIDIA H100 Tensor Core GPU" (SXM, PCIe and NVL), "NVIDIA H200 Tensor Core GPU" (SXM
+# and NVL) and "NVIDIA A100 Tensor Core GPU" (equal for SXM and PCIe).
+PEAKS: tuple[tuple[tuple[str, ...], Mapping[str, float]], ...] = (
+    (("H200", "NVL"), MappingProxyType({"bf16": 835.5, "tf32": 417.5, "fp32": 60.0})),
+    (("H200",), MappingProxyType({"bf16": 989.5, "tf32": 494.5, "fp32": 67.0})),
+    (("H100", "NVL"), MappingProxyType({"bf16": 835.5, "tf32": 417.5, "fp32": 60.0})),
+    (("H100", "PCIe"), MappingProxyType({"bf16": 756.5, "tf32": 378.0, "fp32": 51.0})),
+    (("H100",), MappingProxyType({"bf16": 989.5, "tf32": 494.5, "fp32": 67.0})),
+    (("A100",), MappingProxyType({"bf16": 312.0, "tf32": 156.0, "fp32": 19.5})),
+)
 
 
 def run_training_bench(
@@ -44,24 +54,43 @@ def run_training_bench(
             other conditions, or a file cannot be read or written.
     """
     with open_store(source) as store:
-        result = _begin(plan, MoleculeStore.open(store, verify=False))
-        file = None if out is None else Path(out) / RESULT
-        jobs = plan.jobs(store)
-        run_rounds(result, Measurement, jobs, file, to_markdown=to_markdown, tell=tell, quiet=quiet)
+        conditions = {**plan.conditions(), **describe_store(MoleculeStore.open(store, verify=False))}
+        machine = describe_machine(plan.device)
+        entries = [entry.key for entry in plan.entries]
+        peaks = {precision: _peak_of(machine, plan.device, precision) for *_, precision in entries}
+        result = TrainResult(conditions=conditions, machine=machine, entries=entries, peaks=peaks)
+        run_rounds(
+            result,
+            plan.tasks(store),
+            out,
+            to_files=lambda: {"table.md": to_markdown(result)},
+            tell=tell,
+            quiet=quiet,
+        )
     return result
 
 
-def _begin(plan: TrainPlan, store: MoleculeStore) -> TrainResult:
-    machine = describe_machine(plan.device)
-    about = describe_store(store)
-    peaks = dict.fromkeys((entry.precision for entry in plan.entries), None)
-    if plan.device == "cuda":
-        peaks = {precision: find_peak(machine["device"], _arithmetic(precision)) for precision in peaks}
-    keys = [entry.key for entry in plan.entries]
-    return TrainResult(keys, {**plan.conditions(), **about}, machine, peaks)
-
-
-def _arithmetic(precision: str) -> str:
+def _peak_of(machine: Mapping[str, str], device: str, precision: str) -> float | None:
+    if device != "cuda":
+        return None
     if precision != "32":
-        return "bf16"
-    return "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+        return find_peak(machine["device"], "bf16")
+    is_plain = torch.get_float32_matmul_precision() == "highest"
+    return find_peak(machine["device"], "fp32" if is_plain else "tf32")
+
+
+def find_peak(device_name: str, arithmetic: str) -> float | None:
+    """Find the peak of a device without sparsity.
+
+    Args:
+        device_name: The name that the driver reports, such as `NVIDIA H100 80GB HBM3`.
+        arithmetic: `bf16` (also for float16), `tf32`, or `fp32` without tensor cores.
+
+    Returns:
+        Floating-point operations per second; None for an unknown device.
+    """
+    name = device_name.lower()
+    for words, peaks in PEAKS:
+        if all(word.lower() in name for word in words):
+            return peaks[arithmetic] * TERA
+    return None

@@ -1,13 +1,13 @@
 """Measure one job: `python -m molslice.bench.training.worker` reads a `TrainJob` as JSON on standard input.
 
-It answers with a line of JSON: the measurement with an `outcome` ("ok", "OOM", or "failed", with its
-`reason`) and the numbers. What libraries write to standard output goes to standard error.
+It answers with a line of JSON, see `outcome_of`.
 """
 
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,10 +15,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from molslice.bench.answers import answer_request, outcome_of
+from molslice.bench.job import Job, Numbers, answer_request, outcome_of
 from molslice.bench.molecules import StoredMolecules
 from molslice.bench.training.clock import StepClock
-from molslice.bench.training.job import TrainJob
 from molslice.config import RunConfig, config_from_mapping
 from molslice.data.base import RowNumbers
 from molslice.data.molecules.store import MoleculeStore
@@ -33,7 +32,7 @@ from molslice.training.optimizer import learning_rate
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
 
-__all__ = ["Training", "flops_per_token", "measure"]
+__all__ = ["TrainJob", "Training", "flops_per_token", "measure"]
 
 WARM_UP_STEPS = {"cpu": 3, "cuda": 60}  # kernels are compiled and steps captured for each shape of a batch
 SLOW_STEP_SECONDS = 5.0  # on a CPU, a slow step after the first one ends the warm-up
@@ -42,7 +41,26 @@ LOSS_STEPS = {"cpu": 1, "cuda": 50}  # steps between readings of the loss, as in
 COUNTED_BATCHES, COUNTED_ROWS = 4, 64  # of the timed batches, for the operations
 TRAINING_STEPS = 1_000_000  # for the learning rate
 
-Numbers = dict[str, Any]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainJob(Job):
+    """A configuration in one round.
+
+    Attributes:
+        config: The configuration, as `config_to_mapping` returns it.
+        store: Folder of the molecules.
+        steps: Number of steps to time; None for as many as run in `seconds`.
+        seconds: Time for all steps, in seconds, if `steps` is None.
+        counts_flops: Whether operations are counted.
+    """
+
+    program: ClassVar[str] = "molslice.bench.training.worker"
+
+    config: dict[str, Any]
+    store: str
+    steps: int | None
+    seconds: float
+    counts_flops: bool
 
 
 class Training:
@@ -82,7 +100,7 @@ class Training:
 
         Args:
             batch: The batch.
-            rate: The learning rate; None for that of a long training.
+            rate: The learning rate; None for the rate of a long training.
 
         Returns:
             The loss, a scalar that the next step may overwrite.
@@ -108,19 +126,20 @@ def measure(job: TrainJob) -> Numbers:
     """Measure a job.
 
     Returns:
-        The `outcome` with the fields of `result.Measurement`: seconds, bytes, counts. Without numbers, the
-            `reason` for their absence.
+        The `outcome` with the numbers of `TrainResult`: seconds, bytes, counts. Without numbers, the `reason`
+            for their absence.
     """
     torch.set_num_threads(job.threads)
-    try:
-        with quiet_lightning():
-            training = Training(config_from_mapping(job.config), MoleculeStore.open(job.store, verify=False))
-            return {"outcome": "ok", **_measure(job, training)}
-    except (MemoryError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
-        return outcome_of(error)
+    return outcome_of(lambda: _measure(job))
 
 
-def _measure(job: TrainJob, training: Training) -> Numbers:
+def _measure(job: TrainJob) -> Numbers:
+    with quiet_lightning():
+        training = Training(config_from_mapping(job.config), MoleculeStore.open(job.store, verify=False))
+        return _measure_steps(job, training)
+
+
+def _measure_steps(job: TrainJob, training: Training) -> Numbers:
     clock, fabric = StepClock(training.device), training.stepper.fabric
     fabric.backward = clock.around(fabric.backward)
     molecules, padded, rows = 0, 0, []

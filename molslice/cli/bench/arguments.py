@@ -52,14 +52,13 @@ def teller(args: argparse.Namespace) -> Callable[[str], None]:
     return (lambda message: None) if args.quiet else say
 
 
-def report(args: argparse.Namespace, result: Any, to_markdown: Callable[[Any], str], file: str) -> int:  # noqa: ANN401
+def report(args: argparse.Namespace, result: Any, to_markdown: Callable[[Any], str]) -> int:  # noqa: ANN401
     """Write a result to standard output and messages to standard error.
 
     Args:
         args: The arguments, with `json`, `quiet` and `out`.
-        result: The result, with `interrupted`, `measurements`, `failures()` and `to_mapping()`.
+        result: The result, a `molslice.bench.rounds.Result`.
         to_markdown: Formats the result.
-        file: Name of the result file in `out`.
 
     Returns:
         The exit code: 1 if an entry failed for another reason than memory, 130 after Ctrl-C.
@@ -69,7 +68,7 @@ def report(args: argparse.Namespace, result: Any, to_markdown: Callable[[Any], s
     else:
         write(to_markdown(result))
     if args.out is not None:
-        teller(args)(f"table: {args.out / 'table.md'}, all numbers: {args.out / file}")
+        teller(args)(f"table: {args.out / 'table.md'}, all numbers: {args.out / result.FILE}")
     if result.interrupted:
         kept = "; the same command continues" if args.out is not None else ""
         say(f"interrupted after {len(result.measurements)} measurements{kept}")

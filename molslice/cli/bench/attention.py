@@ -90,7 +90,7 @@ def numbers(text: str) -> tuple[int, ...]:
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 if an entry failed for another reason than memory, 130 after Ctrl-C."""
     from molslice.bench.plan import DEFAULT_ENTRIES, BenchPlan, read_entries
-    from molslice.bench.run import RESULT, run_bench
+    from molslice.bench.run import run_bench
     from molslice.bench.scores import read_scores
     from molslice.bench.tables import to_markdown
 
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     result = run_bench(
         plan, args.out, setting=args.setting, scores=scores, tell=teller(args), quiet=args.quiet
     )
-    return report(args, result, to_markdown, RESULT)
+    return report(args, result, to_markdown)
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

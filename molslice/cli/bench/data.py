@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 if a stage failed, 130 after Ctrl-C."""
     from molslice.bench.data.result import to_markdown
-    from molslice.bench.data.run import BATCHES, RESULT, run_data_bench
+    from molslice.bench.data.run import BATCHES, run_data_bench
     from molslice.bench.molecules import Molecules
     from molslice.files.processes import count_cores
 
@@ -70,4 +70,4 @@ def run(args: argparse.Namespace) -> int:
         tell=teller(args),
         quiet=args.quiet,
     )
-    return report(args, result, to_markdown, RESULT)
+    return report(args, result, to_markdown)

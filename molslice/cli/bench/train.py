@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 if an entry failed for another reason than memory, 130 after Ctrl-C."""
     from molslice.bench.training.plan import TrainPlan, plan_entries
-    from molslice.bench.training.run import RESULT, run_training_bench
-    from molslice.bench.training.table import to_markdown
+    from molslice.bench.training.result import to_markdown
+    from molslice.bench.training.run import run_training_bench
     from molslice.files.cache import file_checksum
 
     entries = plan_entries(
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         settings |= {"config": str(args.config), "config_sha256": file_checksum(args.config)}
     plan = TrainPlan(entries, args.device, args.threads, args.rounds, args.steps, args.seconds, settings)
     result = run_training_bench(plan, _source(args, entries), args.out, tell=teller(args), quiet=args.quiet)
-    return report(args, result, to_markdown, RESULT)
+    return report(args, result, to_markdown)
 
 
 def _source(args: argparse.Namespace, entries: "list[TrainEntry]") -> "Molecules":

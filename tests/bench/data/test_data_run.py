@@ -5,11 +5,13 @@ import json
 import pytest
 
 from molslice.bench import rounds
-from molslice.bench.data.result import Measurement, Row, to_markdown
-from molslice.bench.data.run import RESULT, run_data_bench
+from molslice.bench.data.result import DataResult, to_markdown
+from molslice.bench.data.run import run_data_bench
 from molslice.bench.molecules import Molecules
 from molslice.types import MolsliceError
 from tests.bench.training.jobs import store
+
+RESULT = DataResult.FILE
 
 
 def answer(**changes):
@@ -29,7 +31,7 @@ def test_stages_of_a_store_take_turns(worker, tmp_path):
     source = Molecules(store=store(tmp_path / "store", [2, 3, 0, 7]).path)
     result = run_data_bench(source, rounds=2)
     stages = ["read the store", "batches of 64", "batches of 1,024"]
-    assert [row.stage for row in result.rows()] == stages
+    assert result.entries == [row.key[0] for row in result.rows()] == stages
     assert [(job.stage, job.batch_size, job.token_budget, job.seed) for job in worker] == [
         ("read", 1024, 65536, 0),
         ("batches", 64, 2048, 0),
@@ -65,18 +67,23 @@ def test_other_molecules_in_the_same_file_are_not_the_measured_ones(worker, tmp_
         run_data_bench(table, tmp_path / "out", workers=1, batches=((8, 80),), rounds=1)
 
 
+def summary(*answers):
+    """Return the numbers of the row of a stage with these answers."""
+    rounds_ = [rounds.Measurement(("read",), number, "ok", None, one) for number, one in enumerate(answers)]
+    result = DataResult(
+        conditions={}, machine={}, entries=["read"], atoms={}, bytes_per_molecule=1.0, measurements=rounds_
+    )
+    return result.rows()[0].numbers
+
+
 def test_a_row_has_medians_over_the_rounds():
-    found = [
-        Measurement("read", number, **answer(seconds=seconds)) for number, seconds in enumerate((1, 2, 5))
-    ]
-    row = Row.of_rounds("read", found)
-    rates = (row.molecules_per_second, row.bytes_per_second, row.batches_per_second)
-    assert [rate.median for rate in rates if rate] == [50.0, 2_500_000.0, 5.0]
-    assert row.molecules_per_processor_second is not None
-    assert row.molecules_per_processor_second.median == 100.0
-    without = [Measurement("read", 0, **answer(processor_seconds=None, batches=0))]
-    assert Row.of_rounds("read", without).molecules_per_processor_second is None
-    assert Row.of_rounds("read", without).batches_per_second is None
+    numbers = summary(*(answer(seconds=seconds) for seconds in (1, 2, 5)))
+    names = ("molecules_per_second", "bytes_per_second", "batches_per_second")
+    assert [numbers[name].median for name in names] == [50.0, 2_500_000.0, 5.0]
+    assert numbers["molecules_per_processor_second"].median == 100.0
+    numbers = summary(answer(processor_seconds=None, batches=0))
+    assert numbers["molecules_per_processor_second"] is None
+    assert numbers["batches_per_second"] is None
 
 
 def test_files_of_a_result_and_continuation(worker, tmp_path):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from molslice.bench.data.job import DataJob
-from molslice.bench.data.worker import measure
+from molslice.bench.data.worker import DataJob, measure
 from tests.bench.training.jobs import store
 
 

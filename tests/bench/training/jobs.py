@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from molslice.bench.training.job import TrainJob
+from molslice.bench.training.worker import TrainJob
 from molslice.config import config_from_mapping, config_to_mapping
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
@@ -36,9 +36,11 @@ def config(**changes):
     return config_from_mapping(mapping)
 
 
-def job(store, own=None, **changes):
+def job(store, settings=None, **changes):
     fields = {"device": "cpu", "threads": 1, "steps": 2, "seconds": 1.0, "counts_flops": True}
-    return TrainJob(config=config_to_mapping(own or config()), store=str(store.path), **{**fields, **changes})
+    return TrainJob(
+        config=config_to_mapping(settings or config()), store=str(store.path), **{**fields, **changes}
+    )
 
 
 def answer(seconds=2.0, **changes):

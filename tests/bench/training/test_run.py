@@ -8,16 +8,15 @@ import yaml
 from molslice.bench import rounds as module
 from molslice.bench.molecules import Molecules
 from molslice.bench.training import plan as planning
-from molslice.bench.training.peaks import find_peak
 from molslice.bench.training.plan import MODELS, TrainEntry, TrainPlan, plan_entries
-from molslice.bench.training.result import Measurement, Row
-from molslice.bench.training.run import RESULT, run_training_bench
-from molslice.bench.training.table import to_markdown
+from molslice.bench.training.result import TrainResult, to_markdown
+from molslice.bench.training.run import find_peak, run_training_bench
 from molslice.types import MolsliceError
 from tests.bench.training.jobs import answer, config, store
 from tests.programs import ROOT
 
 KEY = ("slim", "softmax", "32")
+RESULT = TrainResult.FILE
 
 
 @pytest.fixture
@@ -144,19 +143,21 @@ def test_an_entry_without_numbers_is_not_repeated(worker, source):
 
 
 def test_a_row_has_medians_and_shares():
-    rounds = [Measurement(*KEY, number, **answer(seconds)) for number, seconds in enumerate((2.0, 4.0, 1.0))]
-    row = Row.of_rounds(KEY, rounds, peak=1e10)
-    assert row.molecules_per_second is not None
-    assert (row.molecules_per_second.median, row.molecules_per_second.max) == (50.0, 100.0)
-    assert row.molecules_per_processor_second is not None
-    assert row.molecules_per_processor_second.median == 25.0
-    shares = [
-        getattr(row, f"{part}_share").median for part in ("waiting", "forward", "backward", "optimizer")
+    rounds = [
+        module.Measurement(KEY, number, "ok", None, answer(seconds))
+        for number, seconds in enumerate((2.0, 4.0, 1.0))
     ]
+    result = TrainResult(conditions={}, machine={}, entries=[KEY], peaks={"32": 1e10}, measurements=rounds)
+    numbers = result.rows()[0].numbers
+    speed = numbers["molecules_per_second"]
+    assert (speed.median, speed.max) == (50.0, 100.0)
+    assert numbers["molecules_per_processor_second"].median == 25.0
+    shares = [numbers[f"{part}_share"].median for part in ("waiting", "forward", "backward", "optimizer")]
     assert shares == pytest.approx([0.25, 0.4, 0.5, 0.1])
-    assert (row.flops_per_molecule, row.flops_per_second) == (5e7, 2.5e9)
-    assert row.peak_share == 0.25
-    assert Row.of_rounds(KEY, rounds, peak=None).peak_share is None
+    assert (numbers["flops_per_molecule"], numbers["flops_per_second"]) == (5e7, 2.5e9)
+    assert numbers["peak_share"] == 0.25
+    result.peaks = {"32": None}
+    assert result.rows()[0].numbers["peak_share"] is None
 
 
 @pytest.mark.parametrize(

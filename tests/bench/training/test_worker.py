@@ -91,8 +91,8 @@ def test_a_failure_is_an_outcome(tmp_path, monkeypatch):
     chains = store(tmp_path / "store", [2, 3])
     found = measure(job(chains, config(training={"token_budget": 2})))
     assert (found["outcome"], "token_budget" in found["reason"]) == ("failed", True)
-    monkeypatch.setattr(worker, "_measure", lambda *arguments: [].frob)
+    monkeypatch.setattr(worker, "_measure_steps", lambda *arguments: [].frob)
     with pytest.raises(AttributeError):
         measure(job(chains))
-    monkeypatch.setattr(worker, "_measure", lambda *arguments: (_ for _ in ()).throw(MemoryError("no")))
+    monkeypatch.setattr(worker, "_measure_steps", lambda *arguments: (_ for _ in ()).throw(MemoryError("no")))
     assert measure(job(chains))["outcome"] == "OOM"
