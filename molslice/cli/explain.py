@@ -28,7 +28,6 @@ from molslice.cli.console import refusal_lines, say, text_table, write, write_js
 
 if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
-    from molslice.explanation.files import FolderReport
     from molslice.explanation.result import AttentionView, Contributions
 
 SUMMARY = "show which atoms a prediction comes from"
@@ -119,19 +118,19 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
     refusals = Refusals()
     for place, smiles in enumerate(args.smiles, start=1):
         try:
-            found = explainer(smiles)
+            explanation = explainer(smiles)
         except MolsliceError as error:
             if args.strict:
                 raise
             refusals.add(str(error), smiles, f"SMILES {place}")
             entries.append({"smiles": smiles, "error": str(error)})
             continue
-        entries.append({**found.to_dict(), "error": None})
-        texts.append(_text(found))
-        if isinstance(found, Contributions) and found.warning and (args.json or args.out):
-            say(f"warning: {smiles}: {found.warning}")
+        entries.append({**explanation.to_dict(), "error": None})
+        texts.append(_text(explanation))
+        if isinstance(explanation, Contributions) and explanation.warning and (args.json or args.out):
+            say(f"warning: {smiles}: {explanation.warning}")
         if args.out is not None:
-            write_atomically(args.out, found.picture(args.out.suffix.lower()))
+            write_atomically(args.out, explanation.picture(args.out.suffix.lower()))
     if not texts:
         say(f"error: {entries[0]['error']}")
     if args.json:
@@ -147,64 +146,45 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
     return 0 if texts else 1
 
 
-def _text(found: "Contributions | AttentionView") -> str:
+def _text(explanation: "Contributions | AttentionView") -> str:
     """Format a table with one line for each atom."""
     from molslice.explanation.result import Contributions
 
-    if not isinstance(found, Contributions):
-        header = ["atom", "element", *found.by_atom]
-        columns = [values.mean(0) for values in found.by_atom.values()]
-        rows = [
-            [str(index), element, *(f"{column[index]:.4g}" for column in columns)]
-            for index, element in enumerate(found.elements)
+    if isinstance(explanation, Contributions):
+        unit = f" {explanation.unit}" if explanation.unit else ""
+        lines = [
+            f"{explanation.smiles}: {explanation.target} = {explanation.prediction:.4g}{unit}",
+            f"baseline {explanation.baseline:.4g}{unit}, sum of the atoms "
+            f"{explanation.values.sum():.4g}{unit}, error of the sum {abs(explanation.sum_error):.1g}{unit}",
+            *([f"explained: {explanation.note}"] if explanation.note else []),
+            *([f"warning: {explanation.warning}"] if explanation.warning else []),
         ]
-        title = f"{found.smiles}: attention {found.attention}, mean over {len(found.maps)} layers"
-        if found.note:
-            title += f", of {found.note}"
-        return f"{title}\n{text_table(header, rows)}"
-    unit = f" {found.unit}" if found.unit else ""
-    header = ["atom", "element", "contribution"]
-    columns = [found.values]
-    if found.standard_errors is not None:
-        header.append("standard error")
-        columns.append(found.standard_errors)
+        columns = {"contribution": explanation.values}
+        if explanation.standard_errors is not None:
+            columns["standard error"] = explanation.standard_errors
+    else:
+        network = f", of {explanation.note}" if explanation.note else ""
+        layers = f"mean over {len(explanation.maps)} layers"
+        lines = [f"{explanation.smiles}: attention {explanation.attention}, {layers}{network}"]
+        columns = {caption: values.mean(0) for caption, values in explanation.by_atom.items()}
     rows = [
-        [str(index), element, *(f"{column[index]:.4g}" for column in columns)]
-        for index, element in enumerate(found.elements)
+        [str(index), element, *(f"{values[index]:.4g}" for values in columns.values())]
+        for index, element in enumerate(explanation.elements)
     ]
-    lines = [
-        f"{found.smiles}: {found.target} = {found.prediction:.4g}{unit}",
-        f"baseline {found.baseline:.4g}{unit}, sum of the atoms {found.values.sum():.4g}{unit}, error of the "
-        f"sum {abs(found.sum_error):.1g}{unit}",
-    ]
-    lines += [f"explained: {found.note}"] if found.note else []
-    lines += [f"warning: {found.warning}"] if found.warning else []
-    return "\n".join([*lines, text_table(header, rows)])
+    return "\n".join([*lines, text_table(["atom", "element", *columns], rows)])
 
 
 def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
-    from molslice.explanation.files import explain_files, explain_to_folder
+    from molslice.explanation.files import explain_to_folder, read_rows
 
-    ending = f".{args.format or FORMATS[0]}"
     if args.input is None:
-        report = explain_to_folder(
-            explainer, args.smiles, args.out, ending=ending, strict=args.strict, progress=not args.quiet
-        )
+        rows = ((f"row {row}", smiles) for row, smiles in enumerate(args.smiles, start=1))
     else:
-        report = explain_files(
-            explainer,
-            args.input,
-            args.out,
-            ending=ending,
-            smiles_column=args.smiles_column,
-            delimiter=args.delimiter,
-            strict=args.strict,
-            progress=not args.quiet,
-        )
-    return _report(explainer, report, args)
-
-
-def _report(explainer: "Explainer", report: "FolderReport", args: argparse.Namespace) -> int:
+        rows = read_rows(args.input, args.smiles_column, args.delimiter)
+    ending = f".{args.format or FORMATS[0]}"
+    report = explain_to_folder(
+        explainer, rows, args.out, ending=ending, strict=args.strict, progress=not args.quiet
+    )
     if args.json:
         names = ("rows", "failed", "not_converged", "refusals")
         counts = {name: getattr(report, name) for name in names}

@@ -1,5 +1,7 @@
 """Explanations of predictions: contributions of atoms, and attention maps.
 
+A trained model and SMILES come in; numbers for each atom go out, also as JSON and as pictures.
+
 Modules:
     explain: Explains predictions for molecules.
     score: The number that is explained.
@@ -8,8 +10,7 @@ Modules:
     shapley: Shapley values, exact and sampled.
     surrogate: A smooth approximation of a game, whose Shapley values are known.
     attention: The attention maps of all layers.
-    result: What an explanation holds.
-    pictures: Pictures of explanations.
+    result: The explanations, as JSON and as pictures.
     files: Explains many molecules to a folder.
 
 Imports: `inference` and the packages below it.

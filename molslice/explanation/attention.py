@@ -56,16 +56,15 @@ def layer_maps(score: Score, molecule: MaskedMolecule) -> LayerMaps:
     # a copy, because recording would mix the calls of other threads
     model = copy.deepcopy(score.networks[0].model)
     with float32_inference(score.device, gradients=True):
-        found = attention_maps(model, molecule.copies(1))
-    size = molecule.num_atoms + 1
-    maps = np.stack([_numpy(one.weights[0].mean(0))[:size, :size] for one in found])
-    own = {
+        layers = attention_maps(model, molecule.copies(1))
+    maps = np.stack([_numpy(layer.weights[0].mean(0)) for layer in layers])
+    by_atom = {
         caption.replace("token 0", "the graph token"): np.stack(
-            [_numpy(one.by_token[caption][0])[1:size] for one in found]
+            [_numpy(layer.by_token[caption][0])[1:] for layer in layers]
         )
-        for caption in found[0].by_token
+        for caption in layers[0].by_token
     }
-    return LayerMaps(found[0].name, found[0].kind, maps, {**own, GRAPH_TOKEN: maps[:, 0, 1:]})
+    return LayerMaps(layers[0].name, layers[0].kind, maps, {**by_atom, GRAPH_TOKEN: maps[:, 0, 1:]})
 
 
 def check_maps(score: Score) -> None:

@@ -42,9 +42,9 @@ def explain(
         model: A model, or what `load_model` takes.
         smiles: The molecule.
         method: `gradients` (integrated gradients) and `shapley` (Shapley values of masked atoms) give the
-            contribution of each atom; their sum is the prediction minus that of the baseline, which is the
-            saturated hydrocarbon with the same skeleton. `attention` gives the attention maps, of an ensemble
-            or of the networks of a fit those of the first network.
+            contribution of each atom; their sum is the prediction minus the prediction for the baseline, the
+            saturated hydrocarbon with the same skeleton. `attention` gives the attention maps; if the model
+            has several networks, the maps of the first.
         target: Name of the target; None for the only one.
         part: `networks` explains the fine-tuned networks of a model of `molslice fit`, whose trees and
             Gaussian process cannot be explained. The method `attention` needs no `part`.
@@ -138,8 +138,8 @@ class Explainer:
         baseline, prediction = score.of_masked(molecule, ends)
         of_bonds, errors, limits = None, None, {}
         if self.method == "gradients":
-            found = integrated_gradients(score, molecule)
-            values, of_bonds, evaluations = found.contributions, found.of_bonds, found.steps
+            gradients = integrated_gradients(score, molecule)
+            values, of_bonds, evaluations = gradients.contributions, gradients.of_bonds, gradients.steps
         else:
             with Progress("explain", None, "masked molecules", shown=self.progress) as bar:
                 limits = {
@@ -169,19 +169,19 @@ class Explainer:
     def _maps(
         self, smiles: str, molecule: MaskedMolecule, elements: tuple[str, ...], order: np.ndarray
     ) -> AttentionView:
-        found = layer_maps(self.score, molecule)
+        layers = layer_maps(self.score, molecule)
         size = len(elements) + 1
         tokens = np.concatenate([[0], order + 1])
-        maps = np.zeros((len(found.maps), size, size), np.float32)
-        maps[:, tokens[:, None], tokens] = found.maps
+        maps = np.zeros((len(layers.maps), size, size), np.float32)
+        maps[:, tokens[:, None], tokens] = layers.maps
         by_atom = {
             caption: np.stack([_spread(layer, order, len(elements)) for layer in values])
-            for caption, values in found.by_atom.items()
+            for caption, values in layers.by_atom.items()
         }
         first, count, note = self.score.networks[0].name, len(self.score.networks), ""
         if count > 1:
             note = f"{first}, the first of {count} networks"
-        return AttentionView(smiles, self.model, note, found.attention, found.kind, elements, maps, by_atom)
+        return AttentionView(smiles, self.model, note, layers.attention, layers.kind, elements, maps, by_atom)
 
 
 def _order(smiles: str, atom_order: str, atoms: int) -> np.ndarray:
@@ -220,7 +220,7 @@ def _shapley(
         visible[:, players] = members
         return score.of_masked(molecule, visible, advance)
 
-    found = shapley_values(game, len(players), limit, max_evaluations)
+    result = shapley_values(game, len(players), limit, max_evaluations)
     values, errors = np.zeros(molecule.num_atoms), np.zeros(molecule.num_atoms)
-    values[players], errors[players] = found.values, found.standard_errors
-    return values, errors, found.coalitions
+    values[players], errors[players] = result.values, result.standard_errors
+    return values, errors, result.coalitions

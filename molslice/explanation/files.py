@@ -1,7 +1,7 @@
 """Explain many molecules to a folder of pictures."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ from typing import Any
 from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import open_molecules
 from molslice.explanation.explain import Explainer
-from molslice.explanation.result import AttentionView, Contributions
+from molslice.explanation.result import Contributions
 from molslice.files.atomic import atomic_folder
 from molslice.files.progress import Progress
 from molslice.files.urls import File
 from molslice.inference.json_text import to_json
 from molslice.types import MolsliceError
 
-__all__ = ["EXPLANATIONS", "FolderReport", "explain_files", "explain_to_folder"]
+__all__ = ["EXPLANATIONS", "FolderReport", "explain_to_folder", "read_rows"]
 
 EXPLANATIONS = "explanations.jsonl"
 CHUNK_ROWS = 1_000
@@ -41,45 +41,28 @@ class FolderReport:
     refusals: list[dict[str, Any]] = field(default_factory=list)
 
 
-def explain_files(
-    explainer: Explainer,
-    sources: Sequence[File | str],
-    folder: Path,
-    *,
-    ending: str = ".svg",
-    smiles_column: str | None = None,
-    delimiter: str | None = None,
-    strict: bool = False,
-    progress: bool = False,
-) -> FolderReport:
-    """Explain each row of files; see `explain_to_folder`.
+def read_rows(
+    sources: Sequence[File | str], smiles_column: str | None = None, delimiter: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield the place and the SMILES of each row of files.
 
     Args:
-        explainer: The model and the method.
         sources: Files, URLs and patterns in the formats of `open_molecules`.
-        folder: The folder to write.
-        ending: Format of the pictures, `.svg` or `.png`.
         smiles_column: The column of SMILES; None finds it.
         delimiter: The character between cells; None finds it.
-        strict: Whether to stop at the first molecule that cannot be explained, and write nothing.
-        progress: Whether to show a bar on standard error.
 
     Raises:
-        MolsliceError: A file cannot be read, or as in `explain_to_folder`.
+        MolsliceError: A file cannot be read.
     """
     with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
-        column = table.smiles_column
-        rows = (
-            (chunk.where(place), cell)
-            for chunk in table.chunks(CHUNK_ROWS, [column])
-            for place, cell in enumerate(chunk[column])
-        )
-        return _explain(explainer, rows, folder, ending, strict, progress)
+        for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column]):
+            for place, smiles in enumerate(chunk[table.smiles_column]):
+                yield chunk.where(place), smiles
 
 
 def explain_to_folder(
     explainer: Explainer,
-    smiles: Iterable[str],
+    rows: Iterable[tuple[str, str]],
     folder: Path,
     *,
     ending: str = ".svg",
@@ -94,7 +77,7 @@ def explain_to_folder(
 
     Args:
         explainer: The model and the method.
-        smiles: The molecules. It is read only once.
+        rows: The place of each molecule for messages, and its SMILES.
         folder: The folder to write; it must not exist, or be empty.
         ending: Format of the pictures, `.svg` or `.png`.
         strict: Whether to stop at the first molecule that cannot be explained, and write nothing.
@@ -104,19 +87,6 @@ def explain_to_folder(
         MolsliceError: The folder cannot be written, the ending is unknown, or a molecule cannot be explained
             although `strict` is set.
     """
-    rows = ((f"row {row}", text) for row, text in enumerate(smiles, start=1))
-    return _explain(explainer, rows, folder, ending, strict, progress)
-
-
-def _explain(
-    explainer: Explainer,
-    rows: Iterable[tuple[str, str]],
-    folder: Path,
-    ending: str,
-    strict: bool,
-    progress: bool,
-) -> FolderReport:
-    """Explain pairs of a place and a SMILES."""
     from molslice.chem.drawing import drawer_kind  # needs rdkit
 
     drawer_kind(ending)
@@ -126,30 +96,24 @@ def _explain(
         (partial / EXPLANATIONS).open("w", encoding="utf-8", errors="backslashreplace") as lines,
         Progress("explain", None, "molecules", shown=progress) as bar,
     ):
-        for row, (where, text) in enumerate(rows, start=1):
+        for row, (where, smiles) in enumerate(rows, start=1):
             report.rows = row
-            name, found, reason = f"{row:06}{ending}", None, None
+            picture = f"{row:06}{ending}"
+            entry: dict[str, Any] = {"row": row, "picture": picture, "error": None}
             try:
-                found = explainer(text)
-                (partial / name).write_bytes(found.picture(ending))
-                report.not_converged += isinstance(found, Contributions) and bool(found.warning)
+                explanation = explainer(smiles)
+                (partial / picture).write_bytes(explanation.picture(ending))
+                report.not_converged += isinstance(explanation, Contributions) and bool(explanation.warning)
+                entry |= explanation.to_dict()
             except MolsliceError as error:
-                found, reason = None, str(error)
-                failure = failure_text(where, "", reason)
+                failure = failure_text(where, "", str(error))
                 if strict:
                     raise MolsliceError(f"{failure}; {folder} is not written") from error
                 report.failed += 1
                 report.first_failure = report.first_failure or failure
-                refusals.add(reason, text, where)
-            lines.write(_line(row, text, name, found, reason))
+                refusals.add(str(error), smiles, where)
+                entry |= {"picture": None, "error": str(error), "smiles": smiles}
+            lines.write(json.dumps(json.loads(to_json(entry)), ensure_ascii=False) + "\n")
             bar.update()
     report.refusals = refusals.report()
     return report
-
-
-def _line(
-    row: int, smiles: str, name: str, found: Contributions | AttentionView | None, reason: str | None
-) -> str:
-    fields: dict[str, Any] = {"smiles": smiles} if found is None else found.to_dict()
-    entry = {"row": row, "picture": None if found is None else name, "error": reason, **fields}
-    return json.dumps(json.loads(to_json(entry)), ensure_ascii=False) + "\n"

@@ -1,7 +1,7 @@
 """Integrated gradients over the embeddings of atoms and bonds.
 
 The path leads from the baseline to the molecule. At position t, each atom has the features' embedding
-x0 + t (x1 - x0), where x1 is that of the molecule and x0 that of the baseline; likewise each bond in the edge
+x0 + t (x1 - x0), from x0 of the baseline to x1 of the molecule; likewise each bond in the edge
 encoding. The contribution of an atom is the integral of the gradient along its own difference x1 - x0, and
 half of the contribution of each of its bonds. The graph (distances, degrees, the graph token) is the same
 along the path.
@@ -60,8 +60,8 @@ def integrated_gradients(
     Args:
         score: The number to explain.
         molecule: The molecule and its baseline.
-        tolerance: Largest difference between the sum of the contributions and the score minus that of the
-            baseline, in standard deviations of the target.
+        tolerance: Largest difference between the sum of the contributions and the score of the molecule minus
+            the score of the baseline, in standard deviations of the target.
 
     Raises:
         MolsliceError: The model is not a Graphormer, a gradient is not finite, or the difference is above the
@@ -71,9 +71,9 @@ def integrated_gradients(
     limit = tolerance * score.spread
     totals, steps = np.zeros(molecule.num_atoms + molecule.num_bonds), 0
     for index in range(len(score.networks)):
-        found = _Path(score, index, molecule).integrate(limit)
-        totals += found[0] / len(score.networks)
-        steps += found[1]
+        integral, gradients = _Path(score, index, molecule).integrate(limit)
+        totals += integral / len(score.networks)
+        steps += gradients
     atoms, bonds = np.split(totals, [molecule.num_atoms])
     of_bonds = np.zeros(molecule.num_atoms)
     np.add.at(of_bonds, molecule.bond_ends, bonds[:, None] / 2)
@@ -130,9 +130,9 @@ class _Path:
             steps += len(positions)
             edges = sorted({edge for interval in pending for edge in interval} - values.keys())
             values.update(zip(edges, self._values(np.array(edges)), strict=True))
-            for (low, high), own in zip(pending, gradients, strict=True):
-                part = (high - low) * np.einsum("k,ki->i", weights, own)
-                done[low, high] = part, abs(part.sum() - (values[high] - values[low]))
+            for (low, high), at_nodes in zip(pending, gradients, strict=True):
+                integral = (high - low) * np.einsum("k,ki->i", weights, at_nodes)
+                done[low, high] = integral, abs(integral.sum() - (values[high] - values[low]))
             if sum(error for _, error in done.values()) <= limit:
                 break
             final = sum(error for (low, high), (_, error) in done.items() if high - low <= SHORTEST)
@@ -151,38 +151,33 @@ class _Path:
                 del done[low, high]
                 middle = (low + high) / 2
                 pending += [(low, middle), (middle, high)]
-        return sum((part for part, _ in done.values()), start=np.zeros(self._size)), steps
-
-    @property
-    def _size(self) -> int:
-        return self.molecule.num_atoms + self.molecule.num_bonds
+        return np.sum([integral for integral, _ in done.values()], axis=0), steps
 
     def _values(self, positions: np.ndarray) -> np.ndarray:
         """Return the score at positions, float64 [K]."""
-        parts = []
+        scores = [torch.zeros(0)]
         with float32_inference(self.score.device, gradients=True), torch.no_grad():
-            for part in self._split(positions):
-                parts.append(self._score_at(*self._gates(part)))
-        return _finite(torch.cat([part.cpu() for part in parts]) if parts else torch.zeros(0))
+            for batch in self._split(positions):
+                scores.append(self._score_at(*self._gates(batch)).cpu())
+        return _finite(torch.cat(scores))
 
     def _gradients(self, positions: np.ndarray) -> np.ndarray:
         """Return the derivative of the score by the position of each atom and bond, float64 [K, n + m]."""
-        parts = []
+        gradients = []
         with float32_inference(self.score.device, gradients=True):
-            for part in self._split(positions):
-                gates = self._gates(part)
+            for batch in self._split(positions):
+                gates = self._gates(batch)
                 total = self._score_at(*gates).sum()
-                found = torch.autograd.grad(total, gates, allow_unused=True, materialize_grads=True)
-                atoms = found[0][:, : self.molecule.num_atoms]
-                parts.append(torch.cat([atoms, found[1]], 1).cpu())
-        return _finite(torch.cat(parts))
+                derivatives = torch.autograd.grad(total, gates, allow_unused=True, materialize_grads=True)
+                gradients.append(torch.cat(derivatives, 1).cpu())
+        return _finite(torch.cat(gradients))
 
     def _split(self, positions: np.ndarray) -> Iterator[Tensor]:
         yield from torch.from_numpy(positions).float().split(self.molecule.copies_at_once)
 
     def _gates(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the position of each atom [K, A] and of each bond [K, M] of each copy, as leaves."""
-        widths = (self.ends[0][0].shape[1], self.molecule.num_bonds)
+        """Return the position of each atom [K, n] and of each bond [K, m] of each copy, as leaves."""
+        widths = (self.molecule.num_atoms, self.molecule.num_bonds)
         along = positions.to(self.score.device)[:, None]
         atoms, bonds = (along.expand(-1, width).clone().requires_grad_() for width in widths)
         return atoms, bonds

@@ -21,29 +21,26 @@ CPU_TOKENS, GPU_TOKENS = 2_048, 16_384  # tokens of a batch of copies
 class MaskedMolecule:
     """Batches of copies of one molecule in which some atoms are masked.
 
-    A masked atom is that of the saturated hydrocarbon with the same skeleton (see `saturated_hydrocarbon`). A
-    bond is that of the molecule if both of its atoms are visible, otherwise a single bond. The graph and the
+    A masked atom is replaced by the atom of the saturated hydrocarbon with the same skeleton (see
+    `saturated_hydrocarbon`). A bond with a masked atom becomes a single bond. The graph and the
     descriptors of the molecule stay. With all atoms masked, the copy is the baseline.
 
     Args:
         store: A store whose row 0 is the molecule.
         device: Where to make the batches.
-        pad_to: Number of atoms to pad to; by default there is no padding.
 
     Attributes:
         num_atoms: Number of atoms n, in the order of the arrays.
-        players: The atoms that masking changes, int64 [m]. An atom of the molecule that is that of the
-            baseline, with its bonds, contributes nothing.
+        players: The atoms that masking changes, int64 [m]. Atoms identical in molecule and baseline, with
+            their bonds, contribute nothing.
     """
 
-    def __init__(
-        self, store: MoleculeStore, device: torch.device | str = "cpu", pad_to: int | None = None
-    ) -> None:
+    def __init__(self, store: MoleculeStore, device: torch.device | str = "cpu") -> None:
         arrays = store.arrays(0)
         masked = saturated_hydrocarbon(arrays)
         self.num_atoms, self.device = len(arrays.atoms), torch.device(device)
-        self._visible = collate(store, [0], pad_to=pad_to).to(device)
-        baseline = collate(MoleculeStore.in_memory([masked]), [0], pad_to=pad_to).to(device)
+        self._visible = collate(store, [0]).to(device)
+        baseline = collate(MoleculeStore.in_memory([masked]), [0]).to(device)
         self._masked_atoms, self._masked_bonds = baseline.atoms, baseline.bond_features
         changes = (arrays.atoms != masked.atoms).any(1)
         bonds = arrays.bonds[(arrays.bonds != masked.bonds).any(1), :2]
@@ -83,16 +80,14 @@ class MaskedMolecule:
 
     def masked(self, visible: Bool[Tensor, "K n"]) -> MoleculeBatch:
         """Return a copy for each row of `visible`, which is True for atoms that are not masked."""
-        count, padding = len(visible), self._visible.atoms.shape[1] - self.num_atoms
-        batch = self.copies(count)
-        atoms = torch.nn.functional.pad(visible, (0, padding))
+        batch = self.copies(len(visible))
         begin, end = self._visible.bond_index[:, 1:].unbind(1)
         bonds = (visible[:, begin] & visible[:, end]).flatten()
         return replace(
             batch,
-            atoms=torch.where(atoms[..., None], batch.atoms, self._masked_atoms),
+            atoms=torch.where(visible[..., None], batch.atoms, self._masked_atoms),
             bond_features=torch.where(
-                bonds[:, None], batch.bond_features, self._masked_bonds.repeat(count, 1)
+                bonds[:, None], batch.bond_features, self._masked_bonds.repeat(len(visible), 1)
             ),
         )
 
@@ -102,8 +97,8 @@ class MaskedMolecule:
         Args:
             visible: True for atoms that are not masked, bool [K, n].
         """
-        for part in torch.from_numpy(visible).to(self.device).split(self.copies_at_once):
-            yield self.masked(part)
+        for rows in torch.from_numpy(visible).to(self.device).split(self.copies_at_once):
+            yield self.masked(rows)
 
     @property
     def baseline(self) -> MoleculeBatch:

@@ -1,4 +1,4 @@
-"""What an explanation holds: contributions of atoms, or attention maps."""
+"""Explanations with their pictures: contributions of atoms, or attention maps."""
 
 import math
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from molslice.explanation.score import LOG_ODDS
+from molslice.tasks.metrics import with_unit
 
 __all__ = ["AttentionView", "Contributions"]
 
@@ -16,10 +17,10 @@ class Contributions:
     """The contribution of each atom to a prediction, in the order of the SMILES.
 
     Attributes:
-        smiles: The SMILES as given; of a mixture that of its largest molecule, if the model predicts only it.
+        smiles: The SMILES as given; for a mixture its largest molecule, if the model predicts only this one.
         model: Name of the model.
         target: Name of the target.
-        unit: Unit of all numbers below: that of the target, `log-odds` for classes, "" without a unit.
+        unit: Unit of all numbers below: unit of the target, `log-odds` for classes, "" without a unit.
         note: What is explained, if it is not the prediction of the model; else "".
         method: `gradients` or `shapley`.
         elements: Symbol of each atom.
@@ -86,7 +87,14 @@ class Contributions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        errors = self.standard_errors
+        atoms: list[dict[str, Any]] = [
+            {"index": index, "element": element, "contribution": float(value)}
+            for index, (element, value) in enumerate(zip(self.elements, self.values, strict=True))
+        ]
+        for name, values in (("of_bonds", self.of_bonds), ("standard_error", self.standard_errors)):
+            if values is not None:
+                for atom, value in zip(atoms, values, strict=True):
+                    atom[name] = float(value)
         return {
             "smiles": self.smiles,
             "model": self.model,
@@ -105,16 +113,7 @@ class Contributions:
             "converged": not self.warning,
             "warning": self.warning or None,
             "evaluations": self.evaluations,
-            "atoms": [
-                {
-                    "index": index,
-                    "element": element,
-                    "contribution": float(self.values[index]),
-                    **({} if self.of_bonds is None else {"of_bonds": float(self.of_bonds[index])}),
-                    **({} if errors is None else {"standard_error": float(errors[index])}),
-                }
-                for index, element in enumerate(self.elements)
-            ],
+            "atoms": atoms,
         }
 
     def picture(self, ending: str = ".svg") -> bytes:
@@ -129,9 +128,33 @@ class Contributions:
         Raises:
             MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
         """
-        from molslice.explanation.pictures import draw_contributions
+        from molslice.chem.coloring import draw_colored  # needs rdkit
 
-        return draw_contributions(self, ending)
+        heading = f"{self.target}: {_number(self.prediction, self.unit)}"
+        if self.probability is not None:
+            heading += f" (probability {self.probability:.3g})"
+        difference = self.prediction - self.baseline
+        equation = (
+            f"= {_number(self.baseline, '')} for the saturated hydrocarbon with this skeleton "
+            f"{'-' if difference < 0 else '+'} {_number(abs(difference), '')} from the atoms"
+        )
+        method = f"{self.model}; {self._describe_method()}"
+        return draw_colored(
+            self.smiles,
+            self.values,
+            ending,
+            heading=heading,
+            lines=[line for line in (equation, method, self.warning, self.note) if line],
+            scale=f"contribution of the atom to {with_unit(self.target, self.unit)}",
+        )
+
+    def _describe_method(self) -> str:
+        largest = self.largest_standard_error
+        if largest is None:
+            error = _number(abs(self.sum_error), self.unit, 1)
+            return f"integrated gradients, {self.evaluations} steps, error of the sum {error}"
+        accuracy = f"standard error at most {_number(largest, self.unit, 2)}" if largest else "exact"
+        return f"Shapley values, {accuracy}, {self.evaluations:,} masked molecules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +162,7 @@ class AttentionView:
     """The attention maps of a molecule, with atoms in the order of the SMILES.
 
     Attributes:
-        smiles: The SMILES as given; of a mixture that of its largest molecule, if the model predicts only it.
+        smiles: The SMILES as given; for a mixture its largest molecule, if the model predicts only this one.
         model: Name of the model.
         note: The network whose maps these are, if the model has several; else "".
         attention: Name of the attention.
@@ -185,6 +208,26 @@ class AttentionView:
         Raises:
             MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
         """
-        from molslice.explanation.pictures import draw_attention
+        from molslice.chem.coloring import Matrix, draw_colored  # needs rdkit
 
-        return draw_attention(self, ending)
+        caption, values = next(iter(self.by_atom.items()))
+        labels = ["graph", *(f"{element}{index}" for index, element in enumerate(self.elements))]
+        layers, matrix = len(self.maps), self.maps.mean(0)
+        return draw_colored(
+            self.smiles,
+            values.mean(0),
+            ending,
+            heading=f"{self.model}: attention {self.attention}",
+            lines=[
+                f"mean over {layers} layers and their heads; not a contribution to the prediction",
+                *([f"maps of {self.note}"] if self.note else []),
+                *(["negative weights of the map are drawn as zero"] if matrix.min() < 0 else []),
+            ],
+            scale=caption,
+            diverging=bool(values.min() < 0),
+            matrix=Matrix(np.maximum(matrix, 0.0), labels, f"{self.kind} map: to row, from column"),
+        )
+
+
+def _number(value: float, unit: str, digits: int = 4) -> str:
+    return f"{value:.{digits}g} {unit}".rstrip()

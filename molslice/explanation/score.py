@@ -57,7 +57,7 @@ class Score:
     def __call__(self, batch: MoleculeBatch) -> Float[Tensor, " B"]:
         """Return the score of each molecule, float64 in the unit."""
         return sum(
-            (self.of_network(index, batch, one.model) for index, one in enumerate(self.networks)),
+            (self.of_network(index, batch, network.model) for index, network in enumerate(self.networks)),
             start=torch.zeros(len(batch), dtype=torch.float64, device=self.device),
         ) / len(self.networks)
 
@@ -92,11 +92,11 @@ class Score:
             MolsliceError: A score is not finite.
         """
         with float32_inference(self.device):
-            parts = []
+            scores = []
             for batch in molecule.masked_batches(visible):
-                parts.append(self(batch).cpu().numpy())
+                scores.append(self(batch).cpu().numpy())
                 advance(len(batch))
-        values = np.concatenate(parts)
+        values = np.concatenate(scores)
         if not np.isfinite(values).all():
             raise MolsliceError(NOT_FINITE)
         return values
@@ -160,7 +160,7 @@ def _score(
     scales: tuple[tuple[float, float], ...],
     note: str = "",
 ) -> Score:
-    """Compose the scales of the networks with `scales`, from their unit to that of `targets`."""
+    """Compose the scales of the networks with `scales`, from their unit to the unit of `targets`."""
     composed = tuple(
         (network.targets.std[column] * factor, network.targets.mean[column] * factor + offset)
         for network, (factor, offset) in zip(networks, scales, strict=True)

@@ -3,7 +3,7 @@
 The odd part of a game is half of the difference between the value of a coalition and the value of its
 complement. It has all of the Shapley values: the even part has none. A Gaussian process is fitted to it. The
 covariance of two coalitions halves with each player that is in only one of them, so the process learns the
-actions of single players from few coalitions and those of larger groups from more.
+actions of single players from few coalitions, and of larger groups from more.
 
 Source: Witter, Liu and Musco 2025, "Regression-adjusted Monte Carlo Estimators for Shapley Values and
 Probabilistic Values" (the values of an approximation, corrected by an estimate of the rest). The covariance
@@ -84,7 +84,7 @@ def _signs(members: np.ndarray) -> np.ndarray:
 
 
 def _covariance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the odd part of the covariance of coalitions, relative to that of a coalition with itself."""
+    """Return the odd part of the covariance of coalitions, relative to the variance."""
     players = first.shape[1]
     different = ((players - first @ second.T) / 2).astype(np.intp)
     powers = ((1 - RHO) / (1 + RHO)) ** np.arange(players + 1)

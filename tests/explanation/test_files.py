@@ -4,7 +4,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.explanation.explain import Explainer
-from molslice.explanation.files import explain_files
+from molslice.explanation.files import explain_to_folder, read_rows
 from molslice.types import MolsliceError
 from tests.inference.models import TWO, checkpoint_folder, untrained
 
@@ -29,7 +29,7 @@ def explain(capsys, run):
 def test_each_row_has_a_line_and_each_molecule_a_picture(tmp_path):
     (tmp_path / "in.csv").write_text("name,smiles\na,CCO\nb,bad\nc,\nd,c1ccccc1\nbroken\n")
     explainer = Explainer(untrained(tmp_path / "run"), method="shapley")
-    report = explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "out", ending=".png")
+    report = explain_to_folder(explainer, read_rows([tmp_path / "in.csv"]), tmp_path / "out", ending=".png")
     assert (report.rows, report.failed) == (5, 3)
     place = f"{tmp_path / 'in.csv'}, row 2 (line 3)"
     assert report.first_failure == f"{place}: cannot read the SMILES 'bad': not valid SMILES"
@@ -44,9 +44,9 @@ def test_each_row_has_a_line_and_each_molecule_a_picture(tmp_path):
     assert lines[0]["sum"] == pytest.approx(lines[0]["prediction"] - lines[0]["baseline"], abs=1e-4)
     assert lines[0]["atoms"][2].keys() == {"index", "element", "contribution", "standard_error"}
     with pytest.raises(OSError, match="it exists; choose another folder"):
-        explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "out")
+        explain_to_folder(explainer, read_rows([tmp_path / "in.csv"]), tmp_path / "out")
     with pytest.raises(MolsliceError, match="a drawing ends in"):
-        explain_files(explainer, [tmp_path / "in.csv"], tmp_path / "new", ending=".gif")
+        explain_to_folder(explainer, read_rows([tmp_path / "in.csv"]), tmp_path / "new", ending=".gif")
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])

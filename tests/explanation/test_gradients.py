@@ -83,14 +83,6 @@ def test_steps_are_added_until_the_sum_is_right(tmp_path):
     assert steps[0] == 16 < steps[1] < steps[2]
 
 
-def test_padding_does_not_matter(tmp_path):
-    for name in CONTINUOUS:
-        score = find_score(untrained(tmp_path / name, attention=FORMS[name]))
-        plain = integrated_gradients(score, masked(ASPIRIN), 1e-4)
-        padded = integrated_gradients(score, masked(ASPIRIN, pad_to=20), 1e-4)
-        assert np.allclose(plain.contributions, padded.contributions, atol=3e-4)
-
-
 def test_a_model_that_jumps_is_refused(tmp_path):
     explainer = Explainer(untrained(tmp_path, attention=FORMS["slice_sort aligned"]))
     with pytest.raises(

@@ -229,14 +229,6 @@ def test_contributions_add_up_and_the_estimate_agrees_with_exact_values(name, tm
     assert (np.abs(exact.values - sampled.values) < 5 * sampled.standard_errors + 1e-6).all()
 
 
-def test_padding_does_not_matter(tmp_path):
-    for name, form in FORMS.items():
-        score = find_score(untrained(tmp_path / name, attention=form))
-        plain, padded = masked("Oc1cnccc1F"), masked("Oc1cnccc1F", pad_to=30)
-        visible = np.random.default_rng(0).random((20, plain.num_atoms)) < 0.5
-        assert np.allclose(score.of_masked(plain, visible), score.of_masked(padded, visible), atol=1e-5)
-
-
 def test_a_copy_is_that_of_the_molecule_the_baseline_or_between(tmp_path):
     predictor = untrained(tmp_path)
     score, molecule = find_score(predictor), masked("O=C(O)c1ccccc1")
