@@ -4,15 +4,18 @@ Imports matplotlib but no other module of molslice, so that every layer can use 
 """
 
 import io
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib import rc_context, ticker
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.path import Path
 from matplotlib.transforms import Bbox
 
 __all__ = [
@@ -39,9 +42,6 @@ GAPS = (1.5, 4.0, 7.0, 11.0, 15.0, 20.0, 26.0, 33.0, 41.0, 50.0, 62.0, 76.0, 92.
 DIRECTIONS = (0, 180, 90, 270, 45, 315, 135, 225, 20, 340, 160, 200, 70, 290, 110, 250)
 LEADER_FROM = 6.0  # points; a label with a larger gap gets a line to its mark
 PADDING = 1.0  # points around a label
-
-
-Line = tuple[tuple[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,134 +125,75 @@ def place_labels(axes: Axes, points: Sequence[Point], fontsize: float) -> None:
     scale = figure.dpi / 72.0  # pixels per point
     for limits in (axes.get_xlim, axes.get_ylim):
         limits()  # computes the limits if they are not set yet
-    centers = [_pixels(axes, point.x, point.y) for point in points]
-    marks = [
-        _box(x, y, 2 * scale * point.radius, 2 * scale * point.radius)
-        for (x, y), point in zip(centers, points, strict=True)
-    ]
-    marks += [bar for point in points if (bar := _error_bar(axes, point, scale)) is not None]
+    centers = [axes.transData.transform((point.x, point.y)) for point in points]
+    sizes = [2 * scale * point.radius for point in points]
+    marks = [_box(center, size, size) for center, size in zip(centers, sizes, strict=True)]
+    marks += [_error_bar(axes, point, scale) for point in points if point.spread]
     renderer = FigureCanvasAgg(figure).get_renderer()
     taken: list[Bbox] = []
-    leaders: list[Line] = []
+    leaders: list[Path] = []
     for point, center in zip(points, centers, strict=True):
         text = axes.text(0, 0, literal(point.label), fontsize=fontsize)
         extent = text.get_window_extent(renderer)
         text.remove()
-        width, height = extent.width + 2 * PADDING * scale, extent.height + 2 * PADDING * scale
-        best: tuple[float, int] | None = None
-        candidates = _candidates(center, width, height, point.radius, scale)
-        for index, (gap, box) in enumerate(candidates):
-            own = (center, _nearest(box, center))
-            cost = _cost(box, own if gap > LEADER_FROM else None, axes.bbox, marks, taken, leaders)
+        size = np.array([extent.width, extent.height]) + 2 * PADDING * scale
+        best = None
+        for gap, direction in itertools.product(GAPS, DIRECTIONS):
+            box = _label_box(center, size, (point.radius + gap) * scale, math.radians(direction))
+            leader = Path([center, _nearest(box, center)]) if gap > LEADER_FROM else None
+            cost = _cost(box, leader, axes.bbox, marks, taken, leaders)
             if best is None or cost < best[0]:
-                best = (cost, index)
+                best = (cost, box, leader)
             if cost == 0:
                 break
         assert best is not None
-        gap, box = candidates[best[1]]
+        _, box, leader = best
         taken.append(box)
-        if gap > LEADER_FROM:
-            leaders.append((center, _nearest(box, center)))
-        _write(axes, point, box, center, gap > LEADER_FROM, scale, fontsize)
+        leaders += [] if leader is None else [leader]
+        _write(axes, point, box, center, leader is not None, scale, fontsize)
 
 
-def _pixels(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """Convert a position from data coordinates to pixels."""
-    across, up = axes.transData.transform((x, y))
-    return float(across), float(up)
+def _box(center: np.ndarray, width: float, height: float) -> Bbox:
+    return Bbox.from_bounds(center[0] - width / 2, center[1] - height / 2, width, height)
 
 
-def _error_bar(axes: Axes, point: Point, scale: float) -> Bbox | None:
-    if not point.spread:
-        return None
-    x, low = _pixels(axes, point.x, point.y - point.spread)
-    _, high = _pixels(axes, point.x, point.y + point.spread)
-    return Bbox([[x - 4 * scale, low], [x + 4 * scale, high]])
+def _error_bar(axes: Axes, point: Point, scale: float) -> Bbox:
+    ends = axes.transData.transform([(point.x, point.y - point.spread), (point.x, point.y + point.spread)])
+    return Bbox(ends + [[-4 * scale, 0.0], [4 * scale, 0.0]])
 
 
-def _candidates(
-    center: tuple[float, float], width: float, height: float, radius: float, scale: float
-) -> list[tuple[float, Bbox]]:
-    """Return the gap in points and the box in pixels of every candidate position."""
-    found = []
-    for gap in GAPS:
-        for degrees in DIRECTIONS:
-            across, up = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-            away = (radius + gap) * scale
-            # the distance from the mark to the nearest edge or corner of the box is `away` in all directions
-            x = center[0] + across * away + _side(across) * width / 2
-            y = center[1] + up * away + _side(up) * height / 2
-            found.append((gap, _box(x, y, width, height)))
-    return found
+def _label_box(center: np.ndarray, size: np.ndarray, away: float, angle: float) -> Bbox:
+    """Return the box of a label whose nearest edge or corner is at a distance from its mark, in pixels."""
+    direction = np.array([math.cos(angle), math.sin(angle)])
+    sides = np.where(np.abs(direction) < 0.2, 0.0, np.sign(direction))
+    return _box(center + direction * away + sides * size / 2, *size)
 
 
-def _side(share: float) -> float:
-    return 0.0 if abs(share) < 0.2 else math.copysign(1.0, share)
-
-
-def _box(x: float, y: float, width: float, height: float) -> Bbox:
-    return Bbox([[x - width / 2, y - height / 2], [x + width / 2, y + height / 2]])
-
-
-def _middle(box: Bbox) -> tuple[float, float]:
-    return ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2)
-
-
-def _nearest(box: Bbox, place: tuple[float, float]) -> tuple[float, float]:
+def _nearest(box: Bbox, place: np.ndarray) -> np.ndarray:
     """Return the point of a box that is nearest to a position."""
-    return (min(max(place[0], box.x0), box.x1), min(max(place[1], box.y0), box.y1))
+    return np.clip(place, box.min, box.max)
 
 
 def _cost(
-    box: Bbox, leader: Line | None, frame: Bbox, marks: list[Bbox], taken: list[Bbox], leaders: list[Line]
+    box: Bbox, leader: Path | None, frame: Bbox, marks: list[Bbox], taken: list[Bbox], leaders: list[Path]
 ) -> float:
     """Return 0 for a free position. Leaving the axes or covering labels costs more than covering marks."""
     inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
     cost = 0.0 if inside else 1e4
     cost += 1e3 * sum(box.overlaps(other) for other in taken)
     cost += 10.0 * sum(box.overlaps(mark) for mark in marks)
-    cost += 10.0 * sum(_crosses(line, box) for line in leaders)
+    cost += 10.0 * sum(line.intersects_bbox(box) for line in leaders)
     if leader is not None:
-        cost += 100.0 * sum(_crosses(leader, other) for other in taken)
-        cost += 1.0 * sum(_cut(leader, line) for line in leaders)
-        cost += 1.0 * max(0, sum(_crosses(leader, mark) for mark in marks) - 1)  # it starts at its mark
+        cost += 100.0 * sum(leader.intersects_bbox(other) for other in taken)
+        cost += 1.0 * sum(leader.intersects_path(line, filled=False) for line in leaders)
+        crossed = sum(leader.intersects_bbox(mark) for mark in marks)
+        cost += 1.0 * max(0, crossed - 1)  # it starts at its mark
     return cost
 
 
-def _crosses(line: Line, box: Bbox) -> bool:
-    """Return whether a line goes through a box."""
-    (x0, y0), (x1, y1) = line
-    entry, leave = 0.0, 1.0
-    for start, step, low, high in ((x0, x1 - x0, box.x0, box.x1), (y0, y1 - y0, box.y0, box.y1)):
-        if step == 0:
-            if not low <= start <= high:
-                return False
-            continue
-        near, far = sorted(((low - start) / step, (high - start) / step))
-        entry, leave = max(entry, near), min(leave, far)
-    return entry <= leave
-
-
-def _cut(one: Line, other: Line) -> bool:
-    """Return whether two lines cross."""
-
-    def turn(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-        return (b[0] - a[0]) * (c[1] - a[1]) > (b[1] - a[1]) * (c[0] - a[0])
-
-    return turn(*one, other[0]) != turn(*one, other[1]) and turn(*other, one[0]) != turn(*other, one[1])
-
-
 def _write(
-    axes: Axes,
-    point: Point,
-    box: Bbox,
-    center: tuple[float, float],
-    leader: bool,
-    scale: float,
-    fontsize: float,
+    axes: Axes, point: Point, box: Bbox, center: np.ndarray, leader: bool, scale: float, fontsize: float
 ) -> None:
-    x, y = _middle(box)
-    near = _nearest(box, center)
     line = {
         "arrowstyle": "-",
         "color": point.color,
@@ -261,12 +202,12 @@ def _write(
         "shrinkA": 0.0,
         "shrinkB": point.radius,
         "patchA": None,
-        "relpos": ((near[0] - box.x0) / box.width, (near[1] - box.y0) / box.height),
+        "relpos": tuple((_nearest(box, center) - box.min) / box.size),
     }
     note = axes.annotate(
         literal(point.label),
         (point.x, point.y),
-        xytext=((x - center[0]) / scale, (y - center[1]) / scale),
+        xytext=tuple((box.get_points().mean(0) - center) / scale),
         textcoords="offset points",
         ha="center",
         va="center",
