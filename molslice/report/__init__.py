@@ -1,5 +1,8 @@
 """One self-contained HTML page about a trained model.
 
+A model and its data come in, a file of HTML goes out. To add a section, write a function that returns `Html`
+and name it in `SECTIONS` of `sections.py`.
+
 Modules:
     measure: Predictions of the splits, from the model or from the rows of a fit.
     groups: Errors by size, element and scaffold.

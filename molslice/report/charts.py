@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from molslice.tasks.metrics import with_unit
 
 __all__ = [
     "MOST_POINTS",
-    "Curve",
     "draw_calibration",
     "draw_coverage",
     "draw_curves",
@@ -39,34 +37,16 @@ LINE = "#1f8ad1"
 MOST_POINTS = 1_000  # of a split
 BINS = 10
 
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A curve over the steps of a training.
-
-    Attributes:
-        name: The name in the legend.
-        steps: The step of each point.
-        values: The value of each point.
-    """
-
-    name: str
-    steps: Sequence[float]
-    values: Sequence[float]
+Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # steps and values by name
 
 
-def draw_curves(curves: Sequence[Curve], label: str) -> str:
-    """Draw curves over the steps of a training.
-
-    Args:
-        curves: The curves; several have a legend.
-        label: Label of the vertical axis.
-    """
+def draw_curves(curves: Curves, label: str) -> str:
+    """Draw curves over the steps of a training; several have a legend."""
     with rc_context(STYLE):
         figure, axes = _panel()
-        for index, curve in enumerate(curves):
+        for index, (name, (steps, values)) in enumerate(curves.items()):
             color = f"C{index % 10}" if len(curves) > 1 else LINE
-            axes.plot(curve.steps, curve.values, color=color, label=curve.name, linewidth=1.5)
+            axes.plot(steps, values, color=color, label=name, linewidth=1.5)
         if len(curves) > 1:
             axes.legend(frameon=False, fontsize=8)
         axes.set_xlabel("step")
@@ -96,16 +76,8 @@ def draw_parity(
                 chosen = np.random.default_rng(0).choice(chosen, MOST_POINTS, replace=False)
             truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
             low, high = min(low, truth.min(), predicted.min()), max(high, truth.max(), predicted.max())
-            color = COLORS.get(split.name, LINE)
-            axes.plot(
-                truth,
-                predicted,
-                ".",
-                color=color,
-                markersize=4 if split.name == "test" else 3,
-                alpha=0.7,
-                label=split.name,
-            )
+            style = {"color": COLORS.get(split.name, LINE), "markersize": 4 if split.name == "test" else 3}
+            axes.plot(truth, predicted, ".", **style, alpha=0.7, label=split.name)
         if np.isfinite(low):
             if logarithmic:
                 axes.set_xscale("log")
@@ -161,11 +133,11 @@ def draw_calibration(split: SplitPredictions, target: int) -> str:
         chosen = split.known(target)
         truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
         order = np.argsort(predicted, kind="stable")
-        for part in np.array_split(order, min(BINS, max(1, len(order) // 5))):
-            if len(part):
-                share, count = truth[part].mean(), len(part)
-                error = np.sqrt(share * (1 - share) / count)
-                axes.errorbar(predicted[part].mean(), share, yerr=error, fmt="o", color=LINE, capsize=2)
+        for rows in np.array_split(order, min(BINS, max(1, len(order) // 5))):
+            if len(rows):
+                share = truth[rows].mean()
+                error = np.sqrt(share * (1 - share) / len(rows))
+                axes.errorbar(predicted[rows].mean(), share, yerr=error, fmt="o", color=LINE, capsize=2)
         axes.plot((0, 1), (0, 1), color=INK, linewidth=0.8)
         axes.set_aspect("equal")
         axes.set_xlim(-0.02, 1.02)
@@ -201,8 +173,8 @@ def draw_ranking(bins: Sequence[Mapping[str, float]], unit: str) -> str:
     """
     with rc_context(STYLE):
         figure, axes = _panel()
-        found = [[entry[name] for entry in bins] for name in ("uncertainty", "error")]
-        axes.plot(*found, marker="o", color=LINE)
+        uncertainties, errors = ([entry[name] for entry in bins] for name in ("uncertainty", "error"))
+        axes.plot(uncertainties, errors, marker="o", color=LINE)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("mean uncertainty of a fifth of the molecules")
         axes.set_ylabel(literal(with_unit("mean absolute error", unit)))

@@ -1,6 +1,8 @@
 """Errors of groups of molecules: by size, element and scaffold."""
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +12,12 @@ from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arra
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
 
-__all__ = ["Group", "by_element", "by_scaffold", "by_size", "divide_by_scaffold", "summarize"]
+__all__ = ["Group", "by_element", "by_scaffold", "by_size", "score_groups", "summarize"]
 
 SIZES = (1, 10, 15, 20, 25, 30, 40, 65)  # heavy atoms: the first of each group
 MOST_TRAINING_ROWS = 50_000  # finding a scaffold takes about a millisecond
+
+Groups = Mapping[str, np.ndarray]  # by name, whether each judged molecule is in the group, bool [n]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Group:
 
 
 def summarize(name: str, truth: np.ndarray, predicted: np.ndarray, *, classes: bool) -> Group:
-    """Compute the error of a group.
+    """Compute the error of a group of one or more molecules.
 
     Args:
         name: The name of the group.
@@ -46,40 +50,33 @@ def summarize(name: str, truth: np.ndarray, predicted: np.ndarray, *, classes: b
         return Group(name, len(truth), roc_auc(predicted, truth), np.nan)
     errors = np.abs(predicted - truth)
     spread = errors.std(ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.nan
-    return Group(name, len(errors), float(errors.mean()) if len(errors) else np.nan, float(spread))
+    return Group(name, len(errors), float(errors.mean()), float(spread))
 
 
-def by_size(measured: Measured, target: int) -> list[Group]:
+def by_size(measured: Measured) -> Groups:
     """Group the molecules of the judged split by their number of heavy atoms."""
     sizes = np.asarray(measured.dataset.store.num_atoms)[measured.judged.rows]
     place = np.searchsorted(SIZES, sizes, side="right") - 1
     names = [f"{a} to {b - 1}" for a, b in zip(SIZES, SIZES[1:], strict=False)] + [f"{SIZES[-1]} or more"]
-    return _groups(measured, target, names, lambda index: place == index)
+    return {name: place == index for index, name in enumerate(names)}
 
 
-def by_element(measured: Measured, target: int) -> list[Group]:
+def by_element(measured: Measured) -> Groups:
     """Group the molecules of the judged split by the elements that they contain, the commonest first.
 
     A molecule is in the group of each of its elements.
     """
-    rows = measured.judged.rows
-    found = [frozenset(contained_elements(molecule)) for molecule in measured.molecules(rows)]
-    counts: dict[str, int] = {}
-    for symbols in found:
-        for symbol in symbols:
-            counts[symbol] = counts.get(symbol, 0) + 1
+    elements = [contained_elements(molecule) for molecule in measured.molecules(measured.judged.rows)]
+    counts = Counter(itertools.chain.from_iterable(elements))
     names = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
-    return _groups(
-        measured, target, names, lambda index: np.array([names[index] in symbols for symbols in found])
-    )
+    return {name: np.array([name in symbols for symbols in elements]) for name in names}
 
 
-def divide_by_scaffold(measured: Measured) -> dict[str, np.ndarray] | None:
-    """Divide the molecules of the judged split by whether training molecules have their scaffold.
+def by_scaffold(measured: Measured) -> Groups | None:
+    """Group the molecules of the judged split by whether training molecules have their scaffold.
 
     Returns:
-        Whether each molecule is in a group, bool [n]; None if the training molecules are not known, or too
-        many to search.
+        The groups; None if the training molecules are not known, or too many to search.
     """
     train = _training_scaffolds(measured)
     if not train or measured.judged.name == "train":
@@ -87,14 +84,21 @@ def divide_by_scaffold(measured: Measured) -> dict[str, np.ndarray] | None:
     return scaffold_groups(scaffolds_of_arrays(measured.molecules(measured.judged.rows)), train)
 
 
-def by_scaffold(measured: Measured, target: int, divided: Mapping[str, np.ndarray]) -> list[Group]:
-    """Group the molecules of the judged split as `divide_by_scaffold` divides them."""
-    names = list(divided)
-    return _groups(measured, target, names, lambda index: divided[names[index]])
+def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]:
+    """Compute the error of a target for each group with known values."""
+    split, classes = measured.judged, measured.predictor.targets.kind == "classification"
+    known = split.known(target)
+    scored = []
+    for name, members in groups.items():
+        rows = known[members[known]]
+        if len(rows):
+            truth, predicted = split.truth[rows, target], split.predicted[rows, target]
+            scored.append(summarize(name, truth, predicted, classes=classes))
+    return scored
 
 
 def _training_scaffolds(measured: Measured) -> Sequence[str]:
-    """Return the scaffolds of the training molecules; nothing if they are not known, or too many."""
+    """Return the scaffolds of the training molecules; empty if they are not known, or too many."""
     domain = measured.predictor.known_domain()
     if domain is not None and not domain.is_sample:
         return scaffolds(domain.smiles) if len(domain.smiles) <= MOST_TRAINING_ROWS else ()
@@ -103,18 +107,3 @@ def _training_scaffolds(measured: Measured) -> Sequence[str]:
     if not measured.is_own or len(train) > MOST_TRAINING_ROWS:
         return ()
     return scaffolds_of_arrays(measured.molecules(train))
-
-
-def _groups(
-    measured: Measured, target: int, names: Sequence[str], members: Callable[[int], np.ndarray]
-) -> list[Group]:
-    split, classes = measured.judged, measured.predictor.targets.kind == "classification"
-    is_known = np.zeros(len(split.rows), bool)
-    is_known[split.known(target)] = True
-    groups = []
-    for index, name in enumerate(names):
-        chosen = np.flatnonzero(is_known & members(index))
-        if len(chosen):
-            truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
-            groups.append(summarize(name, truth, predicted, classes=classes))
-    return groups

@@ -153,5 +153,5 @@ def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> n
         reader = csv.DictReader(file)
         if missing := [name for name in names if name not in (reader.fieldnames or ())]:
             raise MolsliceError(f"{path} has no column {missing[0]!r}")
-        found = [[float(row[name] or "nan") for name in names] for row in reader]
-    return np.array(found, dtype=np.float64).reshape(-1, len(names))
+        rows = [[float(row[name] or "nan") for name in names] for row in reader]
+    return np.array(rows, dtype=np.float64).reshape(-1, len(names))

@@ -131,13 +131,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
     return _framed(head, "".join(lines), caption)
 
 
-def bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], float]], caption: str = "") -> Html:
+def bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], float]]) -> Html:
     """Return a table whose rows end with a bar.
 
     Args:
         header: Names of the columns; the bar has none.
         rows: The cells of each row and the length of its bar from 0 to 1; NaN for no bar.
-        caption: Text above the table.
     """
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header) + "<td></td>"
     lines = []
@@ -146,35 +145,26 @@ def bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], float]], cap
         width = f"{100 * min(max(length, 0.0), 1.0):.1f}%" if length == length else "0"  # noqa: PLR0124
         bar = f'<td><span class="bar" aria-hidden="true"><span style="width:{width}"></span></span></td>'
         lines.append(f'<tr><th scope="row">{escape(first)}</th>{cells}{bar}</tr>')
-    return _framed(head, "".join(lines), caption)
+    return _framed(head, "".join(lines))
 
 
 def figures(charts: Sequence[tuple[str, str]]) -> Html:
-    """Return charts side by side.
-
-    Args:
-        charts: The SVG and the caption of each chart.
-    """
-    each = "".join(
+    """Return charts, each an SVG with a caption, side by side."""
+    drawn = "".join(
         f'<figure role="img" aria-label="{escape(caption)}">{svg}<figcaption>{escape(caption)}</figcaption>'
         "</figure>"
         for svg, caption in charts
     )
-    return Html(f'<div class="grid">{each}</div>')
+    return Html(f'<div class="grid">{drawn}</div>')
 
 
 def cards(title: str, molecules: Sequence[tuple[str, Sequence[str]]]) -> Html:
-    """Return drawings of molecules with lines of text.
-
-    Args:
-        title: The title of the group.
-        molecules: The SVG and the lines of each molecule.
-    """
-    each = "".join(
+    """Return molecules, each an SVG with lines of text, below a title."""
+    drawn = "".join(
         f'<figure class="molecule">{svg}<figcaption>{"<br>".join(map(escape, lines))}</figcaption></figure>'
         for svg, lines in molecules
     )
-    return Html(f'{heading(title)}<div class="grid">{each}</div>')
+    return Html(f'{heading(title)}<div class="grid">{drawn}</div>')
 
 
 def details(summary: str, text: str) -> Html:
@@ -182,7 +172,7 @@ def details(summary: str, text: str) -> Html:
     return Html(f"<details><summary>{escape(summary)}</summary>{code(text)}</details>")
 
 
-def _framed(head: str, lines: str, caption: str) -> Html:
+def _framed(head: str, lines: str, caption: str = "") -> Html:
     above = f"<caption>{escape(caption)}</caption>" if caption else ""
     return Html(
         f'<div class="wide"><table>{above}<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'

@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import rankdata
 
 from molslice.chem.drawing import draw_molecule
-from molslice.chem.naming import contained_elements
 from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, result_rows
 from molslice.inference.fitted import FittedPredictor
@@ -23,7 +21,7 @@ from molslice.report.charts import (
     draw_ranking,
     drawn_rows,
 )
-from molslice.report.groups import Group, by_element, by_scaffold, by_size, divide_by_scaffold, summarize
+from molslice.report.groups import Groups, by_element, by_scaffold, by_size, score_groups
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.naming import with_short_name
 from molslice.report.page import (
@@ -37,8 +35,9 @@ from molslice.report.page import (
     side_by_side,
     table,
 )
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric, with_unit
+from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric, roc_auc, with_unit
 from molslice.types import MolsliceError
+from molslice.uncertainty.scores import rank_correlation
 
 __all__ = ["SECTIONS"]
 
@@ -58,10 +57,9 @@ def errors(measured: Measured) -> Html:
         for split in measured.splits:
             known = split.known(index)
             truth, predicted = split.truth[known, index], split.predicted[known, index]
-            found = _class_errors(truth, predicted) if classes else _value_errors(truth, predicted)
-            rows.append(
-                [with_unit(name, unit), _split_name(split), f"{len(known):,}", *map(format_metric, found)]
-            )
+            scores = _class_errors(truth, predicted) if classes else _value_errors(truth, predicted)
+            cells = [with_unit(name, unit), _split_name(split), f"{len(known):,}"]
+            rows.append([*cells, *map(format_metric, scores)])
     notes = [
         paragraph(
             f"{split.name}: {len(split.rows):,} of {split.total:,} molecules, drawn at random.", soft=True
@@ -143,13 +141,13 @@ def uncertainty(measured: Measured) -> Html:
     sampled = copy.copy(measured.dataset)
     sampled.splits = {**measured.dataset.splits, split.name: split.rows}
     try:
-        found = evaluate_uncertainty(measured.predictor, sampled, split.name)
+        result = evaluate_uncertainty(measured.predictor, sampled, split.name)
     except MolsliceError as error:
         return paragraph(f"Not measured: {error}.", soft=True)
     charts, rows, notes = [], [], []
-    if missing := len(split.rows) - found["rows"]:
+    if missing := len(split.rows) - result["rows"]:
         notes.append(f"{missing:,} of {len(split.rows):,} molecules of {split.name} have no prediction.")
-    for target in found["targets"][:MOST_TARGETS]:
+    for target in result["targets"][:MOST_TARGETS]:
         name, unit = target["name"], target["unit"]
         if not target["count"]:
             notes.append(f"{name}: no molecule of {split.name} has a measured value.")
@@ -172,8 +170,8 @@ def uncertainty(measured: Measured) -> Html:
             share = f"{entry['coverage']:.1%} ± {entry['standard_error']:.1%}"
             size = format_metric(entry["width"] if "width" in entry else entry["set_size"])
             rows.append([name, entry["group"], f"{entry['count']:,}", f"{entry['level']:.0%}", share, size])
-    size = "width" if "width" in found["targets"][0]["levels"][0] else "classes in a set"
-    lead = f"Intervals are computed from {found['calibration']}. They hold for molecules like these."
+    size = "width" if "width" in result["targets"][0]["levels"][0] else "classes in a set"
+    lead = f"Intervals are computed from {result['calibration']}. They hold for molecules like these."
     return section(
         paragraph(lead),
         figures(charts),
@@ -191,18 +189,13 @@ def groups(measured: Measured) -> Html:
             f"elements. Elements of fewer than {FEWEST} molecules are not listed."
         )
     ]
-    divided = divide_by_scaffold(measured)
+    kinds = {"heavy atoms": by_size(measured), "element": by_element(measured)}
+    if (scaffolds := by_scaffold(measured)) is not None:
+        kinds["Bemis-Murcko scaffold"] = scaffolds
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
-        elements = [group for group in by_element(measured, index) if group.count >= FEWEST]
-        tables = [
-            _group_table(measured, by_size(measured, index), "heavy atoms"),
-            _group_table(measured, elements, "element"),
-        ]
-        if divided is not None:
-            found = by_scaffold(measured, index, divided)
-            tables.append(_group_table(measured, found, "Bemis-Murcko scaffold"))
+        tables = [_group_table(measured, index, kind, groups) for kind, groups in kinds.items()]
         parts += [heading(with_unit(name, unit)), side_by_side(*tables)]
-        if divided is None:
+        if scaffolds is None:
             note = "Scaffolds were not compared with those of the training rows."
             parts.append(paragraph(note, soft=True))
     return section(*parts, *_left_out(measured))
@@ -237,12 +230,7 @@ def data(measured: Measured) -> Html:
     names = ["mean", "sd", "minimum", "5%", "median", "95%", "maximum"]
     judged = measured.judged
     sizes = np.asarray(dataset.store.num_atoms)[dataset.labeled_rows(judged.name)]
-    counts: dict[str, int] = {}
-    for molecule in measured.molecules(judged.rows):
-        for symbol in contained_elements(molecule):
-            counts[symbol] = counts.get(symbol, 0) + 1
-    common = sorted(counts.items(), key=lambda pair: -pair[1])
-    elements = ", ".join(f"{symbol} {count / len(judged.rows):.1%}" for symbol, count in common)
+    elements = ", ".join(f"{symbol} {has.mean():.1%}" for symbol, has in by_element(measured).items())
     low, middle, high = np.quantile(sizes, (0.0, 0.5, 1.0))
     sampled = "" if len(judged.rows) == judged.total else f" ({len(judged.rows):,} drawn at random)"
     parts = [
@@ -295,27 +283,29 @@ def _value_errors(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
         return [math.nan] * 4
     off = predicted - truth
     spread = ((truth - truth.mean()) ** 2).sum()
-    varies = len(truth) > 1 and np.ptp(truth) > 0 and np.ptp(predicted) > 0
-    rank = float(np.corrcoef(rankdata(truth), rankdata(predicted))[0, 1]) if varies else math.nan
     share = 1 - float((off**2).sum() / spread) if spread > 0 else math.nan
+    rank = rank_correlation(predicted, truth)
     return [float(np.abs(off).mean()), float(np.sqrt((off**2).mean())), share, rank]
 
 
 def _class_errors(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
     brier = float(((predicted - truth) ** 2).mean()) if len(truth) else math.nan
-    return [summarize("", truth, predicted, classes=True).error, brier]
+    return [roc_auc(predicted, truth), brier]
 
 
-def _group_table(measured: Measured, found: Sequence[Group], what: str) -> Html:
+def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> Html:
+    scored = score_groups(measured, target, groups)
+    if kind == "element":
+        scored = [group for group in scored if group.count >= FEWEST]
     label = METRIC_LABELS[METRIC_NAMES[measured.dataset.kind]]
-    most = max((group.error for group in found if math.isfinite(group.error)), default=1.0) or 1.0
+    most = max((group.error for group in scored if math.isfinite(group.error)), default=1.0) or 1.0
     lines = []
-    for group in found:
+    for group in scored:
         spread = group.spread if math.isfinite(group.spread) else None
         lines.append(
             ((group.name, f"{group.count:,}", format_metric(group.error, spread)), group.error / most)
         )
-    return bars([what, "molecules", label], lines)
+    return bars([kind, "molecules", label], lines)
 
 
 def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[str, list[str]]:

@@ -14,7 +14,7 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
 from molslice.model.count import parameters_by_part
-from molslice.report.charts import Curve, draw_curves
+from molslice.report.charts import Curves, draw_curves
 from molslice.report.naming import with_short_name
 from molslice.report.page import (
     Html,
@@ -53,8 +53,8 @@ def networks_of(predictor: AnyPredictor) -> list[Predictor]:
     """Return the networks of a model; empty for a fit without them."""
     if isinstance(predictor, Predictor):
         return [predictor]
-    found = predictor.members if isinstance(predictor, EnsemblePredictor) else predictor.networks
-    return [one for one in found if isinstance(one, Predictor)]
+    networks = predictor.members if isinstance(predictor, EnsemblePredictor) else predictor.networks
+    return [network for network in networks if isinstance(network, Predictor)]
 
 
 def recorded_errors(predictor: AnyPredictor) -> Html:
@@ -67,18 +67,12 @@ def recorded_errors(predictor: AnyPredictor) -> Html:
         summary = network.summary or {}
         metric, units = summary.get("metric"), summary.get("units", {})
         for split in ("train", "valid", "test"):
-            found = summary.get(split, {}).get(metric) or {}
+            errors = summary.get(split, {}).get(metric) or {}
             label = METRIC_LABELS.get(str(metric), str(metric))
+            member = _member_name(predictor, network)
             rows += [
-                [
-                    name,
-                    units.get(name) or "-",
-                    split,
-                    _member_name(predictor, network),
-                    label,
-                    format_metric(error),
-                ]
-                for name, error in found.items()
+                [name, units.get(name) or "-", split, member, label, format_metric(error)]
+                for name, error in errors.items()
             ]
     if not rows:
         return paragraph("The folder of the model has no errors from its training.", soft=True)
@@ -93,26 +87,26 @@ def training(predictor: AnyPredictor) -> Html:
     """Return the curves of the training, or the weights of the learners of a fit."""
     if isinstance(predictor, FittedPredictor):
         return _learners(predictor.model.about)
-    found = {
+    metrics = {
         _member_name(predictor, network): read_metrics(folder / METRICS)
         for network in networks_of(predictor)
         if (folder := network.folder or Path(network.name)).joinpath(METRICS).is_file()
     }
-    if not found:
+    if not metrics:
         return paragraph(f"The folder of the model has no {METRICS}, so there are no curves.", soft=True)
-    charts = [(draw_curves(_curves(found, "train_loss"), "training loss"), "Training loss.")]
+    charts = [(draw_curves(_curves(metrics, "train_loss"), "training loss"), "Training loss.")]
     titles = {
         column: with_unit(name, unit)
         for column, name, unit in zip(
             predictor.columns, predictor.target_names, predictor.target_units, strict=True
         )
     }
-    names = [name for name in next(iter(found.values())) if name.startswith("valid_")]
+    names = [name for name in next(iter(metrics.values())) if name.startswith("valid_")]
     for name in names[:MOST_CURVES]:
         metric, _, column = name.removeprefix("valid_").partition("_")
         label = f"validation {METRIC_LABELS.get(metric, metric)}"
         about = f"{label[0].upper()}{label[1:]} of {titles.get(column, column)}."
-        charts.append((draw_curves(_curves(found, name), label), about))
+        charts.append((draw_curves(_curves(metrics, name), label), about))
     left = len(names) - MOST_CURVES
     return section(figures(charts), *([paragraph(f"{left} more are in {METRICS}.")] if left > 0 else []))
 
@@ -151,8 +145,8 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
     network = networks_of(predictor)[0]
     made = (network.summary or {}).get("versions")
     if isinstance(made, Mapping):
-        found = [[str(name), str(value)] for name, value in made.items()]
-        parts.append(table(["package", "version"], found, "Versions in training"))
+        rows = [[str(name), str(value)] for name, value in made.items()]
+        parts.append(table(["package", "version"], rows, "Versions in training"))
     many = ["--members", str(len(predictor.members))] if isinstance(predictor, EnsemblePredictor) else []
     train = ["molslice", "train", "--config", "config.yaml", *many, "--out", name]
     lead = (
@@ -180,10 +174,8 @@ def _learners(about: Mapping[str, Any]) -> Html:
     return section(paragraph(" ".join(notes)), bars(["learner", "target", "weight"], lines))
 
 
-def _curves(found: Mapping[str, Mapping[str, list[float]]], name: str) -> list[Curve]:
-    return [
-        Curve(label, columns["step"], columns[name]) for label, columns in found.items() if name in columns
-    ]
+def _curves(metrics: Mapping[str, Mapping[str, list[float]]], name: str) -> Curves:
+    return {label: (columns["step"], columns[name]) for label, columns in metrics.items() if name in columns}
 
 
 def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:

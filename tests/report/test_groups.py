@@ -10,7 +10,7 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffolds, scaffolds_of_arrays
 from molslice.inference.domain import TrainingDomain
-from molslice.report.groups import by_element, by_scaffold, by_size, divide_by_scaffold, summarize
+from molslice.report.groups import by_element, by_scaffold, by_size, score_groups, summarize
 from molslice.report.measure import Measured, SplitPredictions
 from tests.inference.models import embedded_smiles
 
@@ -49,8 +49,8 @@ def measured():
     return Measured(Model(), Data(SMILES), (split,))
 
 
-def as_dict(groups):
-    return {group.name: (group.count, group.error) for group in groups}
+def scores(measured, groups):
+    return {group.name: (group.count, group.error) for group in score_groups(measured, 0, groups)}
 
 
 def test_the_spread_is_the_standard_error_of_the_mean():
@@ -73,33 +73,33 @@ def test_classes_have_the_area_under_the_curve():
 
 
 def test_a_molecule_counts_for_each_of_its_elements(measured):
-    assert as_dict(by_element(measured, 0)) == {
+    assert scores(measured, by_element(measured)) == {
         "C": (4, (0.5 + 0 + 2 + 0.25) / 4),
         "N": (2, (2 + 0.25) / 2),
         "O": (2, (0.5 + 0.25) / 2),
         "Cl": (1, 0.0),
     }
-    assert list(as_dict(by_element(measured, 0))) == ["C", "N", "O", "Cl"]
+    assert list(scores(measured, by_element(measured))) == ["C", "N", "O", "Cl"]
 
 
 def test_groups_by_size_leave_rows_without_a_value_out(measured):
-    assert as_dict(by_size(measured, 0)) == {"1 to 9": (3, 2.5 / 3), "10 to 14": (1, 0.25)}
+    assert scores(measured, by_size(measured)) == {"1 to 9": (3, 2.5 / 3), "10 to 14": (1, 0.25)}
 
 
 def test_scaffolds_are_compared_with_those_of_the_training_rows(measured):
-    assert as_dict(by_scaffold(measured, 0, divide_by_scaffold(measured))) == {
+    assert scores(measured, by_scaffold(measured)) == {
         "known scaffold": (1, 0.25),
         "new scaffold": (1, 2.0),
         "no rings": (2, 0.25),
     }
-    assert divide_by_scaffold(replace(measured, is_own=False)) is None  # the rows `train` of other data
+    assert by_scaffold(replace(measured, is_own=False)) is None  # the rows `train` of other data
 
 
 def test_scaffolds_are_compared_with_the_training_molecules_of_the_model(measured):
     measured.predictor.domain = TrainingDomain.of_smiles(["c1ccncc1C", "O"])
     for is_own in (True, False):
-        divided = divide_by_scaffold(replace(measured, is_own=is_own))
-        assert as_dict(by_scaffold(measured, 0, divided)) == {
+        groups = by_scaffold(replace(measured, is_own=is_own))
+        assert scores(measured, groups) == {
             "known scaffold": (1, 2.0),
             "new scaffold": (1, 0.25),
             "no rings": (2, 0.25),
@@ -107,10 +107,10 @@ def test_scaffolds_are_compared_with_the_training_molecules_of_the_model(measure
 
 
 def test_scaffolds_are_not_compared_with_a_sample_of_the_training_molecules(measured):
-    expected = as_dict(by_scaffold(measured, 0, divide_by_scaffold(measured)))
+    expected = scores(measured, by_scaffold(measured))
     measured.predictor.domain = TrainingDomain.of_smiles(["c1ccncc1C", "O"])
     measured.predictor.domain.is_sample = True
-    assert as_dict(by_scaffold(measured, 0, divide_by_scaffold(measured))) == expected
+    assert scores(measured, by_scaffold(measured)) == expected
 
 
 def test_scaffolds_of_arrays_are_those_of_the_smiles():
