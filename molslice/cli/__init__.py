@@ -1,8 +1,9 @@
 """The command line. One file is one verb.
 
-A verb is a file with `SUMMARY`, `EXAMPLE`, `TAKES_OVERRIDES`, `add_arguments(parser)` and `run(args) -> int`.
-The name of the file is the name of the verb. The docstring of the file is its description in `--help`. Files
-without `SUMMARY` are shared: `arguments.py`, `datasets.py`, and `console.py` for the standard streams.
+A verb is a file with `SUMMARY`, `EXAMPLE`, `add_arguments(parser)` and `run(args) -> int`, and with
+`TAKES_OVERRIDES = True` if it takes `--dotted.key value` settings. The name of the file is the name of the
+verb. The docstring of the file is its description in `--help`. Files without `SUMMARY` are shared:
+`arguments.py`, `datasets.py`, and `console.py` for the standard streams.
 A verb with several actions may be a package with `SUMMARY`, `EXAMPLE`, `ACTIONS` (modules like those of
 verbs, by name) and `DEFAULT_ACTION`, which runs if no action is named.
 
@@ -146,7 +147,9 @@ def _add_parser(parsers: Any, name: str, module: ModuleType) -> Any:  # noqa: AN
 def _fill_parser(parser: argparse.ArgumentParser, module: ModuleType) -> None:
     module.add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.set_defaults(run=module.run, usage_error=parser.error, takes_overrides=module.TAKES_OVERRIDES)
+    parser.set_defaults(
+        run=module.run, usage_error=parser.error, takes_overrides=getattr(module, "TAKES_OVERRIDES", False)
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

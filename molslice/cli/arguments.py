@@ -2,13 +2,16 @@
 
 import argparse
 import math
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from molslice.files.urls import File
+    from molslice.report.training import AnyPredictor
 
-__all__ = ["HelpFormatter", "add_device", "add_json", "add_quiet", "positive", "split_overrides"]
+__all__ = ["HelpFormatter", "add_run_options", "check_needs", "positive", "split_overrides"]
 
 LARGEST = 2**63 - 1
 INPUT_HELP = (
@@ -76,16 +79,6 @@ def model_name(text: str) -> str:
     return text
 
 
-def positive(text: str) -> int:
-    """Parse an integer of at least 1."""
-    return whole_number(text, 1)
-
-
-def count(text: str) -> int:
-    """Parse an integer of at least 0."""
-    return whole_number(text, 0)
-
-
 def worker_count(text: str) -> int:
     """Parse a number of processes."""
     from molslice.files.processes import MAX_WORKERS
@@ -102,15 +95,24 @@ def whole_number(text: str, least: int, most: int = LARGEST) -> int:
     return value
 
 
-def finite(text: str) -> float:
-    """Parse a number that is neither infinite nor NaN."""
+def number(
+    text: str, what: str = "a finite number", above: float = -math.inf, below: float = math.inf
+) -> float:
+    """Parse a number between two others; `what` describes it in the message."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    if not above < value < below:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
+
+
+positive = partial(whole_number, least=1)
+count = partial(whole_number, least=0)
+positive_number = partial(number, what="a positive number", above=0.0)
+minutes = partial(number, what="a positive number of minutes", above=0.0)
+share = partial(number, what="a number between 0 and 1, such as 0.9", above=0.0, below=1.0)
 
 
 def delimiter(text: str) -> str:
@@ -119,30 +121,6 @@ def delimiter(text: str) -> str:
     if len(text) != 1 or text in '"\r\n':
         raise argparse.ArgumentTypeError(f"{text!r} is not one character, or tab")
     return text
-
-
-def positive_number(text: str, of: str = "") -> float:
-    """Parse a positive number; `of` names what it counts in the message."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number{of}")
-    return value
-
-
-def share(text: str) -> float:
-    """Parse a number between 0 and 1, neither of which is included."""
-    value = positive_number(text)
-    if value >= 1:
-        raise argparse.ArgumentTypeError(f"must be between 0 and 1, such as 0.9, got {text}")
-    return value
-
-
-def minutes(text: str) -> float:
-    """Parse a positive number of minutes."""
-    return positive_number(text, " of minutes")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +133,31 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="hide progress bars and messages")
 
 
+def add_run_options(parser: argparse.ArgumentParser, *, device: bool = False) -> None:
+    """Add `--quiet` and `--json`, before them `--device` if the verb has it."""
+    if device:
+        add_device(parser)
+    add_quiet(parser)
+    add_json(parser)
+
+
+def check_needs(args: argparse.Namespace, needs: Mapping[str, str]) -> None:
+    """End with a usage error if an option is given without the one that it needs.
+
+    Args:
+        args: The arguments.
+        needs: For each option the name of the other one.
+    """
+    for name, needed in needs.items():
+        if getattr(args, name) not in (None, False) and getattr(args, needed) in (None, False):
+            args.usage_error(f"{flag(name)} needs {flag(needed)}")
+
+
+def flag(name: str) -> str:
+    """Return the flag of an option by the name of its attribute."""
+    return f"--{name.replace('_', '-')}"
+
+
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     """Add the argument of a trained model."""
     parser.add_argument(
@@ -163,6 +166,18 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
         metavar=metavar,
         help="folder of a run, a fit or a checkpoint, or name of a shipped model such as gap-xtb",
     )
+
+
+def load_chosen_model(args: argparse.Namespace) -> "AnyPredictor":
+    """Load the model of `add_model` with the options of `add_device` and `add_fragment`."""
+    from molslice.inference.load import load_model
+
+    return load_model(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
+
+
+def add_smiles(parser: argparse._ActionsContainer, use: str = "") -> None:
+    """Add `--smiles`; `use` continues its help."""
+    parser.add_argument("--smiles", nargs="+", action="extend", metavar="SMILES", help=f"molecules{use}")
 
 
 def add_input(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
@@ -216,7 +231,6 @@ def add_number_format(parser: argparse.ArgumentParser) -> None:
         "--missing-value",
         action="append",
         default=[],
-        dest="missing_values",
         metavar="VALUE",
         help="number or text that stands for a missing value, as in --missing-value=-999; repeatable",
     )

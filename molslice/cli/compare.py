@@ -8,7 +8,7 @@ where the first one stopped.
 
 import argparse
 
-from molslice.cli.arguments import add_json, add_quiet, file_path, minutes, positive
+from molslice.cli.arguments import add_run_options, file_path, minutes, positive
 from molslice.cli.console import say, write, write_json
 
 SUMMARY = "compare attentions by parameters and error"
@@ -53,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--curves", action="store_true", help="also draw the training curves of all runs in one figure"
     )
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:

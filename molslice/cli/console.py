@@ -7,10 +7,12 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+if TYPE_CHECKING:
+    from molslice.inference.tables.table import TableReport
 
 __all__ = [
-    "KEPT",
     "REPLACED",
     "OutputClosedError",
     "close_messages",
@@ -19,6 +21,9 @@ __all__ = [
     "open_streams",
     "refusal_lines",
     "say",
+    "say_failed_rows",
+    "say_treated_rows",
+    "say_trained",
     "text_table",
     "warnings_as_messages",
     "write",
@@ -27,9 +32,7 @@ __all__ = [
 ]
 
 
-KEPT = "predicted rows with a wildcard, an R-group or a bond of any order: {:,}"
 REPLACED = "mixtures: the largest molecule is used in {:,} rows"
-TRAINED = "the model was trained on at least {:,} of the measured molecules; its error for new ones is larger"
 
 
 class OutputClosedError(Exception):
@@ -189,6 +192,46 @@ def refusal_lines(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
             smiles = "" if named else f" {example['smiles']!r}:"
             lines.append(f"  {example['where']}:{smiles} {example['reason']}")
     return [escaped(line) for line in lines]
+
+
+def say_failed_rows(report: "TableReport", output: object, missing: str, *, quiet: bool) -> bool:
+    """Write which rows of a table failed.
+
+    Args:
+        report: The outcome of `predict_table`.
+        output: The file or folder that was written.
+        missing: What the failed rows do not have, such as `prediction`.
+        quiet: Whether to leave out the reasons.
+
+    Returns:
+        Whether all rows failed, which is an error.
+    """
+    for line in refusal_lines(report.refusals) if not quiet else ():
+        say(line)
+    if report.rows and report.failed == report.rows:
+        where = "" if str(output) == "-" else f"; {output} has no {missing}s"
+        say(f"error: {report.describe_failure()}{where}")
+        return True
+    if report.failed:
+        say(f"{report.failed} of {report.rows} rows have no {missing}; {report.first_failure}")
+    return False
+
+
+def say_treated_rows(replaced: int, wildcards: int, *, quiet: bool) -> None:
+    """Write how many mixtures were replaced and how many rows with wildcards were predicted."""
+    if replaced and not quiet:
+        say(REPLACED.format(replaced))
+    if wildcards and not quiet:
+        say(f"predicted rows with a wildcard, an R-group or a bond of any order: {wildcards:,}")
+
+
+def say_trained(trained: int | None, *, quiet: bool) -> None:
+    """Write how many of the measured molecules the model was trained on, if any."""
+    if trained and not quiet:
+        say(
+            f"the model was trained on at least {trained:,} of the measured molecules; its error for new "
+            "ones is larger"
+        )
 
 
 def escaped(text: str) -> str:

@@ -29,7 +29,6 @@ EXAMPLE = """\
   molslice data show data/mine --row 5
   molslice data show data/mine --row 5 --out molecule.svg
   molslice data csv data/mine --out mine.csv"""
-TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,24 +10,21 @@ import argparse
 from dataclasses import asdict
 
 from molslice.cli.arguments import (
-    add_device,
     add_fragment,
     add_input,
-    add_json,
     add_model,
     add_output,
-    add_quiet,
     add_resume,
+    add_run_options,
     add_strict,
     add_workers,
 )
-from molslice.cli.console import KEPT, REPLACED, refusal_lines, say, write_json
+from molslice.cli.console import say, say_failed_rows, say_treated_rows, write_json
 
 SUMMARY = "write learned fingerprints of molecules"
 EXAMPLE = """\
   molslice embed gap-xtb --input molecules.csv --output embedded.npy
   molslice embed runs/encoder --input molecules.csv.gz --output embedded.parquet --workers 2"""
-TAKES_OVERRIDES = False
 UNUSED = ("columns", "metrics", "trained")  # of a report: one number for each column, and errors
 
 
@@ -40,9 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_resume(parser)
     add_strict(parser)
     add_fragment(parser)
-    add_device(parser)
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser, device=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,18 +67,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         fields = {key: value for key, value in asdict(report).items() if key not in UNUSED}
         write_json({"model": args.model, "output": args.output, "size": len(report.columns), **fields})
-    for line in refusal_lines(report.refusals) if not args.quiet else ():
-        say(line)
-    if report.rows and report.failed == report.rows:
-        where = f"; {args.output} has no embeddings"
-        say(f"error: {report.describe_failure()}{where}")
+    if say_failed_rows(report, args.output, "embedding", quiet=args.quiet):
         return 1
-    if report.failed:
-        say(f"{report.failed} of {report.rows} rows have no embedding; {report.first_failure}")
-    if report.replaced and not args.quiet:
-        say(REPLACED.format(report.replaced))
-    if report.wildcards and not args.quiet:
-        say(KEPT.format(report.wildcards))
+    say_treated_rows(report.replaced, report.wildcards, quiet=args.quiet)
     if not args.quiet:
         say(f"{report.rows} rows of {len(report.columns)} numbers written to {args.output}")
     return 0

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
-    add_device,
     add_fragment,
-    add_json,
     add_model,
-    add_quiet,
+    add_run_options,
     add_strict,
+    check_needs,
     count,
     file_path,
+    load_chosen_model,
     positive,
 )
-from molslice.cli.console import TRAINED, refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import refusal_lines, say, say_trained, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.data.base import Dataset
@@ -71,9 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=file_path, metavar="DIR", help="write the result and plots of --uncertainty"
     )
-    add_device(parser)
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser, device=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,11 +86,10 @@ def run(args: argparse.Namespace) -> int:
 def _evaluate(args: argparse.Namespace) -> int:
     from molslice.inference.evaluate import evaluate
     from molslice.inference.held_out import calibrate, write_domain
-    from molslice.inference.load import load_model
     from molslice.inference.uncertainty import evaluate_uncertainty
     from molslice.inference.uncertainty_figure import write_uncertainty
 
-    predictor = load_model(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
+    predictor = load_chosen_model(args)
     dataset = _find_data(predictor, args)
     trained = _count_trained(predictor, dataset, args)
     result = evaluate(
@@ -106,8 +103,10 @@ def _evaluate(args: argparse.Namespace) -> int:
     if args.calibrate:
         assert predictor.folder is not None  # it was loaded from one
         passes = args.dropout_passes or 0
-        found = calibrate(predictor, dataset, args.split, dropout_passes=passes, progress=not args.quiet)
-        found.write(predictor.folder)
+        calibration = calibrate(
+            predictor, dataset, args.split, dropout_passes=passes, progress=not args.quiet
+        )
+        calibration.write(predictor.folder)
         if not args.overrides:  # the data that the model was trained on
             write_domain(predictor, dataset)
     result = {"model": str(args.model), **result}
@@ -126,8 +125,7 @@ def _evaluate(args: argparse.Namespace) -> int:
                 say(f"written: {file}")
         for line in refusal_lines(result.get("refusals", [])) if not args.quiet else ():
             say(line)
-    if trained and not args.quiet:
-        say(TRAINED.format(trained))
+    say_trained(trained, quiet=args.quiet)
     return 0
 
 
@@ -190,10 +188,7 @@ def _check_uncertainty(args: argparse.Namespace) -> None:
     """End with a usage error if other options do not fit --uncertainty."""
     from molslice.cli.datasets import names_data
 
-    if args.dropout_passes is not None and not args.calibrate:
-        args.usage_error("--dropout-passes needs --calibrate")
-    if args.out is not None and not args.uncertainty:
-        args.usage_error("--out needs --uncertainty")
+    check_needs(args, {"dropout_passes": "calibrate", "out": "uncertainty"})
     if args.uncertainty and args.shuffle_atoms is not None:
         args.usage_error("--uncertainty: not with --shuffle-atoms")
     if args.uncertainty and args.split == "all" and not names_data(args.overrides):

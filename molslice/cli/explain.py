@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     add_columns,
-    add_device,
     add_fragment,
     add_input,
-    add_json,
     add_model,
-    add_quiet,
+    add_run_options,
+    add_smiles,
     add_strict,
+    check_needs,
     file_path,
+    load_chosen_model,
     positive,
 )
 from molslice.cli.console import refusal_lines, say, text_table, write, write_json
@@ -36,7 +37,6 @@ EXAMPLE = """\
   molslice explain gap-xtb --smiles "CCO" "c1ccccc1O" --method shapley --out pictures
   molslice explain runs/first --input molecules.csv --out pictures --format png
   molslice explain solubility --part networks --smiles "CCO" --json      # of molslice fit"""
-TAKES_OVERRIDES = False
 METHODS = ("gradients", "shapley", "attention")  # as in `molslice.explanation`, which imports torch
 FORMATS = ("svg", "png")
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
     add_model(parser)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--smiles", nargs="+", action="extend", metavar="SMILES", help="molecules")
+    add_smiles(what)
     add_input(what)
     parser.add_argument(
         "--out",
@@ -69,16 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_columns(parser)
     add_fragment(parser)
     add_strict(parser)
-    add_device(parser)
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser, device=True)
 
 
 def run(args: argparse.Namespace) -> int:
     """Explain, and return 1 if no molecule could be explained."""
-    for option in ("smiles_column", "delimiter"):
-        if getattr(args, option) is not None and args.input is None:
-            args.usage_error(f"--{option.replace('_', '-')} needs --input")
+    check_needs(args, {"smiles_column": "input", "delimiter": "input"})
     if args.max_evaluations is not None and args.method != "shapley":
         args.usage_error("--max-evaluations needs --method shapley")
     if args.input is not None and args.out is None:
@@ -94,12 +90,10 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--format needs --out, a folder")
     from molslice.explanation.explain import Explainer
     from molslice.files.atomic import reserved
-    from molslice.inference.load import load_model
 
-    predictor = load_model(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
     names = ("method", "target", "part", "max_evaluations")
     options = {name: getattr(args, name) for name in names}
-    explainer = Explainer(predictor, **options, progress=not is_folder and not args.quiet)
+    explainer = Explainer(load_chosen_model(args), **options, progress=not is_folder and not args.quiet)
     if is_folder:
         return _explain_to_folder(explainer, args)
     with reserved(args.out):

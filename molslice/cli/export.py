@@ -8,14 +8,13 @@ RDKit and numpy. The file is compared with the model before the command ends.
 import argparse
 from dataclasses import asdict
 
-from molslice.cli.arguments import add_json, add_model, add_quiet, file_path
+from molslice.cli.arguments import add_model, add_run_options, file_path
 from molslice.cli.console import say, write_json
 
 SUMMARY = "write a model as ONNX, or as a program of torch.export"
 EXAMPLE = """\
   molslice export gap-xtb --out gap.onnx
   molslice export runs/first --out first.pt2"""
-TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=file_path, required=True, metavar="FILE", help="the file to write: .onnx or .pt2"
     )
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:

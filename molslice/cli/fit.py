@@ -11,9 +11,8 @@ import argparse
 from molslice.cli.arguments import (
     add_columns,
     add_fragment,
-    add_json,
     add_number_format,
-    add_quiet,
+    add_run_options,
     add_strict,
     file_or_url,
     file_path,
@@ -31,7 +30,6 @@ EXAMPLE = """\
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
   molslice fit measured.csv.gz --target logD --target logBB --split part --out several
   molslice fit 'parts/*.csv' --target logS --out solubility    # several files as one table"""
-TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,8 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         help="where the encoder is fine-tuned; cuda is the first GPU (default: cpu)",
     )
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser)
 
 
 def members(text: str) -> int:
@@ -131,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
         smiles_column=args.smiles_column,
         delimiter=args.delimiter,
         decimal=args.decimal,
-        missing_values=args.missing_values,
+        missing_values=args.missing_value,
         outliers=args.outliers,
         kind=args.kind,
         scale=args.scale,

@@ -6,7 +6,7 @@ token.
 
 import argparse
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, count, model_name, positive
+from molslice.cli.arguments import add_run_options, count, model_name, number, positive
 from molslice.cli.console import say, write, write_json
 
 SUMMARY = "continue a text with a trained language model"
@@ -14,7 +14,6 @@ EXAMPLE = """\
   molslice generate runs/words --prompt "The history of the" --tokens 50
   molslice generate runs/words --prompt "The history of the" --temperature 0.7 --top-k 40 --seed 1
   molslice generate runs/words --temperature 0 --json       # always the most probable token"""
-TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,17 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=count, default=0, metavar="N", help="seed of the random draws (default: 0)"
     )
-    add_device(parser)
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser, device=True)
 
 
 def _temperature(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
+    value = number(text)
+    if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
     return value
 

@@ -6,26 +6,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
-    add_device,
     add_engine,
     add_fragment,
     add_input,
-    add_json,
     add_model,
     add_output,
-    add_quiet,
     add_resume,
+    add_run_options,
+    add_smiles,
     add_strict,
     add_workers,
+    check_needs,
     file_path,
     share,
 )
 from molslice.cli.console import (
-    KEPT,
-    REPLACED,
-    TRAINED,
     refusal_lines,
     say,
+    say_failed_rows,
+    say_trained,
+    say_treated_rows,
     text_table,
     write,
     write_json,
@@ -48,7 +48,6 @@ EXAMPLE = """\
   molslice predict gap-xtb --input 's3://bucket/parts/*.csv' --output s3://bucket/predicted.parquet
   molslice predict gap-xtb --input 'parts/*.csv' --output predicted --engine ray    # a file for each input
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
-TAKES_OVERRIDES = False
 NEEDS = {  # options that need another one
     "input": "output",
     "output": "input",
@@ -66,9 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `predict`."""
     add_model(parser)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--smiles", nargs="+", action="extend", metavar="SMILES", help="molecules; print the predictions"
-    )
+    add_smiles(what, "; print the predictions")
     add_input(what)
     what.add_argument(
         "--submission", type=file_path, metavar="DIR", help="write PCQM4M submission files to this folder"
@@ -97,9 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_resume(parser)
     add_strict(parser, in_folder=True)
     add_fragment(parser)
-    add_device(parser)
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser, device=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.load import Predictor, load_model
 
     _check_usage(args)
-    device = "cpu" if args.engine else args.device
+    device = "cpu" if args.engine else args.device  # Ray's workers load the model again
     predictor = load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
     predictor = predictor.with_uncertainty(args.interval, domain=args.domain)
     if args.smiles is not None:
@@ -122,9 +117,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_usage(args: argparse.Namespace) -> None:
     """End with a usage error if options do not fit together."""
-    for name, needed in NEEDS.items():
-        if getattr(args, name) not in (None, False) and getattr(args, needed) is None:
-            args.usage_error(f"--{name.replace('_', '-')} needs --{needed}")
+    check_needs(args, NEEDS)
     if args.strict and args.submission is not None:
         args.usage_error("--strict: not with --submission")
     if (args.interval is not None or args.domain) and args.submission is not None:
@@ -159,10 +152,7 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
     if all(reason is not None for reason in predictions.errors):
         say(f"error: none of the SMILES can be read; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
         return 1
-    if predictions.replaced and not args.quiet:
-        say(REPLACED.format(predictions.replaced))
-    if wildcards and not args.quiet:
-        say(KEPT.format(wildcards))
+    say_treated_rows(predictions.replaced, wildcards, quiet=args.quiet)
     return 0
 
 
@@ -199,11 +189,11 @@ def listed_text(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
     failed = any(reason is not None for reason in predictions.errors)
     numbers, texts = predictor.table_columns()
     header += [*numbers[len(predictor.columns) :], *texts]
-    found = predictions.table_rows()
+    table = predictions.table_rows()
     rows = [
         [text, *(f"{value:.4g}" for value in values), *more, *([reason or ""] if failed else [])]
         for text, values, more, reason in zip(
-            smiles, found.values, found.row_texts(), found.errors, strict=True
+            smiles, table.values, table.row_texts(), table.errors, strict=True
         )
     ]
     return text_table([*header, "error"] if failed else header, rows)
@@ -213,7 +203,8 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
     from molslice.inference.tables.folder import is_folder, predict_folder
     from molslice.inference.tables.table import predict_table
 
-    columns = {"smiles_column": args.smiles_column, "delimiter": args.delimiter}
+    options = {name: getattr(args, name) for name in ("smiles_column", "delimiter", "resume", "strict")}
+    options["progress"] = not args.quiet
     cluster = _cluster(args) if args.engine else None
     outputs = None
     if is_folder(args.output):
@@ -221,15 +212,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
             args.usage_error("--metrics needs one file as --output")
         workers = 0 if cluster else args.workers
         report, outputs = predict_folder(
-            predictor,
-            args.input,
-            args.output,
-            engine=cluster,
-            workers=workers,
-            resume=args.resume,
-            strict=args.strict,
-            progress=not args.quiet,
-            **columns,
+            predictor, args.input, args.output, engine=cluster, workers=workers, **options
         )
     else:
         if cluster and args.resume:
@@ -241,31 +224,19 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
                 args.output,
                 metrics=args.metrics,
                 workers=args.workers,
-                resume=args.resume,
-                strict=args.strict,
                 engine=None if cluster is None else partial(cluster.predict_chunks, args.delimiter),
-                progress=not args.quiet,
-                **columns,
+                **options,
             )
     if args.json:
         files = {} if outputs is None else {"files": outputs}
         write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
     elif report.metrics is not None:
         _show_errors(report.metrics, report.trained, args)
-    for line in refusal_lines(report.refusals) if not args.quiet else ():
-        say(line)
-    if report.rows and report.failed == report.rows:
-        where = "" if str(args.output) == "-" else f"; {args.output} has no predictions"
-        say(f"error: {report.describe_failure()}{where}")
+    if say_failed_rows(report, args.output, "prediction", quiet=args.quiet):
         return 1
-    if report.failed:
-        say(f"{report.failed} of {report.rows} rows have no prediction; {report.first_failure}")
     if not args.quiet:
         say("; ".join(report.findings))
-        if report.replaced:
-            say(REPLACED.format(report.replaced))
-        if report.wildcards:
-            say(KEPT.format(report.wildcards))
+        say_treated_rows(report.replaced, report.wildcards, quiet=False)
         where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
         reasons = f", reasons of failed rows in {report.error_column}" if report.failed else ""
         rows = f"{report.rows} row{'s' * (report.rows != 1)}"
@@ -291,8 +262,7 @@ def _show_errors(metrics: list[dict[str, Any]], trained: int, args: argparse.Nam
     show = say if str(args.output) == "-" else write
     for line in text_table(*metric_rows(metrics)).splitlines():
         show(line)
-    if trained and not args.quiet:
-        say(TRAINED.format(trained))
+    say_trained(trained, quiet=args.quiet)
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -300,7 +270,8 @@ def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str
     from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
     rows = [
-        [one["name"], one["unit"] or "-", f"{one['count']:,}", format_metric(one["value"])] for one in metrics
+        [target["name"], target["unit"] or "-", f"{target['count']:,}", format_metric(target["value"])]
+        for target in metrics
     ]
     return ["target", "unit", "rows", METRIC_LABELS[metrics[0]["metric"]]], rows
 

@@ -14,12 +14,12 @@ from molslice.cli.arguments import (
     add_columns,
     add_engine,
     add_fragment,
-    add_json,
     add_number_format,
-    add_quiet,
+    add_run_options,
     add_strict,
     file_or_url,
     file_path,
+    flag,
     positive,
     worker_count,
 )
@@ -39,6 +39,11 @@ EXAMPLE = """\
 TAKES_OVERRIDES = True
 DOWNLOADS = ("pcqm4m", "pcqm4m-v2")
 SHOWN = 12  # elements in the printed report
+NOT_WITH_FILES = ("root", "download")
+ONLY_FILES = (
+    *("out", "target", "smiles_column", "delimiter", "decimal", "missing_value", "max_atoms", "atom_order"),
+    *("descriptors", "fragment", "wildcards", "strict", "engine", "quiet"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         action="append",
-        dest="targets",
         metavar="COLUMN",
         help="column of numbers to keep as a target; may be repeated",
     )
@@ -80,8 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="worker processes (default: all cores for large data)",
     )
     add_engine(parser)
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,32 +111,13 @@ def _check_usage(args: argparse.Namespace) -> None:
     given = [name for name in ("files", "config", "dataset") if getattr(args, name)]
     if len(given) != 1:
         args.usage_error("give one of: FILE..., --config, --dataset")
-    only_files = (
-        "out",
-        "targets",
-        "smiles_column",
-        "delimiter",
-        "decimal",
-        "missing_values",
-        "max_atoms",
-        "atom_order",
-        "descriptors",
-        "fragment",
-        "wildcards",
-    )
-    only_files = (*only_files, "strict", "engine", "quiet")
-    wrong = [name for name in only_files if getattr(args, name)] if given != ["files"] else []
-    wrong = [
-        {"targets": "target", "missing_values": "missing_value"}.get(name, name).replace("_", "-")
-        for name in wrong
-    ]
-    wrong += [name for name in ("root", "download") if getattr(args, name)] if given == ["files"] else []
-    if wrong:
-        where = "not with FILE" if given == ["files"] else "needs FILE"
-        args.usage_error(f"--{wrong[0]}: {where}")
-    if given == ["files"] and args.out is None:
+    names, where = (NOT_WITH_FILES, "not with FILE") if args.files else (ONLY_FILES, "needs FILE")
+    for name in names:
+        if getattr(args, name):
+            args.usage_error(f"{flag(name)}: {where}")
+    if args.files and args.out is None:
         args.usage_error("FILE needs --out, the folder of the store")
-    if given == ["files"] and args.overrides:
+    if args.files and args.overrides:
         args.usage_error("settings need --config")
 
 
@@ -154,15 +138,15 @@ def _of_files(args: argparse.Namespace) -> int:
             args.out,
             smiles_column=args.smiles_column,
             delimiter=args.delimiter,
-            targets=args.targets or (),
+            targets=args.target or (),
             decimal=args.decimal,
-            missing_values=args.missing_values,
+            missing_values=args.missing_value,
             how=how,
             engine=partial(convert_on_cluster, args.delimiter) if args.engine else None,
             strict=args.strict,
             progress=not args.quiet,
         )
-    except SystemExit:  # a signal other than that of Ctrl-C
+    except SystemExit:  # a signal other than Ctrl-C
         if partial_folder(args.out).exists():
             say("interrupted; finished rows are kept, and the same command continues after them")
         raise
@@ -192,7 +176,7 @@ def _report_text(prepared: "PreparedStore") -> str:
     elements = ", ".join([*shown[:SHOWN], *more])
     lines = [
         *((name, f"{report[name]:,}") for name in ("rows", "molecules", "failed", "atoms", "bonds")),
-        *((f"target {name}", _target_text(found)) for name, found in report["targets"].items()),
+        *((f"target {name}", _target_text(target)) for name, target in report["targets"].items()),
         ("atoms per molecule", sizes),
         ("elements", elements),
         *([("finished before", f"{prepared.continued:,} rows")] if prepared.continued else []),
@@ -205,11 +189,11 @@ def _report_text(prepared: "PreparedStore") -> str:
     return "\n".join([*text, *refusal_lines(report["refusals"])])
 
 
-def _target_text(found: dict[str, Any]) -> str:
-    count = f"{found['values']:,} values"
-    if not found["values"]:
+def _target_text(target: dict[str, Any]) -> str:
+    count = f"{target['values']:,} values"
+    if not target["values"]:
         return f"{count}: it cannot be trained on"
-    mean, std, least, most = (f"{found[name]:.4g}" for name in ("mean", "std", "min", "max"))
+    mean, std, least, most = (f"{target[name]:.4g}" for name in ("mean", "std", "min", "max"))
     return f"{count}, mean {mean}, spread {std}, {least} to {most}"
 
 
@@ -236,22 +220,24 @@ def _download(name: str, options: dict[str, Any]) -> None:
     from molslice.data import DATASETS, path_options, require_options
     from molslice.types import MolsliceError
 
-    found = DATASETS.find(name)
-    download = getattr(found, "download", None)
+    dataset = DATASETS.find(name)
+    download = getattr(dataset, "download", None)
     if download is None:
-        if not found.instructions and not any(options.get(option) for option in path_options(name)):
+        if not dataset.instructions and not any(options.get(option) for option in path_options(name)):
             say(f"nothing to download: data set {name!r} reads no files")
             return
         fetched = [other for other in DATASETS.names() if hasattr(DATASETS.find(other), "download")]
         raise MolsliceError(
-            f"data set {name!r} reads existing files. {found.instructions or 'They are your own'}; "
+            f"data set {name!r} reads existing files. {dataset.instructions or 'They are your own'}; "
             f"--download works for {', '.join(fetched)}"
         )
     require_options(name, options)
     try:
         download(options)
     except MolsliceError as error:
-        raise MolsliceError(f"{error}. {found.instructions}" if found.instructions else str(error)) from error
+        raise MolsliceError(
+            f"{error}. {dataset.instructions}" if dataset.instructions else str(error)
+        ) from error
 
 
 def _of_name(args: argparse.Namespace) -> "Dataset":

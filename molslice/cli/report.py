@@ -12,12 +12,11 @@ import argparse
 from pathlib import Path
 
 from molslice.cli.arguments import (
-    add_device,
     add_fragment,
-    add_json,
     add_model,
-    add_quiet,
+    add_run_options,
     file_path,
+    load_chosen_model,
     positive,
 )
 from molslice.cli.console import say, write_json
@@ -49,21 +48,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--root", metavar="DIR", help="same as --data.root: the folder of the data")
     add_fragment(parser)
-    add_device(parser)
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser, device=True)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from molslice.cli.datasets import changes_rows, find_model_data
     from molslice.files.atomic import reserved
-    from molslice.inference.load import load_model
     from molslice.report.naming import short_name
     from molslice.report.write import write_report
     from molslice.types import MolsliceError
 
-    predictor = load_model(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
+    predictor = load_chosen_model(args)
     path, missing = args.out or Path(f"{short_name(predictor)}_report.html"), ""
     try:
         dataset = find_model_data(

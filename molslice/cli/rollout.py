@@ -6,14 +6,13 @@ The score is D4RL's: 0 for a random policy, 100 for an expert, where the task ha
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, count, finite, model_name, positive
+from molslice.cli.arguments import add_run_options, count, model_name, number, positive
 from molslice.cli.console import text_table, write, write_json
 
 SUMMARY = "play a trained policy in its environment"
 EXAMPLE = """\
   molslice rollout runs/hopper --target-return 3600 1800
   molslice rollout runs/hopper --env Hopper-v5 --target-return 3600 --episodes 100 --seed 0 --json"""
-TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=model_name, metavar="RUN", help="run folder of a policy")
     parser.add_argument(
         "--target-return",
-        type=finite,
+        type=number,
         nargs="+",
         required=True,
         metavar="R",
@@ -39,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=count, default=0, metavar="N", help="seed of the first episode (default: 0)"
     )
-    add_device(parser)
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser, device=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,7 +14,6 @@ EXAMPLE = """\
   molslice serve gap-xtb
   molslice serve gap-xtb runs/solubility --port 9000 --workers 2
   molslice serve gap-xtb --host 0.0.0.0                    # other machines too, for example in a container"""
-TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import argparse
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from molslice.cli.arguments import HelpFormatter, add_json, add_quiet, count, file_path
+from molslice.cli.arguments import HelpFormatter, add_run_options, count, file_path, flag
 from molslice.cli.console import say, text_table, write, write_json
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ EXAMPLE = """\
   molslice study oversmoothing --out runs/study
   molslice study permutation --out runs/study --attentions softmax,slice_sort --depth 4
   molslice study spectrum --runs runs/first gap-xtb --out runs/study"""
-TAKES_OVERRIDES = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,15 +88,10 @@ def _parser(name: str, known: "dict[str, Option]") -> argparse.ArgumentParser:
     for option in known.values():
         shown = ",".join(map(str, option.default)) if isinstance(option.default, tuple) else option.default
         default = "" if "default" in option.help or shown in (None, "") else f" (default: {shown})"
-        parser.add_argument(_flag(option), metavar=_metavar(option), help=f"{option.help}{default}")
-    add_quiet(parser)
-    add_json(parser)
+        parser.add_argument(flag(option.name), metavar=_metavar(option), help=f"{option.help}{default}")
+    add_run_options(parser)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
-
-
-def _flag(option: "Option") -> str:
-    return "--" + option.name.replace("_", "-")
 
 
 def _metavar(option: "Option") -> str:

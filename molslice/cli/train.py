@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from molslice.cli.arguments import add_json, add_quiet, file_path, model_name, positive
+from molslice.cli.arguments import add_run_options, file_path, model_name, positive
 from molslice.cli.console import say, text_table, write, write_json
 
 SUMMARY = "train a model from a configuration file"
@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--members", type=positive, metavar="K", help="train an ensemble of K networks from K seeds"
     )
     parser.add_argument("--seed", metavar="N", help="same as setting seed in the configuration")
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
